@@ -29,6 +29,19 @@ async function ask(socket: Socket, path = '/v2', header = ''): Promise<string> {
   return text;
 }
 
+/** The status of a reply to a proxy, for its client. */
+async function status(peer: string, client: string): Promise<string> {
+  const socket = await open(peer);
+  const reply = await ask(socket, '/v2/models', `X-Forwarded-For: ${client}\r\n`);
+  socket.destroy();
+  return reply.slice(9, 12);
+}
+
+/** The same, of a stream of events that stays open. */
+async function listen(client: string): Promise<string> {
+  return (await ask(await open('127.0.0.2'), '/api/events', `X-Forwarded-For: ${client}\r\n`)).slice(9, 12);
+}
+
 // Linux has all of 127.0.0.0/8.
 describe.skipIf(process.platform !== 'linux')('with six connections at most', () => {
   test('an address has three, all have six, and a request on another is 503 with the reason', async () => {
@@ -53,21 +66,12 @@ describe.skipIf(process.platform !== 'linux')('with six connections at most', ()
     const limits = { connectionsMax: 4 };
     const rate = { perKey: 0, perAddress: 1 };
     host = await startTestHost({ config: { trustedProxies: ['127.0.0.2'], rate, limits } });
-    const status = async (peer: string, client: string): Promise<string> => {
-      const socket = await open(peer);
-      const reply = await ask(socket, '/v2/models', `X-Forwarded-For: ${client}\r\n`);
-      socket.destroy();
-      return reply.slice(9, 12);
-    };
     expect(await status('127.0.0.2', '192.0.2.1')).toBe('200');
     expect(await status('127.0.0.2', '198.51.100.7, 192.0.2.1')).toBe('429');
     expect(await status('127.0.0.2', '192.0.2.2')).toBe('200');
     expect(await status('127.0.0.3', '192.0.2.3')).toBe('200');
     expect(await status('127.0.0.3', '192.0.2.4')).toBe('429');
     // A listener holds the proxy's connection for its client.
-    const listen = async (client: string): Promise<string> => {
-      return (await ask(await open('127.0.0.2'), '/api/events', `X-Forwarded-For: ${client}\r\n`)).slice(9, 12);
-    };
     expect([await listen('192.0.2.11'), await listen('192.0.2.12'), await listen('192.0.2.13')]).toEqual([
       '200',
       '200',

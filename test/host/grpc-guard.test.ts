@@ -92,7 +92,7 @@ describe('with keys for calls', () => {
     const tooLarge = await send(infer, [framed(gzipSync(Buffer.alloc(3 * mebibyte)), 1)], gzip);
     expect(tooLarge).toEqual({
       code: status.RESOURCE_EXHAUSTED,
-      message: `a message inflates to over ${2 * mebibyte} bytes`,
+      message: `an inflated message is over the limit of ${2 * mebibyte} bytes`,
     });
     // Well-formed but for its fields: 2 MiB of an unknown field.
     const filled = Buffer.concat([Buffer.from([0x9a, 0x06, 0x80, 0x80, 0x70]), Buffer.alloc(0x1c0000)]);
@@ -101,6 +101,20 @@ describe('with keys for calls', () => {
     const broken = await send(infer, [framed(Buffer.from('no gzip'), 1)], gzip);
     expect(broken).toMatchObject({ code: status.INVALID_ARGUMENT });
     expect(broken.message).toMatch(/^a message is not gzip data: /);
+  });
+
+  test('a largest message fits beside another: each counts once', async () => {
+    const other = begin(sessionTo(host), infer, authorized);
+    const first = framed(Buffer.alloc(1.8 * mebibyte), 0, 2 * mebibyte);
+    await new Promise<void>((resolve) => void other.write(first, () => resolve()));
+    // Well-formed but for its field, which is unknown.
+    const filled = Buffer.concat([Buffer.from([0x9a, 0x06, 0xfa, 0xff, 0x7f]), Buffer.alloc(0x1ffffa)]);
+    for (const message of [framed(filled), framed(gzipSync(filled), 1)]) {
+      expect(await send(infer, [message], { ...authorized, 'grpc-encoding': 'gzip' })).toMatchObject({
+        code: status.NOT_FOUND,
+      });
+    }
+    other.close(constants.NGHTTP2_CANCEL);
   });
 
   test('a stream of many messages, plain and compressed in turn, is answered for each, and gives back what it held', async () => {

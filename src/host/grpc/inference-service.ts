@@ -153,7 +153,7 @@ async function modelInfer(
       const { invocation, outputs } = await runInfer(context.invoker, version, options, { arrivalMs, sloMs, signal });
       // The outputs, and the message that is made of them.
       const bytes = outputs.reduce((sum, { data }) => sum + data.byteLength, 0);
-      held.grow(2 * bytes);
+      held.grow(2 * bytes, true);
       heldBytes = 2 * bytes;
       const headers: HeaderList = [];
       pushInvocationHeaders(headers, version, invocation, arrivalMs);

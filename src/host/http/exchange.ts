@@ -164,7 +164,7 @@ export class Exchange {
     const { outgoing } = this;
     if (this.gone || outgoing.headersSent) return;
     const bytes = bytesOf(parts);
-    if (bytes >= countedReplyBytesMin && this.functionName !== undefined) this.held.grow(bytes);
+    if (bytes >= countedReplyBytesMin && this.functionName !== undefined) this.held.grow(bytes, true);
     headers.push('X-Request-ID', this.requestId, 'X-Call-Id', this.callId);
     if (this.traceparent !== undefined) headers.push('traceparent', this.traceparent);
     this.sentBytes = bytes;
