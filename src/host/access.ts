@@ -1,5 +1,4 @@
 /** Access control for HTTP and gRPC: API keys with scopes, rate limits, and the limit of requests in progress. */
-import { isIPv6 } from 'node:net';
 import type { IncomingMessage } from 'node:http';
 import { findApiKey, parseApiKeys, type ApiKey, type Scope } from './api-keys.ts';
 import type { HostConfig } from './config.ts';
@@ -20,7 +19,7 @@ export type ClientScope = Scope | 'open';
 export interface Asking {
   /** The header, or the metadata entry, of that name. */
   readonly authorization: string | undefined;
-  /** IP address of the client, or of the proxy in front. */
+  /** Address or network of the client, see `Connections.addressOf`. */
   readonly address: string;
 }
 
@@ -81,7 +80,7 @@ export class Access {
     if (this.#byKey !== undefined && key !== undefined) this.#count(this.#byKey, key.name, `the API key '${key.name}'`);
     // A wrong key is counted before it is refused, so that keys cannot be guessed at speed.
     else if (this.#byAddress !== undefined && key === undefined) {
-      this.#count(this.#byAddress, networkOf(asking.address), 'this address');
+      this.#count(this.#byAddress, asking.address, 'this address');
     }
     if (this.#guarded.has(scope)) check(scope, key, asking.authorization);
     return key?.name;
@@ -96,10 +95,10 @@ export class Access {
     if (this.#guarded.has(scope)) check(scope, this.#keyOf(asking), asking.authorization);
   }
 
-  /** Whom a request counts for: the name of its key, or the network of its address. */
+  /** Whom a request counts for: the name of its key, or its address. */
   callerOf(asking: Asking): string {
     const key = this.#keyOf(asking);
-    return key === undefined ? networkOf(asking.address) : `key ${key.name}`;
+    return key === undefined ? asking.address : `key ${key.name}`;
   }
 
   #keyOf({ authorization }: Asking): ApiKey | undefined {
@@ -135,20 +134,6 @@ function check(scope: Scope, key: ApiKey | undefined, authorization: string | un
 }
 
 const bearerOf = (authorization: string): string | undefined => /^Bearer +(\S+) *$/i.exec(authorization)?.[1];
-
-/** One customer of an IPv6 network has 2^64 addresses. */
-function networkOf(address: string): string {
-  const bare = address.replace(/^::ffff:/i, '');
-  return isIPv6(bare) ? `${expanded(bare).slice(0, 4).join(':')}::/64` : bare;
-}
-
-function expanded(address: string): string[] {
-  const [head = '', tail] = address.split('%', 1)[0]!.split('::');
-  const [before, after] = [groups(head), groups(tail ?? '')];
-  return [...before, ...Array.from({ length: Math.max(0, 8 - before.length - after.length) }, () => '0'), ...after];
-}
-
-const groups = (text: string): string[] => (text === '' ? [] : text.split(':'));
 
 // Which web pages may reach a host without API keys.
 

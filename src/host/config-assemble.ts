@@ -110,6 +110,8 @@ export function assemble(
     apiKeys: list('apiKeys'),
     apiKeysFor: raw('apiKeysFor').value as readonly Scope[],
     rate: { perKey: integer('rate.perKey'), perAddress: integer('rate.perAddress') },
+    /** Addresses and networks. */
+    trustedProxies: list('trustedProxies'),
     cors: { origins: list('cors.origins') },
     unloaded: choice('unloaded', 'until-call', 'until-load'),
     /** What this host may use, and how it is divided; each part that the configuration sets is in it too. */
@@ -197,7 +199,8 @@ function limitsOf({ text, integer, duration, size, orAuto }: Reader, memory: Mem
     /** Time limit for the headers and, separately, for the body. An upload only needs to keep moving. */
     bodyTimeoutMs: duration('limits.bodyTimeout'),
     requestsInFlightMax: integer('limits.requestsInFlight'),
-    connectionsMax: orAuto('limits.connections', connectionsMax),
+    // Without a file left, the host could not answer what it has accepted.
+    connectionsMax: Math.min(connectionsMax(), orAuto('limits.connections', connectionsMax)),
   };
 }
 

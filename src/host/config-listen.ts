@@ -1,6 +1,6 @@
-import { BlockList, isIPv4, isIPv6 } from 'node:net';
 import { ConfigError } from './config-error.ts';
 import type { HostConfig } from './config.ts';
+import { inNetworks } from '../tools/index.ts';
 
 /**
  * Refuses a configuration in which anyone on the network could publish models. Called when the host is about to listen,
@@ -21,17 +21,12 @@ export function checkListen(config: Pick<HostConfig, 'listen' | 'apiKeys'>): voi
   );
 }
 
-const loopback = new BlockList();
-loopback.addSubnet('127.0.0.0', 8, 'ipv4');
-loopback.addAddress('::1', 'ipv6');
-loopback.addSubnet('::ffff:127.0.0.0', 104, 'ipv6');
+const isLoopbackAddress = inNetworks(['127.0.0.0/8', '::1', '::ffff:127.0.0.0/104']);
 
 /**
  * Whether only this machine can reach a listener at `host`. Any name except localhost may resolve to another address.
  */
 export function isLoopback(host: string): boolean {
   const bare = host.replace(/^\[(.*)\]$/, '$1');
-  if (isIPv4(bare)) return loopback.check(bare, 'ipv4');
-  if (isIPv6(bare)) return loopback.check(bare, 'ipv6');
-  return bare.toLowerCase() === 'localhost';
+  return isLoopbackAddress(bare) || bare.toLowerCase() === 'localhost';
 }

@@ -41,6 +41,10 @@ function refusal(input: ConfigInput): string {
 
 const portOf = (environment: Record<string, string>): number => load({ environment }).config.listen.port;
 
+/** Warnings about bodies that never fit. */
+const bodies = (flags: Record<string, string>, memoryBytes = 8e9): string[] =>
+  load({ memoryBytes, flags: { 'gpu.use': 'off', ...flags } }).warnings.filter((text) => text.includes('never fits'));
+
 describe('where values come from', () => {
   test('without any setting the host listens on loopback and keeps its data in the checkout', () => {
     const { config } = load();
@@ -86,6 +90,15 @@ describe('where values come from', () => {
       }),
       { numRuns: 20 },
     );
+  });
+
+  test('a body that never fits in what all may hold is a warning, unless the defaults of a small machine say so', () => {
+    expect(bodies({ 'limits.inFlight': '63MiB' })).toEqual([
+      'limits.body allows 67.1 MB, and a body over 66.1 MB never fits in limits.inFlight',
+    ]);
+    expect(bodies({ 'limits.inFlight': '64MiB' })).toEqual([]);
+    expect(bodies({ 'limits.body': '100GB' })).toHaveLength(1);
+    expect(bodies({}, 100e6)).toEqual([]);
   });
 
   test('memory is divided once; what is set is kept, and too much of it is a warning', () => {

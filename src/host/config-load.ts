@@ -8,7 +8,7 @@ import { checkFileShape, readConfigFile } from './config-file.ts';
 import { isLoopback } from './config-listen.ts';
 import type { HostConfig } from './config.ts';
 import { allowedText, configOptions, packageRoot, readConfigSchema, type ConfigOption } from './config-options.ts';
-import { missingUnit, parseDurationMs, parseSizeBytes } from '../tools/index.ts';
+import { formatBytes, isNetwork, missingUnit, parseDurationMs, parseSizeBytes } from '../tools/index.ts';
 import { callbackAllowProblem } from '../queue/index.ts';
 import { apiKeysProblem, parseApiKeys } from './api-keys.ts';
 import { nearest } from './store/nearest.ts';
@@ -109,8 +109,23 @@ export function loadConfig(input: ConfigInput = {}): LoadedConfig {
       ...warnOfPlainKeys(settings.get('apiKeys')),
       ...warnOfCores(settings.get('cpu.cores')?.value, coresUsable),
       ...(config.memory.warning === undefined ? [] : [config.memory.warning]),
+      ...warnOfBodies(settings, options, config.limits),
     ],
   };
+}
+
+/** A host of little memory has a default of less in flight than one body may have: that is no choice of its operator. */
+function warnOfBodies(
+  settings: ReadonlyMap<string, Setting>,
+  options: readonly ConfigOption[],
+  { bodyBytesMax, inFlightBytesMax }: HostConfig['limits'],
+): string[] {
+  const isUsual = options
+    .filter(({ path }) => path === 'limits.body' || path === 'limits.inFlight')
+    .every((option) => settings.get(option.path)?.value === option.default);
+  if (isUsual || bodyBytesMax <= inFlightBytesMax) return [];
+  const [body, most] = [bodyBytesMax, inFlightBytesMax].map(formatBytes);
+  return [`limits.body allows ${body}, and a body over ${most} never fits in limits.inFlight`];
 }
 
 /**
@@ -215,6 +230,7 @@ function withinRange(option: ConfigOption, value: unknown): boolean {
   if (option.path === 'grpc.port') return !(Number(value) > 65_535);
   if (option.path === 'apiKeys') return apiKeysProblem(value as string[]) === undefined;
   if (option.path === 'redis.url') return value === 'off' || URL.canParse(String(value));
+  if (option.path === 'trustedProxies') return (value as string[]).every(isNetwork);
   if (option.path === 'async.callbackAllow') {
     return (value as string[]).every((entry) => callbackAllowProblem(entry) === undefined);
   }

@@ -15,6 +15,7 @@ import { gpuViews, openGpus, SchedulerView, type GpuHost } from './gpu/index.ts'
 import type { GrpcContext, GrpcListen, GrpcServer } from './grpc/index.ts';
 import { Usage } from './history/index.ts';
 import { createHttpServer, readTls, type HttpServer, type HttpServerOptions, type Lifecycle } from './http/index.ts';
+import { Connections } from './connections.ts';
 import { InFlightBytes } from './in-flight.ts';
 import { otherFunctions } from './invoke-others.ts';
 import { Invoker } from './invoke.ts';
@@ -28,7 +29,7 @@ import { HostRecords } from './records.ts';
 import { ReplayRuns, type ReplayOptions } from './replays.ts';
 import { Rollout } from './rollout.ts';
 import { DiskModelStore, validationsAtOnce, Validator } from './store/index.ts';
-import { validatorLimitBytes } from '../hardware/index.ts';
+import { readDescriptors, validatorLimitBytes } from '../hardware/index.ts';
 import { heap, kernelKills } from '../process/index.ts';
 import { doneWithin } from '../tools/index.ts';
 
@@ -148,7 +149,13 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
   const usage = new Usage(() => usageNow(busy), busy.gpus?.refresh);
   const parts = { config, usage, dependencies, memory, store, pools, records, queueing, live, gpus, fleet };
   const calls = callsOf(parts, options.recorder, cpu);
-  const metrics = createMetrics({ ...parts, ...calls, registry: store, statistics });
+  const connections = new Connections({
+    max: config.limits.connectionsMax,
+    filesMax: readDescriptors().most,
+    trustedProxies: config.trustedProxies,
+    warn: (facts, message) => logger.warn(facts, message),
+  });
+  const metrics = createMetrics({ ...parts, ...calls, registry: store, statistics, connections });
   records.follow(store);
   const views = viewsOf(parts, busy, calls.invoker);
   const scheduler = new SchedulerView({ config, registry: store, live, gpus, cpuOffer: cpu.offer });
@@ -177,6 +184,7 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
       tls,
       access: new Access(config),
       inFlight,
+      connections,
       logging: new Logging(logger),
     },
     lifecycle,

@@ -1,6 +1,7 @@
 /** Shared by the metrics files: what series are made from, samples and their labels. */
 import type { CpuPools, PoolState } from '../cpu/index.ts';
 import type { HostConfig } from './config.ts';
+import type { Connections } from './connections.ts';
 import type { Dependencies } from './dependencies.ts';
 import type { Exposition } from './exposition.ts';
 import type { FleetMember } from './fleet-member/index.ts';
@@ -21,6 +22,7 @@ export interface MetricsOptions {
   readonly dependencies: Pick<Dependencies, 'names' | 'troubled' | 'disk'>;
   /** How memory is divided. */
   readonly memory: Pick<MemoryBudgets, 'totalBytes' | 'parts' | 'killCounts' | 'used'>;
+  readonly connections: Pick<Connections, 'open' | 'refusals'>;
   /** Absent if the host has no GPU. */
   readonly gpus?: GpuHost | undefined;
   /** Where work goes besides this host; absent: nowhere. */

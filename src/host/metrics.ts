@@ -19,7 +19,7 @@ import type { FunctionVersion } from './types.ts';
 export type Metrics = ReturnType<typeof createMetrics>;
 
 export function createMetrics(options: MetricsOptions) {
-  const { memory, dependencies, registry, pools, statistics, fleet, queueing, invoker, gpus } = options;
+  const { connections, memory, dependencies, registry, pools, statistics, fleet, queueing, invoker, gpus } = options;
   const prom = new PromRegistry();
   collectDefaultMetrics({ register: prom });
 
@@ -37,6 +37,12 @@ export function createMetrics(options: MetricsOptions) {
   if (gpus !== undefined) addGpuMetrics(exposition, gpus, () => gpuState);
   const { counter, gauge } = exposition;
   gauge('turntable_requests_in_flight', 'Requests that count against the limit now', () => statistics.requestsInFlight);
+  gauge('turntable_connections_open', 'Open connections, by door', (set) => {
+    for (const [door, count] of Object.entries(connections.open)) set({ door }, count);
+  });
+  counter('turntable_connections_refused_total', 'Connections refused, by reason', (add) => {
+    for (const [reason, count] of Object.entries(connections.refusals)) add({ reason }, count);
+  });
   counter('turntable_errors_total', 'Failures that clients were told, by code', (add) => {
     for (const [code, count] of statistics.errors) add({ code }, count);
   });

@@ -1,4 +1,5 @@
 /** What a process asks of the C library, and when. */
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { Heap } from './heap.ts';
 
@@ -31,9 +32,23 @@ test('a load keeps freed blocks, and afterwards the heap is trimmed and keeps wh
   expect(asked).toEqual([`mallopt -3 ${2 ** 30}`, `mallopt -1 ${2 ** 31 - 1}`, 'load', ...keptForRuns, trim]);
 });
 
-test('a process that passes answers on keeps more at the end of its heap', () => {
+test('in a process that passes answers on, large blocks go back at once', () => {
   noted().keepForAnswers();
-  expect(asked).toEqual([keptForRuns[0], `mallopt -1 ${256 * mebibyte}`]);
+  expect(asked).toEqual([`mallopt -3 ${8 * mebibyte}`, keptForRuns[1]]);
+});
+
+test('a buffer that nothing refers to is freed by collecting', async () => {
+  const before = process.memoryUsage().arrayBuffers;
+  new Heap().collect();
+  const bytes = 64 * mebibyte;
+  let kept: Buffer | undefined = Buffer.allocUnsafeSlow(bytes);
+  const beside = new WeakRef(kept.buffer);
+  expect(process.memoryUsage().arrayBuffers - before).toBeGreaterThan(bytes / 2);
+  kept = undefined;
+  // What a WeakRef was made of stays until the end of the turn.
+  await nextTurn();
+  new Heap().collect();
+  expect(beside.deref()).toBeUndefined();
 });
 
 test('a load that fails leaves no other sizes behind', async () => {

@@ -1,6 +1,7 @@
 import type { Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { describe, expect, it } from 'vitest';
+import { libcFunction } from './libc.ts';
 import { spawn, spawnByFork, type SpawnedProcess, type SpawnOptions } from './spawn.ts';
 
 const kinds = [
@@ -16,6 +17,24 @@ async function ended(child: SpawnedProcess) {
   const written = await Promise.all(pipes);
   await closed;
   return { exit: await exit, written, exitCode: child.exitCode, signalCode: child.signalCode };
+}
+
+/** Does work while this process may open no more files. */
+function withoutFiles<Result>(work: () => Result): Result {
+  const get = libcFunction('int getrlimit(int what, void *limit)')!;
+  const set = libcFunction('int setrlimit(int what, const void *limit)')!;
+  const openFiles = 7;
+  const limit = new BigUint64Array(2);
+  get(openFiles, limit);
+  const [soft] = limit;
+  limit[0] = 3n;
+  set(openFiles, limit);
+  try {
+    return work();
+  } finally {
+    limit[0] = soft!;
+    set(openFiles, limit);
+  }
 }
 
 describe.each(kinds)('$name', ({ start }) => {
@@ -40,6 +59,17 @@ describe.each(kinds)('$name', ({ start }) => {
     const child = shell('kill -ABRT $$');
     expect(await ended(child)).toMatchObject({ exit: [null, 'SIGABRT'], exitCode: null, signalCode: 'SIGABRT' });
     expect(child.kill('SIGKILL')).toBe(false);
+  });
+
+  it('that no file is left for tells so as an error, and has closed pipes', async () => {
+    const child = withoutFiles(() => shell('echo said'));
+    const [error] = await Promise.all([
+      new Promise<Error>((resolve) => void child.on('error', resolve)),
+      new Promise<void>((resolve) => void child.on('close', resolve)),
+    ]);
+    expect(error.message).toContain('EMFILE');
+    expect(child.pid).toBeUndefined();
+    expect((child.stdio as (Socket | null)[]).map((pipe) => pipe?.destroyed)).toEqual([undefined, true, true]);
   });
 
   it('is ended by a signal', async () => {

@@ -47,6 +47,10 @@ export function spawn(path: string, args: readonly string[], options: SpawnOptio
 export function spawnByFork(path: string, args: readonly string[], options: SpawnOptions): SpawnedProcess {
   const stdio = options.stdio.map((each) => (typeof each === 'string' ? each : 'pipe'));
   const child = fork(path, args, { ...options, stdio });
+  // Node makes no pipes if this process has no files left, and reports that later, as an 'error'.
+  if ((child.stdio as unknown) === undefined) {
+    return Object.assign(child, { stdio: stdio.map((kind) => (kind === 'ignore' ? null : new Socket().destroy())) });
+  }
   for (const [fd, reads] of options.stdio.entries()) {
     if (typeof reads === 'string') continue;
     // Node makes the socket, and then it cannot be told where to read to.

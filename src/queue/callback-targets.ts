@@ -5,7 +5,8 @@
  * them.
  */
 import { lookup as resolveName, type LookupAddress } from 'node:dns';
-import { BlockList, isIP, isIPv4, type LookupFunction } from 'node:net';
+import { isIP, type LookupFunction } from 'node:net';
+import { inNetworks, isNetwork } from '../tools/index.ts';
 
 /**
  * Ports of other protocols, which `fetch` refuses (https://fetch.spec.whatwg.org/#port-blocking): otherwise a client
@@ -57,24 +58,6 @@ const privateNetworks = [
   'ff00::/8',
 ];
 
-const familyOf = (address: string): 'ipv4' | 'ipv6' => (isIPv4(address) ? 'ipv4' : 'ipv6');
-
-function networks(ranges: Iterable<string>): BlockList {
-  const list = new BlockList();
-  for (const range of ranges) {
-    const [address = '', bits] = range.split('/');
-    list.addSubnet(address, Number(bits ?? (isIPv4(address) ? 32 : 128)), familyOf(address));
-  }
-  return list;
-}
-
-/** Whether an entry of the allow-list is an address, or a network such as `10.1.0.0/16`. */
-function isNetwork(entry: string): boolean {
-  const [address = '', bits, ...rest] = entry.split('/');
-  if (isIP(address) === 0 || rest.length > 0) return false;
-  return bits === undefined || (/^\d{1,3}$/.test(bits) && Number(bits) <= (isIPv4(address) ? 32 : 128));
-}
-
 /** Why an entry is not allowed in the allow-list; undefined if it is. */
 export function callbackAllowProblem(entry: string): string | undefined {
   if (isNetwork(entry)) return undefined;
@@ -86,15 +69,15 @@ export function callbackAllowProblem(entry: string): string | undefined {
 }
 
 export class CallbackTargets {
-  readonly #allowed: BlockList;
-  readonly #private = networks(privateNetworks);
+  readonly #isAllowed: (address: string) => boolean;
+  readonly #isPrivate = inNetworks(privateNetworks);
   /** Lower case; a name that starts with '.' allows every name below it. */
   readonly #names: readonly string[];
   readonly #resolve: typeof resolveName;
 
   /** @param allow host names, addresses and networks that may be called although they are private */
   constructor(allow: readonly string[], resolve: typeof resolveName = resolveName) {
-    this.#allowed = networks(allow.filter(isNetwork));
+    this.#isAllowed = inNetworks(allow.filter(isNetwork));
     this.#names = allow.filter((entry) => !isNetwork(entry)).map((name) => name.toLowerCase().replace(/^\*/, ''));
     this.#resolve = resolve;
   }
@@ -154,8 +137,7 @@ export class CallbackTargets {
   }
 
   #refuses(address: string): boolean {
-    const family = familyOf(address);
-    return this.#private.check(address, family) && !this.#allowed.check(address, family);
+    return this.#isPrivate(address) && !this.#isAllowed(address);
   }
 }
 

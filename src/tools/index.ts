@@ -11,5 +11,6 @@ export { hashFile, replaceFile, temporaryFile, temporaryPath, writeWhole, type S
 export { makeFolders } from './make-folders.ts';
 export { append, byNames, count, getOrMake, namesIn, SharedValues } from './maps.ts';
 export { mix32 } from './mix.ts';
+export { inNetworks, isNetwork, networkOf } from './networks.ts';
 export { smoothed } from './smoothed.ts';
 export { doneWithin } from './within.ts';

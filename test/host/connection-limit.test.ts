@@ -19,14 +19,27 @@ async function open(localAddress: string): Promise<Socket> {
   return socket;
 }
 
-async function ask(socket: Socket): Promise<string> {
-  socket.write('GET /v2 HTTP/1.1\r\nHost: localhost\r\n\r\n');
+async function ask(socket: Socket, path = '/v2', header = ''): Promise<string> {
+  socket.write(`GET ${path} HTTP/1.1\r\nHost: localhost\r\n${header}\r\n`);
   let text = '';
   for await (const chunk of socket) {
     text += String(chunk);
     if (/\r\n\r\n[\s\S]/.test(text)) break;
   }
   return text;
+}
+
+/** The status of a reply to a proxy, for its client. */
+async function status(peer: string, client: string): Promise<string> {
+  const socket = await open(peer);
+  const reply = await ask(socket, '/v2/models', `X-Forwarded-For: ${client}\r\n`);
+  socket.destroy();
+  return reply.slice(9, 12);
+}
+
+/** The same, of a stream of events that stays open. */
+async function listen(client: string): Promise<string> {
+  return (await ask(await open('127.0.0.2'), '/api/events', `X-Forwarded-For: ${client}\r\n`)).slice(9, 12);
 }
 
 // Linux has all of 127.0.0.0/8.
@@ -47,6 +60,23 @@ describe.skipIf(process.platform !== 'linux')('with six connections at most', ()
     last.destroy();
     await expect.poll(async () => (await ask(await open('127.0.0.5'))).slice(9, 12)).toBe('200');
     expect(host.log.filter(({ msg }) => String(msg).startsWith('connections are refused'))).toHaveLength(1);
+  });
+
+  test('behind a trusted proxy the limits go by its clients, and a client in front of it cannot make up another', async () => {
+    const limits = { connectionsMax: 4 };
+    const rate = { perKey: 0, perAddress: 1 };
+    host = await startTestHost({ config: { trustedProxies: ['127.0.0.2'], rate, limits } });
+    expect(await status('127.0.0.2', '192.0.2.1')).toBe('200');
+    expect(await status('127.0.0.2', '198.51.100.7, 192.0.2.1')).toBe('429');
+    expect(await status('127.0.0.2', '192.0.2.2')).toBe('200');
+    expect(await status('127.0.0.3', '192.0.2.3')).toBe('200');
+    expect(await status('127.0.0.3', '192.0.2.4')).toBe('429');
+    // A listener holds the proxy's connection for its client.
+    expect([await listen('192.0.2.11'), await listen('192.0.2.12'), await listen('192.0.2.13')]).toEqual([
+      '200',
+      '200',
+      '200',
+    ]);
   });
 
   test('a flood of idle ones from one address leaves room for others, and for itself once they are gone', async () => {

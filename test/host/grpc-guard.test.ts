@@ -23,8 +23,8 @@ afterEach(() => {
   sessions = [];
 });
 
-function sessionTo(host: ReluHost): ClientHttp2Session {
-  const session = connect(`http://127.0.0.1:${host.grpcPort}`);
+function sessionTo(host: ReluHost, localAddress = '127.0.0.1'): ClientHttp2Session {
+  const session = connect(`http://127.0.0.1:${host.grpcPort}`, { localAddress } as object);
   session.on('error', () => undefined);
   sessions.push(session);
   return session;
@@ -65,6 +65,7 @@ describe('with keys for calls', () => {
         apiKeysFor: 'invoke,publish,read',
         'limits.body': '2MiB',
         'limits.inFlight': '4MiB',
+        'limits.connections': '200',
       },
     });
   });
@@ -91,7 +92,7 @@ describe('with keys for calls', () => {
     const tooLarge = await send(infer, [framed(gzipSync(Buffer.alloc(3 * mebibyte)), 1)], gzip);
     expect(tooLarge).toEqual({
       code: status.RESOURCE_EXHAUSTED,
-      message: `a message inflates to over ${2 * mebibyte} bytes`,
+      message: `an inflated message is over the limit of ${2 * mebibyte} bytes`,
     });
     // Well-formed but for its fields: 2 MiB of an unknown field.
     const filled = Buffer.concat([Buffer.from([0x9a, 0x06, 0x80, 0x80, 0x70]), Buffer.alloc(0x1c0000)]);
@@ -100,6 +101,20 @@ describe('with keys for calls', () => {
     const broken = await send(infer, [framed(Buffer.from('no gzip'), 1)], gzip);
     expect(broken).toMatchObject({ code: status.INVALID_ARGUMENT });
     expect(broken.message).toMatch(/^a message is not gzip data: /);
+  });
+
+  test('a largest message fits beside another: each counts once', async () => {
+    const other = begin(sessionTo(host), infer, authorized);
+    const first = framed(Buffer.alloc(1.8 * mebibyte), 0, 2 * mebibyte);
+    await new Promise<void>((resolve) => void other.write(first, () => resolve()));
+    // Well-formed but for its field, which is unknown.
+    const filled = Buffer.concat([Buffer.from([0x9a, 0x06, 0xfa, 0xff, 0x7f]), Buffer.alloc(0x1ffffa)]);
+    for (const message of [framed(filled), framed(gzipSync(filled), 1)]) {
+      expect(await send(infer, [message], { ...authorized, 'grpc-encoding': 'gzip' })).toMatchObject({
+        code: status.NOT_FOUND,
+      });
+    }
+    other.close(constants.NGHTTP2_CANCEL);
   });
 
   test('a stream of many messages, plain and compressed in turn, is answered for each, and gives back what it held', async () => {
@@ -140,6 +155,27 @@ describe('with keys for calls', () => {
       expect((await send(path, [framed(Buffer.alloc(0))])).code).toBe(status.UNIMPLEMENTED);
     },
   );
+
+  // Linux has all of 127.0.0.0/8.
+  test.skipIf(process.platform !== 'linux')('an address has half of all connections, and is told so', async () => {
+    const flood = Array.from({ length: 110 }, () => sessionTo(host, '127.0.0.9'));
+    await Promise.all(flood.slice(0, 100).map((session) => once(session, 'connect')));
+    const last = sessionTo(host, '127.0.0.9');
+    const goneAway = once(last, 'goaway');
+    const reason = 'connections of this address are open, half of this host';
+    const { code, message } = await answerTo(begin(last, 'inference.GRPCInferenceService/ServerLive').end());
+    expect(code).toBe(status.RESOURCE_EXHAUSTED);
+    expect(message).toContain(reason);
+    const [goneCode, , details] = (await goneAway) as [number, number, Buffer];
+    expect(goneCode).toBe(constants.NGHTTP2_ENHANCE_YOUR_CALM);
+    expect(details.toString()).toContain(reason);
+    expect(await send('inference.GRPCInferenceService/ServerLive', [framed(Buffer.alloc(0))])).toMatchObject({
+      code: 0,
+    });
+    const metrics = await (await fetch(`${host.url}/metrics`, { headers: authorized })).text();
+    expect(metrics).toMatch(/^turntable_connections_refused_total\{reason="address"\} \d+$/m);
+    expect(metrics).toMatch(/^turntable_connections_open\{door="grpc"\} \d{3}$/m);
+  });
 
   test('a flag that is neither 0 nor 1 is refused by name', async () => {
     expect(await send(infer, [framed(Buffer.alloc(0), 7)])).toEqual({

@@ -7,6 +7,7 @@ import { Access } from '../../src/host/access.ts';
 import { createHttpServer, readTls, type HttpServer } from '../../src/host/http/index.ts';
 import { FunctionLog } from '../../src/host/function-log.ts';
 import { Logging } from '../../src/host/logger.ts';
+import { Connections } from '../../src/host/connections.ts';
 import { InFlightBytes } from '../../src/host/in-flight.ts';
 import { otherFunctions } from '../../src/host/invoke-others.ts';
 import { Invoker, type InvokerOptions } from '../../src/host/invoke.ts';
@@ -31,6 +32,7 @@ export const testConfig: HostConfig = {
   apiKeys: [],
   apiKeysFor: ['publish'],
   rate: { perKey: 0, perAddress: 0 },
+  trustedProxies: [],
   cors: { origins: [] },
   unloaded: 'until-call',
   memory: divideMemory(8e9, 'host'),
@@ -153,7 +155,14 @@ export async function startTestHost(options: TestHostOptions = {}): Promise<Test
   const others = otherFunctions(invoker, store);
   const memory = { ...config.memory, kills: [], killCounts: new Map(), used: () => ({ parts: {}, processes: [] }) };
   const dependencies = { names: [], troubled: () => [], disk: undefined };
+  const connections = new Connections({
+    max: config.limits.connectionsMax,
+    filesMax: undefined,
+    trustedProxies: config.trustedProxies,
+    warn: (facts, message) => logger.warn(facts, message),
+  });
   const metrics = createMetrics({
+    connections,
     registry: store,
     pools,
     statistics,
@@ -176,6 +185,7 @@ export async function startTestHost(options: TestHostOptions = {}): Promise<Test
     config,
     access: new Access(config),
     inFlight: new InFlightBytes(config.limits.inFlightBytesMax),
+    connections,
     store,
     pools,
     statistics,

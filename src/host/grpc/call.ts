@@ -69,18 +69,20 @@ export function metadataText({ metadata }: CallLike, key: string): string | unde
 }
 
 /** A call as {@link Access} sees it: the key is in the metadata `authorization`, as in HTTP. */
-export const asking = (call: CallLike): Asking => askingOf(call.metadata, () => call.getPeer());
+export const asking = (context: GrpcContext, call: CallLike): Asking =>
+  askingOf(context, call.metadata, () => call.getPeer());
 
-export function askingOf(metadata: Metadata, getPeer: () => string): Asking {
+export function askingOf({ connections }: GrpcContext, metadata: Metadata, getPeer: () => string): Asking {
   return {
     get authorization() {
       return metadata.get('authorization')[0]?.toString();
     },
     get address() {
       // `127.0.0.1:51234` or `[::1]:51234`
-      return getPeer()
+      const peer = getPeer()
         .replace(/:\d+$/, '')
         .replace(/^\[(.*)\]$/, '$1');
+      return connections.addressOf(peer, (name) => metadata.get(name).join(','));
     },
   };
 }

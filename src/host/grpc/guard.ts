@@ -3,7 +3,7 @@
  * is read, and the account of bytes. The bytes of a message pass here on their way to grpc-js, which gathers without a
  * limit but that of one message. Compressed messages are inflated here, where each byte is counted as it comes.
  */
-import type { Http2Stream } from 'node:http2';
+import type { Http2Session, Http2Stream } from 'node:http2';
 import { constants } from 'node:http2';
 import { createGunzip, createInflate, type Gunzip, type Inflate } from 'node:zlib';
 import { Server, ServerInterceptingCall, type ServerInterceptor } from '@grpc/grpc-js';
@@ -11,6 +11,7 @@ import type { Asking, ClientScope } from '../access.ts';
 import { HostError, toHostError } from '../errors.ts';
 import type { HeldBytes } from '../in-flight.ts';
 import { formatDuration } from '../../tools/index.ts';
+import { Gathering, tooLarge } from '../gathering.ts';
 import { paceBytesMin, type Watch, type Watches } from '../watches.ts';
 import { account, askingOf, type GrpcContext } from './call.ts';
 import { letIn } from './guarded-call.ts';
@@ -46,12 +47,13 @@ export interface GuardOptions {
 }
 
 export function guard(context: GrpcContext, { scopeOf, watches }: GuardOptions): ServerInterceptor {
-  const { access, inFlight } = context;
+  const { access, connections, inFlight } = context;
   const { bodyBytesMax, bodyTimeoutMs } = context.config.limits;
   return ({ path, requestStream }, call) => {
     const startMs = performance.now();
     const method = path.slice(path.lastIndexOf('/') + 1);
     const { stream, encoding } = fieldsOf(call);
+    const { session } = stream;
     const held = inFlight.held((over) => stream.once('close', over), 0);
     let isOver = false;
     const refuse = (error: unknown): void => {
@@ -61,7 +63,10 @@ export function guard(context: GrpcContext, { scopeOf, watches }: GuardOptions):
       const { code, details, metadata } = serviceError(error);
       call.sendStatus({ code, details, metadata });
       // The client may send on; without a reset, nghttp2 would read it.
-      setImmediate(() => stream.close(constants.NGHTTP2_NO_ERROR));
+      setImmediate(() => {
+        stream.close(constants.NGHTTP2_NO_ERROR);
+        if (toHostError(error).code === 'too-many-connections') turnAway(session, details);
+      });
     };
     const incoming = new IncomingMessages(stream, {
       bytesMax: bodyBytesMax,
@@ -84,7 +89,8 @@ export function guard(context: GrpcContext, { scopeOf, watches }: GuardOptions):
         next({
           onReceiveMetadata: (metadata, pass) => {
             try {
-              const asking: Asking = askingOf(metadata, () => call.getPeer());
+              if (session?.destroyed === false) connections.admit(session.socket);
+              const asking: Asking = askingOf(context, metadata, () => call.getPeer());
               letIn(metadata, { keyName: access.admit(scopeOf(path), asking), held, bytesOf });
             } catch (error) {
               refuse(error);
@@ -102,32 +108,76 @@ export function guard(context: GrpcContext, { scopeOf, watches }: GuardOptions):
             const { message, bytes } = parsed;
             if (requestStream) {
               // Of streams only inference holds its messages longer than it takes to read them.
-              if (method === 'ModelStreamInfer') bytesOf.set(message as object, copies * bytes);
-              else held.grow(-copies * bytes);
+              if (method === 'ModelStreamInfer') bytesOf.set(message as object, headBytes + bytes);
+              else held.grow(-headBytes - bytes);
             }
             pass(message);
           },
         }),
       sendMessage: (message: unknown, next) => {
-        next(message);
         // A stream of replies waits for its reader as long as it takes.
-        if (!requestStream && stream.writableLength >= paceBytesMin) {
-          stream.setTimeout(bodyTimeoutMs, () => stream.close(constants.NGHTTP2_CANCEL));
-        }
+        if (!requestStream) keepPace(stream, bodyTimeoutMs);
+        next(message);
       },
     });
   };
 }
 
-/** A message is in memory in the pieces that arrived, and joined. */
-const copies = 2;
+/** A reply is written in such pieces: smaller ones take more time, larger ones tell less of what the reader takes. */
+const pieceBytes = 4 * paceBytesMin;
+
+/** Cuts off a reader that takes less than {@link paceBytesMin} of a reply within the time on average, or nothing. */
+export function keepPace(stream: Http2Stream, timeoutMs: number): void {
+  const write = stream.write.bind(stream) as (piece: Buffer, done: (error?: Error | null) => void) => boolean;
+  const writeAll = (reply: Buffer, done?: (error?: Error | null) => void): boolean => {
+    if (reply.byteLength < paceBytesMin) return write(reply, (error) => done?.(error));
+    const cutOff = (): void => stream.close(constants.NGHTTP2_CANCEL);
+    stream.setTimeout(timeoutMs, cutOff);
+    const timer = setTimeout(cutOff, (timeoutMs * pieceBytes) / paceBytesMin).unref();
+    stream.once('close', () => clearTimeout(timer));
+    const writeFrom = (at: number): boolean => {
+      timer.refresh();
+      const end = at + pieceBytes;
+      return write(reply.subarray(at, end), (error) => {
+        if (end < reply.byteLength && (error ?? undefined) === undefined) {
+          writeFrom(end);
+          return;
+        }
+        clearTimeout(timer);
+        done?.(error);
+      });
+    };
+    return writeFrom(0);
+  };
+  stream.write = writeAll as typeof stream.write;
+}
+
+/** Tells the client of a connection too many to come back later on another. */
+function turnAway(session: Http2Session | undefined, reason: string): void {
+  if (session === undefined || session.closed || session.destroyed) return;
+  session.goaway(constants.NGHTTP2_ENHANCE_YOUR_CALM, 0, Buffer.from(reason));
+  session.close();
+}
+
+/** Before each message: a flag and its length. */
+const headBytes = 5;
+
+interface Fields {
+  readonly stream: Http2Stream;
+  readonly incomingEncoding: string;
+  /** Makes messages with their heads of the bytes that arrive. */
+  decoder: { readonly write: (bytes: Buffer) => Buffer[] };
+}
 
 /** What grpc-js does not show of a call: only the bytes of its HTTP/2 stream tell what it holds. */
 function fieldsOf(call: object): { readonly stream: Http2Stream; readonly encoding: string } {
-  const { stream, incomingEncoding: encoding } = call as { stream?: Http2Stream; incomingEncoding?: string };
-  if (stream === undefined || encoding === undefined) {
+  const fields = call as Partial<Fields>;
+  const { stream, incomingEncoding: encoding, decoder } = fields;
+  if (stream === undefined || encoding === undefined || decoder === undefined) {
     throw new Error('this version of @grpc/grpc-js keeps the stream of a call elsewhere');
   }
+  // It gets whole messages: its own decoder would copy each once more.
+  fields.decoder = { write: (message) => [message] };
   return { stream, encoding };
 }
 
@@ -142,21 +192,23 @@ interface IncomingOptions {
   readonly timeoutMs: number;
 }
 
-/** The messages of a call on their way to grpc-js: each with five bytes before it (a flag and its length). */
+/** A message of which the head has arrived. */
+interface Incoming {
+  readonly isCompressed: boolean;
+  /** With its head. */
+  readonly bytes: number;
+  readonly gathering: Gathering;
+}
+
+/** The messages of a call on their way to grpc-js, each with its head. */
 class IncomingMessages {
   readonly watch: Watch;
   readonly #options: IncomingOptions;
   readonly #stream: Http2Stream;
-  readonly #encoding: string;
-  readonly #toLibrary: (chunk: Buffer) => void;
+  readonly #toLibrary: (message: Buffer) => void;
   readonly #endLibrary: () => void;
   readonly #waiting: Buffer[] = [];
-  #head: Buffer[] = [];
-  #headBytes = 0;
-  #size = 0;
-  #left = 0;
-  /** The pieces of a compressed message. */
-  #packed: Buffer[] | undefined;
+  #message: Incoming | undefined;
   #inflating: Gunzip | Inflate | undefined;
   #hasEnded = false;
   #freshBytes = 0;
@@ -164,17 +216,16 @@ class IncomingMessages {
   constructor(stream: Http2Stream, options: IncomingOptions) {
     this.#stream = stream;
     this.#options = options;
-    this.#encoding = options.encoding;
     const [onData, onEnd] = [stream.listeners('data').at(-1), stream.listeners('end').at(-1)];
     if (onData === undefined || onEnd === undefined) throw new Error('this version of @grpc/grpc-js reads otherwise');
-    this.#toLibrary = onData as (chunk: Buffer) => void;
+    this.#toLibrary = onData as (message: Buffer) => void;
     this.#endLibrary = onEnd as () => void;
     stream.off('data', this.#toLibrary);
     stream.off('end', this.#endLibrary);
     stream.on('data', (chunk: Buffer) => this.#take(chunk));
     stream.on('end', () => {
       this.#hasEnded = true;
-      this.#pass();
+      this.#passOn();
     });
     const { timeoutMs, isStream } = options;
     this.watch = {
@@ -191,7 +242,7 @@ class IncomingMessages {
   close(): void {
     this.#inflating?.destroy();
     this.#waiting.length = 0;
-    this.#packed = undefined;
+    this.#message = undefined;
   }
 
   #take(chunk: Buffer): void {
@@ -201,38 +252,37 @@ class IncomingMessages {
       this.#freshBytes = 0;
       this.watch.sinceMs = performance.now();
     }
+    this.#waiting.push(chunk);
+    this.#passOn(chunk.byteLength);
+  }
+
+  #passOn(freshBytes = 0): void {
+    const { held, isOver, refuse } = this.#options;
+    if (isOver()) return;
     try {
-      this.#options.held.grow(chunk.byteLength);
-      this.#waiting.push(chunk);
+      held.grow(freshBytes);
       this.#pass();
     } catch (error) {
-      this.#options.refuse(error);
+      refuse(error);
     }
   }
 
   /** @throws HostError */
   #pass(): void {
-    while (this.#inflating === undefined && this.#waiting.length > 0) {
-      let chunk = this.#waiting.shift()!;
-      if (this.#headBytes < 5) {
-        const part = chunk.subarray(0, 5 - this.#headBytes);
-        this.#head.push(part);
-        this.#headBytes += part.byteLength;
-        chunk = chunk.subarray(part.byteLength);
-        if (this.#headBytes === 5) this.#begin(Buffer.concat(this.#head));
-      }
-      const part = chunk.subarray(0, this.#left);
+    while (this.#inflating === undefined && this.#hasHead()) {
+      const { bytes, gathering, isCompressed } = (this.#message ??= this.#begin(this.#waiting[0]!));
+      const chunk = this.#waiting.shift();
+      if (chunk === undefined) break;
+      const part = chunk.subarray(0, bytes - gathering.bytes);
       if (part.byteLength < chunk.byteLength) this.#waiting.unshift(chunk.subarray(part.byteLength));
-      this.#left -= part.byteLength;
-      if (this.#packed !== undefined) this.#packed.push(part);
-      else if (part.byteLength > 0) {
-        if (this.#left === 0) this.#options.held.grow(this.#size);
-        this.#toLibrary(part);
-      }
-      if (this.#headBytes === 5 && this.#left === 0) this.#end();
+      gathering.add(part);
+      if (gathering.bytes < bytes) continue;
+      this.#message = undefined;
+      if (isCompressed) this.#inflate(gathering.whole());
+      else this.#toLibrary(gathering.whole());
     }
     if (this.#options.isStream) {
-      if (this.#headBytes === 0) this.watch.sinceMs = Infinity;
+      if (this.#message === undefined && this.#waiting.length === 0) this.watch.sinceMs = Infinity;
       else if (this.watch.sinceMs === Infinity) this.watch.sinceMs = performance.now();
     }
     if (!this.#hasEnded) return;
@@ -240,64 +290,59 @@ class IncomingMessages {
     if (this.#inflating === undefined) this.#endLibrary();
   }
 
-  #begin(head: Buffer): void {
-    const { bytesMax } = this.#options;
-    const flag = head.readUInt8(0);
-    this.#size = this.#left = head.readUInt32BE(1);
-    if (flag > 1) throw new HostError('bad-request', `a message begins with the byte ${flag}, which must be 0 or 1`);
-    if (this.#size > bytesMax) {
-      throw new HostError('body-too-large', `a message of ${this.#size} bytes is over the limit of ${bytesMax} bytes`);
+  /** Whether the next message has begun, with all of its head in the first piece. */
+  #hasHead(): boolean {
+    if (this.#message !== undefined) return true;
+    while (this.#waiting.length > 1 && this.#waiting[0]!.byteLength < headBytes) {
+      this.#waiting.unshift(Buffer.concat(this.#waiting.splice(0, 2)));
     }
-    if (flag === 1 && decoders.has(this.#encoding)) this.#packed = [];
-    else this.#toLibrary(head);
+    return (this.#waiting[0]?.byteLength ?? 0) >= headBytes;
   }
 
-  #end(): void {
-    this.#head = [];
-    this.#headBytes = 0;
-    if (this.#packed === undefined) return;
-    const { bytesMax, held, refuse } = this.#options;
-    const decoder = (this.#inflating = decoders.get(this.#encoding)!());
-    const packed = this.#packed.splice(0);
-    const packedBytes = this.#size;
-    this.#packed = undefined;
+  /** @throws HostError */
+  #begin(head: Buffer): Incoming {
+    const { bytesMax, encoding, held } = this.#options;
+    const flag = head.readUInt8(0);
+    const size = head.readUInt32BE(1);
+    if (flag > 1) throw new HostError('bad-request', `a message begins with the byte ${flag}, which must be 0 or 1`);
+    if (size > bytesMax) throw tooLarge('a message', bytesMax, size);
+    const bytes = headBytes + size;
+    const isCompressed = flag === 1 && decoders.has(encoding);
+    return { isCompressed, bytes, gathering: new Gathering('a message', bytes, bytes, held) };
+  }
+
+  #inflate(packed: Buffer): void {
+    const { bytesMax, encoding, held, isOver, refuse } = this.#options;
+    const decoder = (this.#inflating = decoders.get(encoding)!());
     this.#stream.pause();
-    const parts: Buffer[] = [];
-    let bytes = 0;
-    const fail = (error: HostError): void => {
+    const what = 'an inflated message';
+    const gathering = new Gathering(what, headBytes + bytesMax, undefined, held);
+    const fail = (error: unknown): void => {
       decoder.destroy();
       refuse(error);
     };
-    decoder.on('data', (part: Buffer) => {
-      bytes += part.byteLength;
+    const add = (part: Buffer): void => {
       try {
-        if (bytes > bytesMax) throw new HostError('body-too-large', `a message inflates to over ${bytesMax} bytes`);
-        held.grow(part.byteLength);
+        if (gathering.bytes + part.byteLength > headBytes + bytesMax) throw tooLarge(what, bytesMax);
+        gathering.add(part);
       } catch (error) {
-        fail(toHostError(error));
-        return;
+        fail(error);
       }
-      parts.push(part);
-    });
+    };
+    decoder.on('data', add);
     decoder.once('error', (error) => {
-      fail(new HostError('bad-request', `a message is not ${this.#encoding} data: ${error.message}`));
+      fail(new HostError('bad-request', `a message is not ${encoding} data: ${error.message}`));
     });
     decoder.once('end', () => {
-      if (this.#options.isOver()) return;
-      try {
-        held.grow(bytes - packedBytes);
-        const head = Buffer.alloc(5);
-        head.writeUInt32BE(bytes, 1);
-        this.#inflating = undefined;
-        this.#toLibrary(head);
-        for (const part of parts) this.#toLibrary(part);
-        this.#pass();
-      } catch (error) {
-        refuse(error);
-      }
+      if (isOver()) return;
+      this.#inflating = undefined;
+      const message = gathering.whole();
+      message.writeUInt32BE(message.byteLength - headBytes, 1);
+      this.#toLibrary(message);
+      this.#passOn(-packed.byteLength);
     });
-    for (const part of packed) decoder.write(part);
-    decoder.end();
+    add(Buffer.alloc(headBytes));
+    decoder.end(packed.subarray(headBytes));
   }
 }
 

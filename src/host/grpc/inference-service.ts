@@ -73,7 +73,7 @@ export function inferenceService(context: GrpcContext): UntypedServiceImplementa
     RepositoryModelLoad: unary(context, 'RepositoryModelLoad', 'publish', async (request: RepositoryRequest, call) => {
       refuseWhileDraining(context);
       const { model_name: name = '' } = request;
-      const publisher = { name: context.access.callerOf(asking(call)), signal: new CallerSignal(call).signal };
+      const publisher = { name: context.access.callerOf(asking(context, call)), signal: new CallerSignal(call).signal };
       await loadFunction(context, name, loadRequestOf(loadParameters(request), name), publisher);
       return {};
     }),
@@ -155,7 +155,7 @@ async function modelInfer(
       const { invocation, outputs } = await runInfer(context.invoker, version, options, { arrivalMs, sloMs, signal });
       // The outputs, and the message that is made of them.
       heldBytes = 2 * bytesIn(outputs);
-      held.grow(heldBytes);
+      held.grow(heldBytes, true);
       const headers: HeaderList = [];
       pushInvocationHeaders(headers, version, invocation, arrivalMs);
       return { headers, response: encodeInferMessage(version, decoded.id, outputs), heldBytes };
@@ -205,7 +205,7 @@ function streamInfer(context: GrpcContext, call: ServerDuplexStream<ModelInferRe
     try {
       // The guard has admitted the first.
       if (isFirst) isFirst = false;
-      else context.access.admit('invoke', asking(call));
+      else context.access.admit('invoke', asking(context, call));
       const { response, heldBytes: replyBytes } = await modelInfer(context, 'ModelStreamInfer', call, request, signal);
       heldBytes += replyBytes;
       message = { infer_response: { ...response, parameters: finalResponse } };

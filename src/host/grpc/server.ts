@@ -1,8 +1,11 @@
 /** The gRPC server: inference, health and reflection on one port. */
 import { logVerbosity, ServerCredentials, setLogVerbosity } from '@grpc/grpc-js';
+import { once } from 'node:events';
+import { createServer, type AddressInfo, type Socket } from 'node:net';
 import { HealthImplementation } from 'grpc-health-check';
 import { doneWithin } from '../../tools/index.ts';
 import type { ClientScope } from '../access.ts';
+import { backlog } from '../connections.ts';
 import { Watches } from '../watches.ts';
 import { scopeOfHandler, type GrpcContext } from './call.ts';
 import { guard, ParsingServer } from './guard.ts';
@@ -54,40 +57,44 @@ export async function createGrpcServer(context: GrpcContext, { host, port, tls }
   const health = new HealthImplementation({ '': 'SERVING', 'inference.GRPCInferenceService': 'SERVING' });
   health.addToServer(server);
   addReflection(server, protos);
-  const address = `${host.includes(':') ? `[${host}]` : host}:${port}`;
   const credentials =
     tls === undefined
       ? ServerCredentials.createInsecure()
       : ServerCredentials.createSsl(null, [{ cert_chain: tls.cert, private_key: tls.key }]);
-  const bound = await new Promise<number>((resolve, reject) => {
-    server.bindAsync(address, credentials, (error, boundPort) => {
-      if (error === null) resolve(boundPort);
-      else reject(listenError(error, address, port));
-    });
+  const injector = server.createConnectionInjector(credentials);
+  const listener = createServer({ noDelay: true });
+  context.connections.watch(listener, 'grpc');
+  const sockets = new Set<Socket>();
+  listener.on('connection', (socket) => {
+    sockets.add(socket);
+    socket.once('close', () => sockets.delete(socket));
+    if (!socket.destroyed) injector.injectConnection(socket);
   });
+  listener.listen({ host, port, backlog });
+  try {
+    await once(listener, 'listening');
+  } catch (error) {
+    watches.close();
+    server.forceShutdown();
+    // The port tells it apart from HTTP's.
+    throw Object.assign(error as Error, { grpcPort: port });
+  }
   return {
-    port: bound,
+    port: (listener.address() as AddressInfo).port,
     drain: () => {
       health.setStatus('', 'NOT_SERVING');
       health.setStatus('inference.GRPCInferenceService', 'NOT_SERVING');
     },
     close: async (graceMs) => {
+      listener.close();
       const closed = new Promise((resolve) => {
         server.tryShutdown(resolve);
       });
       const clean = await doneWithin(graceMs, closed);
       if (!clean) server.forceShutdown();
+      for (const socket of sockets) socket.destroy();
       watches.close();
       return clean;
     },
   };
-}
-
-/** grpc-js wraps the error of `listen` in a sentence. The port tells it apart from HTTP's. */
-function listenError(error: Error, address: string, grpcPort: number): Error {
-  const code = /\b(EADDRINUSE|EADDRNOTAVAIL|EACCES|ENOTFOUND|EAI_AGAIN)\b/.exec(error.message)?.[1];
-  return Object.assign(new Error(`gRPC cannot listen on ${address}: ${error.message}`, { cause: error }), {
-    code,
-    grpcPort,
-  });
 }

@@ -7,6 +7,8 @@ function codeOf({ code, status: http }: HostError): status {
     case 'deadline-passed':
     case 'body-timeout':
       return status.DEADLINE_EXCEEDED;
+    case 'too-many-connections':
+      return status.RESOURCE_EXHAUSTED;
     case 'client-gone':
       return status.CANCELLED;
     case 'method-not-allowed':

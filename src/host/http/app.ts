@@ -95,6 +95,7 @@ async function run(
     // Hosts of a fleet sign their requests in this header.
     if (exchange.authorization !== undefined) exchange.peer = peerOf(context, exchange.incoming);
     if (exchange.peer === undefined) exchange.keyName = admitClient(context, scope, exchange);
+    else context.connections.takePeer(incoming.socket);
     const reply = await handler(context, exchange);
     if (reply !== undefined) exchange.json(200, reply);
     account(context, exchange, exchange.outgoing.statusCode, undefined, scope);
@@ -106,7 +107,17 @@ async function run(
 }
 
 /** Name of the API key of a client's request. @throws HostError */
-function admitClient({ access, fleet }: HostContext, scope: RouteScope, exchange: Exchange): string | undefined {
+function admitClient(
+  { access, connections, fleet }: HostContext,
+  scope: RouteScope,
+  exchange: Exchange,
+): string | undefined {
+  const { incoming, outgoing } = exchange;
+  connections.admit(
+    incoming.socket,
+    (name) => exchange.header(name),
+    (over) => outgoing.once('close', over),
+  );
   if (scope !== 'peer') return access.admit(scope, exchange);
   if (fleet === undefined) throw notInFleet();
   throw unsigned();

@@ -10,10 +10,9 @@ import {
   type Inflate,
 } from 'node:zlib';
 import { HostError } from '../errors.ts';
-import { runInSlices, type Steps } from '../../tensor/index.ts';
 import { formatDuration } from '../../tools/index.ts';
 import type { Exchange } from './exchange.ts';
-import type { HeldBytes } from '../in-flight.ts';
+import { Gathering, tooLarge } from '../gathering.ts';
 import { paceBytesMin, Watches, type Watch } from '../watches.ts';
 
 export class Bodies {
@@ -227,82 +226,6 @@ const decoders = new Map<string, () => Gunzip | Inflate | BrotliDecompress>([
   ['br', () => createBrotliDecompress(pieces)],
 ]);
 const pieces = { chunkSize: 64 * 1024 };
-
-/** Size of the buffers that hold a body of unknown length until its end. */
-const segmentBytes = 2 ** 20;
-
-/**
- * The bytes of a body so far, copied into place as they arrive. A body of unknown length is kept in segments, which are
- * joined at its end between the turns of other requests: a buffer that doubles would block them for 30 ms at 32 MiB.
- */
-class Gathering {
-  readonly #what: string;
-  readonly #bytesMax: number;
-  readonly #held: HeldBytes;
-  readonly #expected: number | undefined;
-  /** All but the last are full. */
-  readonly #segments: Buffer[] = [];
-  /** Of the last segment. */
-  #filledBytes = 0;
-  bytes = 0;
-
-  /** @param expected bytes to come, already counted as held */
-  constructor(what: string, bytesMax: number, expected: number | undefined, held: HeldBytes) {
-    this.#what = what;
-    this.#bytesMax = bytesMax;
-    this.#held = held;
-    this.#expected = expected;
-    if (expected !== undefined && expected > 64 * 1024) this.#segments.push(Buffer.allocUnsafeSlow(expected));
-  }
-
-  /** @throws HostError */
-  add(chunk: Buffer): void {
-    const bytes = this.bytes + chunk.byteLength;
-    if (bytes > this.#bytesMax) throw tooLarge(this.#what, this.#bytesMax);
-    if (this.#expected === undefined) this.#held.grow(chunk.byteLength);
-    this.bytes = bytes;
-    if (this.#segments.length === 0) {
-      // A small body that arrived in one piece.
-      this.#segments.push(chunk);
-      this.#filledBytes = chunk.byteLength;
-      return;
-    }
-    for (let at = 0; at < chunk.byteLength;) {
-      let last = this.#segments.at(-1)!;
-      if (this.#filledBytes === last.byteLength) {
-        this.#segments.push((last = Buffer.allocUnsafeSlow(segmentBytes)));
-        this.#filledBytes = 0;
-      }
-      const copied = chunk.copy(last, this.#filledBytes, at);
-      this.#filledBytes += copied;
-      at += copied;
-    }
-  }
-
-  whole(): Buffer | Promise<Buffer> {
-    // Emptied, because the request's listeners keep this object as long as the request lasts.
-    const segments = this.#segments.splice(0);
-    const [first, second] = segments;
-    if (first === undefined) return Buffer.alloc(0);
-    return second === undefined ? first.subarray(0, this.bytes) : runInSlices(joined(segments, this.bytes));
-  }
-}
-
-/** Joins the segments, and frees each as soon as it is copied. */
-function* joined(segments: Buffer[], bytes: number): Steps<Buffer> {
-  const whole = Buffer.allocUnsafeSlow(bytes);
-  segments.reverse();
-  for (let at = 0, next = segments.pop(); next !== undefined; next = segments.pop()) {
-    at += next.copy(whole, at);
-    yield;
-  }
-  return whole;
-}
-
-function tooLarge(what: string, bytesMax: number, bytes?: number): HostError {
-  const size = bytes === undefined ? '' : ` (${bytes} bytes)`;
-  return new HostError('body-too-large', `${what}${size} is over the limit of ${bytesMax} bytes`);
-}
 
 function timedOut(timeoutMs: number, bytes: number): HostError {
   return new HostError(

@@ -10,6 +10,7 @@ import type { PeerSender } from '../../fleet/index.ts';
 import { HostError, toHostError } from '../errors.ts';
 import { type HeaderList, bytesOf } from '../infer/answer.ts';
 import { jsonInSlices } from '../slices.ts';
+import type { Connections } from '../connections.ts';
 import type { HeldBytes, InFlightBytes } from '../in-flight.ts';
 import type { Statistics } from '../statistics.ts';
 import type { FunctionVersion } from '../types.ts';
@@ -44,6 +45,7 @@ export interface ExchangeMeans {
   /** A client that reads less than {@link paceBytesMin} of its reply within this time is cut off. */
   readonly stallMs: number;
   readonly inFlight: InFlightBytes;
+  readonly connections: Connections;
 }
 
 export class Exchange {
@@ -109,7 +111,7 @@ export class Exchange {
   }
 
   get address(): string {
-    return this.incoming.socket.remoteAddress ?? '';
+    return this.#means.connections.addressOf(this.incoming.socket.remoteAddress ?? '', (name) => this.header(name));
   }
 
   get functionName(): string | undefined {
@@ -162,7 +164,7 @@ export class Exchange {
     const { outgoing } = this;
     if (this.gone || outgoing.headersSent) return;
     const bytes = bytesOf(parts);
-    if (bytes >= countedReplyBytesMin && this.functionName !== undefined) this.held.grow(bytes);
+    if (bytes >= countedReplyBytesMin && this.functionName !== undefined) this.held.grow(bytes, true);
     headers.push('X-Request-ID', this.requestId, 'X-Call-Id', this.callId);
     if (this.traceparent !== undefined) headers.push('traceparent', this.traceparent);
     this.sentBytes = bytes;
@@ -331,7 +333,8 @@ function closeUnlessComplete(incoming: IncomingMessage): void {
 /** An error as the client gets it. */
 export function sendError(exchange: Exchange, error: HostError, headers: HeaderList = []): void {
   headers.push('X-Turntable-Error', error.code);
-  if (error.code === 'body-timeout') exchange.abandoned = true;
+  // Of a connection too many, or out of files, this one goes as well.
+  if (error.code === 'body-timeout' || error.code === 'too-many-connections') exchange.abandoned = true;
   if (error.retryAfterS !== undefined) headers.push('Retry-After', error.retryAfterS);
   exchange.json(error.status, { error: error.message }, headers);
 }

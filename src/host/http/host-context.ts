@@ -2,6 +2,7 @@
 import type { Logger } from 'pino';
 import type { CpuPools } from '../../cpu/index.ts';
 import type { Access } from '../access.ts';
+import type { Connections } from '../connections.ts';
 import type { HostConfig } from '../config.ts';
 import type { ViewSources } from '../dashboard/index.ts';
 import { HostError } from '../errors.ts';
@@ -39,8 +40,9 @@ export interface HostContext {
   readonly hostVersion: string;
   readonly bodies: Bodies;
   readonly exchangeMeans: ExchangeMeans;
-  /** Shared with gRPC. */
+  /** Shared with gRPC, like the next. */
   readonly inFlight: InFlightBytes;
+  readonly connections: Connections;
   /** The data of the dashboard's API. */
   readonly views: ViewSources;
   readonly events: EventStreams;

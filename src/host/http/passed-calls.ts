@@ -92,6 +92,7 @@ export class CallLinks {
     if (fleet === undefined) throw notInFleet();
     if (peer === undefined) throw unsigned();
     if (this.#isClosing) throw new HostError('draining', 'the host is shutting down and takes no new work');
+    this.#context.connections.takePeer(incoming.socket);
     const nonce = randomBytes(16).toString('hex');
     socket.write(`HTTP/1.1 200 Connection Established\r\n${linkNonceHeader}: ${nonce}\r\n\r\n`);
     const seals = fleet.fleet.seal.linkSeals('server', incoming.headers.authorization ?? '', nonce);

@@ -13,8 +13,8 @@ import { HostError, toHostError } from '../errors.ts';
 import { doneWithin, formatDuration } from '../../tools/index.ts';
 import { callRunner } from './accepted-calls.ts';
 import { createApp } from './app.ts';
-import { ConnectionLimit } from './connection-limit.ts';
 import { Bodies } from './body.ts';
+import { backlog } from '../connections.ts';
 import { EventStreams, LogStreams } from './event-streams.ts';
 import { findGoneClient, replyInTurn } from './half-closed.ts';
 import type { HostContext } from './host-context.ts';
@@ -30,12 +30,6 @@ export type HttpServer = Awaited<ReturnType<typeof createHttpServer>>;
 /** Idle connections are kept longer than load balancers keep them: the host never hangs up first. */
 const keepAliveMs = 65_000;
 
-/**
- * Connections that may wait to be accepted. If more arrive at once, Linux lets clients wait for a second or resets
- * their connections. Linux lowers this to its own limit, `net.core.somaxconn`; Node's default is 511.
- */
-const backlog = 4096;
-
 /** When stopping, how long a connection may take to bring the first byte of a request that was on its way. */
 const unusedMs = 100;
 
@@ -47,13 +41,8 @@ export async function createHttpServer(options: HttpServerOptions) {
   const server = serverOf(config, tls);
   const connections = new Set<Socket>();
   const turns = new RequestTurns();
-  const limit = new ConnectionLimit(config.limits.connectionsMax, (facts, message) =>
-    context.logger.warn(facts, message),
-  );
+  context.connections.watch(server, 'http');
   server.on('connection', (socket: Socket) => {
-    limit.accept(socket);
-    // A refusal in plain text would be no TLS.
-    if (tls !== undefined && limit.refusal(socket) !== undefined) socket.destroy();
     turns.accept(socket);
     connections.add(socket);
     socket.once('close', () => connections.delete(socket));
@@ -67,7 +56,7 @@ export async function createHttpServer(options: HttpServerOptions) {
     served.add(socket);
     socket.once('close', () => served.delete(socket));
   });
-  const listener = listenerOf(context, turns, limit);
+  const listener = listenerOf(context, turns);
   for (const event of ['request', 'checkContinue', 'checkExpectation']) server.on(event, listener);
   server.on('connect', (incoming: IncomingMessage, socket: Socket, head: Buffer) => {
     try {
@@ -125,14 +114,14 @@ export async function createHttpServer(options: HttpServerOptions) {
 }
 
 function contextOf(options: HttpServerOptions): HostContext {
-  const { inFlight } = options;
+  const { connections, inFlight } = options;
   const { bodyTimeoutMs } = options.config.limits;
   return {
     ...options,
     bodies: new Bodies({ timeoutMs: bodyTimeoutMs }),
     events: new EventStreams(options.views),
     logs: new LogStreams(options.functionLog),
-    exchangeMeans: { lifecycle: options.lifecycle, stallMs: bodyTimeoutMs, inFlight },
+    exchangeMeans: { lifecycle: options.lifecycle, stallMs: bodyTimeoutMs, inFlight, connections },
   };
 }
 
@@ -156,7 +145,6 @@ function serverOf({ limits: { bodyTimeoutMs } }: HostConfig, tls: TlsFiles | und
 function listenerOf(
   context: HostContext,
   turns: RequestTurns,
-  limit: ConnectionLimit,
 ): (incoming: IncomingMessage, outgoing: ServerResponse) => void {
   const app = createApp(context);
   const handle = getRequestListener(app.fetch, {
@@ -168,12 +156,6 @@ function listenerOf(
     errorHandler: unroutable,
   });
   return (incoming, outgoing) => {
-    const refusal = limit.refusal(incoming.socket);
-    if (refusal !== undefined) {
-      context.statistics.failed(refusal);
-      endWith(incoming.socket, refusal);
-      return;
-    }
     turns.begin(incoming, () => {
       if (outgoing.destroyed) return; // The client has gone meanwhile.
       (app.call(incoming, outgoing) ?? handle(incoming, outgoing)).catch((error: unknown) => {

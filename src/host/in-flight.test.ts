@@ -1,0 +1,82 @@
+import fc from 'fast-check';
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
+import { InFlightBytes, type HeldBytes } from './in-flight.ts';
+
+const kibibyte = 1024;
+const limit = 8000 * kibibyte;
+
+beforeEach(() => void vi.useFakeTimers());
+afterEach(() => void vi.useRealTimers());
+
+/** A request, and its end. */
+function request(account: InFlightBytes, bytesMin?: number): HeldBytes & { readonly end: () => void } {
+  let over: (() => void) | undefined;
+  const held = account.held((whenOver) => (over = whenOver), bytesMin);
+  return { grow: (...values) => held.grow(...values), end: () => over?.() };
+}
+
+describe('the bytes of requests in progress', () => {
+  test('never sum to more than the limit, and are all given back', () => {
+    const step = fc.record({ who: fc.nat(4), more: fc.integer({ min: -3000, max: 5000 }), ends: fc.boolean() });
+    fc.assert(
+      fc.property(fc.array(step, { maxLength: 100 }), (steps) => {
+        const account = new InFlightBytes(limit, () => undefined);
+        const all = Array.from({ length: 5 }, () => ({ ...request(account, 0), bytes: 0 }));
+        for (const { who, more, ends } of steps) {
+          const one = all[who]!;
+          const bytes = Math.max(more * kibibyte, -one.bytes);
+          const sum = all.reduce((others, other) => others + other.bytes, 0);
+          let isTaken = true;
+          try {
+            one.grow(bytes);
+          } catch {
+            isTaken = false;
+          }
+          expect(isTaken).toBe(bytes <= 0 || sum + bytes <= limit);
+          if (isTaken) one.bytes += bytes;
+          if (!ends) continue;
+          one.end();
+          all[who] = { ...request(account, 0), bytes: 0 };
+        }
+        for (const { end } of all) end();
+        expect(() => request(account).grow(limit)).not.toThrow();
+      }),
+    );
+  });
+
+  test('are collected once an eighth of the limit is garbage: of requests that are over, and of refused replies', () => {
+    const collect = vi.fn<() => void>();
+    const account = new InFlightBytes(limit, collect);
+    const first = request(account);
+    first.grow(999 * kibibyte);
+    first.end();
+    // What is refused before it is read is no garbage.
+    expect(() => request(account).grow(limit + 1)).toThrow(/over the limit/);
+    vi.runAllTimers();
+    expect(collect).not.toHaveBeenCalled();
+    expect(() => request(account).grow(limit + 1, true)).toThrow(/over the limit/);
+    expect(collect).not.toHaveBeenCalled();
+    vi.runAllTimers();
+    expect(collect).toHaveBeenCalledTimes(1);
+  });
+
+  test('are collected half of the time at most, and then all together', () => {
+    const collect = vi.fn<() => void>(() => void vi.advanceTimersByTime(100));
+    const account = new InFlightBytes(limit, collect);
+    const drop = (): void => {
+      const one = request(account);
+      one.grow(2000 * kibibyte);
+      one.end();
+    };
+    drop();
+    vi.advanceTimersByTime(1);
+    expect(collect).toHaveBeenCalledTimes(1);
+    for (let count = 0; count < 10; count++) drop();
+    vi.advanceTimersByTime(98);
+    expect(collect).toHaveBeenCalledTimes(1);
+    vi.advanceTimersByTime(10);
+    expect(collect).toHaveBeenCalledTimes(2);
+    vi.runAllTimers();
+    expect(collect).toHaveBeenCalledTimes(2);
+  });
+});
