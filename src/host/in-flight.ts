@@ -10,7 +10,7 @@ const countedBytesMin = 64 * 1024;
 /** The part of the limit that may be garbage: buffers of requests that are over, until they are collected. */
 const garbageShare = 1 / 8;
 /** Collecting takes at most this share of the time. */
-const collectingShare = 1 / 2;
+const collectingShare = 1 / 10;
 
 export class InFlightBytes {
   readonly #bytesMax: number;

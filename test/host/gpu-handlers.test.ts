@@ -190,13 +190,14 @@ describe.skipIf(emulatorMissing)('a function with a handler', () => {
 
   test('keeps no copy of its model in the CPU pool', async () => {
     await call(onGpus, 'language-id', 'Where is it?');
-    const { functions } = (await (await fetch(`${onGpus.url}/api/functions`)).json()) as {
-      readonly functions: readonly { readonly name: string; readonly hostBytes: number }[];
+    const { host } = (await (await fetch(`${onGpus.url}/api/memory`)).json()) as {
+      readonly host: { readonly sessions: readonly { readonly functionName: string; readonly why: string }[] };
     };
-    const row = functions.find(({ name }) => name === 'language-id');
+    const own = host.sessions.filter(({ functionName }) => functionName === 'language-id');
+    expect(own).not.toEqual([]);
+    for (const { why } of own) expect(why).toContain('with the handler alone');
     const pinned = onGpus.gpus!.lastState!.host.functions.find(({ key }) => key === 'language-id@1')?.host;
     expect(pinned?.tier).toBe('host');
-    expect(row?.hostBytes).toBe(pinned?.tier === 'host' ? pinned.bytes : undefined);
   });
 
   test.each([

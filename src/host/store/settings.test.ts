@@ -177,7 +177,7 @@ describe('settings of an upload', () => {
 
   test('text from a query becomes what the field asks for', () => {
     const query = {
-      slo: '40',
+      slo: '40ms',
       pinned: 'true',
       priority: '7',
       'batching.max': '4',
@@ -187,7 +187,7 @@ describe('settings of an upload', () => {
       description: 5,
     };
     expect(parseUploadSettings(query, sha256)).toEqual({
-      slo: 40,
+      slo: '40ms',
       pinned: true,
       priority: 7,
       batching: { max: 4, delay: '1ms' },
