@@ -3,12 +3,9 @@ import { Learnt, type Popularity } from './learnt.ts';
 import type { CpuOffer, OfferSheet } from './offer.ts';
 import type { SidePlace } from './side-line.ts';
 import type { CpuPlace, Observation } from './types.ts';
+import { tuning } from './tuning.ts';
 
-/** Runs that are handed to a core ahead, at most. */
-const aheadMax = 16;
-
-/** Limit of runs that share cores, for each core: up to so many functions may hang without delaying the others. */
-const sharingMax = 16;
+const { aheadMax, sharingMax } = tuning.sides;
 
 /** What an invocation occupies on the CPU while it runs. */
 interface Taken {

@@ -4,11 +4,13 @@ import { LateTurns } from './late-turns.ts';
 import type { Line } from './lines.ts';
 import { Loading } from './loading.ts';
 import type { LoadOption } from './offer.ts';
-import { overdueShare } from './side-line.ts';
 import { state, undecided } from './invocations.ts';
 import type { Load, Slot } from './slots.ts';
 import { nobody, type SchedulerState } from './state.ts';
 import type { Start } from './types.ts';
+import { tuning } from './tuning.ts';
+
+const { overdueShare } = tuning.queues;
 
 /** All layers of the function are there, some, none. */
 const starts: readonly Start[] = ['warm', 'partial', 'cold'];

@@ -1,9 +1,9 @@
 import { batchMs, isWorthJoining } from './offer.ts';
 import type { Load, Slot } from './slots.ts';
 import { nobody, type SchedulerState } from './state.ts';
+import { tuning } from './tuning.ts';
 
-/** Waiting invocations to look at for each row that a run has room for: a line with other keys can be long. */
-const looksPerRow = 4;
+const { looksPerRow } = tuning.joining;
 
 /** A run, and the invocations that share it. */
 interface JoinedRun {

@@ -1,6 +1,9 @@
 import { describe, expect, test } from 'vitest';
 import { offerSheet, smallGpus, type OfferShape } from '../../test/support/offers.ts';
-import { overdueShare, policies, Scheduler, type Action, type Policy, type SchedulerEvent } from './index.ts';
+import { policies, Scheduler, type Action, type Policy, type SchedulerEvent } from './index.ts';
+import { tuning } from './tuning.ts';
+
+const { overdueShare } = tuning.queues;
 
 /** One GPU with the given functions; each that should be resident has run once. Numbers are their places. */
 function gpuWith(

@@ -1,10 +1,12 @@
 import type { IndexedHeap } from './heap.ts';
 import type { Line } from './lines.ts';
 import type { Loading } from './loading.ts';
-import { overdueShare } from './side-line.ts';
 import { state } from './invocations.ts';
 import type { Slot } from './slots.ts';
 import { nobody, type SchedulerState } from './state.ts';
+import { tuning } from './tuning.ts';
+
+const { overdueShare } = tuning.queues;
 
 /**
  * Turns for late calls. A call that can no longer meet its SLO gets the lane and the link when the others leave them

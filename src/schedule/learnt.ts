@@ -4,6 +4,9 @@
  */
 import { smoothed } from '../tools/index.ts';
 import { grown } from './columns.ts';
+import { tuning } from './tuning.ts';
+
+const { halfLifePerFunction, newest } = tuning.learnt;
 
 /**
  * A figure per function that may never have been measured: the offer's value, else the observed one, else the mean over
@@ -33,9 +36,6 @@ export class Learnt {
     this.#values.delete(functionIndex);
   }
 }
-
-/** Weight of a new observation in the scale by which steps go. */
-const newest = 0.1;
 
 /**
  * A margin to add to a prediction so that a wanted share of the predictions holds: the quantile of the error, per
@@ -74,8 +74,6 @@ export class Margin {
   }
 }
 
-/** After this many arrivals per function, a use counts half. */
-const halfLifePerFunction = 8;
 /** All counts are scaled down before they overflow. */
 const useMax = 2 ** 400;
 

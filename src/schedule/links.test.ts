@@ -1,7 +1,10 @@
 import { describe, expect, test } from 'vitest';
 import { type OfferShape } from '../../test/support/offers.ts';
 import { arrival, Bench, best, finished, kinds } from '../../test/support/scheduler-bench.ts';
-import { overdueShare, policies, type Action } from './index.ts';
+import { policies, type Action } from './index.ts';
+import { tuning } from './tuning.ts';
+
+const { overdueShare } = tuning.queues;
 
 describe('links', () => {
   const shape: OfferShape = { layers: [40], lenders: (gpu) => [(gpu + 2) % 4] };

@@ -1,16 +1,11 @@
 import type { LoadOption } from './offer.ts';
 import type { SchedulerGpu } from './types.ts';
+import { tuning } from './tuning.ts';
 
-/** The window over which a link's utilization is smoothed. */
-const smoothingMs = 1000;
-/** Before it grows beyond what a number holds. */
+const { againShare, busyMax, leastLeft, smoothingMs } = tuning.links;
+
+/** Before the growth of the smoothing is beyond what a number holds. */
 const growthMsMax = 500 * smoothingMs;
-/** Of how busy a neighbour was of late: what it is so soon after it was idle. */
-const againShare = 0.5;
-/** Share of a link's speed: where a switch has less left, beginning another load is pointless. */
-const leastLeft = 0.05;
-/** Above it the price would say no more than 'full'. */
-const busyMax = 0.95;
 
 /**
  * PCIe links as lanes: which of them carry a load, and until when as far as is known. Links of one switch share its

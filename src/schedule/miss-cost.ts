@@ -1,26 +1,10 @@
 /** What missing layers cost: a start, by its load (`Pressure`), and a function, by each byte that goes (`MissCost`). */
 import type { LinkLanes } from './links.ts';
 import { wholePrefix, type GpuOffer } from './offer.ts';
+import { tuning } from './tuning.ts';
 
-/** Weight of the old value when a new observation comes. */
-const kept = 0.98;
-/** What a missed SLO costs, as a multiple of the SLO. */
-const missFactor = 4;
-/** Share of the delay of other loads that their callers notice. */
-const shownShare = 0.25;
-/** Cap of one run's ratio to its expected time; and of the learnt mean. */
-const ratioMax = 2;
-/** Weight of one run in that mean. */
-const learning = 0.01;
-/** How much one load, late or in time, moves the estimate of how loaded the links are. */
-const loadStep = 0.05;
-/** Where that estimate begins, and its limits; 1 is what the links can carry. */
-const loadAtFirst = 0.3;
-const loadMin = 0.05;
-const loadMax = 8;
-
-/** A longer SLO counts as this. */
-const sloMsMax = 10_000;
+const { kept, learning, loadAtFirst, loadMax, loadMin, loadStep, missFactor, ratioMax, shownShare, sloMsMax } =
+  tuning.missCost;
 
 /**
  * What a start with missing layers costs beyond its own loading: the chance that its load comes too late, and the delay
@@ -38,7 +22,7 @@ export class Pressure {
    * Demand on the links over their capacity. One figure for all GPUs: a GPU that trims while its neighbour drops whole
    * functions is home to more functions, and gets more calls than it can load for.
    */
-  #load = loadAtFirst;
+  #load: number = loadAtFirst;
   /** What `lateMs` says holds as long as this is the same. */
   version = 0;
   /** Its logarithm: a power would take seven times as long as the exponential of a product. */

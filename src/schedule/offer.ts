@@ -1,4 +1,7 @@
 import type { Policy } from './policy.ts';
+import { tuning } from './tuning.ts';
+
+const { worthShare } = tuning.joining;
 
 /**
  * The offer sheet: all that the scheduler knows about a function. Planners and engines fill it, the scheduler only
@@ -116,12 +119,6 @@ export function batchMs(batches: readonly BatchTime[], rows: number): number {
   for (let index = 0; index < batches.length; index++) if (batches[index]!.rows >= rows) return batches[index]!.ms;
   return Infinity;
 }
-
-/**
- * A joined run that saves less than a quarter of the time is not worth it: its calls all end at its end, and one by one
- * the first of them would end sooner.
- */
-const worthShare = 0.75;
 
 /** @param oneByOneMs total when the calls run one by one */
 export const isWorthJoining = (joinedMs: number, oneByOneMs: number): boolean => joinedMs <= worthShare * oneByOneMs;

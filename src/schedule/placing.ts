@@ -3,7 +3,7 @@ import { Bringing } from './bringing.ts';
 import type { Dispatcher } from './dispatch.ts';
 import { state } from './invocations.ts';
 import type { OfferSheet } from './offer.ts';
-import { Router } from './routing.ts';
+import { nowhere, Router } from './routing.ts';
 import { SecondLook } from './second-look.ts';
 import type { Sides } from './sides.ts';
 import { nobody, type SchedulerState } from './state.ts';
@@ -110,22 +110,22 @@ export class Placing {
     const functionIndex = functionOf[invocation]!;
     const decision = decisions[invocation]!;
     const isKeptOff = gpuCount === 0 || this.#state.isKeptOff(invocation);
-    const gpu = isKeptOff ? nobody : this.#router.route(invocation, sheet, nowMs, except);
+    const route = isKeptOff ? nowhere : this.#router.route(invocation, sheet, nowMs, except);
+    const { gpu, endMs: gpuEndMs } = route;
     const deadlineMs = this.#state.deadlineMs(invocation, sheet);
     const side = this.#state.mayGoAside(invocation, sheet)
       ? this.#sides.best(functionIndex, sheet, nowMs, deadlineMs, except)
       : noPlace;
-    decision.otherPlace = isKeptOff || this.#router.other === nobody ? noPlace : this.#router.other;
-    decision.otherEndMs = isKeptOff ? Infinity : this.#router.otherEndMs;
+    decision.otherPlace = route.other === nobody ? noPlace : route.other;
+    decision.otherEndMs = route.otherEndMs;
     if (gpu === nobody && side === noPlace) {
       shell.act({ kind: 'fail', invocation, reason: 'nowhere' });
       return noPlace;
     }
-    const gpuEndMs = gpu === nobody ? Infinity : this.#router.endMs;
     const sideEndMs =
       side === noPlace ? Infinity : this.#sides.predictEnd(side, functionIndex, sheet, nowMs, deadlineMs);
     let isAside = gpu === nobody;
-    let reason: PlaceReason = isAside ? 'only' : this.#router.reason;
+    let reason: PlaceReason = isAside ? 'only' : route.reason;
     if (!isAside && side !== noPlace && offload !== 'never') {
       isAside = offload === 'earliest-finish' ? sideEndMs < gpuEndMs : gpuEndMs > deadlineMs && sideEndMs <= deadlineMs;
       isAside ||= gpuEndMs > deadlineMs && this.#sides.isWorthSession(side, functionIndex, sheet, nowMs, deadlineMs);

@@ -1,7 +1,7 @@
 import { wholeBytes, type GpuOffer, type OfferSheet } from './offer.ts';
+import { tuning } from './tuning.ts';
 
-/** Upper limit of the runs that a shrunken function waits before it may grow. */
-const patienceMax = 1024;
+const { patienceMax } = tuning.variants;
 
 /**
  * Under which plan variant a function is on a GPU. The variants go from most to least GPU memory, and a function is

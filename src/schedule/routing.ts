@@ -8,16 +8,25 @@ import {
 } from './offer.ts';
 import { state } from './invocations.ts';
 import { absent, type Slot } from './slots.ts';
-import { candidatesMax, leastBusy, nobody, type SchedulerState } from './state.ts';
+import { nobody, type SchedulerState } from './state.ts';
 import type { PlaceReason } from './types.ts';
+import { tuning } from './tuning.ts';
 
-/** Weight of a millisecond behind the SLO, relative to one before it. */
-const lateShare = 0.05;
-/**
- * Share of the policy's bound on waiting. Beyond it lateness counts in full, or else late calls would all gather on one
- * GPU.
- */
-const patientShare = 0.2;
+const { candidatesMax, lateShare, leastBusy, patientShare } = tuning.routing;
+
+/** Where an invocation is to run, and why. */
+export interface Route {
+  /** -1 when no GPU can run it. */
+  readonly gpu: number;
+  readonly reason: PlaceReason;
+  /** When it would end there; Infinity where no GPU can run it. */
+  readonly endMs: number;
+  /** The next best GPU, or -1, and when it would end there. */
+  readonly other: number;
+  readonly otherEndMs: number;
+}
+
+export const nowhere: Route = { gpu: nobody, reason: 'only', endMs: Infinity, other: nobody, otherEndMs: Infinity };
 
 /**
  * Chooses the GPU where an invocation costs least in total: its own time until the answer, the delay that its load is
@@ -28,13 +37,9 @@ const patientShare = 0.2;
 export class Router {
   readonly #state: SchedulerState;
   readonly #explains: boolean;
-  /** About the latest choice: the reason, its predicted end, and the next best GPU with its predicted end. */
-  reason: PlaceReason = 'resident';
-  endMs = Infinity;
-  other = nobody;
-  otherEndMs = Infinity;
+  /** Reused for each choice. */
+  readonly #route: { -readonly [Field in keyof Route]: Route[Field] } = { ...nowhere };
   #bestCostMs = Infinity;
-  #best = nobody;
   #invocation = nobody;
   /** In the latest prediction: delay of loads under way that may find the lane taken. */
   #delayedMs = 0;
@@ -46,26 +51,28 @@ export class Router {
     this.#explains = explains;
   }
 
-  /** The GPU that is to run it, or -1 when none can. @param except is not to be chosen */
-  route(invocation: number, sheet: OfferSheet, nowMs: number, except: number): number {
+  /** Where it is to run; the result holds until the next call. @param except is not to be chosen */
+  route(invocation: number, sheet: OfferSheet, nowMs: number, except: number): Route {
     const { policy, gpuCount, functionOf, slots } = this.#state;
     const functionIndex = functionOf[invocation]!;
     this.#invocation = invocation;
     this.#deadlineMs = this.#state.deadlineMs(invocation, sheet);
-    this.other = nobody;
-    this.otherEndMs = Infinity;
-    this.endMs = Infinity;
+    const route = this.#route;
+    route.gpu = nobody;
+    route.endMs = Infinity;
+    route.other = nobody;
+    route.otherEndMs = Infinity;
     if (policy.routing === 'modulo') {
       for (let step = 0; step < gpuCount; step++) {
         const gpu = (functionIndex + step) % gpuCount;
         if (gpu === except || !this.#state.canHold(functionIndex, sheet, gpu)) continue;
-        this.reason = 'by-number';
-        this.endMs = this.predictEnd(functionIndex, gpu, nowMs, invocation);
-        return gpu;
+        route.reason = 'by-number';
+        route.endMs = this.predictEnd(functionIndex, gpu, nowMs, invocation);
+        route.gpu = gpu;
+        break;
       }
-      return nobody;
+      return route;
     }
-    this.#best = nobody;
     this.#bestCostMs = Infinity;
     const isLarge = gpuCount > candidatesMax;
     let homes = 0;
@@ -77,10 +84,10 @@ export class Router {
       // A function that is busy on many GPUs finds an idle one soon, and none is better.
       if (!this.#explains && isLarge && this.#bestCostMs <= this.#state.leastWarmMs(functionIndex)) break;
     }
-    const home = this.#best;
-    if (home !== nobody && (policy.copies === 'never' || this.endMs <= nowMs + this.#leastMs(functionIndex, home))) {
-      this.reason = 'resident';
-      return home;
+    const home = route.gpu;
+    route.reason = 'resident';
+    if (home !== nobody && (policy.copies === 'never' || route.endMs <= nowMs + this.#leastMs(functionIndex, home))) {
+      return route;
     }
     // Each function starts at another GPU, so that ties spread.
     const count = Math.min(gpuCount, candidatesMax);
@@ -90,8 +97,8 @@ export class Router {
       this.#weighOther(functionIndex, sheet, (functionIndex + candidate * step) % gpuCount, nowMs, except);
     }
     if (count < gpuCount) this.#weighFurther(functionIndex, sheet, nowMs, except);
-    this.reason = this.#best === home ? 'resident' : homes > 0 ? 'copy' : 'room';
-    return this.#best;
+    if (route.gpu !== home) route.reason = homes > 0 ? 'copy' : 'room';
+    return route;
   }
 
   /**
@@ -248,11 +255,11 @@ export class Router {
     for (let place = 0; place < leastBusy; place++) {
       if (!this.#explains && this.#isBeaten(functionIndex, nowMs)) return;
       const gpu = backlog.at(place);
-      if (gpu !== this.#best) this.#weighOther(functionIndex, sheet, gpu, nowMs, except);
+      if (gpu !== this.#route.gpu) this.#weighOther(functionIndex, sheet, gpu, nowMs, except);
     }
-    if (this.endMs <= this.#deadlineMs) return;
+    if (this.#route.endMs <= this.#deadlineMs) return;
     for (let gpu = 0; gpu < gpuCount; gpu++)
-      if (gpu !== this.#best) this.#weighOther(functionIndex, sheet, gpu, nowMs, except);
+      if (gpu !== this.#route.gpu) this.#weighOther(functionIndex, sheet, gpu, nowMs, except);
   }
 
   #weighOther(functionIndex: number, sheet: OfferSheet, gpu: number, nowMs: number, except: number): void {
@@ -279,17 +286,18 @@ export class Router {
       this.#delayedMs + (endMs <= this.#deadlineMs ? endMs - nowMs : this.#deadlineMs - nowMs + this.#lateMs(gpu));
     const isCheap = slot !== absent || ownMs >= this.#bestCostMs;
     const costMs = isCheap ? ownMs : ownMs + this.#othersMs(functionIndex, gpu, nowMs);
+    const route = this.#route;
     if (costMs < this.#bestCostMs) {
-      if (this.#best !== nobody) {
-        this.other = this.#best;
-        this.otherEndMs = this.endMs;
+      if (route.gpu !== nobody) {
+        route.other = route.gpu;
+        route.otherEndMs = route.endMs;
       }
-      this.#best = gpu;
+      route.gpu = gpu;
       this.#bestCostMs = costMs;
-      this.endMs = endMs;
-    } else if (endMs < this.otherEndMs) {
-      this.other = gpu;
-      this.otherEndMs = endMs;
+      route.endMs = endMs;
+    } else if (endMs < route.otherEndMs) {
+      route.other = gpu;
+      route.otherEndMs = endMs;
     }
   }
 

@@ -3,15 +3,10 @@ import { IndexedHeap } from './heap.ts';
 import { Learnt } from './learnt.ts';
 import type { OfferSheet } from './offer.ts';
 import type { Observation, WorkersPlace } from './types.ts';
+import { tuning } from './tuning.ts';
 
-/** One in so many starts goes to the call that waits longest, while any waits beyond the policy's bound. */
-export const overdueShare = 16;
+const { shareBoundMs } = tuning.queues;
 
-/**
- * How far behind the others a function can fall by its own demand. More than most SLOs, so that its surplus does not
- * make others late; not so much that it waits long once its demand drops.
- */
-const shareBoundMs = 2000;
 /** A latest start beyond this counts as no deadline. */
 const farMs = 1e11;
 

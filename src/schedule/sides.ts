@@ -4,15 +4,14 @@ import type { IndexedHeap } from './heap.ts';
 import { Margin } from './learnt.ts';
 import type { CpuOffer, OfferSheet, WorkersOffer } from './offer.ts';
 import { state } from './invocations.ts';
-import { overdueShare, SideLine, WorkerSlots, type SidePlace } from './side-line.ts';
+import { SideLine, WorkerSlots, type SidePlace } from './side-line.ts';
 import { nobody, type SchedulerState } from './state.ts';
 import { cpuPlace, noPlace, workersPlace, type CpuPlace, type Observation, type WorkersPlace } from './types.ts';
+import { tuning } from './tuning.ts';
 
-/** The share of runs, and of waits, that should end within their allowed time. */
-const onTimeShare = 0.999;
-/** The most of an invocation's spare time that is kept as a margin for wrong predictions. */
-const spareShareMax = 0.5;
+const { onTimeShare, spareShareMax } = tuning.sides;
 
+const { overdueShare } = tuning.queues;
 const places = [cpuPlace, workersPlace] as const;
 
 /** The CPU or the workers, with their queue. */

@@ -21,15 +21,11 @@ import { HostMemory } from './host-memory.ts';
 import { Invocations, state, undecided } from './invocations.ts';
 import { Line, stage } from './lines.ts';
 import { grown, takeOut } from './columns.ts';
+import { tuning } from './tuning.ts';
+
+const { candidatesMax } = tuning.routing;
 
 export const nobody = -1;
-
-/**
- * How many GPUs are weighed for a function beside those that have some of it, as long as one of them is in time: some by
- * the function's number, so that functions spread, and the least busy ones.
- */
-export const candidatesMax = 8;
-export const leastBusy = 3;
 
 /** What the parts of the scheduler share: who waits, runs and is resident where. */
 export class SchedulerState extends Invocations {

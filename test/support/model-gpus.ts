@@ -1,7 +1,7 @@
 /** The GPUs of the scheduler's model: what is resident, loads, grows and runs there. */
 import {
   batchMs,
-  overdueShare,
+  tuning,
   variantNamed,
   wholeBytes,
   wholePrefix,
@@ -12,10 +12,10 @@ import {
 import { refuse, type ModelInvocation, type ModelLedger, type Running } from './model-ledger.ts';
 
 /**
- * For the oldest that waits beyond the bound: one turn in `overdueShare` is its own, and it may need one on the link
+ * For the oldest that waits beyond the bound: one turn in `tuning.queues.overdueShare` is its own, and it may need one on the link
  * before.
  */
-const passesMax = 2 * (overdueShare + 1);
+const passesMax = 2 * (tuning.queues.overdueShare + 1);
 
 export class ModelGpus {
   readonly #ledger: ModelLedger;
