@@ -154,7 +154,10 @@ test('docs/versions.md: settings, a new version, promote, rollback, split', asyn
   }
   expect(outputs).toHaveLength(8);
   expect(outputs[1]).toBe('my-model: slo=50ms, batching.max=4\n');
-  expect(outputs.slice(5, 7)).toEqual(['my-model: version 2 100%\n', 'my-model: version 1 100% (before: version 2 100%)\n']);
+  expect(outputs.slice(5, 7)).toEqual([
+    'my-model: version 2 100%\n',
+    'my-model: version 1 100% (before: version 2 100%)\n',
+  ]);
   expect(outputs[7]).toContain('my-model: version 1 90%, version 2 10%\n');
 });
 
