@@ -350,10 +350,6 @@ export class Invoker {
   #run(version: FunctionVersion, input: PoolInput, options: InvocationOptions): Promise<Ran> {
     const forPool = poolOptions(version, options);
     const { invokeOthers } = this.#options;
-    const show: RunModel = async (tensors) => {
-      this.#options.registry.showRows(version, tensors);
-      return await Promise.resolve(undefined); // Its instance runs the model.
-    };
     const isWaiting = version.rows?.kind === 'waiting';
     const mine: InvokeOptions =
       input.kind === 'tensors'
@@ -362,13 +358,21 @@ export class Invoker {
             ...forPool,
             invokeOthers: invokeOthers(version, options),
             // What the handler makes of its request is known in the instance alone.
-            ...(isWaiting ? { runModel: show } : {}),
+            ...(isWaiting ? { runModel: this.#showRows(version) } : {}),
           };
     const run = this.#placedHere(version, options);
-    if (isWaiting && input.kind === 'tensors') void show(input.tensors);
+    if (isWaiting && input.kind === 'tensors') this.#options.registry.showRows(version, input.tensors);
     // Rows that may not be joined are not split either.
     if (version.rows?.kind !== 'independent') return run(input, mine);
     return this.#split.run(version, input, options.rows, mine, run);
+  }
+
+  /** Takes a look at what a handler would run; its instance runs it. */
+  #showRows(version: FunctionVersion): RunModel {
+    return (tensors) => {
+      this.#options.registry.showRows(version, tensors);
+      return Promise.resolve(undefined);
+    };
   }
 
   #placedHere(

@@ -39,6 +39,19 @@ test('a function that a load does not bring is tried less and less often', () =>
   expect(pausesMs).toEqual([50, 90, 170, 330, 660]);
 });
 
+test('a function that was there and has gone is brought again as soon as the first time', () => {
+  const bench = new Bench(shed, { capacityBytes: 40 });
+  const [one, other] = [bench.add(shape, { sloMs: 15 }), bench.add(shape, { sloMs: 15 })];
+  for (let round = 0; round < 20; round++) {
+    for (const [index, fn] of [one, other].entries()) {
+      const nowMs = 1000 * round + 500 * index;
+      expect(kinds(bench.at(nowMs, arrival(0, fn)))).toContain('load');
+      bench.at(nowMs + 40, { kind: 'loaded', gpu: 0, functionIndex: fn });
+      bench.at(nowMs + 50, finished(0));
+    }
+  }
+});
+
 test('calls that could be in time on an idle link are let in by the prediction alone', () => {
   const bench = new Bench(shed);
   const [first, second] = [bench.add(shape, { sloMs: 60 }), bench.add(shape, { sloMs: 60 })];

@@ -5,13 +5,15 @@
  * function there.
  */
 import type { SchedulerState } from './state.ts';
+import { tuning } from './tuning.ts';
 
+const { pauseMax } = tuning.bringing;
+
+/** A call was let through, and no load of its function has ended since. */
 interface Tried {
-  /** On so many GPUs it was whole when a call was let through. */
-  copies: number;
-  /** When the next one is, if it is on no more of them by then. */
+  /** When the next one is let through. */
   nextMs: number;
-  /** Twice as long after each call that brought nothing. */
+  /** Twice as long each time. */
   pauseMs: number;
 }
 
@@ -36,14 +38,18 @@ export class Bringing {
       if (isUnderWay || (slot.gpu === gpu && this.#state.isResident(slot))) return false;
     }
     const tried = this.#tried.get(functionIndex);
-    const copies = slots.copies(functionIndex);
-    const isInVain = tried !== undefined && copies <= tried.copies;
-    if (isInVain && nowMs < tried.nextMs) return false;
-    const pauseMs = isInVain ? 2 * tried.pauseMs : leastColdMs;
-    this.#tried.set(functionIndex, { copies, nextMs: nowMs + pauseMs, pauseMs });
+    if (tried !== undefined && nowMs < tried.nextMs) return false;
+    const pauseMs = tried === undefined ? leastColdMs : Math.min(2 * tried.pauseMs, pauseMax * leastColdMs);
+    this.#tried.set(functionIndex, { nextMs: nowMs + pauseMs, pauseMs });
     return true;
   }
 
+  /** A load of the function has ended, so letting a call through is not in vain. */
+  loaded(functionIndex: number): void {
+    this.#tried.delete(functionIndex);
+  }
+
+  /** The function was removed. */
   forget(functionIndex: number): void {
     this.#tried.delete(functionIndex);
   }

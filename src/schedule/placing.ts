@@ -60,6 +60,11 @@ export class Placing {
     if (place >= 0) this.#secondLook.plan(invocation, sheet, nowMs, except);
   }
 
+  /** A load of the function has ended. */
+  loaded(functionIndex: number): void {
+    this.#bringing.loaded(functionIndex);
+  }
+
   /** The function was removed. */
   forget(functionIndex: number): void {
     this.#bringing.forget(functionIndex);

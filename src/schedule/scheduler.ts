@@ -239,6 +239,7 @@ export class Scheduler {
     if (load !== undefined) {
       this.#state.endLoad(slot);
       this.#state.links.release(way, nowMs);
+      this.#placing.loaded(functionIndex);
     }
     this.#state.settle(slot);
     this.#dispatcher.dispatchFreed(slot, way, nowMs);

@@ -1,98 +1,101 @@
 /**
- * Every number of the scheduler that was chosen and not measured or given: what it means, and where it is from. `chosen`:
- * by hand, kept since no scene of `bench -- hours` was better with another one. What is learnt begins with the first
- * observation and stands nowhere here.
+ * Every number of the scheduler that was chosen by hand and not measured or given, and what it means. How much the scenes
+ * of `bench -- hours` lose with another value was not measured for any of them.
  */
 export const tuning = {
   /** Which GPU an invocation goes to; routing.ts. */
   routing: {
     /**
      * How many GPUs are weighed for a function beside those that have some of it, as long as one of them is in time: some
-     * by the function's number, so that functions spread, and the least busy ones. Chosen: with more, nothing gained on
-     * 16 and 32 GPUs (rows hot-16-gpus to hundred-gpus).
+     * by the function's number, so that functions spread, and the least busy ones.
      */
     candidatesMax: 8,
     leastBusy: 3,
-    /** Weight of a millisecond behind the SLO, relative to one before it. Chosen. */
+    /** Weight of a millisecond behind the SLO, relative to one before it. */
     lateShare: 0.05,
     /**
      * Share of the policy's bound on waiting. Beyond it lateness counts in full, or else late calls would all gather on
-     * one GPU. Chosen.
+     * one GPU.
      */
     patientShare: 0.2,
   },
   /** What missing layers cost; miss-cost.ts. */
   missCost: {
-    /** Weight of the old value when a new observation comes: half a weight after 34 loads. Chosen. */
+    /** Weight of the old value when a new observation comes: half a weight after 34 loads. */
     kept: 0.98,
-    /** What a missed SLO costs, as a multiple of the SLO. Chosen. */
+    /** What a missed SLO costs, as a multiple of the SLO. */
     missFactor: 4,
-    /** A longer SLO counts as this: goodput counts a miss of any as one. Chosen. */
+    /** A longer SLO counts as this. */
     sloMsMax: 10_000,
-    /** Share of the delay of other loads that their callers notice; loads hide behind execution. Chosen. */
+    /** Share of the delay of other loads that their callers notice. */
     shownShare: 0.25,
-    /** Cap of one run's ratio to its expected time, and of the learnt mean; and the weight of one run in it. Chosen. */
+    /** Cap of one run's ratio to its expected time, and of the learnt mean; and the weight of one run in it. */
     ratioMax: 2,
     learning: 0.01,
-    /** How much one load, late or in time, moves the estimate of the links' load (1: what they can carry). Chosen. */
+    /** How much one load, late or in time, moves the estimate of the links' load (1: what they can carry). */
     loadStep: 0.05,
-    /** Where that estimate begins, and its limits. Chosen. */
+    /** Where that estimate begins, and its limits. */
     loadAtFirst: 0.3,
     loadMin: 0.05,
     loadMax: 8,
   },
   /** PCIe links; links.ts. */
   links: {
-    /** The window over which a link's utilization is smoothed: some ten loads. Chosen. */
+    /** The window over which a link's utilization is smoothed. */
     smoothingMs: 1000,
-    /** Of how busy a neighbour was of late: what it is so soon after it was idle. Chosen. */
+    /** Of how busy a neighbour was of late: what it is so soon after it was idle. */
     againShare: 0.5,
-    /** Share of a link's speed: where a switch has less left, beginning another load is pointless. Chosen. */
+    /** Share of a link's speed: where a switch has less left, beginning another load is pointless. */
     leastLeft: 0.05,
-    /** Above this utilization the price, u / (1 - u), would say no more than 'full'. Chosen. */
+    /** Above this utilization the price, u / (1 - u), would say no more than 'full'. */
     busyMax: 0.95,
   },
   /** The queues of all places; late-turns.ts, side-line.ts. */
   queues: {
-    /** One in so many starts goes to the call that waits longest, while any waits beyond the policy's bound. Chosen. */
+    /** One in so many starts goes to the call that waits longest, while any waits beyond the policy's bound. */
     overdueShare: 16,
     /**
      * How far behind the others a function can fall by its own demand. More than most SLOs, so that its surplus does not
-     * make others late; not so much that it waits long once its demand drops. Chosen.
+     * make others late; not so much that it waits long once its demand drops.
      */
     shareBoundMs: 2000,
   },
   /** The CPU and the workers; sides.ts, cpu-lanes.ts. */
   sides: {
-    /** The share of runs, and of waits, that should end within their allowed time. Chosen: goodput is told to 0.1%. */
+    /** The share of runs, and of waits, that should end within their allowed time. */
     onTimeShare: 0.999,
-    /** The most of an invocation's spare time that is kept as a margin for wrong predictions. Chosen. */
+    /** The most of an invocation's spare time that is kept as a margin for wrong predictions. */
     spareShareMax: 0.5,
-    /** Runs that are handed to a core ahead, at most. Chosen: at 50 us a run more gained nothing (bench -- many). */
+    /** Runs that are handed to a core ahead, at most. */
     aheadMax: 16,
-    /** Limit of runs that share cores, for each core: so many functions may hang without delaying the others. Chosen. */
+    /** Limit of runs that share cores, for each core: so many functions may hang without delaying the others. */
     sharingMax: 16,
   },
   /** How often functions are called, and how far predictions are off; learnt.ts. */
   learnt: {
-    /** After this many arrivals per function, a use counts half. Chosen. */
+    /** After this many arrivals per function, a use counts half. */
     halfLifePerFunction: 8,
-    /** Weight of a new observation in the scale by which the steps of a margin go. Chosen. */
+    /** Weight of a new observation in the scale by which the steps of a margin go. */
     newest: 0.1,
   },
   /** Calls that share a run; joining.ts. */
   joining: {
     /**
      * A joined run that takes a larger share of the time of its calls one by one is not worth it: they all end at its
-     * end, and one by one the first of them would end sooner. Chosen.
+     * end, and one by one the first of them would end sooner.
      */
     worthShare: 0.75,
-    /** Waiting invocations to look at for each row that a run has room for: a line with other keys can be long. Chosen. */
+    /** Waiting invocations to look at for each row that a run has room for: a line with other keys can be long. */
     looksPerRow: 4,
+  },
+  /** Functions that shedding would keep away from GPUs; bringing.ts. */
+  bringing: {
+    /** The longest pause between two late calls that brought nothing, in cold starts. */
+    pauseMax: 1024,
   },
   /** Plan variants; plan-variants.ts. */
   variants: {
-    /** Upper limit of the runs that a shrunken function waits before it may grow. Chosen. */
+    /** Upper limit of the runs that a shrunken function waits before it may grow. */
     patienceMax: 1024,
   },
 } as const;
