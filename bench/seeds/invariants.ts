@@ -1,5 +1,5 @@
 /** Invariants after every event, beside those that the model itself checks (test/support/scheduler-model.ts). */
-import { cpuPlace, variantNamed, wholeBytes, workersPlace } from '../../src/schedule/index.ts';
+import { variantNamed, wholeBytes } from '../../src/schedule/index.ts';
 import type { ModelView } from '../../test/support/scheduler-model.ts';
 
 /** Events for each arrival and each operation; a scheduler that keeps waking itself exceeds it. */
@@ -29,8 +29,8 @@ export class Invariants {
     const { invocations, isUp, running, resident, loading, sheets, options } = view;
     // First come, first served: the first may have to wait for a load.
     if (options.policy.order === 'fifo') return;
-    for (const [invocation, { state, gpu, functionIndex }] of invocations) {
-      if (state !== 'waiting' || gpu < 0 || !isUp[gpu] || running[gpu] !== undefined) continue;
+    for (const [invocation, { state, place: gpu, functionIndex }] of invocations) {
+      if (state !== 'waiting' || typeof gpu !== 'number' || !isUp[gpu] || running[gpu] !== undefined) continue;
       const there = resident[gpu]?.get(functionIndex);
       const top = sheets.get(functionIndex)?.gpus[gpu];
       if (there === undefined || !top || loading[gpu]?.has(functionIndex) || this.#changed.has(functionIndex)) continue;
@@ -44,14 +44,14 @@ export class Invariants {
 
   /** The same for all cores and all workers. */
   #checkSidesBusy({ invocations, onCpu, onWorkers, options, sheets }: ModelView): void {
-    for (const [invocation, { state, gpu, functionIndex }] of invocations) {
-      if (state !== 'waiting' || gpu >= 0) continue;
-      if (gpu === workersPlace && onWorkers.size === 0 && (options.workers?.slots ?? 0) > 0) {
+    for (const [invocation, { state, place, functionIndex }] of invocations) {
+      if (state !== 'waiting' || typeof place === 'number') continue;
+      if (place === 'workers' && onWorkers.size === 0 && (options.workers?.slots ?? 0) > 0) {
         throw new Error(`the workers idle, and invocation ${invocation} waits for them`);
       }
       const offer = sheets.get(functionIndex)?.cpu;
       const fits = offer && options.cpu && offer.cores <= options.cpu.cores;
-      if (gpu === cpuPlace && onCpu.size === 0 && fits) {
+      if (place === 'cpu' && onCpu.size === 0 && fits) {
         throw new Error(`the CPU idles, and invocation ${invocation} waits for it`);
       }
     }
@@ -67,7 +67,7 @@ function isInTime({ invocations, sheets, nowMs }: ModelView, invocation: number,
 /** Whether a run of this length would make an invocation late whose function is being loaded. */
 function keepsLane(view: ModelView, gpu: number, warmMs: number): boolean {
   const { invocations, sheets, loading, nowMs } = view;
-  for (const [invocation, { state, gpu: at, functionIndex, arrivalMs }] of invocations) {
+  for (const [invocation, { state, place: at, functionIndex, arrivalMs }] of invocations) {
     if (state !== 'waiting' || at !== gpu || !loading[gpu]?.has(functionIndex)) continue;
     const sheet = sheets.get(functionIndex)!;
     // Only the scheduler knows which of its plans is being loaded.

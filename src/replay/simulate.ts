@@ -27,12 +27,14 @@ export function simulate(trace: Trace, settings: SimulationSettings, observer: R
   runSimulation(trace, simulatorOptions(settings, observer, foresight));
 }
 
-/** Options for the simulator of one host. */
+/** Options for the simulator of one host. Throws RangeError for an oracle without foresight. */
 export function simulatorOptions(
   { machine, policy, reserveBytes, cpuMemoryBytes = Infinity, ...rest }: SimulationSettings,
   observer: ReplayObserver,
   foresight?: TraceForesight,
 ): SimulatorOptions {
+  if (policy.eviction === 'oracle' && foresight === undefined)
+    throw new RangeError('the oracle knows the arrivals of one host alone, which does not change');
   const cores = machine.sockets.reduce((sum, socket) => sum + socket.cores, 0);
   return {
     ...rest,

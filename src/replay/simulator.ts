@@ -213,18 +213,8 @@ export class Simulator implements Shell {
       case 'abandon':
         this.#abandon(action.functionIndex, action.gpu);
         break;
-      case 'run-cpu': {
-        const { functionIndex, loads } = action;
-        this.#flights[action.invocation]!.placement = loads ? coldCpuPlacement : cpuPlacement;
-        this.#runAside(action, this.#sides.cpuMs(functionIndex, this.#sheets[functionIndex]!.cpu!, loads, this.#nowMs));
-        break;
-      }
-      case 'run-worker':
-        this.#flights[action.invocation]!.placement = workerPlacement;
-        this.#runAside(
-          action,
-          this.#options.workers!.roundTripMs + (this.#sheets[action.functionIndex]!.workers?.latencyMs ?? 0),
-        );
+      case 'run-beside':
+        this.#runBeside(action);
         break;
       case 'evict-cpu':
         this.#sides.closeSession(action.functionIndex);
@@ -347,8 +337,17 @@ export class Simulator implements Shell {
   }
 
   /** On the CPU or at a worker: the scheduler has a lane or a slot for it. */
-  #runAside({ invocation, decision }: Action & { kind: 'run-cpu' | 'run-worker' }, ms: number): void {
+  #runBeside({ place, invocation, functionIndex, loads, decision }: Action & { kind: 'run-beside' }): void {
     const flight = this.#flights[invocation]!;
+    const { cpu, workers } = this.#sheets[functionIndex]!;
+    let ms: number;
+    if (place === 'cpu') {
+      flight.placement = loads ? coldCpuPlacement : cpuPlacement;
+      ms = this.#sides.cpuMs(functionIndex, cpu!, loads, this.#nowMs);
+    } else {
+      flight.placement = workerPlacement;
+      ms = this.#options.workers!.roundTripMs + (workers?.latencyMs ?? 0);
+    }
     flight.predictedEndMs = decision.chosenEndMs;
     this.#begin(flight);
     flight.finishDue = this.#due.add(this.#nowMs + ms, dueKey(due.finished, invocation));

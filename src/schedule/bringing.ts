@@ -4,6 +4,8 @@
  * let through; its load takes what idle links and the order of eviction leave to late calls. The next ones find the
  * function there.
  */
+import type { ServedFunction } from './function.ts';
+import type { Gpu } from './gpu.ts';
 import type { SchedulerState } from './state.ts';
 import { tuning } from './tuning.ts';
 
@@ -19,38 +21,37 @@ interface Tried {
 
 export class Bringing {
   readonly #state: SchedulerState;
-  readonly #tried = new Map<number, Tried>();
+  readonly #tried = new Map<ServedFunction, Tried>();
 
-  constructor(schedulerState: SchedulerState) {
-    this.#state = schedulerState;
+  constructor(state: SchedulerState) {
+    this.#state = state;
   }
 
   /** Whether a call that would be late on this GPU, the best for it, is let through. */
-  mayPass(functionIndex: number, gpu: number, deadlineMs: number, nowMs: number): boolean {
-    const { slots, host } = this.#state;
-    const { warmMs } = this.#state.offerAt(functionIndex, gpu);
-    const leastColdMs = this.#state.leastColdMs(functionIndex) + (host?.missingMs(functionIndex, nowMs) ?? 0);
+  mayPass(fn: ServedFunction, gpu: Gpu, deadlineMs: number, nowMs: number): boolean {
+    const { warmMs } = gpu.variantOf(fn, this.#state.slots.at(fn, gpu));
+    const leastColdMs = fn.leastColdMs + (this.#state.host?.missingMs(fn, nowMs) ?? 0);
     // Where even a warm run is late nothing would be gained; where a start could be in time, its calls are let in.
     if (nowMs + warmMs > deadlineMs || nowMs + leastColdMs <= deadlineMs) return false;
-    for (let slot = slots.first(functionIndex); slot !== undefined; slot = slot.next) {
-      const isUnderWay = slot.load !== undefined || (slot.entry >= 0 && !slot.isWhole);
+    for (let slot = this.#state.slots.first(fn); slot !== undefined; slot = slot.next) {
+      const isUnderWay = slot.load !== undefined || (slot.entry !== undefined && !slot.isWhole);
       // It is there and has too much to do, or another call has it brought.
-      if (isUnderWay || (slot.gpu === gpu && this.#state.isResident(slot))) return false;
+      if (isUnderWay || (slot.gpu === gpu && slot.isResident)) return false;
     }
-    const tried = this.#tried.get(functionIndex);
+    const tried = this.#tried.get(fn);
     if (tried !== undefined && nowMs < tried.nextMs) return false;
     const pauseMs = tried === undefined ? leastColdMs : Math.min(2 * tried.pauseMs, pauseMax * leastColdMs);
-    this.#tried.set(functionIndex, { nextMs: nowMs + pauseMs, pauseMs });
+    this.#tried.set(fn, { nextMs: nowMs + pauseMs, pauseMs });
     return true;
   }
 
   /** A load of the function has ended, so letting a call through is not in vain. */
-  loaded(functionIndex: number): void {
-    this.#tried.delete(functionIndex);
+  loaded(fn: ServedFunction): void {
+    this.#tried.delete(fn);
   }
 
   /** The function was removed. */
-  forget(functionIndex: number): void {
-    this.#tried.delete(functionIndex);
+  forget(fn: ServedFunction): void {
+    this.#tried.delete(fn);
   }
 }

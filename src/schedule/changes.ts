@@ -1,23 +1,25 @@
 /** Functions that come, change and go, and GPUs that are lost: what waits or runs there may need another place. */
 import type { Dispatcher } from './dispatch.ts';
+import { ServedFunction } from './function.ts';
+import type { Gpu } from './gpu.ts';
 import type { Growth } from './growth.ts';
-import { state } from './invocations.ts';
+import type { Invocation } from './invocation.ts';
 import { checkVariants, sameVariant, type GpuOffer, type OfferSheet } from './offer.ts';
-import type { Placing } from './placing.ts';
-import type { Sides } from './sides.ts';
-import type { Slot } from './slots.ts';
-import { nobody, type SchedulerState } from './state.ts';
+import { byArrival, type Placing } from './placing.ts';
+import type { Side } from './side.ts';
+import type { Slot } from './gpu.ts';
+import type { SchedulerState } from './state.ts';
 
 export class Changes {
   readonly #state: SchedulerState;
   readonly #growth: Growth;
   readonly #dispatcher: Dispatcher;
-  readonly #sides: Sides;
+  readonly #sides: readonly Side[];
   readonly #placing: Placing;
   readonly #checked = new WeakSet<GpuOffer | OfferSheet>();
 
-  constructor(schedulerState: SchedulerState, growth: Growth, dispatcher: Dispatcher, sides: Sides, placing: Placing) {
-    this.#state = schedulerState;
+  constructor(state: SchedulerState, growth: Growth, dispatcher: Dispatcher, sides: readonly Side[], placing: Placing) {
+    this.#state = state;
     this.#growth = growth;
     this.#dispatcher = dispatcher;
     this.#sides = sides;
@@ -25,127 +27,133 @@ export class Changes {
   }
 
   /** A function is new, or has another sheet. */
-  setSheet(functionIndex: number, sheet: OfferSheet, nowMs: number): void {
-    if (sheet.gpus.length !== this.#state.gpuCount) {
-      throw new RangeError(
-        `function ${functionIndex} has offers for ${sheet.gpus.length} GPUs, not ${this.#state.gpuCount}`,
-      );
-    }
-    this.#check(functionIndex, sheet);
-    if (functionIndex >= this.#state.sheets.length) {
-      this.#state.growFunctions(functionIndex + 1);
-      this.#sides.growFunctions(functionIndex + 1);
-    }
-    this.#state.setSheet(functionIndex, sheet);
-    this.#state.host?.changed(functionIndex);
+  setSheet(number: number, sheet: OfferSheet, nowMs: number): void {
+    const gpuCount = this.#state.gpus.length;
+    if (sheet.gpus.length !== gpuCount)
+      throw new RangeError(`function ${number} has offers for ${sheet.gpus.length} GPUs, not ${gpuCount}`);
+    this.#check(number, sheet);
+    const fn = this.#functionFor(number, sheet);
+    this.#state.setCommon(sheet);
+    this.#state.host?.changed(fn);
     // In case a call waits for it.
-    this.#state.host?.want(functionIndex);
-    const displaced: number[] = this.#sides.take(functionIndex);
-    const slots = this.#state.slotsOf(functionIndex);
-    for (const slot of slots) {
+    this.#state.host?.want(fn);
+    const displaced = this.#takeFromSides(fn);
+    const homes = this.#state.slots.homes(fn);
+    for (const slot of homes) {
       const { gpu, offer: resident } = slot;
-      const memory = this.#state.memories[gpu]!;
-      const variant = resident && sameVariant(sheet.gpus[gpu], resident);
-      if (variant !== undefined) memory.replaceOffer(slot, variant);
-      const growing = memory.growing(slot);
-      const larger = growing && sameVariant(sheet.gpus[gpu], growing);
-      if (larger !== undefined) memory.replaceGrowth(slot, larger);
-      this.#state.settle(slot);
-      if (!this.#state.canHold(functionIndex, sheet, gpu)) displaced.push(...this.#takeWaiting(slot));
+      const variant = resident && sameVariant(sheet.gpus[gpu.number], resident);
+      if (variant !== undefined) gpu.memory.replaceOffer(slot, variant);
+      const growing = gpu.memory.growing(slot);
+      const larger = growing && sameVariant(sheet.gpus[gpu.number], growing);
+      if (larger !== undefined) gpu.memory.replaceGrowth(slot, larger);
+      gpu.settle(slot);
+      if (!gpu.canHold(fn)) displaced.push(...this.#takeWaiting(slot));
     }
     this.#placing.placeAnew(displaced, nowMs);
-    for (const { gpu } of slots) this.#dispatcher.dispatch(gpu, nowMs);
+    for (const { gpu } of homes) this.#dispatcher.dispatch(gpu, nowMs);
+  }
+
+  #functionFor(number: number, sheet: OfferSheet): ServedFunction {
+    const { functions, policy, popularity, slots } = this.#state;
+    while (functions.length <= number) functions.push(undefined);
+    popularity.grow(functions.length);
+    slots.grow(functions.length);
+    const known = functions[number];
+    known?.setSheet(sheet);
+    return (functions[number] = known ?? new ServedFunction(number, sheet, policy));
   }
 
   /** Functions of one model share their sheet, or its offers; check each once. */
-  #check(functionIndex: number, sheet: OfferSheet): void {
+  #check(number: number, sheet: OfferSheet): void {
     if (this.#checked.has(sheet)) return;
     for (const offer of sheet.gpus) {
       if (offer === null || this.#checked.has(offer)) continue;
-      checkVariants(`function ${functionIndex}`, offer);
+      checkVariants(`function ${number}`, offer);
       this.#checked.add(offer);
     }
     this.#checked.add(sheet);
   }
 
-  /** Takes a function's invocations out of a GPU's waiting list. */
-  #takeWaiting({ entry, gpu, functionIndex }: Slot): number[] {
-    return entry < 0 ? [] : this.#takeFrom(gpu, (waiting) => waiting === functionIndex);
+  #takeFromSides(fn: ServedFunction): Invocation[] {
+    return this.#sides.flatMap((side) => side.take(fn)).sort(byArrival);
   }
 
-  /** Takes the invocations of such functions out of a GPU's waiting list. */
-  #takeFrom(gpu: number, isTaken: (functionIndex: number) => boolean): number[] {
-    const taken = this.#state.lines[gpu]!.all().filter((waiting) => isTaken(this.#state.functionOf[waiting]!));
-    for (const invocation of taken) {
-      this.#state.leave(invocation);
-      this.#state.invocationState[invocation] = state.ended;
-    }
-    return taken;
-  }
-
-  removeFunction(functionIndex: number, nowMs: number): void {
-    if (this.#state.sheets[functionIndex] === undefined) throw new RangeError(`there is no function ${functionIndex}`);
-    for (const invocation of this.#sides.take(functionIndex)) {
-      this.#state.invocationState[invocation] = state.ended;
-      this.#state.shell.act({ kind: 'fail', invocation, reason: 'removed' });
-    }
-    this.#state.sheets[functionIndex] = undefined;
-    this.#sides.forget(functionIndex);
-    this.#placing.forget(functionIndex);
-    this.#state.variants.forget(functionIndex * this.#state.gpuCount, this.#state.gpuCount);
-    for (const slot of this.#state.slotsOf(functionIndex)) {
-      for (const invocation of this.#takeWaiting(slot)) {
-        this.#state.shell.act({ kind: 'fail', invocation, reason: 'removed' });
-      }
-      this.#state.settle(slot);
+  removeFunction(number: number, nowMs: number): void {
+    const fn = this.#state.functionOf(number);
+    for (const invocation of this.#takeFromSides(fn)) this.#removed(invocation);
+    fn.isRemoved = true;
+    for (const side of this.#sides) side.forget(fn);
+    this.#placing.forget(fn);
+    this.#state.variants.forget(fn);
+    for (const slot of this.#state.slots.homes(fn)) {
+      for (const invocation of this.#takeWaiting(slot)) this.#removed(invocation);
+      slot.gpu.settle(slot);
       this.#dispatcher.dispatch(slot.gpu, nowMs);
     }
     // After the GPUs, which are read from host memory.
-    this.#state.host?.forget(functionIndex);
+    this.#state.host?.forget(fn);
+  }
+
+  #removed(invocation: Invocation): void {
+    invocation.state = 'ended';
+    this.#state.shell.act({ kind: 'fail', invocation: invocation.number, reason: 'removed' });
   }
 
   /** Moves invocations that will never have room on a GPU beside the functions pinned there now. */
-  displaceByPin(gpu: number, nowMs: number): void {
-    const hasNoRoom = (functionIndex: number): boolean =>
-      !this.#state.canHold(functionIndex, this.#state.sheets[functionIndex]!, gpu);
-    this.#placing.placeAnew(this.#takeFrom(gpu, hasNoRoom), nowMs);
+  displaceByPin(gpu: Gpu, nowMs: number): void {
+    this.#placing.placeAnew(
+      this.#takeFrom(gpu, (fn) => !gpu.canHold(fn)),
+      nowMs,
+    );
     this.#dispatcher.dispatch(gpu, nowMs);
   }
 
   /** A GPU is gone: its loads and runs are abandoned, and what waits there is placed again. */
-  lose(gpu: number, nowMs: number): void {
-    this.#state.up[gpu] = false;
-    this.#state.links.setUp(gpu, false);
-    const displaced: number[] = [];
-    const loads = this.#state.loads.flatMap((own, primary) => own.map((load) => ({ load, primary })));
-    for (const { load, primary } of loads) {
-      if (primary !== gpu && !load.way.transfers.some(({ link }) => link === gpu)) continue;
-      const { functionIndex } = load;
-      const slot = this.#state.slots.at(functionIndex, primary)!;
-      this.#state.endLoad(slot);
-      this.#state.links.release(load.way, nowMs);
-      this.#state.shell.act({ kind: 'abandon', functionIndex, gpu: primary });
-      const running = this.#state.running[primary]!;
-      if (running !== nobody && this.#state.functionOf[running] === functionIndex)
-        displaced.push(...this.#state.loseRun(primary));
+  lose(gpu: Gpu, nowMs: number): void {
+    const { links, shell, gpus, slots } = this.#state;
+    gpu.isUp = false;
+    links.setUp(gpu.number, false);
+    const displaced: Invocation[] = [];
+    for (const slot of gpus.flatMap(({ loading }) => loading)) {
+      const { way } = slot.load!;
+      const primary = slot.gpu;
+      if (primary !== gpu && !way.transfers.some(({ link }) => link === gpu.number)) continue;
+      primary.endLoad(slot);
+      links.release(way, nowMs);
+      shell.act({ kind: 'abandon', functionIndex: slot.fn.number, gpu: primary.number });
+      if (primary.running?.fn === slot.fn) displaced.push(...primary.loseRun());
       // What has arrived of it is not known: all of it counts as lost.
-      this.#state.memories[primary]!.drop(slot, 'gpu-lost');
+      primary.memory.drop(slot, 'gpu-lost');
     }
     this.#growth.lose(gpu, nowMs);
-    const running = this.#state.running[gpu]!;
-    if (running !== nobody) {
-      this.#state.shell.act({ kind: 'abandon', functionIndex: this.#state.functionOf[running]!, gpu });
-      displaced.push(...this.#state.loseRun(gpu));
+    const { running } = gpu;
+    if (running !== undefined) {
+      shell.act({ kind: 'abandon', functionIndex: running.fn.number, gpu: gpu.number });
+      displaced.push(...gpu.loseRun());
     }
-    this.#state.memories[gpu]!.dropAll('gpu-lost');
-    this.#state.awaited[gpu]!.clear();
-    for (const waiting of this.#state.lines[gpu]!.all()) {
-      this.#state.leave(waiting);
+    gpu.memory.dropAll('gpu-lost');
+    gpu.awaited.clear();
+    for (const waiting of gpu.line.all()) {
+      gpu.leave(waiting, slots.open(waiting.fn, gpu));
       displaced.push(waiting);
     }
-    displaced.sort((a, b) => this.#state.sequence[a]! - this.#state.sequence[b]!);
-    this.#placing.placeAnew(displaced, nowMs);
+    this.#placing.placeAnew(displaced.sort(byArrival), nowMs);
     // The lanes, links or memory of other GPUs may be free now.
-    for (let other = 0; other < this.#state.gpuCount; other++) this.#dispatcher.dispatch(other, nowMs);
+    for (const other of gpus) this.#dispatcher.dispatch(other, nowMs);
+  }
+
+  /** Takes a function's invocations out of a GPU's line. */
+  #takeWaiting({ entry, gpu, fn }: Slot): Invocation[] {
+    return entry === undefined ? [] : this.#takeFrom(gpu, (waiting) => waiting === fn);
+  }
+
+  /** Takes the invocations of such functions out of a GPU's line. */
+  #takeFrom(gpu: Gpu, isTaken: (fn: ServedFunction) => boolean): Invocation[] {
+    const taken = gpu.line.all().filter(({ fn }) => isTaken(fn));
+    for (const invocation of taken) {
+      gpu.leave(invocation, this.#state.slots.open(invocation.fn, gpu));
+      invocation.state = 'ended';
+    }
+    return taken;
   }
 }

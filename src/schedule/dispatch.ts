@@ -1,19 +1,17 @@
+import { nobodyElse, type Gpu } from './gpu.ts';
 import type { Growth } from './growth.ts';
-import { Joining, nobodyElse } from './joining.ts';
-import { LateTurns } from './late-turns.ts';
-import type { Line } from './lines.ts';
+import type { Invocation } from './invocation.ts';
+import { Joining } from './joining.ts';
+import { LateTurns, toLoad } from './late-turns.ts';
+import type { Entry, Line } from './lines.ts';
 import { Loading } from './loading.ts';
 import type { LoadOption } from './offer.ts';
-import { state, undecided } from './invocations.ts';
-import type { Load, Slot } from './slots.ts';
-import { nobody, type SchedulerState } from './state.ts';
-import type { Start } from './types.ts';
+import type { Load, Slot } from './gpu.ts';
+import type { SchedulerState } from './state.ts';
 import { tuning } from './tuning.ts';
+import type { Start } from './types.ts';
 
 const { overdueShare } = tuning.queues;
-
-/** All layers of the function are there, some, none. */
-const starts: readonly Start[] = ['warm', 'partial', 'cold'];
 
 /**
  * Decides what a GPU does next. Invocations that can still meet their SLO go first, on the link and on the lane. Late
@@ -26,43 +24,41 @@ export class Dispatcher {
   readonly #late: LateTurns;
   readonly #joining: Joining;
   /** GPUs to dispatch when a load ends. */
-  readonly #freed: number[] = [];
+  readonly #freed: Gpu[] = [];
   /** When the latest pick has to be made again, because something may be late by then. */
   #wakeMs = Infinity;
 
-  constructor(schedulerState: SchedulerState, growth: Growth) {
-    this.#state = schedulerState;
+  constructor(state: SchedulerState, growth: Growth) {
+    this.#state = state;
     this.#growth = growth;
-    this.#loading = new Loading(schedulerState);
-    this.#late = new LateTurns(schedulerState, this.#loading);
-    this.#joining = new Joining(schedulerState);
+    this.#loading = new Loading(state);
+    this.#late = new LateTurns(state, this.#loading);
+    this.#joining = new Joining(state);
   }
 
   /**
    * Starts the invocation if the GPU is idle, nothing waits there, and the whole function is resident. Returns whether
    * it did.
    */
-  runAtOnce(invocation: number, slot: Slot, nowMs: number): boolean {
-    const { running, lines } = this.#state;
+  runAtOnce(invocation: Invocation, slot: Slot, nowMs: number): boolean {
     const { gpu } = slot;
-    const line = lines[gpu]!;
-    if (running[gpu] !== nobody || line.count > 0 || !this.#state.isResident(slot)) return false;
-    line.startsSinceLate++;
-    this.#state.gpuOf[invocation] = gpu;
-    this.#start(invocation, slot, 0, null, nobodyElse, nowMs + this.#state.offerOf(slot).warmMs);
+    if (gpu.running !== undefined || gpu.line.count > 0 || !slot.isResident) return false;
+    gpu.line.startsSinceLate++;
+    invocation.place = gpu.number;
+    this.#start(invocation, slot, 'warm', null, nobodyElse, nowMs + slot.variant.warmMs);
     this.#considerGrowth(slot, nowMs);
     return true;
   }
 
   /** Starts what this GPU can load and run now. */
-  dispatch(gpu: number, nowMs: number): void {
-    const line = this.#state.lines[gpu]!;
-    if (line.count === 0 || !this.#state.up[gpu]) return;
+  dispatch(gpu: Gpu, nowMs: number): void {
+    const { line } = gpu;
+    if (line.count === 0 || !gpu.isUp) return;
     const { loadAhead, order } = this.#state.policy;
-    if (loadAhead) this.#loadAhead(line, gpu, nowMs);
-    if (this.#state.running[gpu] !== nobody || line.count === 0) return;
-    const next = order === 'fifo' ? this.#firstInLine(line, gpu, nowMs) : this.#pick(line, gpu, nowMs);
-    if (next !== nobody) {
+    if (loadAhead) this.#loadAhead(gpu, nowMs);
+    if (gpu.running !== undefined || line.count === 0) return;
+    const next = order === 'fifo' ? this.#firstInLine(line, nowMs) : this.#pick(gpu, nowMs);
+    if (next !== undefined) {
       this.#run(next, gpu, nowMs);
       return;
     }
@@ -79,187 +75,169 @@ export class Dispatcher {
   /** After a load: the GPUs that have a link for it now, the one with the most urgent invocation first. */
   dispatchFreed(slot: Slot, { transfers }: LoadOption, nowMs: number): void {
     this.#late.reconsider(slot, nowMs);
-    const { links } = this.#state;
+    const { links, gpus } = this.#state;
     const freed = this.#freed;
     // Popping keeps the array's storage.
     while (freed.length > 0) freed.pop();
     for (const { link } of transfers) {
-      this.#addFreed(link, nowMs);
-      for (const waiting of links.inTurnWith(link)) this.#addFreed(waiting, nowMs);
+      this.#addFreed(gpus[link]!, nowMs);
+      for (const waiting of links.inTurnWith(link)) this.#addFreed(gpus[waiting]!, nowMs);
     }
     for (let index = 0; index < freed.length; index++) {
-      const line = this.#state.lines[freed[index]!]!;
+      const gpu = freed[index]!;
       // The other entries' loads pass over the late ones there.
-      if (index > 0 && line.loadable.size === 0) line.loadsSinceLate++;
-      this.dispatch(freed[index]!, nowMs);
+      if (index > 0 && gpu.line.loadable.size === 0) gpu.line.loadsSinceLate++;
+      this.dispatch(gpu, nowMs);
     }
   }
 
-  #addFreed(gpu: number, nowMs: number): void {
+  #addFreed(gpu: Gpu, nowMs: number): void {
     const freed = this.#freed;
-    if (this.#state.lines[gpu]!.count === 0 || freed.includes(gpu)) return;
-    const dueMs = this.#linkDueMs(gpu, nowMs);
+    if (gpu.line.count === 0 || freed.includes(gpu)) return;
+    const dueMs = this.#linkDueMs(gpu.line, nowMs);
     let place = freed.length;
-    for (; place > 0 && this.#linkDueMs(freed[place - 1]!, nowMs) > dueMs; place--) freed[place] = freed[place - 1]!;
+    for (; place > 0 && this.#linkDueMs(freed[place - 1]!.line, nowMs) > dueMs; place--)
+      freed[place] = freed[place - 1]!;
     freed[place] = gpu;
   }
 
   /** Strictly in order, resident or not. */
-  #firstInLine(line: Line, gpu: number, nowMs: number): number {
+  #firstInLine(line: Line<Slot>, nowMs: number): Invocation | undefined {
     this.#wakeMs = Infinity;
-    if (line.turn === nobody) line.turn = this.#overdueInLine(line, nowMs);
+    line.turn ??= this.#overdueInLine(line, nowMs);
     for (;;) {
       const first = line.next();
-      if (first === nobody || !this.#late.isShed(first)) return first;
-      const { warmMs } = this.#state.offerAt(this.#state.functionOf[first]!, gpu);
-      if (nowMs + warmMs <= this.#state.dueMsOf(first)) return first;
+      if (first === undefined || !first.isShedWhenLate) return first;
+      const { warmMs } = this.#state.slotOf(first).variant;
+      if (nowMs + warmMs <= first.dueMs) return first;
       this.#late.mark(first, line, nowMs);
     }
   }
 
   /** In order of arrival only a priority overtakes. */
-  #overdueInLine(line: Line, nowMs: number): number {
-    const { isUniform, policy, sequence, arrivalMs } = this.#state;
-    if (isUniform || line.startsSinceLate < overdueShare) return nobody;
-    let oldest = nobody;
-    for (const invocation of line.all()) {
-      if (oldest === nobody || sequence[invocation]! < sequence[oldest]!) oldest = invocation;
-    }
-    return oldest !== nobody && nowMs - arrivalMs[oldest]! >= policy.waitBoundMs ? oldest : nobody;
+  #overdueInLine(line: Line<Slot>, nowMs: number): Invocation | undefined {
+    const { isUniform, policy } = this.#state;
+    if (isUniform || line.startsSinceLate < overdueShare) return undefined;
+    let oldest: Invocation | undefined;
+    for (const invocation of line.all())
+      if (oldest === undefined || invocation.sequence < oldest.sequence) oldest = invocation;
+    return oldest !== undefined && nowMs - oldest.arrivalMs >= policy.waitBoundMs ? oldest : undefined;
   }
 
-  /** The invocation that gets the lane now, or -1; then `#wakeMs` is when to look again. */
-  #pick(line: Line, gpu: number, nowMs: number): number {
+  /** The invocation that gets the lane now; where none does, `#wakeMs` is when to look again. */
+  #pick(gpu: Gpu, nowMs: number): Invocation | undefined {
     this.#wakeMs = Infinity;
-    const { policy } = this.#state;
+    const { line } = gpu;
     const turn = this.#late.laneTurn(line, nowMs);
-    if (turn !== nobody) return turn;
+    if (turn !== undefined) return turn;
     const hidden = this.#hidden(line, nowMs);
     for (;;) {
-      const entry = line.runnable.first();
-      let next = entry === nobody ? nobody : line.head(entry);
-      if (hidden !== nobody && line.head(hidden) !== nobody) {
-        const joining = line.head(hidden);
-        if (next === nobody || line.keyOf(joining) < line.keyOf(next)) next = joining;
-      }
-      if (next === nobody) break;
-      const { warmMs } = this.#state.offerAt(this.#state.functionOf[next]!, gpu);
-      if (nowMs + warmMs <= this.#state.dueMsOf(next)) return next;
+      let next = line.runnable.first()?.onTime.head;
+      const joining = hidden?.onTime.head;
+      if (joining !== undefined && (next === undefined || joining.key < next.key)) next = joining;
+      if (next === undefined) break;
+      const { warmMs } = this.#state.slotOf(next).variant;
+      if (nowMs + warmMs <= next.dueMs) return next;
       this.#late.mark(next, line, nowMs);
     }
-    if (!policy.loadAhead) return this.#pickLoadable(line, nowMs);
-    const late = this.#lateBesideLoads(line, nowMs);
-    if (late !== nobody) return line.lateHead(late);
-    if (hidden !== nobody && line.lateHead(hidden) !== nobody) return line.lateHead(hidden);
-    if (this.#wakeMs < Infinity) return nobody;
+    if (!this.#state.policy.loadAhead) return this.#pickLoadable(line, nowMs);
+    const late = this.#lateBesideLoads(line, nowMs) ?? hidden;
+    if (late?.late.head !== undefined) return late.late.head;
+    if (this.#wakeMs < Infinity) return undefined;
     // There was no room: waiting functions hold it.
-    if (!this.#isLinkFree(line, gpu)) return nobody;
-    const onTime = line.loadable.first();
-    if (onTime !== nobody) return line.head(onTime);
-    const entry = line.lateLoadable.first();
-    return entry === nobody ? nobody : line.lateHead(entry);
+    if (!this.#isLinkFree(gpu)) return undefined;
+    return line.loadable.first()?.onTime.head ?? line.lateLoadable.first()?.late.head;
   }
 
   /**
    * For policies that load nothing ahead, when no call on time has its whole function resident: a call that can be
    * loaded in time, else the first by arrival.
    */
-  #pickLoadable(line: Line, nowMs: number): number {
+  #pickLoadable(line: Line<Slot>, nowMs: number): Invocation | undefined {
     const { links, policy } = this.#state;
-    for (let entry = line.loadable.first(); entry !== nobody; entry = line.loadable.first()) {
-      const invocation = line.head(entry);
-      const slot = line.slotOf(entry);
-      const way = links.choose(this.#state.offerOf(slot).ways, policy.borrow === 'when-idle');
-      const endMs = links.estimate(way, this.#state.keptPrefix(slot), 0, nowMs);
-      if (endMs <= this.#state.dueMsOf(invocation)) return invocation;
+    for (let entry = line.loadable.first(); entry !== undefined; entry = line.loadable.first()) {
+      const { slot } = entry;
+      const invocation = entry.onTime.head!;
+      const way = links.choose(slot.variant.ways, policy.borrow === 'when-idle');
+      const endMs = links.estimate(way, slot.keptPrefix, 0, nowMs);
+      if (endMs <= invocation.dueMs) return invocation;
       this.#late.mark(invocation, line, nowMs);
     }
-    const late = this.#late.first(line);
-    return late === nobody ? nobody : line.lateHead(late);
+    return this.#late.first(line)?.late.head;
   }
 
-  /**
-   * Among the loading entries, one whose execution would no longer have to wait for its load; or -1, and when to look
-   * again.
-   */
-  #hidden(line: Line, nowMs: number): number {
+  /** Among the loading entries, one whose execution would no longer have to wait for its load; or when to look again. */
+  #hidden(line: Line<Slot>, nowMs: number): Entry<Slot> | undefined {
     const { links } = this.#state;
     for (const entry of line.loading) {
-      const slot = line.slotOf(entry);
+      const { slot } = entry;
       const { load } = slot;
       // Layers of a former plan are of no use: it comes up again when they have arrived, and have gone. What has no
       // load is still being read from disk.
-      if (load === undefined || this.#state.isStale(slot)) continue;
-      const hiddenFromMs = links.readyMs(load, nowMs) - this.#state.offerOf(slot).warmMs;
+      if (load === undefined || slot.isStale) continue;
+      const hiddenFromMs = links.readyMs(load, nowMs) - slot.variant.warmMs;
       if (hiddenFromMs <= nowMs) return entry;
       if (hiddenFromMs < this.#wakeMs) this.#wakeMs = hiddenFromMs;
     }
-    return nobody;
+    return undefined;
   }
 
-  /**
-   * The entry whose late invocation waits longest, among those whose run ends before a load under way needs the lane;
-   * or -1.
-   */
-  #lateBesideLoads(line: Line, nowMs: number): number {
-    const { lateRunnable } = line;
+  /** The entry whose late invocation waits longest, among those whose run ends before a load under way needs the lane. */
+  #lateBesideLoads({ lateRunnable, loading }: Line<Slot>, nowMs: number): Entry<Slot> | undefined {
     const first = lateRunnable.first();
-    if (first === nobody || !this.#wouldDelay(line, first, nowMs)) return first;
-    let found = nobody;
+    if (first === undefined || !this.#wouldDelay(loading, first, nowMs)) return first;
+    let found: Entry<Slot> | undefined;
     for (let place = 1; place < lateRunnable.size; place++) {
       const entry = lateRunnable.at(place);
-      if (found !== nobody && lateRunnable.keyOf(entry) >= lateRunnable.keyOf(found)) continue;
-      if (!this.#wouldDelay(line, entry, nowMs)) found = entry;
+      if (found !== undefined && lateRunnable.keyOf(entry) >= lateRunnable.keyOf(found)) continue;
+      if (!this.#wouldDelay(loading, entry, nowMs)) found = entry;
     }
     return found;
   }
 
   /** Whether to run one that is late now would make one late whose load is about to end. */
-  #wouldDelay(line: Line, late: number, nowMs: number): boolean {
+  #wouldDelay(loading: readonly Entry<Slot>[], late: Entry<Slot>, nowMs: number): boolean {
     if (this.#wakeMs === Infinity) return false;
-    const endMs = nowMs + this.#state.offerOf(line.slotOf(late)).warmMs;
-    for (const entry of line.loading) {
-      const head = line.head(entry);
-      const slot = line.slotOf(entry);
+    const endMs = nowMs + late.slot.variant.warmMs;
+    for (const { onTime, slot } of loading) {
+      const { head } = onTime;
       const { load } = slot;
       // What is late by its load alone is delayed by nobody.
-      if (head === nobody || load === undefined || this.#state.links.readyMs(load, nowMs) > this.#state.dueMsOf(head))
-        continue;
-      if (endMs + this.#state.offerOf(slot).warmMs > this.#state.dueMsOf(head)) return true;
+      if (head === undefined || load === undefined || this.#state.links.readyMs(load, nowMs) > head.dueMs) continue;
+      if (endMs + slot.variant.warmMs > head.dueMs) return true;
     }
     return false;
   }
 
   /** Whether this GPU's link is free for its next load. Loads over several switches do not wait for neighbours. */
-  #isLinkFree(line: Line, gpu: number): boolean {
+  #isLinkFree({ number, line }: Gpu): boolean {
     const { links } = this.#state;
-    if (links.hasRoom(gpu)) return true;
-    if (!links.isIdle(gpu)) return false;
-    const next = line.loadable.size > 0 ? line.loadable.first() : line.lateLoadable.first();
-    return next === nobody || this.#state.offerOf(line.slotOf(next)).ways.length > 1;
+    if (links.hasRoom(number)) return true;
+    if (!links.isIdle(number)) return false;
+    const next = line.loadable.first() ?? line.lateLoadable.first();
+    return next === undefined || next.slot.variant.ways.length > 1;
   }
 
   /** Orders the next load for a waiting invocation, while this GPU's own link is free. */
-  #loadAhead(line: Line, gpu: number, nowMs: number): void {
+  #loadAhead(gpu: Gpu, nowMs: number): void {
     const { links, policy } = this.#state;
-    if (!this.#isLinkFree(line, gpu)) return;
+    const { line } = gpu;
+    if (!this.#isLinkFree(gpu)) return;
     const isFifo = policy.order === 'fifo';
     if (this.#late.takeLoadTurn(line, nowMs)) return;
     for (;;) {
       const entry = line.loadable.first();
-      if (entry === nobody) break;
-      const invocation = line.head(entry);
+      if (entry === undefined) break;
+      const invocation = entry.onTime.head!;
       if (!isFifo) {
-        const slot = line.slotOf(entry);
-        const offer = this.#state.offerOf(slot);
-        const way = links.choose(offer.ways, policy.borrow === 'when-idle');
-        const prefix = this.#state.keptPrefix(slot);
+        const { variant, keptPrefix } = entry.slot;
+        const way = links.choose(variant.ways, policy.borrow === 'when-idle');
         // The lane may be taken when the load is over.
-        const laneMs = this.#state.running[gpu] === nobody ? 0 : offer.warmMs;
-        const endMs = links.estimate(way, prefix, 0, nowMs) + laneMs;
-        const deadlineMs = this.#state.dueMsOf(invocation);
-        const isLate = endMs > deadlineMs;
-        this.#state.pressure.loadWas(isLate, offer, prefix, deadlineMs - this.#state.arrivalMs[invocation]!);
+        const laneMs = gpu.running === undefined ? 0 : variant.warmMs;
+        const endMs = links.estimate(way, keptPrefix, 0, nowMs) + laneMs;
+        const { dueMs } = invocation;
+        const isLate = endMs > dueMs;
+        this.#state.pressure.loadWas(isLate, variant, keptPrefix, dueMs - invocation.arrivalMs);
         if (isLate) {
           this.#late.mark(invocation, line, nowMs);
           continue;
@@ -269,86 +247,83 @@ export class Dispatcher {
       else if (!isFifo) this.#late.loadBesideFull(line, nowMs);
       return;
     }
-    const idle = this.#late.toLoad(line);
-    if (idle !== nobody) this.#late.load(line, idle, nowMs);
+    const late = toLoad(line);
+    if (late !== undefined) this.#late.load(line, late, nowMs);
   }
 
-  #run(invocation: number, gpu: number, nowMs: number): void {
+  #run(invocation: Invocation, gpu: Gpu, nowMs: number): void {
     const slot = this.#state.slotOf(invocation);
-    const line = this.#state.lines[gpu]!;
+    const { line } = gpu;
     let { load } = slot;
+    let { start } = invocation;
     let ordered: Load | null = null;
-    let start = this.#state.start[invocation]!;
     // What is arriving are layers of a former plan: it comes up again when they have, and have gone.
-    if (load !== undefined && this.#state.isStale(slot)) return;
+    if (load !== undefined && slot.isStale) return;
     if (load !== undefined) {
       // It joins a load in flight.
-      if (start === undecided) start = load.prefix > 0 ? 1 : 2;
-    } else if (this.#state.isResident(slot)) {
-      if (start === undecided) start = 0;
+      start ??= load.prefix > 0 ? 'partial' : 'cold';
+    } else if (slot.isResident) {
+      start ??= 'warm';
     } else {
-      if (!this.#state.isInHostMemory(slot.functionIndex)) return;
+      if (!this.#state.isInHostMemory(slot.fn)) return;
       load = this.#loading.load(invocation, slot, nowMs) ?? this.#loading.loadByForce(invocation, slot, nowMs);
       // All of the memory is being loaded to: it comes up again when that is over.
       if (load === undefined) return;
       ordered = load;
-      start = this.#state.start[invocation]!;
+      ({ start } = invocation);
     }
-    const { entry } = slot;
+    const entry = slot.entry!;
     const { companions, ms, endMs } = this.#joining.choose(invocation, slot, load, nowMs);
-    if (line.isLate(invocation) || line.turn === invocation) line.startsSinceLate = 0;
+    if (invocation.isLate || line.turn === invocation) line.startsSinceLate = 0;
     else line.startsSinceLate++;
     line.startsSinceLateLoad++;
-    if (line.lateLoaded === entry) line.lateLoaded = nobody;
+    if (line.lateLoaded === entry) line.lateLoaded = undefined;
     if (this.#state.policy.order !== 'fifo') line.charge(entry, ms);
-    this.#state.leave(invocation);
-    for (const companion of companions) this.#state.leave(companion);
-    this.#start(invocation, slot, start, ordered, companions, endMs);
-    if (this.#state.policy.loadAhead && line.count > 0) this.#loadAhead(line, gpu, nowMs);
+    gpu.leave(invocation, slot);
+    for (const companion of companions) gpu.leave(companion, slot);
+    this.#start(invocation, slot, start!, ordered, companions, endMs);
+    if (this.#state.policy.loadAhead && line.count > 0) this.#loadAhead(gpu, nowMs);
     const isLoading = line.loadable.size > 0 || line.lateLoadable.size > 0;
     if (load === undefined && !isLoading) this.#considerGrowth(slot, nowMs);
   }
 
   /** @param ordered the load that is ordered with the run @param companions that share it */
   #start(
-    invocation: number,
+    invocation: Invocation,
     slot: Slot,
-    start: number,
+    start: Start,
     ordered: Load | null,
-    companions: number[],
+    companions: readonly Invocation[],
     endMs: number,
   ): void {
-    const { functionIndex, gpu } = slot;
-    this.#state.invocationState[invocation] = state.running;
-    this.#state.running[gpu] = invocation;
-    for (const companion of companions) this.#state.invocationState[companion] = state.running;
-    this.#state.companions[gpu] = companions;
-    const { plan } = this.#state.offerOf(slot);
-    this.#state.laneEndMs[gpu] = endMs;
+    const { fn, gpu } = slot;
+    invocation.state = 'running';
+    gpu.running = invocation;
+    for (const companion of companions) companion.state = 'running';
+    gpu.companions = companions;
+    gpu.laneEndMs = endMs;
     this.#state.backlogChanged(gpu);
-    this.#state.memories[gpu]!.hold(slot);
-    if (this.#state.awaited[gpu]!.size > 0) this.#state.awaited[gpu]!.delete(slot);
-    const { decisions, shell } = this.#state;
-    const decision = decisions[invocation]!;
+    gpu.memory.hold(slot);
+    if (gpu.awaited.size > 0) gpu.awaited.delete(slot);
     const told =
       companions.length === 0
         ? undefined
-        : companions.map((companion) => ({ invocation: companion, decision: decisions[companion]! }));
-    shell.run(invocation, functionIndex, gpu, starts[start]!, ordered, endMs, decision, plan, told);
+        : companions.map(({ number, decision }) => ({ invocation: number, decision }));
+    const { number, decision } = invocation;
+    this.#state.shell.run(number, fn.number, gpu.number, start, ordered, endMs, decision, slot.variant.plan, told);
   }
 
   #considerGrowth(slot: Slot, nowMs: number): void {
-    const top = this.#state.sheets[slot.functionIndex]!.gpus[slot.gpu]!;
-    if (top.smaller !== undefined && this.#state.offerOf(slot) !== top) this.#growth.consider(slot, nowMs);
+    const top = slot.fn.sheet.gpus[slot.gpu.number]!;
+    if (top.smaller !== undefined && slot.variant !== top) this.#growth.consider(slot, nowMs);
   }
 
   /**
    * Rank of a GPU's next load among all GPUs: its deadline. The line's heap key would not do: it includes a share of
    * this lane, which grows with everything that the GPU has run.
    */
-  #linkDueMs(gpu: number, nowMs: number): number {
-    const line = this.#state.lines[gpu]!;
-    if (this.#late.isTurn(line, line.loadsSinceLate, line.lateLoadable.first(), nowMs)) return -Infinity;
-    return line.loadable.size === 0 ? Infinity : line.keyOf(line.head(line.loadable.first()));
+  #linkDueMs(line: Line<Slot>, nowMs: number): number {
+    if (this.#late.isTurn(line.loadsSinceLate, line.lateLoadable.first(), nowMs)) return -Infinity;
+    return line.loadable.first()?.onTime.head?.key ?? Infinity;
   }
 }

@@ -1,98 +1,173 @@
+/** Orders of eviction, one for each choice of the policy: whose layers go next, among the idle functions of a GPU. */
 import { LRUCache } from 'lru-cache';
-import { grown } from './columns.ts';
 import { ValueOrder } from './heap.ts';
-import type { Slot } from './slots.ts';
+import type { Popularity } from './learnt.ts';
+import type { Foresight, Policy } from './policy.ts';
+import type { Resident } from './residents.ts';
 
-/** Whose layers go next, among the idle functions of a GPU. Keyed by row of the GPU's memory. */
 export interface EvictionOrder {
+  /** Whether layers behind the hiding prefix may go before the prefix does. */
+  readonly trims: boolean;
+  /** Whether they go first only where they cost less. Otherwise they always go first. */
+  readonly isPriced: boolean;
   /**
-   * The row has just become idle, or has just lost its suffix. @param hasSuffix whether it has layers that can be
+   * The function has just become idle, or has just lost its suffix. @param hasSuffix whether it has layers that can be
    * trimmed.
    */
-  add(row: number, hasSuffix: boolean): void;
-  remove(row: number): void;
-  /** The row has other layers now, but does not count as more recently used. */
-  relayer(row: number, hasSuffix: boolean): void;
-  /** The next to lose layers, or -1. It stays the next until it is removed. */
-  first(): number;
-  grow(rows: number): void;
+  add(slot: Resident, hasSuffix: boolean): void;
+  remove(slot: Resident): void;
+  /** The function has other layers now, but does not count as more recently used. */
+  relayer(slot: Resident, hasSuffix: boolean): void;
+  /** The next to lose layers. It stays the next until it is removed. */
+  first(): Resident | undefined;
+  /** The function was used, and is idle now. */
+  used?(slot: Resident): void;
+  /** It is about to be evicted as a whole. */
+  evicts?(slot: Resident): void;
+  /** Nothing is left of it: where it comes back it starts without uses. */
+  forget?(slot: Resident): void;
 }
 
-const nobody = -1;
+/** What an order may go by. */
+export interface EvictionFacts {
+  readonly popularity: Popularity;
+  /** How many invocations wait for the function there: each will use it soon. */
+  readonly waiting: (slot: Resident) => number;
+  /** What the next use loses for each byte that would go of it next. */
+  readonly costPerByte: (slot: Resident) => number;
+}
 
 /** An LRU list without a limit: the memory counts the bytes and says when something has to go. */
-export const recencyList = (): LRUCache<number, number> =>
+export const recencyList = (): LRUCache<Resident, Resident> =>
   new LRUCache({ maxSize: Number.MAX_SAFE_INTEGER, sizeCalculation: () => 1 });
 
-/** Removes and returns the least recently used; -1 when the list is empty. */
-export const popLeastRecent = (list: LRUCache<number, number>): number => list.pop() ?? nobody;
-
-/** Least recently used first. Rows with a suffix to trim go before those without. */
+/** Least recently used first. Functions with a suffix to trim go before those without. */
 export class RecencyOrder implements EvictionOrder {
+  readonly trims: boolean;
+  readonly isPriced = false;
   readonly #untrimmed = recencyList();
   readonly #trimmed = recencyList();
-  /** The next row, already removed from the lists. */
-  #next = nobody;
+  /** The next one, already removed from the lists. */
+  #next: Resident | undefined;
 
-  add(row: number, hasSuffix: boolean): void {
-    (hasSuffix ? this.#untrimmed : this.#trimmed).set(row, row);
+  constructor(trims: boolean) {
+    this.trims = trims;
   }
 
-  remove(row: number): void {
-    if (this.#next === row) this.#next = nobody;
-    else if (!this.#untrimmed.delete(row)) this.#trimmed.delete(row);
+  add(slot: Resident, hasSuffix: boolean): void {
+    (hasSuffix ? this.#untrimmed : this.#trimmed).set(slot, slot);
   }
 
-  relayer(row: number, hasSuffix: boolean): void {
+  remove(slot: Resident): void {
+    if (this.#next === slot) this.#next = undefined;
+    else if (!this.#untrimmed.delete(slot)) this.#trimmed.delete(slot);
+  }
+
+  relayer(slot: Resident, hasSuffix: boolean): void {
     const [list, other] = hasSuffix ? [this.#untrimmed, this.#trimmed] : [this.#trimmed, this.#untrimmed];
-    if (other.delete(row)) list.set(row, row);
+    if (other.delete(slot)) list.set(slot, slot);
   }
 
-  first(): number {
-    if (this.#next === nobody) this.#next = popLeastRecent(this.#untrimmed);
-    if (this.#next === nobody) this.#next = popLeastRecent(this.#trimmed);
+  first(): Resident | undefined {
+    this.#next ??= this.#untrimmed.pop() ?? this.#trimmed.pop();
     return this.#next;
   }
-
-  grow(): void {}
 }
 
 /**
  * Greedy dual size frequency (Cherkasova 1998): uses while resident times cost of loading over size, plus the value of
  * the latest eviction.
  */
-export class GreedyDual {
-  readonly order: EvictionOrder;
-  readonly #values: ValueOrder;
-  #uses = new Int32Array(64);
-  #ageAtUse = new Float64Array(64);
+class GreedyDual extends ValueOrder<Resident> implements EvictionOrder {
+  readonly trims = false;
+  readonly isPriced = false;
+  readonly #uses = new Map<Resident, { count: number; ageAtUse: number }>();
   /** The value that was evicted last. */
   #age = 0;
 
-  constructor(slotOf: (row: number) => Slot) {
-    this.#values = new ValueOrder((row) => {
-      const { offer, bytes } = slotOf(row);
-      const costMs = offer!.ways[0].coldMs[0]! - offer!.warmMs;
-      return this.#ageAtUse[row]! + (this.#uses[row]! * costMs) / bytes;
+  constructor() {
+    super((slot) => {
+      const { offer, bytes } = slot;
+      const { count, ageAtUse } = this.#uses.get(slot)!;
+      return ageAtUse + (count * (offer!.ways[0].coldMs[0]! - offer!.warmMs)) / bytes;
     });
-    this.order = this.#values;
   }
 
-  /** The row was used, and is idle now. */
-  use(row: number): void {
-    this.#uses = grown(this.#uses, row + 1);
-    this.#ageAtUse = grown(this.#ageAtUse, row + 1);
-    this.#uses[row]!++;
-    this.#ageAtUse[row] = this.#age;
+  used(slot: Resident): void {
+    this.#uses.set(slot, { count: (this.#uses.get(slot)?.count ?? 0) + 1, ageAtUse: this.#age });
   }
 
-  /** The row is about to be evicted. */
-  evicts(row: number): void {
-    this.#age = this.#values.keyOf(row);
+  evicts(slot: Resident): void {
+    this.#age = this.keyOf(slot);
   }
 
-  /** Nothing is left in the row: the function that gets it next starts without uses. */
-  forget(row: number): void {
-    if (row < this.#uses.length) this.#uses[row] = 0;
+  forget(slot: Resident): void {
+    this.#uses.delete(slot);
   }
 }
+
+/** By how often the function is used, how many wait for it, and what each byte that goes costs it. */
+class ByValue extends ValueOrder<Resident> implements EvictionOrder {
+  readonly trims = true;
+  readonly isPriced = true;
+
+  constructor({ popularity, waiting, costPerByte }: EvictionFacts) {
+    super((slot) => popularity.expectedWith(slot.fn.number, waiting(slot)) * costPerByte(slot));
+    popularity.onScale((factor) => this.scale(factor));
+  }
+}
+
+/**
+ * Evicts what is used furthest in the future (Belady 1966), layer by layer from the last. No online order loads fewer
+ * bytes on one GPU whose functions are alike. It serves as a bound in reports, so it may look at every idle function
+ * each time.
+ */
+class FurthestUse implements EvictionOrder {
+  readonly trims = true;
+  readonly isPriced = false;
+  readonly #foresight: Foresight;
+  readonly #idle = new Set<Resident>();
+  #next: Resident | undefined;
+
+  constructor(foresight: Foresight) {
+    this.#foresight = foresight;
+  }
+
+  add(slot: Resident): void {
+    this.#idle.add(slot);
+    this.#next = undefined;
+  }
+
+  remove(slot: Resident): void {
+    this.#idle.delete(slot);
+    this.#next = undefined;
+  }
+
+  relayer(): void {}
+
+  first(): Resident | undefined {
+    if (this.#next !== undefined) return this.#next;
+    let next: Resident | undefined;
+    let furthestMs = -Infinity;
+    for (const slot of this.#idle) {
+      const nextUseMs = this.#foresight.nextUseMs(slot.fn.number);
+      if (nextUseMs < furthestMs || (next !== undefined && nextUseMs === furthestMs && slot.number > next.number))
+        continue;
+      furthestMs = nextUseMs;
+      next = slot;
+    }
+    this.#next = next;
+    return next;
+  }
+}
+
+const orders: Readonly<Record<Extract<Policy['eviction'], string>, (facts: EvictionFacts) => EvictionOrder>> = {
+  lru: () => new RecencyOrder(false),
+  'lru-suffix': () => new RecencyOrder(true),
+  gdsf: () => new GreedyDual(),
+  'value-suffix': (facts) => new ByValue(facts),
+};
+
+/** The order of eviction of one GPU. */
+export const evictionOrder = (choice: Policy['eviction'], facts: EvictionFacts): EvictionOrder =>
+  typeof choice === 'object' ? new FurthestUse(choice) : orders[choice](facts);

@@ -1,5 +1,6 @@
+import type { Gpu } from './gpu.ts';
 import { wholeBytes, wholePrefix, type LoadOption, type GpuOffer } from './offer.ts';
-import type { Slot } from './slots.ts';
+import type { Slot } from './gpu.ts';
 import type { SchedulerState } from './state.ts';
 
 /**
@@ -15,44 +16,42 @@ export class Growth {
 
   /** For a function that has just begun to run under a variant that is not its largest. */
   consider(slot: Slot, nowMs: number): void {
-    const { sheets, links, memories, variants, growing, gpuCount, shell } = this.#state;
-    const { functionIndex, gpu, offer: resident } = slot;
-    const sheet = sheets[functionIndex]!;
-    const top = sheet.gpus[gpu]!;
-    const memory = memories[gpu]!;
+    const { links, variants, growing, shell } = this.#state;
+    const { fn, gpu, offer: resident } = slot;
+    const { memory } = gpu;
+    const top = fn.sheet.gpus[gpu.number]!;
     // What is pinned cannot give room back, so it takes none that others might need.
-    if (resident === undefined || growing.has(slot) || sheet.pinned) return;
+    if (resident === undefined || slot.growth !== undefined || fn.sheet.pinned) return;
     if (slot.prefix !== wholePrefix(resident)) return;
-    if (!variants.mayGrow(functionIndex * gpuCount + gpu) && variants.isAcceptable(functionIndex, resident)) return;
-    if (!links.hasRoom(gpu)) return;
-    const attainableBytes = memory.attainableBytes(functionIndex);
-    const variant = variants.toGrowTo(functionIndex, top, resident, memory.freeBytes, attainableBytes);
+    if (!variants.mayGrow(slot) && variants.isAcceptable(fn, resident)) return;
+    if (!links.hasRoom(gpu.number)) return;
+    const variant = variants.toGrowTo(fn, top, resident, memory.freeBytes, memory.attainableBytes(fn));
     if (variant?.plan === undefined || !memory.startGrowth(slot, variant)) return;
     const way = wayToGrow(variant, wholeBytes(variant) - wholeBytes(resident));
     links.occupy(way, 0, nowMs);
     slot.growth = way;
     growing.add(slot);
-    shell.act({ kind: 'grow', functionIndex, gpu, plan: variant.plan, load: { way, prefix: 0 } });
+    const load = { way, prefix: 0 };
+    shell.act({ kind: 'grow', functionIndex: fn.number, gpu: gpu.number, plan: variant.plan, load });
   }
 
   /** Everything has arrived. Returns the way that it came, or undefined when the function was not growing there. */
   end(slot: Slot, nowMs: number): LoadOption | undefined {
-    const { memories, sheets, pinnedOn } = this.#state;
-    const { functionIndex, gpu } = slot;
+    const { fn, gpu } = slot;
     const way = this.#stop(slot, nowMs);
     if (way === undefined) return undefined;
-    memories[gpu]!.endGrowth(slot);
-    if (sheets[functionIndex]?.pinned === true) pinnedOn.push(gpu);
+    gpu.memory.endGrowth(slot);
+    if (!fn.isRemoved && fn.sheet.pinned) this.#state.pinnedOn.push(gpu);
     return way;
   }
 
   /** Cancels growths on a GPU that is gone. */
-  lose(gpu: number, nowMs: number): void {
+  lose(gpu: Gpu, nowMs: number): void {
     const { growing, shell } = this.#state;
     for (const slot of growing) {
       if (slot.gpu !== gpu) continue;
       this.#stop(slot, nowMs);
-      shell.act({ kind: 'abandon', functionIndex: slot.functionIndex, gpu });
+      shell.act({ kind: 'abandon', functionIndex: slot.fn.number, gpu: gpu.number });
     }
   }
 

@@ -32,9 +32,6 @@ export { policies, policyChoices, policyNames, type Foresight, type Policy, type
 export { tuning } from './tuning.ts';
 export { Scheduler, type SchedulerOptions } from './scheduler.ts';
 export {
-  cpuPlace,
-  noPlace,
-  workersPlace,
   type Action,
   type Companion,
   type CpuPlace,
@@ -45,10 +42,12 @@ export {
   type Join,
   type LoadOrder,
   type Observation,
+  type PlaceId,
   type PlaceReason,
   type SchedulerEvent,
   type SchedulerGpu,
   type Shell,
+  type SideId,
   type Start,
   type WorkersPlace,
 } from './types.ts';

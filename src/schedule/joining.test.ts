@@ -118,7 +118,7 @@ test('calls of a refused run are all placed elsewhere, and those of a lost GPU t
     const fn = bench.add({ cpu: { latencyMs: 50, cores: 1 } });
     for (let call = 0; call < 4; call++) bench.arrive(0, fn);
     expect(runsOf(bench.at(10, { kind: 'finished', invocation: 0 }))).toEqual([[1, 2, 3]]);
-    const placed = bench.at(11, event).filter(({ kind }) => kind === 'run-cpu');
+    const placed = bench.at(11, event).filter(({ kind }) => kind === 'run-beside');
     expect(placed).toMatchObject([{ invocation: 1 }, { invocation: 2 }, { invocation: 3 }]);
   }
 });

@@ -1,19 +1,20 @@
+import { nobodyElse } from './gpu.ts';
+import type { Invocation } from './invocation.ts';
+import type { Entry } from './lines.ts';
 import { batchMs, isWorthJoining } from './offer.ts';
-import type { Load, Slot } from './slots.ts';
-import { nobody, type SchedulerState } from './state.ts';
+import type { Load, Slot } from './gpu.ts';
+import type { SchedulerState } from './state.ts';
 import { tuning } from './tuning.ts';
 
 const { looksPerRow } = tuning.joining;
 
 /** A run, and the invocations that share it. */
 interface JoinedRun {
-  readonly companions: number[];
+  readonly companions: readonly Invocation[];
   /** With everything there. */
   readonly ms: number;
   readonly endMs: number;
 }
-
-export const nobodyElse: number[] = [];
 
 /**
  * The latest end of the run that still answers this invocation in time, if it could be in time where the run ended at
@@ -37,36 +38,35 @@ export class Joining {
   /** Reused for each run that nothing is joined to. */
   readonly #alone = { companions: nobodyElse, ms: NaN, endMs: NaN };
 
-  constructor(schedulerState: SchedulerState) {
-    this.#state = schedulerState;
+  constructor(state: SchedulerState) {
+    this.#state = state;
   }
 
   /** The result holds until the next call. @param load that the run waits for */
-  choose(invocation: number, slot: Slot, load: Load | undefined, nowMs: number): JoinedRun {
-    const { joinKeys, rows: rowsOf, policy, lines } = this.#state;
-    const { warmMs, batches } = this.#state.offerOf(slot);
-    const key = joinKeys[invocation]!;
-    const line = lines[slot.gpu]!;
-    const first = line.nextOf(invocation);
-    const rowsMax = batches?.at(-1)?.rows ?? 1;
+  choose(invocation: Invocation, slot: Slot, load: Load | undefined, nowMs: number): JoinedRun {
+    const { warmMs, batches } = slot.variant;
+    const { joinKey, next: first, isLate } = invocation;
     const singleEndMs = this.#endMs(warmMs, warmMs, load, nowMs);
-    if (batches === undefined || key === '' || first === nobody || policy.order === 'fifo') {
+    if (batches === undefined || joinKey === '' || first === undefined || this.#state.policy.order === 'fifo') {
       this.#alone.ms = warmMs;
       this.#alone.endMs = singleEndMs;
       return this.#alone;
     }
-    const isLate = line.isLate(invocation);
-    let limitMs = this.#othersLimitMs(slot, singleEndMs);
-    if (!isLate) limitMs = within(limitMs, this.#state.dueMsOf(invocation), singleEndMs);
-    const companions: number[] = [];
-    const ownMs = (each: number): number =>
-      rowsOf[each]! > 1 ? Math.max(warmMs, batchMs(batches, rowsOf[each]!)) : warmMs;
-    let [rows, ms, count, runEndMs] = [rowsOf[invocation]!, warmMs, 0, singleEndMs];
+    const rowsMax = batches.at(-1)?.rows ?? 1;
+    let limitMs = othersLimitMs(slot, singleEndMs);
+    if (!isLate) limitMs = within(limitMs, invocation.dueMs, singleEndMs);
+    const companions: Invocation[] = [];
+    const ownMs = ({ rows }: Invocation): number => (rows > 1 ? Math.max(warmMs, batchMs(batches, rows)) : warmMs);
+    let [rows, ms, count, runEndMs] = [invocation.rows, warmMs, 0, singleEndMs];
     let oneByOneMs = ownMs(invocation);
     let looksLeft = rowsMax * looksPerRow;
-    for (let next = first; next !== nobody && rows < rowsMax && looksLeft > 0; next = line.nextOf(next), looksLeft--) {
-      const dueMs = isLate ? Infinity : this.#state.dueMsOf(next);
-      const joinedMs = joinKeys[next] === key ? batchMs(batches, rows + rowsOf[next]!) : Infinity;
+    for (
+      let next: Invocation | undefined = first;
+      next !== undefined && rows < rowsMax && looksLeft > 0;
+      next = next.next, looksLeft--
+    ) {
+      const dueMs = isLate ? Infinity : next.dueMs;
+      const joinedMs = next.joinKey === joinKey ? batchMs(batches, rows + next.rows) : Infinity;
       if (joinedMs === Infinity) {
         // The calls behind it overtake it.
         limitMs = within(limitMs, dueMs - warmMs, runEndMs);
@@ -76,7 +76,7 @@ export class Joining {
       const endMs = this.#endMs(joinedMs, warmMs, load, nowMs);
       if (endMs > ownLimitMs) break;
       companions.push(next);
-      [rows, limitMs, runEndMs] = [rows + rowsOf[next]!, ownLimitMs, endMs];
+      [rows, limitMs, runEndMs] = [rows + next.rows, ownLimitMs, endMs];
       oneByOneMs += ownMs(next);
       if (isWorthJoining(joinedMs, oneByOneMs)) [count, ms] = [companions.length, joinedMs];
     }
@@ -89,20 +89,18 @@ export class Joining {
     const loadedMs = load === undefined ? 0 : this.#state.links.readyMs(load, nowMs) + (ms - warmMs);
     return Math.max(nowMs + ms, loadedMs);
   }
+}
 
-  /** By when the run has to end for the first ones of other functions, of those that could start in time at `fromMs`. */
-  #othersLimitMs(slot: Slot, fromMs: number): number {
-    const line = this.#state.lines[slot.gpu]!;
-    let limitMs = Infinity;
-    const consider = (entry: number): void => {
-      const head = line.head(entry);
-      const other = line.slotOf(entry);
-      if (head === nobody || other === slot) return;
-      const latestMs = this.#state.dueMsOf(head) - this.#state.offerOf(other).warmMs;
-      if (latestMs >= fromMs && latestMs < limitMs) limitMs = latestMs;
-    };
-    for (let place = 0; place < line.runnable.size; place++) consider(line.runnable.at(place));
-    for (const entry of line.loading) consider(entry);
-    return limitMs;
-  }
+/** By when the run has to end for the first ones of other functions, of those that could start in time at `fromMs`. */
+function othersLimitMs(slot: Slot, fromMs: number): number {
+  const { runnable, loading } = slot.gpu.line;
+  let limitMs = Infinity;
+  const consider = ({ onTime: { head }, slot: other }: Entry<Slot>): void => {
+    if (head === undefined || other === slot) return;
+    const latestMs = head.dueMs - other.variant.warmMs;
+    if (latestMs >= fromMs && latestMs < limitMs) limitMs = latestMs;
+  };
+  for (let place = 0; place < runnable.size; place++) consider(runnable.at(place));
+  for (const entry of loading) consider(entry);
+  return limitMs;
 }

@@ -1,51 +1,74 @@
-import { IndexedHeap } from './heap.ts';
-import { grown, takeOut } from './columns.ts';
+import { takeOut } from './columns.ts';
+import { Heap } from './heap.ts';
+import type { Invocation } from './invocation.ts';
 import { laneMs, type BatchTime, type LaneTimes } from './offer.ts';
-import type { Slot } from './slots.ts';
 
-const none = -1;
 /** Larger than any instant and any number of arrivals, so that priority decides first. */
 const priorityUnit = 1e12;
 /** A deadline beyond this counts as none. */
 const farMs = 1e11;
 
 /** What an entry waits for: a load to be ordered, the lane, or a load under way. */
-export const stage = { loadable: 0, runnable: 1, loading: 2 } as const;
+export type Stage = 'loadable' | 'runnable' | 'loading';
 
-/** Lists of calls on time are even, lists of late ones odd. */
-const isLateList = (list: number): boolean => (list & 1) === 1;
+/** Sort key of a call with this deadline and priority. */
+export const keyFor = (priority: number, deadlineMs: number): number =>
+  Math.min(deadlineMs, farMs) - priority * priorityUnit;
 
-/** Columns by invocation, the same for all lines: an invocation waits in one line at a time. */
-export class WaitingColumns {
-  next = new Int32Array(64);
-  previous = new Int32Array(64);
-  key = new Float64Array(64);
-  sequence = new Float64Array(64);
-  isLate = new Int32Array(64);
+/** Calls of one function in a line, the first in order first. */
+export interface Calls {
+  head: Invocation | undefined;
+  tail: Invocation | undefined;
+  count: number;
+}
 
-  grow(count: number): void {
-    this.next = grown(this.next, count);
-    this.previous = grown(this.previous, count);
-    this.key = grown(this.key, count);
-    this.sequence = grown(this.sequence, count);
-    this.isLate = grown(this.isLate, count);
+const noCalls = (): Calls => ({ head: undefined, tail: undefined, count: 0 });
+
+/**
+ * The invocations of a function that wait for one GPU: they wait for the same load. Used again by other functions. The
+ * line does not look into its slot.
+ */
+export class Entry<Slot> implements LaneTimes {
+  readonly number: number;
+  slot: Slot;
+  stage: Stage = 'loadable';
+  readonly onTime = noCalls();
+  readonly late = noCalls();
+  /** Its share of the lane so far. */
+  tag = NaN;
+  warmMs = NaN;
+  batches: readonly BatchTime[] | undefined = undefined;
+  /** How long the GPU's own link would carry what is missing. */
+  linkMs = NaN;
+
+  constructor(number: number, slot: Slot) {
+    this.number = number;
+    this.slot = slot;
+  }
+
+  get count(): number {
+    return this.onTime.count + this.late.count;
+  }
+
+  /** Link milliseconds that count in the line's `linkMs`. */
+  get countedLinkMs(): number {
+    return this.onTime.count > 0 ? this.linkMs : 0;
   }
 }
 
 /**
- * The queue of one GPU. Invocations of a function form one *entry*, since they wait for the same load. Calls on time
- * are ordered by priority, then by deadline and the entry's share of the lane so far: start-time fair queueing (Goyal
- * 1996), so that a function with many invocations does not make those with few late. Late calls are behind them, by
- * arrival.
+ * The queue of one GPU. Calls on time are ordered by priority, then by deadline and the entry's share of the lane so
+ * far: start-time fair queueing (Goyal 1996), so that a function with many invocations does not make those with few
+ * late. Late calls are behind them, by arrival.
  */
-export class Line {
+export class Line<Slot> {
   /** Entries with calls on time, by stage; and with late calls. */
-  readonly runnable = new IndexedHeap();
-  readonly loadable = new IndexedHeap();
-  readonly lateRunnable = new IndexedHeap();
-  readonly lateLoadable = new IndexedHeap();
+  readonly runnable = new Heap<Entry<Slot>>();
+  readonly loadable = new Heap<Entry<Slot>>();
+  readonly lateRunnable = new Heap<Entry<Slot>>();
+  readonly lateLoadable = new Heap<Entry<Slot>>();
   /** Entries whose load is under way. */
-  readonly loading: number[] = [];
+  readonly loading: Entry<Slot>[] = [];
   count = 0;
   lateCount = 0;
   /**
@@ -57,109 +80,55 @@ export class Line {
   lateMs = 0;
   /** Link milliseconds of loads that are not ordered yet, for calls on time. */
   linkMs = 0;
-  /** The invocation whose turn comes before the first in order, until it has run; or -1. */
-  turn = none;
+  /** The invocation whose turn comes before the first in order, until it has run. */
+  turn: Invocation | undefined = undefined;
   /** Starts and loads since the last one for a late call. */
   startsSinceLate = 0;
   loadsSinceLate = 0;
   /** Starts since the last load for a late call. */
   startsSinceLateLoad = 0;
-  /** The entry that was loaded for a late call and has not run since, or -1. */
-  lateLoaded = none;
+  /** The entry that was loaded for a late call and has not run since. */
+  lateLoaded: Entry<Slot> | undefined = undefined;
   /** Whether that load was the late call's turn; then no call on time takes its room. */
   isLateLoadTurn = false;
-  readonly #columns: WaitingColumns;
-  readonly #free: number[] = [];
+  /** By number; those in `#free` are empty. */
+  readonly #entries: Entry<Slot>[] = [];
+  readonly #free: Entry<Slot>[] = [];
   #virtualMs = 0;
-  /** By entry. */
-  readonly #slots: Slot[] = [];
-  #stages = new Int32Array(64);
-  #tags = new Float64Array(64);
-  #warmMs = new Float64Array(64);
-  #batches: (readonly BatchTime[] | undefined)[] = [];
-  #linkMs = new Float64Array(64);
-  #entries = 0;
-  /** By list: an entry has that of its calls on time, 2 * entry, and behind it that of its late ones. */
-  #heads = new Int32Array(128);
-  #tails = new Int32Array(128);
-  #counts = new Int32Array(128);
 
-  constructor(columns: WaitingColumns) {
-    this.#columns = columns;
-  }
-
-  /** A function begins to wait. Returns its entry. */
-  open(slot: Slot, at: number, { warmMs, batches }: LaneTimes, linkMs: number): number {
-    const entry = this.#free.pop() ?? this.#entries++;
-    if (entry >= this.#stages.length || this.#entries === 1) this.#grow(entry + 1);
-    this.#slots[entry] = slot;
-    this.#stages[entry] = at;
-    for (let list = 2 * entry; list <= 2 * entry + 1; list++) {
-      this.#heads[list] = none;
-      this.#tails[list] = none;
-      this.#counts[list] = 0;
+  /** A function begins to wait. */
+  open(slot: Slot, stage: Stage, { warmMs, batches }: LaneTimes, linkMs: number): Entry<Slot> {
+    let entry = this.#free.pop();
+    if (entry === undefined) {
+      entry = new Entry(this.#entries.length, slot);
+      this.#entries.push(entry);
     }
-    this.#tags[entry] = this.#virtualMs;
-    this.#warmMs[entry] = warmMs;
-    this.#batches[entry] = batches;
-    this.#linkMs[entry] = linkMs;
-    if (at === stage.loading) this.loading.push(entry);
+    entry.slot = slot;
+    entry.stage = stage;
+    entry.tag = this.#virtualMs;
+    entry.warmMs = warmMs;
+    entry.batches = batches;
+    entry.linkMs = linkMs;
+    if (stage === 'loading') this.loading.push(entry);
     return entry;
   }
 
-  slotOf(entry: number): Slot {
-    return this.#slots[entry]!;
-  }
-
-  /** How many of the entry's calls are on time. */
-  onTimeCount(entry: number): number {
-    return this.#counts[2 * entry]!;
-  }
-
-  /** Link milliseconds of the entry that are counted in `linkMs`. */
-  linkMsOf(entry: number): number {
-    return this.#counts[2 * entry]! > 0 ? this.#linkMs[entry]! : 0;
-  }
-
-  waitingCount(entry: number): number {
-    return this.#counts[2 * entry]! + this.#counts[2 * entry + 1]!;
-  }
-
-  /** The entry's next call on time, or -1. */
-  head(entry: number): number {
-    return this.#heads[2 * entry]!;
-  }
-
-  /** Sort key of an invocation in its list: the least is first. */
-  keyOf(invocation: number): number {
-    return this.#columns.key[invocation]!;
-  }
-
-  /** The invocation behind it in its entry, among the calls on time or the late ones; or -1. */
-  nextOf(invocation: number): number {
-    return this.#columns.next[invocation]!;
-  }
-
-  lateHead(entry: number): number {
-    return this.#heads[2 * entry + 1]!;
-  }
-
-  /** Joins the entry, on time. @param deadlineMs or another value to order it by */
-  add(invocation: number, entry: number, priority: number, deadlineMs: number, sequence: number): void {
-    this.#columns.sequence[invocation] = sequence;
-    this.#columns.isLate[invocation] = 0;
+  /** Joins the entry, on time. @param by its deadline, or another value to order it by */
+  add(invocation: Invocation, entry: Entry<Slot>, by: number): void {
+    invocation.isLate = false;
     this.count++;
-    this.#join(invocation, 2 * entry, this.keyFor(priority, deadlineMs));
+    invocation.key = keyFor(invocation.priority, by);
+    this.#join(invocation, entry, entry.onTime);
   }
 
   /** Leaves its entry. Returns whether the entry is then empty and gone. */
-  remove(invocation: number, entry: number): boolean {
+  remove(invocation: Invocation, entry: Entry<Slot>): boolean {
     this.#unlink(invocation, entry);
     this.count--;
-    if (this.turn === invocation) this.turn = none;
-    if (this.waitingCount(entry) > 0) return false;
-    if (this.#stages[entry] === stage.loading) takeOut(this.loading, entry);
-    if (this.lateLoaded === entry) this.lateLoaded = none;
+    if (this.turn === invocation) this.turn = undefined;
+    if (entry.count > 0) return false;
+    if (entry.stage === 'loading') takeOut(this.loading, entry);
+    if (this.lateLoaded === entry) this.lateLoaded = undefined;
     this.#free.push(entry);
     if (this.count === 0) {
       this.runnableMs = 0;
@@ -171,200 +140,170 @@ export class Line {
   }
 
   /** The invocation can no longer meet its SLO, and goes behind those that can. */
-  makeLate(invocation: number, entry: number): void {
+  makeLate(invocation: Invocation, entry: Entry<Slot>): void {
     this.#unlink(invocation, entry);
-    this.#columns.isLate[invocation] = 1;
-    this.#join(invocation, 2 * entry + 1, this.#columns.sequence[invocation]!);
+    invocation.isLate = true;
+    invocation.key = invocation.sequence;
+    this.#join(invocation, entry, entry.late);
   }
 
   /** The invocation was taken for late, but can meet its SLO. */
-  makeOnTime(invocation: number, entry: number, priority: number, deadlineMs: number): void {
+  makeOnTime(invocation: Invocation, entry: Entry<Slot>): void {
     this.#unlink(invocation, entry);
     this.count--;
-    this.add(invocation, entry, priority, deadlineMs, this.#columns.sequence[invocation]!);
-  }
-
-  isLate(invocation: number): boolean {
-    return this.#columns.isLate[invocation] === 1;
+    this.add(invocation, entry, invocation.dueMs);
   }
 
   /** A run of the entry starts and takes so long: the entry's share of the lane grows. */
-  charge(entry: number, ms: number): void {
-    const tag = this.#tags[entry]!;
-    if (tag > this.#virtualMs) this.#virtualMs = tag;
-    this.#tags[entry] = tag + ms;
+  charge(entry: Entry<Slot>, ms: number): void {
+    if (entry.tag > this.#virtualMs) this.#virtualMs = entry.tag;
+    entry.tag += ms;
   }
 
   /** The entry waits for something else now. */
-  setStage(entry: number, to: number, { warmMs, batches }: LaneTimes, linkMs: number): void {
-    const from = this.#stages[entry]!;
-    const isAlike = warmMs === this.#warmMs[entry] && batches === this.#batches[entry];
-    if (from === to && isAlike && linkMs === this.#linkMs[entry]) return;
-    const onTime = 2 * entry;
-    const late = onTime + 1;
-    const counted = this.#counts[onTime]!;
-    this.#count(onTime, -counted);
-    this.#heapOf(from, onTime).remove(entry);
-    if (from === stage.loading && to !== stage.loading) takeOut(this.loading, entry);
-    this.#heapOf(from, late).remove(entry);
-    this.lateMs += this.#counts[late]! * (warmMs - this.#warmMs[entry]!);
-    this.#stages[entry] = to;
-    this.#warmMs[entry] = warmMs;
-    this.#batches[entry] = batches;
-    this.#linkMs[entry] = linkMs;
-    if (to === stage.loading && from !== stage.loading) this.loading.push(entry);
+  setStage(entry: Entry<Slot>, to: Stage, { warmMs, batches }: LaneTimes, linkMs: number): void {
+    const from = entry.stage;
+    if (from === to && warmMs === entry.warmMs && batches === entry.batches && linkMs === entry.linkMs) return;
+    const { onTime, late } = entry;
+    const counted = onTime.count;
+    this.#count(entry, onTime, -counted);
+    this.#heapOf(from, false).remove(entry);
+    if (from === 'loading' && to !== 'loading') takeOut(this.loading, entry);
+    this.#heapOf(from, true).remove(entry);
+    this.lateMs += late.count * (warmMs - entry.warmMs);
+    entry.stage = to;
+    entry.warmMs = warmMs;
+    entry.batches = batches;
+    entry.linkMs = linkMs;
+    if (to === 'loading' && from !== 'loading') this.loading.push(entry);
     // What was loaded for the late call is gone, with the GPU that lent its link or with its plan.
-    if (to === stage.loadable && this.lateLoaded === entry) this.lateLoaded = none;
-    this.#count(onTime, counted);
-    this.#key(onTime);
-    this.#key(late);
-  }
-
-  /** Sort key of a call with this deadline and priority. */
-  keyFor(priority: number, deadlineMs: number): number {
-    return Math.min(deadlineMs, farMs) - priority * priorityUnit;
+    if (to === 'loadable' && this.lateLoaded === entry) this.lateLoaded = undefined;
+    this.#count(entry, onTime, counted);
+    this.#key(entry, onTime);
+    this.#key(entry, late);
   }
 
   /**
-   * Lane milliseconds of the calls on time that run as soon as the lane is free and go before a call with this key. @param
-   * own entry of its function, or -1
+   * Lane milliseconds of the calls on time that run as soon as the lane is free and go before a call with this key.
+   *
+   * @param own entry of its function
    */
-  runnableMsBefore(key: number, own: number): number {
-    return this.#msBefore(this.runnable, key + (own === none ? this.#virtualMs : this.#tags[own]!), 0);
+  runnableMsBefore(key: number, own: Entry<Slot> | undefined): number {
+    return this.#msBefore(this.runnable, key + (own === undefined ? this.#virtualMs : own.tag), 0);
   }
 
   /** Everything that waits, in no order. */
-  all(): number[] {
-    const found: number[] = [];
-    for (let list = 0; list < 2 * this.#entries; list++)
-      for (let next = this.#heads[list]!; next !== none; next = this.#columns.next[next]!) found.push(next);
+  all(): Invocation[] {
+    const found: Invocation[] = [];
+    for (const { onTime, late } of this.#entries) {
+      for (let next = onTime.head; next !== undefined; next = next.next) found.push(next);
+      for (let next = late.head; next !== undefined; next = next.next) found.push(next);
+    }
     return found;
   }
 
-  /** The next invocation where turns are strictly in order, resident or not; or -1. */
-  next(): number {
-    if (this.turn !== none) return this.turn;
-    let first = none;
+  /** The next invocation where turns are strictly in order, resident or not. */
+  next(): Invocation | undefined {
+    if (this.turn !== undefined) return this.turn;
+    let first: Invocation | undefined;
     let key = Infinity;
     for (const heap of [this.runnable, this.loadable]) {
       const entry = heap.first();
-      if (entry === none || heap.keyOf(entry) >= key) continue;
-      first = this.head(entry);
+      if (entry === undefined || heap.keyOf(entry) >= key) continue;
+      first = entry.onTime.head;
       key = heap.keyOf(entry);
     }
-    for (const entry of this.loading) {
-      const head = this.head(entry);
-      if (head === none || this.keyOf(head) >= key) continue;
+    for (const { onTime } of this.loading) {
+      const { head } = onTime;
+      if (head === undefined || head.key >= key) continue;
       first = head;
-      key = this.keyOf(head);
+      key = head.key;
     }
     return first;
   }
 
-  /** The earliest arrival among the calls on time of the entries in these heaps; or -1. */
-  oldest(heaps: readonly IndexedHeap[]): number {
-    const { next, sequence } = this.#columns;
-    let found = none;
+  /** The earliest arrival among the calls on time of the entries in these heaps. */
+  oldest(heaps: readonly Heap<Entry<Slot>>[]): Invocation | undefined {
+    let found: Invocation | undefined;
     for (const heap of heaps) {
       for (let place = 0; place < heap.size; place++) {
-        for (let each = this.head(heap.at(place)); each !== none; each = next[each]!)
-          if (found === none || sequence[each]! < sequence[found]!) found = each;
+        for (let each = heap.at(place).onTime.head; each !== undefined; each = each.next)
+          if (found === undefined || each.sequence < found.sequence) found = each;
       }
     }
     return found;
   }
 
-  #msBefore(heap: IndexedHeap, key: number, place: number): number {
+  #msBefore(heap: Heap<Entry<Slot>>, key: number, place: number): number {
     if (place >= heap.size) return 0;
     const entry = heap.at(place);
     const leadMs = key - heap.keyOf(entry);
     if (leadMs < 0) return 0;
     // With each run of the entry its share grows by as much.
-    const ownMs = Math.min(this.#laneMs(entry, this.onTimeCount(entry)), leadMs + this.#warmMs[entry]!);
+    const ownMs = Math.min(laneMs(entry, entry.onTime.count), leadMs + entry.warmMs);
     return ownMs + this.#msBefore(heap, key, 2 * place + 1) + this.#msBefore(heap, key, 2 * place + 2);
   }
 
-  #join(invocation: number, list: number, own: number): void {
-    const { next, previous, key } = this.#columns;
-    key[invocation] = own;
+  #join(invocation: Invocation, entry: Entry<Slot>, calls: Calls): void {
+    const { key } = invocation;
     // Almost always the very end of the list.
-    let before = this.#tails[list]!;
-    while (before !== none && key[before]! > own) before = previous[before]!;
-    const after = before === none ? this.#heads[list]! : next[before]!;
-    previous[invocation] = before;
-    next[invocation] = after;
-    if (after === none) this.#tails[list] = invocation;
-    else previous[after] = invocation;
-    this.#count(list, 1);
-    if (before === none) this.#setHead(list, invocation);
-    else next[before] = invocation;
+    let before = calls.tail;
+    while (before !== undefined && before.key > key) before = before.previous;
+    const after = before === undefined ? calls.head : before.next;
+    invocation.previous = before;
+    invocation.next = after;
+    if (after === undefined) calls.tail = invocation;
+    else after.previous = invocation;
+    this.#count(entry, calls, 1);
+    if (before === undefined) this.#setHead(entry, calls, invocation);
+    else before.next = invocation;
   }
 
-  #unlink(invocation: number, entry: number): void {
-    const { next, previous, isLate } = this.#columns;
-    const list = 2 * entry + isLate[invocation]!;
-    const before = previous[invocation]!;
-    const after = next[invocation]!;
-    if (before !== none) next[before] = after;
-    if (after === none) this.#tails[list] = before;
-    else previous[after] = before;
-    this.#count(list, -1);
-    if (before === none) this.#setHead(list, after);
+  #unlink(invocation: Invocation, entry: Entry<Slot>): void {
+    const calls = invocation.isLate ? entry.late : entry.onTime;
+    const { previous, next } = invocation;
+    if (previous !== undefined) previous.next = next;
+    if (next === undefined) calls.tail = previous;
+    else next.previous = previous;
+    this.#count(entry, calls, -1);
+    if (previous === undefined) this.#setHead(entry, calls, next);
   }
 
-  #count(list: number, by: number): void {
+  #count(entry: Entry<Slot>, calls: Calls, by: number): void {
     if (by === 0) return;
-    const entry = list >> 1;
-    const before = this.#counts[list]!;
+    const before = calls.count;
     const after = before + by;
-    this.#counts[list] = after;
-    if (isLateList(list)) {
+    calls.count = after;
+    if (calls === entry.late) {
       this.lateCount += by;
-      this.lateMs = this.lateCount === 0 ? 0 : this.lateMs + by * this.#warmMs[entry]!;
+      this.lateMs = this.lateCount === 0 ? 0 : this.lateMs + by * entry.warmMs;
       return;
     }
-    const isAlone = this.#batches[entry] === undefined;
-    const ms = isAlone ? by * this.#warmMs[entry]! : this.#laneMs(entry, after) - this.#laneMs(entry, before);
-    if (this.#stages[entry] === stage.loadable) {
+    const isAlone = entry.batches === undefined;
+    const ms = isAlone ? by * entry.warmMs : laneMs(entry, after) - laneMs(entry, before);
+    if (entry.stage === 'loadable') {
       this.loadableMs += ms;
-      if (before === 0) this.linkMs += this.#linkMs[entry]!;
-      else if (after === 0) this.linkMs -= this.#linkMs[entry]!;
-    } else if (this.#stages[entry] === stage.runnable) this.runnableMs += ms;
+      if (before === 0) this.linkMs += entry.linkMs;
+      else if (after === 0) this.linkMs -= entry.linkMs;
+    } else if (entry.stage === 'runnable') this.runnableMs += ms;
   }
 
-  #laneMs(entry: number, calls: number): number {
-    return laneMs({ warmMs: this.#warmMs[entry]!, batches: this.#batches[entry] }, calls);
+  #setHead(entry: Entry<Slot>, calls: Calls, invocation: Invocation | undefined): void {
+    calls.head = invocation;
+    this.#key(entry, calls);
   }
 
-  #setHead(list: number, invocation: number): void {
-    this.#heads[list] = invocation;
-    this.#key(list);
-  }
-
-  #key(list: number): void {
-    const entry = list >> 1;
-    const heap = this.#heapOf(this.#stages[entry]!, list);
-    const head = this.#heads[list]!;
+  #key(entry: Entry<Slot>, calls: Calls): void {
+    const isLate = calls === entry.late;
+    const heap = this.#heapOf(entry.stage, isLate);
     heap.remove(entry);
-    if (head !== none && this.#stages[entry] !== stage.loading)
-      heap.add(entry, this.#columns.key[head]! + (isLateList(list) ? 0 : this.#tags[entry]!));
+    // A loading entry is in no heap.
+    if (calls.head !== undefined && entry.stage !== 'loading')
+      heap.add(entry, calls.head.key + (isLate ? 0 : entry.tag));
   }
 
-  /** A loading entry is in no heap. */
-  #heapOf(at: number, list: number): IndexedHeap {
-    if (isLateList(list)) return at === stage.runnable ? this.lateRunnable : this.lateLoadable;
-    return at === stage.runnable ? this.runnable : this.loadable;
-  }
-
-  #grow(count: number): void {
-    this.#stages = grown(this.#stages, count);
-    this.#heads = grown(this.#heads, 2 * count);
-    this.#tails = grown(this.#tails, 2 * count);
-    this.#counts = grown(this.#counts, 2 * count);
-    this.#tags = grown(this.#tags, count);
-    this.#warmMs = grown(this.#warmMs, count);
-    this.#linkMs = grown(this.#linkMs, count);
-    for (const heap of [this.runnable, this.loadable, this.lateRunnable, this.lateLoadable])
-      heap.grow(this.#stages.length);
+  #heapOf(stage: Stage, isLate: boolean): Heap<Entry<Slot>> {
+    if (isLate) return stage === 'runnable' ? this.lateRunnable : this.lateLoadable;
+    return stage === 'runnable' ? this.runnable : this.loadable;
   }
 }

@@ -1,111 +1,90 @@
-import { GreedyDual, popLeastRecent, RecencyOrder, recencyList, type EvictionOrder } from './eviction-order.ts';
-import { OracleOrder } from './foresight.ts';
-import { ValueOrder } from './heap.ts';
+import { evictionOrder, recencyList, RecencyOrder, type EvictionOrder } from './eviction-order.ts';
+import type { ServedFunction } from './function.ts';
 import { MissCost, type Pressure } from './miss-cost.ts';
-import { wholeBytes, wholePrefix, type GpuOffer, type OfferSheet } from './offer.ts';
+import { wholeBytes, wholePrefix, type GpuOffer } from './offer.ts';
 import type { Policy } from './policy.ts';
 import type { Popularity } from './learnt.ts';
 import type { Variants } from './plan-variants.ts';
-import type { Slot, Slots } from './slots.ts';
+import type { Resident } from './residents.ts';
 import type { EvictionCause } from './types.ts';
 
 /** Is told about evictions before the bytes count as free. */
 export interface MemoryListener {
-  evicted(slot: Slot, prefix: number, bytes: number, cause: EvictionCause): void;
-  shrunk(slot: Slot, variant: GpuOffer, bytes: number): void;
+  evicted(slot: Resident, prefix: number, bytes: number, cause: EvictionCause): void;
+  shrunk(slot: Resident, variant: GpuOffer, bytes: number): void;
   /** It is held for good from now on, or no longer. */
-  pinned(functionIndex: number, by: 1 | -1): void;
-  /** How many wait for it here: each will use it soon. */
-  waiting(slot: Slot): number;
+  pinned(fn: ServedFunction, by: 1 | -1): void;
+  /** How many invocations wait for it there. */
+  waiting(slot: Resident): number;
   /** It is gone now: what waits for it has to be loaded for. */
-  cut(slot: Slot): void;
+  cut(slot: Resident): void;
 }
 
 /** State that the memories of all GPUs share. */
 export interface SharedResidency {
-  readonly slots: Slots;
-  /** By function. */
-  readonly sheets: readonly (OfferSheet | undefined)[];
+  readonly slots: { emptied(slot: Resident): void };
   readonly popularity: Popularity;
   readonly variants: Variants;
   readonly pressure: Pressure;
 }
 
-const nobody = -1;
-
 /**
  * The weights on one GPU: a prefix of each function's layers, under one of its plan variants. The bytes of a load count
  * from its start, and so do those of a growth to a larger variant.
  *
- * Only idle functions are in the eviction order, so whichever is next may be evicted. A function is taken out while it
- * is held (running, loading, about to run) and comes back as the most recently used. All orders go by rows.
+ * Only idle functions are in the order of eviction, so whichever is next may be evicted. A function is taken out while it
+ * is held (running, loading, about to run) and comes back as the most recently used.
  */
 export class GpuMemory {
   readonly capacityBytes: number;
   usedBytes = 0;
-  readonly #trims: boolean;
-  readonly #isPriced: boolean;
   readonly #missCost: MissCost;
   readonly #order: EvictionOrder;
-  readonly #slots: Slots;
-  readonly #sheets: readonly (OfferSheet | undefined)[];
-  /** By row, the slots that something is there of: only as many as the memory has room for. */
-  readonly #rows: (Slot | undefined)[] = [];
-  readonly #freeRows: number[] = [];
+  readonly #slots: SharedResidency['slots'];
+  /** By slot number: only as many as the memory has room for. */
+  readonly #resident: (Resident | undefined)[] = [];
+  readonly #freeNumbers: number[] = [];
   readonly #variants: Variants;
   readonly #popularity: Popularity;
   readonly #pressure: Pressure;
   readonly #listener: MemoryListener;
   #idleBytes = 0;
-  readonly #pinned = new Set<Slot>();
+  readonly #pinned = new Set<Resident>();
   #pinnedBytes = 0;
   /** Idle and also resident on another GPU: first to go, and not in the order. */
   readonly #spare = recencyList();
-  readonly #gdsf: GreedyDual | undefined;
   /** Idle, whole, and with an acceptable smaller variant as far as was known when it became idle. */
-  readonly #shrinkable = new RecencyOrder();
+  readonly #shrinkable = new RecencyOrder(false);
   /** The larger variant whose other layers are on their way. */
-  readonly #growing = new Map<Slot, GpuOffer>();
+  readonly #growing = new Map<Resident, GpuOffer>();
 
   constructor(
     gpu: number,
     capacityBytes: number,
     eviction: Policy['eviction'],
-    { slots, sheets, popularity, variants, pressure }: SharedResidency,
+    { slots, popularity, variants, pressure }: SharedResidency,
     listener: MemoryListener,
   ) {
     this.capacityBytes = capacityBytes;
     this.#slots = slots;
-    this.#sheets = sheets;
     this.#variants = variants;
     this.#popularity = popularity;
     this.#pressure = pressure;
     this.#listener = listener;
-    this.#trims = eviction === 'lru-suffix' || eviction === 'value-suffix' || typeof eviction === 'object';
-    this.#isPriced = eviction === 'value-suffix';
     this.#missCost = new MissCost(pressure, gpu);
-    if (typeof eviction === 'object') {
-      this.#order = new OracleOrder((row) => eviction.nextUseMs(this.#rows[row]!.functionIndex));
-    } else if (eviction === 'value-suffix') {
-      const order = new ValueOrder((row) => {
-        const slot = this.#rows[row]!;
-        const uses = popularity.expectedWith(slot.functionIndex, listener.waiting(slot));
+    this.#order = evictionOrder(eviction, {
+      popularity,
+      waiting: (slot) => listener.waiting(slot),
+      costPerByte: (slot) => {
         // Of what would go next: the less of what its suffix, if it has one, and of what everything costs.
         const { whole, suffix } = this.#costOf(slot);
-        return uses * Math.min(whole, suffix);
-      });
-      popularity.onScale((factor) => order.scale(factor));
-      this.#order = order;
-    } else if (eviction === 'gdsf') {
-      this.#gdsf = new GreedyDual((row) => this.#rows[row]!);
-      this.#order = this.#gdsf.order;
-    } else {
-      this.#order = new RecencyOrder();
-    }
+        return Math.min(whole, suffix);
+      },
+    });
   }
 
   /** The larger variant that it is growing to. */
-  growing(slot: Slot): GpuOffer | undefined {
+  growing(slot: Resident): GpuOffer | undefined {
     return this.#growing.size === 0 ? undefined : this.#growing.get(slot);
   }
 
@@ -119,48 +98,47 @@ export class GpuMemory {
   }
 
   /** The most that a function can have: everything but the bytes pinned by others. */
-  attainableBytes(functionIndex: number): number {
+  attainableBytes(fn: ServedFunction): number {
     if (this.#pinnedBytes === 0) return this.capacityBytes;
     let ownBytes = 0;
-    for (const slot of this.#pinned) if (slot.functionIndex === functionIndex) ownBytes = slot.bytes;
+    for (const slot of this.#pinned) if (slot.fn === fn) ownBytes = slot.bytes;
     return this.capacityBytes - this.#pinnedBytes + ownBytes;
   }
 
   /** Of a resident function. Returns whether that is new. */
-  setPinned(slot: Slot, isPinned: boolean): boolean {
+  setPinned(slot: Resident, isPinned: boolean): boolean {
     if ((this.#pinned.size === 0 && !isPinned) || this.#pinned.has(slot) === isPinned) return false;
     if (isPinned) this.#pinned.add(slot);
     else this.#pinned.delete(slot);
-    this.#listener.pinned(slot.functionIndex, isPinned ? 1 : -1);
+    this.#listener.pinned(slot.fn, isPinned ? 1 : -1);
     this.#pinnedBytes += isPinned ? slot.bytes : -slot.bytes;
     return true;
   }
 
   /** May be evicted from now on; as the most recently used. */
-  release(slot: Slot): void {
+  release(slot: Resident): void {
     if (slot.isIdle) return;
-    const { row, bytes } = slot;
+    const { bytes } = slot;
     if (bytes === 0) return;
     slot.isIdle = true;
     this.#idleBytes += bytes;
-    this.#gdsf?.use(row);
-    if (this.#slots.copies(slot.functionIndex) > 1) this.#spare.set(row, row);
-    else this.#order.add(row, this.#hasSuffix(slot));
+    this.#order.used?.(slot);
+    if (slot.fn.copies > 1) this.#spare.set(slot, slot);
+    else this.#order.add(slot, this.#hasSuffix(slot));
     this.#joinShrinkable(slot);
   }
 
   /** Must not be evicted from now on. */
-  hold(slot: Slot): void {
+  hold(slot: Resident): void {
     if (!slot.isIdle) return;
-    const { row, offer } = slot;
     slot.isIdle = false;
     this.#idleBytes -= slot.bytes;
-    if (this.#spare.size === 0 || !this.#spare.delete(row)) this.#order.remove(row);
-    if (offer!.smaller !== undefined) this.#shrinkable.remove(row);
+    if (this.#spare.size === 0 || !this.#spare.delete(slot)) this.#order.remove(slot);
+    if (slot.offer!.smaller !== undefined) this.#shrinkable.remove(slot);
   }
 
   /** Most recently used, though not held. */
-  touch(slot: Slot): void {
+  touch(slot: Resident): void {
     if (!slot.isIdle) return;
     this.hold(slot);
     this.release(slot);
@@ -170,26 +148,24 @@ export class GpuMemory {
    * Takes the room for a whole function that is held or not resident at all. Shrinks idle functions first, then evicts
    * them. Returns false, and changes nothing, when that is not enough.
    */
-  reserve(slot: Slot, offer: GpuOffer): boolean {
+  reserve(slot: Resident, offer: GpuOffer): boolean {
     const neededBytes = wholeBytes(offer) - slot.bytes;
     if (!this.#makeRoom(neededBytes)) return false;
     this.usedBytes += neededBytes;
     if (this.#pinned.size > 0 && this.#pinned.has(slot)) this.#pinnedBytes += neededBytes;
-    if (slot.row < 0) {
-      slot.row = this.#freeRows.pop() ?? this.#rows.length;
-      if (slot.row === this.#rows.length) {
-        this.#rows.push(slot);
-        this.#order.grow(this.#rows.length);
-      } else this.#rows[slot.row] = slot;
+    if (slot.number < 0) {
+      slot.number = this.#freeNumbers.pop() ?? this.#resident.length;
+      if (slot.number === this.#resident.length) this.#resident.push(slot);
+      else this.#resident[slot.number] = slot;
     }
-    this.#slots.setPrefix(slot, offer, wholePrefix(offer));
+    slot.setPrefix(offer, wholePrefix(offer));
     return true;
   }
 
   /**
    * Takes the room for a larger variant of a function that is held and there as a whole. Returns false as `reserve` does.
    */
-  startGrowth(slot: Slot, variant: GpuOffer): boolean {
+  startGrowth(slot: Resident, variant: GpuOffer): boolean {
     const neededBytes = wholeBytes(variant) - slot.bytes;
     if (!this.#makeRoom(neededBytes)) return false;
     this.usedBytes += neededBytes;
@@ -198,12 +174,12 @@ export class GpuMemory {
   }
 
   /** The layers of the larger variant are there. */
-  endGrowth(slot: Slot): void {
+  endGrowth(slot: Resident): void {
     const variant = this.#growing.get(slot);
     if (variant === undefined) return;
     this.#growing.delete(slot);
     if (this.#pinned.has(slot)) this.#pinnedBytes += wholeBytes(variant) - slot.bytes;
-    this.#slots.setPrefix(slot, variant, wholePrefix(variant));
+    slot.setPrefix(variant, wholePrefix(variant));
   }
 
   /**
@@ -215,8 +191,8 @@ export class GpuMemory {
   }
 
   /** Drops a function, held or not. */
-  drop(slot: Slot, cause: EvictionCause): void {
-    if (slot.row < 0) return;
+  drop(slot: Resident, cause: EvictionCause): void {
+    if (slot.number < 0) return;
     this.hold(slot);
     this.setPinned(slot, false);
     this.#cut(slot, 0, cause);
@@ -224,19 +200,19 @@ export class GpuMemory {
 
   /** Drops all that is there. */
   dropAll(cause: EvictionCause): void {
-    const slots = this.#rows.filter((slot) => slot !== undefined);
-    for (const slot of slots.sort((a, b) => a.functionIndex - b.functionIndex)) this.drop(slot, cause);
+    const slots = this.#resident.filter((slot) => slot !== undefined);
+    for (const slot of slots.sort((a, b) => a.fn.number - b.fn.number)) this.drop(slot, cause);
   }
 
   /** Takes over an offer with the same layers: other times, nothing else. */
-  replaceOffer(slot: Slot, offer: GpuOffer): void {
-    if (slot.offer?.smaller !== undefined) this.#shrinkable.remove(slot.row);
+  replaceOffer(slot: Resident, offer: GpuOffer): void {
+    if (slot.offer?.smaller !== undefined) this.#shrinkable.remove(slot);
     slot.offer = offer;
     if (slot.isIdle) this.#joinShrinkable(slot);
   }
 
   /** The same for the variant that it is growing to. */
-  replaceGrowth(slot: Slot, variant: GpuOffer): void {
+  replaceGrowth(slot: Resident, variant: GpuOffer): void {
     if (this.#growing.has(slot)) this.#growing.set(slot, variant);
   }
 
@@ -254,84 +230,78 @@ export class GpuMemory {
    * Shrinks the least recently used function as far as needed, or as far as it can. Returns false when none can shrink.
    */
   #shrinkOne(missingBytes: number): boolean {
-    const row = this.#shrinkable.first();
-    if (row === nobody) return false;
-    const slot = this.#rows[row]!;
-    const { functionIndex } = slot;
+    const slot = this.#shrinkable.first();
+    if (slot === undefined) return false;
     const resident = slot.offer!;
-    const variant = this.#variants.toShrinkTo(functionIndex, resident, missingBytes);
-    if (variant === undefined || !this.#variants.canShrink(functionIndex, variant)) this.#shrinkable.remove(row);
+    const variant = this.#variants.toShrinkTo(slot.fn, resident, missingBytes);
+    if (variant === undefined || !this.#variants.canShrink(slot.fn, variant)) this.#shrinkable.remove(slot);
     // Its SLO has become tighter since it became idle: try the next one.
     if (variant === undefined) return true;
     const bytes = wholeBytes(resident) - wholeBytes(variant);
     this.#listener.shrunk(slot, variant, bytes);
     this.usedBytes -= bytes;
     this.#idleBytes -= bytes;
-    this.#slots.setPrefix(slot, variant, wholePrefix(variant));
-    if (!this.#spare.has(row)) this.#order.relayer(row, this.#hasSuffix(slot));
+    slot.setPrefix(variant, wholePrefix(variant));
+    if (!this.#spare.has(slot)) this.#order.relayer(slot, this.#hasSuffix(slot));
     return true;
   }
 
   /** Of an idle function. */
-  #joinShrinkable(slot: Slot): void {
+  #joinShrinkable(slot: Resident): void {
     const resident = slot.offer!;
     if (resident.smaller === undefined || !slot.isWhole) return;
-    if (this.#variants.canShrink(slot.functionIndex, resident)) this.#shrinkable.add(slot.row, false);
+    if (this.#variants.canShrink(slot.fn, resident)) this.#shrinkable.add(slot, false);
   }
 
-  #costOf(slot: Slot): MissCost {
-    const { functionIndex, offer, prefix } = slot;
-    this.#missCost.look(offer!, prefix, this.#sheets[functionIndex]!.sloMs, this.#hasSuffix(slot));
+  #costOf(slot: Resident): MissCost {
+    this.#missCost.look(slot.offer!, slot.prefix, slot.fn.sheet.sloMs, this.#hasSuffix(slot));
     return this.#missCost;
   }
 
   /** Returns the expected cost: nothing for a second copy. */
   #evictOne(missingBytes: number): number {
     const spare = this.#takeSpare();
-    if (spare !== nobody) {
-      this.#evict(this.#rows[spare]!, 'migration');
+    if (spare !== undefined) {
+      this.#evict(spare, 'migration');
       return 0;
     }
-    const row = this.#order.first();
-    const victim = this.#rows[row]!;
-    const uses = Math.min(1, this.#popularity.share(victim.functionIndex));
-    const hasSuffix = this.#hasSuffix(victim);
+    const victim = this.#order.first()!;
+    const uses = Math.min(1, this.#popularity.share(victim.fn.number));
     const { whole, suffix } = this.#costOf(victim);
     const lossPerByte = Math.min(whole, suffix) * uses;
     const beforeBytes = this.usedBytes;
     // A start that lacks any layer waits for the link, so while links are short whole functions stay longer.
-    if (hasSuffix && (!this.#isPriced || suffix <= whole)) {
+    if (this.#hasSuffix(victim) && (!this.#order.isPriced || suffix <= whole)) {
       this.#trim(victim, missingBytes);
     } else {
-      this.#gdsf?.evicts(row);
-      this.#order.remove(row);
+      this.#order.evicts?.(victim);
+      this.#order.remove(victim);
       this.#evict(victim, 'capacity');
     }
     return lossPerByte * (beforeBytes - this.usedBytes);
   }
 
   /** Drops as many of the last layers as are missing, but none of the hiding prefix. */
-  #trim(slot: Slot, missingBytes: number): void {
-    const { row } = slot;
+  #trim(slot: Resident, missingBytes: number): void {
     const { prefixBytes, overlapPrefix } = slot.offer!;
     const beforeBytes = prefixBytes[slot.prefix]!;
     let { prefix } = slot;
     while (prefix > overlapPrefix && beforeBytes - prefixBytes[prefix]! < missingBytes) prefix--;
     this.#idleBytes -= beforeBytes - prefixBytes[prefix]!;
     if (prefix === 0) slot.isIdle = false;
-    if (prefix === overlapPrefix) this.#order.remove(row);
+    if (prefix === overlapPrefix) this.#order.remove(slot);
     this.#cut(slot, prefix, prefix === 0 ? 'capacity' : 'trim');
-    if (prefix === overlapPrefix && prefix > 0) this.#order.add(row, false);
+    if (prefix === overlapPrefix && prefix > 0) this.#order.add(slot, false);
   }
 
   /** An idle function that stands nowhere any more. */
-  #evict(slot: Slot, cause: EvictionCause): void {
+  #evict(slot: Resident, cause: EvictionCause): void {
     slot.isIdle = false;
     this.#idleBytes -= slot.bytes;
     this.#cut(slot, 0, cause);
   }
 
-  #cut(slot: Slot, prefix: number, cause: EvictionCause): void {
+  #cut(slot: Resident, prefix: number, cause: EvictionCause): void {
     const offer = slot.offer!;
     const beforeBytes = offer.prefixBytes[slot.prefix]!;
     const bytes = beforeBytes - offer.prefixBytes[prefix]!;
@@ -341,30 +311,29 @@ export class GpuMemory {
     this.usedBytes -= bytes + onTheirWayBytes;
     if (growing !== undefined) this.#growing.delete(slot);
     if (this.#pinned.size > 0 && this.#pinned.has(slot)) this.#pinnedBytes -= bytes;
-    if (prefix > 0) this.#slots.setPrefix(slot, offer, prefix);
+    if (prefix > 0) slot.setPrefix(offer, prefix);
     else {
-      this.#slots.clear(slot);
-      this.#gdsf?.forget(slot.row);
-      this.#rows[slot.row] = undefined;
-      this.#freeRows.push(slot.row);
-      slot.row = nobody;
+      slot.clear();
+      this.#order.forget?.(slot);
+      this.#resident[slot.number] = undefined;
+      this.#freeNumbers.push(slot.number);
+      slot.number = -1;
     }
     this.#listener.cut(slot);
     if (prefix === 0) this.#slots.emptied(slot);
   }
 
-  #hasSuffix({ prefix, offer }: Slot): boolean {
-    return this.#trims && prefix > offer!.overlapPrefix;
+  #hasSuffix({ prefix, offer }: Resident): boolean {
+    return this.#order.trims && prefix > offer!.overlapPrefix;
   }
 
-  #takeSpare(): number {
+  #takeSpare(): Resident | undefined {
     while (this.#spare.size > 0) {
-      const row = popLeastRecent(this.#spare);
-      const slot = this.#rows[row]!;
-      if (this.#slots.copies(slot.functionIndex) > 1) return row;
+      const slot = this.#spare.pop()!;
+      if (slot.fn.copies > 1) return slot;
       // The other copy has gone meanwhile: this is the only one now.
-      this.#order.add(row, this.#hasSuffix(slot));
+      this.#order.add(slot, this.#hasSuffix(slot));
     }
-    return nobody;
+    return undefined;
   }
 }

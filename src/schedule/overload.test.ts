@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest';
 import { playOverload, type Caller, type Count } from '../../test/support/overload-scenes.ts';
 import { offerSheet } from '../../test/support/offers.ts';
 import { arrival, Bench, best, kinds } from '../../test/support/scheduler-bench.ts';
-import { cpuPlace, policies, Scheduler, type Action, type SchedulerEvent } from './index.ts';
+import { policies, Scheduler, type Action, type SchedulerEvent } from './index.ts';
 
 /** Two cores serve 77 of its calls in a second. */
 const loud = { runMs: 26, sloMs: 300 };
@@ -108,11 +108,11 @@ describe('more calls than the CPU can serve', () => {
     scheduler.handle({ kind: 'function-added', functionIndex: 0, sheet }, 0);
     const arrive = (invocation: number, nowMs: number): readonly string[] =>
       scheduler.handle({ kind: 'arrival', invocation, functionIndex: 0 }, nowMs).map(({ kind }) => kind);
-    expect(arrive(0, 0)).toEqual(['run-cpu']);
+    expect(arrive(0, 0)).toEqual(['run-beside']);
     scheduler.handle({ kind: 'finished', invocation: 0, observed: { runMs: 1000 } }, 1000);
     expect(arrive(0, 1001)).toEqual(['shed']);
     expect(arrive(0, 16_999)).toEqual(['shed']);
-    expect(arrive(0, 17_000)).toEqual(['run-cpu']);
+    expect(arrive(0, 17_000)).toEqual(['run-beside']);
     expect(arrive(1, 17_001)).toEqual(['shed']);
   });
 });
@@ -131,7 +131,7 @@ test('a core is handed short runs ahead, and long ones one by one', () => {
     const actions = Array.from({ length: 10 }, (_, index) =>
       scheduler.handle({ kind: 'arrival', invocation: index + 1, functionIndex: 0 }, 4),
     ).flat();
-    expect(actions.filter(({ kind }) => kind === 'run-cpu')).toHaveLength(atOnce);
+    expect(actions.filter(({ kind }) => kind === 'run-beside')).toHaveLength(atOnce);
   }
 });
 
@@ -141,10 +141,10 @@ test('a call that waits for memory starts once another session is gone or turns 
   for (const functionIndex of [0, 1]) scheduler.handle({ kind: 'function-added', functionIndex, sheet }, 0);
   const arrive = (invocation: number): readonly string[] =>
     scheduler.handle({ kind: 'arrival', invocation, functionIndex: invocation }, 0).map(({ kind }) => kind);
-  expect(arrive(0)).toEqual(['run-cpu']);
+  expect(arrive(0)).toEqual(['run-beside']);
   expect(arrive(1)).toEqual(['wait']);
   expect(scheduler.handle({ kind: 'session', functionIndex: 0, bytes: 20 }, 5)).toMatchObject([
-    { kind: 'run-cpu', invocation: 1 },
+    { kind: 'run-beside', invocation: 1 },
   ]);
 });
 
@@ -156,16 +156,16 @@ test('a session that dies and is made again during runs is closed once, after th
     scheduler.handle({ kind: 'arrival', invocation, functionIndex }, 0).map(({ kind }) => kind);
   const finish = (invocation: number): readonly string[] =>
     scheduler.handle({ kind: 'finished', invocation, observed: { runMs: 10 } }, 20).map(({ kind }) => kind);
-  for (const invocation of [0, 1]) expect(arrive(invocation, 0)).toEqual(['run-cpu']);
+  for (const invocation of [0, 1]) expect(arrive(invocation, 0)).toEqual(['run-beside']);
   for (const bytes of [0, 60]) scheduler.handle({ kind: 'session', functionIndex: 0, bytes }, 5);
   // Its room is for another function once nothing runs in it any more.
   expect(arrive(2, 1)).toEqual(['wait']);
   expect(finish(0)).toEqual([]);
   const started = finish(1);
-  expect(started).toContain('run-cpu');
+  expect(started).toContain('run-beside');
   expect(started.filter((kind) => kind.startsWith('evict'))).toHaveLength(1);
   finish(2);
-  expect(arrive(3, 0)).toContain('run-cpu');
+  expect(arrive(3, 0)).toContain('run-beside');
 });
 
 test('a session that was never made is expected to take as long as others for each of its bytes, or less', () => {
@@ -175,7 +175,7 @@ test('a session that was never made is expected to take as long as others for ea
     const sheet = offerSheet(0, { layers: [] }, { cpu, admission: 'shed' });
     scheduler.handle({ kind: 'function-added', functionIndex, sheet }, 0);
   };
-  const endMs = (functionIndex: number): number => scheduler.predictEnd(functionIndex, cpuPlace, 1000);
+  const endMs = (functionIndex: number): number => scheduler.predictEnd(functionIndex, 'cpu', 1000);
   add(0, 50e6);
   add(1, 5e6);
   add(2, 500e6);
@@ -200,7 +200,7 @@ test.each([
   scheduler.handle({ kind: 'function-added', functionIndex: 0, sheet }, 0);
   const arrive = (invocation: number, nowMs: number): readonly Action[] =>
     scheduler.handle({ kind: 'arrival', invocation, functionIndex: 0 }, nowMs);
-  const run = { kind: expect.stringMatching(/^run-(cpu|worker)$/) as string };
+  const run = { kind: 'run-beside' };
   expect(arrive(0, 0)).toMatchObject([run]);
   scheduler.handle({ kind: 'finished', invocation: 0, observed: { runMs: 700 } }, 700);
   // The refusal says when the next call is tried: a trial takes at most one part in sixteen of a core.
@@ -253,11 +253,11 @@ describe('a call that is late on GPUs and has no session on the CPU', () => {
 
   test('has it made on an idle core, and the next call is in time there', () => {
     const { bench, late } = busy(20);
-    expect(bench.at(20, arrival(1, late[0]!))).toMatchObject([{ kind: 'run-cpu', loads: true }]);
+    expect(bench.at(20, arrival(1, late[0]!))).toMatchObject([{ kind: 'run-beside', loads: true }]);
     // No core is idle, so it waits for the GPU.
-    expect(kinds(bench.at(30, arrival(2, late[1]!)))).not.toContain('run-cpu');
+    expect(kinds(bench.at(30, arrival(2, late[1]!)))).not.toContain('run-beside');
     bench.at(240, ended(1));
-    expect(bench.at(250, arrival(1, late[0]!))).toMatchObject([{ kind: 'run-cpu', loads: false }]);
+    expect(bench.at(250, arrival(1, late[0]!))).toMatchObject([{ kind: 'run-beside', loads: false }]);
   });
 
   test('closes another one only for a function that is called more often', () => {

@@ -53,7 +53,7 @@ describe('routing', () => {
     const huge = bench.add({ layers: [101] });
     expect(bench.at(0, arrival(0, huge))).toEqual([{ kind: 'fail', invocation: 0, reason: 'nowhere' }]);
     const onCpu = bench.add({ layers: [101] }, { cpu: { latencyMs: 500, cores: 1 } });
-    expect(bench.at(1, arrival(0, onCpu))).toMatchObject([{ kind: 'run-cpu', invocation: 0, functionIndex: onCpu }]);
+    expect(bench.at(1, arrival(0, onCpu))).toMatchObject([{ kind: 'run-beside', invocation: 0, functionIndex: onCpu }]);
   });
 });
 
@@ -71,7 +71,7 @@ describe('objectives', () => {
 
   test.each([
     ['never', ['run', 'wait', 'wait', 'wait']],
-    ['on-overload', ['run', 'wait', 'run-cpu', 'wait']],
+    ['on-overload', ['run', 'wait', 'run-beside', 'wait']],
   ] as const)('offloading %s', (offload, expected) => {
     const bench = new Bench({ ...policies.artifact, offload }, { cpuCores: 1 });
     const fn = bench.add({ layers: [1] }, { cpu: { latencyMs: 20, cores: 1 }, sloMs: 20 });
@@ -97,7 +97,7 @@ describe('objectives', () => {
     ]);
     // Due a millisecond before it, so its load is next, and the other call would end after 121.
     if (isPassed) bench.at(5, arrival(2, urgent));
-    const offloaded = bench.at(60, { kind: 'wake' }).filter(({ kind }) => kind === 'run-cpu');
+    const offloaded = bench.at(60, { kind: 'wake' }).filter(({ kind }) => kind === 'run-beside');
     const decision = { reason: 'slo', otherPlace: 0 };
     expect(offloaded).toMatchObject(isPassed ? [{ invocation: 1, predictedEndMs: 100, decision }] : []);
   });
@@ -123,8 +123,8 @@ describe('objectives', () => {
     const bench = new Bench({ ...policies.artifact, offload: 'earliest-finish' }, { cpuCores: 2 });
     const fn = bench.add({ layers: [40] }, { cpu: { latencyMs: 20, cores: 1 } });
     // 41 ms cold on the GPU.
-    expect(kinds(bench.at(0, arrival(0, fn)))).toEqual(['run-cpu']);
-    expect(kinds(bench.at(0, arrival(1, fn)))).toEqual(['run-cpu']);
+    expect(kinds(bench.at(0, arrival(0, fn)))).toEqual(['run-beside']);
+    expect(kinds(bench.at(0, arrival(1, fn)))).toEqual(['run-beside']);
     // Both cores are taken for 20 ms: another would end after 40, still before the GPU.
     expect(kinds(bench.at(0, arrival(2, fn)))).toEqual(['wait']);
     expect(kinds(bench.at(0, arrival(3, fn)))).toEqual(['run']);
@@ -137,21 +137,21 @@ describe('the CPU', () => {
   test('a second run in a session that is still being made is expected to wait for the rest of that', () => {
     const bench = new Bench(policies.best, { cpuCores: 2 });
     const fn = bench.add(never, { cpu: { latencyMs: 20, cores: 1, loadMs: 50, bytes: 10 } });
-    expect(bench.at(0, arrival(0, fn))).toMatchObject([{ kind: 'run-cpu', loads: true, predictedEndMs: 70 }]);
-    expect(bench.at(10, arrival(1, fn))).toMatchObject([{ kind: 'run-cpu', loads: false, predictedEndMs: 70 }]);
+    expect(bench.at(0, arrival(0, fn))).toMatchObject([{ kind: 'run-beside', loads: true, predictedEndMs: 70 }]);
+    expect(bench.at(10, arrival(1, fn))).toMatchObject([{ kind: 'run-beside', loads: false, predictedEndMs: 70 }]);
     bench.at(70, finished(0));
-    expect(bench.at(70, arrival(2, fn))).toMatchObject([{ kind: 'run-cpu', loads: false, predictedEndMs: 90 }]);
+    expect(bench.at(70, arrival(2, fn))).toMatchObject([{ kind: 'run-beside', loads: false, predictedEndMs: 90 }]);
   });
 
   test("an instance of the function's own is not behind calls that wait for the cores", () => {
     const bench = new Bench(policies.best);
     const shared = bench.add(never, { cpu: { latencyMs: 20, cores: 1 }, sloMs: 30 });
     const leased = bench.add(never, { cpu: { latencyMs: 20, cores: 1, slots: 1 }, sloMs: 500 });
-    expect(kinds(bench.at(0, arrival(0, shared)))).toEqual(['run-cpu']);
+    expect(kinds(bench.at(0, arrival(0, shared)))).toEqual(['run-beside']);
     expect(kinds(bench.at(0, arrival(1, shared)))).toEqual(['wait']);
-    expect(kinds(bench.at(1, arrival(2, leased)))).toEqual(['run-cpu']);
+    expect(kinds(bench.at(1, arrival(2, leased)))).toEqual(['run-beside']);
     expect(kinds(bench.at(2, arrival(3, leased)))).toEqual(['wait']);
-    expect(bench.at(21, finished(2))).toMatchObject([{ kind: 'run-cpu', invocation: 3 }]);
+    expect(bench.at(21, finished(2))).toMatchObject([{ kind: 'run-beside', invocation: 3 }]);
   });
 
   test('keeps one function at ten times its capacity from making others late', () => {
@@ -168,7 +168,7 @@ describe('the CPU', () => {
     let [quietDone, loudDone] = [0, 0];
     const take = (nowMs: number, actions: readonly Action[]): void => {
       for (const action of actions) {
-        if (action.kind !== 'run-cpu') continue;
+        if (action.kind !== 'run-beside') continue;
         running = { invocation: action.invocation, endMs: nowMs + (action.functionIndex === loud ? 25 : 1) };
       }
     };

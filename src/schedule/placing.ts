@@ -1,181 +1,177 @@
-/** Places an invocation: on the GPU that the router finds, on the CPU or the workers, or nowhere. */
+/**
+ * Where an invocation goes: the whole decision, in the order of its questions. What is meant by each reason stands at
+ * `PlaceReason`.
+ */
 import { Bringing } from './bringing.ts';
-import type { Dispatcher } from './dispatch.ts';
-import { state } from './invocations.ts';
-import type { OfferSheet } from './offer.ts';
-import { nowhere, Router } from './routing.ts';
+import type { ServedFunction } from './function.ts';
+import { GpuPlace } from './gpu-place.ts';
+import type { Invocation } from './invocation.ts';
+import type { Place } from './place.ts';
+import { nowhere, type Route, type Router } from './routing.ts';
 import { SecondLook } from './second-look.ts';
-import type { Sides } from './sides.ts';
-import { nobody, type SchedulerState } from './state.ts';
-import { noPlace, type PlaceReason } from './types.ts';
+import type { Side } from './side.ts';
+import type { SchedulerState } from './state.ts';
 
 export class Placing {
   readonly #state: SchedulerState;
   readonly #router: Router;
-  readonly #dispatcher: Dispatcher;
-  readonly #sides: Sides;
+  readonly #gpus: readonly GpuPlace[];
+  readonly #sides: readonly Side[];
   readonly #secondLook: SecondLook;
   readonly #bringing: Bringing;
 
-  constructor(schedulerState: SchedulerState, dispatcher: Dispatcher, sides: Sides, explains: boolean) {
-    this.#state = schedulerState;
-    this.#router = new Router(schedulerState, explains);
-    this.#dispatcher = dispatcher;
+  constructor(state: SchedulerState, router: Router, gpus: readonly GpuPlace[], sides: readonly Side[]) {
+    this.#state = state;
+    this.#router = router;
+    this.#gpus = gpus;
     this.#sides = sides;
-    this.#secondLook = new SecondLook(schedulerState, sides);
-    this.#bringing = new Bringing(schedulerState);
-  }
-
-  /** When an invocation of the function that arrived now would end at a place; Infinity where it cannot run. */
-  predictEnd(functionIndex: number, place: number, nowMs: number): number {
-    const sheet = this.#state.sheets[functionIndex];
-    if (sheet === undefined) throw new RangeError(`there is no function ${functionIndex}`);
-    if (place < 0) return this.#sides.predictEnd(place, functionIndex, sheet, nowMs, nowMs + sheet.sloMs);
-    if (!this.#state.canHold(functionIndex, sheet, place)) return Infinity;
-    return this.#router.predictEnd(functionIndex, place, nowMs);
+    this.#secondLook = new SecondLook(state);
+    this.#bringing = new Bringing(state);
   }
 
   /**
    * Puts an invocation where the policy wants it, and starts it there if it can start. @param except a place that
    * refused it
    */
-  place(invocation: number, sheet: OfferSheet, nowMs: number, except = noPlace): void {
-    const { functionOf, decisions, shell, invocationState, memories, slots, sparesWaiting } = this.#state;
-    const functionIndex = functionOf[invocation]!;
-    const place = this.#choose(invocation, sheet, nowMs, except);
-    const decision = decisions[invocation]!;
-    if (place === noPlace) return;
-    if (place < 0) this.#sides.enter(invocation, sheet, place, nowMs);
-    else {
-      this.#state.host?.want(functionIndex);
-      const slot = slots.open(functionIndex, place);
-      if (this.#dispatcher.runAtOnce(invocation, slot, nowMs)) return;
-      this.#state.enter(invocation, sheet, slot);
-      this.#dispatcher.dispatch(place, nowMs);
+  place(invocation: Invocation, nowMs: number, except?: Place): void {
+    const place = this.#choose(invocation, nowMs, except);
+    if (place === undefined) return;
+    // 6. It starts, or waits.
+    place.enter(invocation, nowMs);
+    if (invocation.state !== 'waiting') return;
+    const { number, decision } = invocation;
+    this.#state.shell.wait(number, place.id, decision.chosenEndMs, decision);
+    // 7. Where it waits for a GPU, a place beside the GPUs may be the better one later.
+    if (place instanceof GpuPlace && this.#state.policy.offload !== 'never')
+      this.#secondLook.plan(invocation, this.#bestSide(invocation, nowMs, except), nowMs);
+  }
+
+  /** Chooses the place and records the decision; undefined when the invocation is shed or failed. */
+  #choose(invocation: Invocation, nowMs: number, except: Place | undefined): Place | undefined {
+    const { policy, shell, gpus } = this.#state;
+    const { fn, decision, deadlineMs } = invocation;
+
+    // 1. May it run on a GPU? Then the router weighs those. `resident`, `copy`, `room`, `by-number`
+    const route: Route =
+      gpus.length === 0 || invocation.isKeptOff
+        ? nowhere
+        : this.#router.route(invocation, nowMs, except instanceof GpuPlace ? except.gpu : undefined);
+    const { gpu } = route;
+    const side = this.#bestSide(invocation, nowMs, except);
+    decision.otherPlace = route.other?.number;
+    decision.otherEndMs = route.otherEndMs;
+    if (gpu === undefined && side === undefined) {
+      shell.act({ kind: 'fail', invocation: invocation.number, reason: 'nowhere' });
+      return undefined;
     }
-    const now = invocationState[invocation];
-    if (now !== state.waiting && now !== state.aside) return;
-    if (place >= 0 && sparesWaiting) memories[place]!.touch(slots.at(functionIndex, place)!);
-    shell.wait(invocation, place, decision.chosenEndMs, decision);
-    if (place >= 0) this.#secondLook.plan(invocation, sheet, nowMs, except);
+    const sideEndMs = side?.predictEndMs(fn, deadlineMs, nowMs) ?? Infinity;
+    const isLateOnGpu = route.endMs > deadlineMs;
+
+    // 2. Is there no GPU for it, or does the policy want the earliest end? `only`, `earliest`
+    let goesBeside = gpu === undefined;
+    decision.reason = goesBeside ? 'only' : route.reason;
+    if (gpu !== undefined && side !== undefined && policy.offload !== 'never') {
+      if (policy.offload === 'earliest-finish') goesBeside = sideEndMs < route.endMs;
+      // 3. Would it be late on the GPU, and in time beside it? `slo`
+      else goesBeside = isLateOnGpu && sideEndMs <= deadlineMs;
+      // 4. Would it be late everywhere, but calls behind it in time, once what they need beside the GPUs is made? `slo`
+      goesBeside ||= isLateOnGpu && side.isWorthMaking(fn, deadlineMs, nowMs);
+      if (goesBeside) decision.reason = policy.offload === 'earliest-finish' ? 'earliest' : 'slo';
+    }
+    decision.chosenEndMs = goesBeside ? sideEndMs : route.endMs;
+    if (gpu !== undefined && side !== undefined && (goesBeside || sideEndMs < decision.otherEndMs)) {
+      decision.otherPlace = goesBeside ? gpu.number : side.id;
+      decision.otherEndMs = goesBeside ? route.endMs : sideEndMs;
+    }
+    // What goes elsewhere since its load would come too late is as good as late.
+    if (gpu !== undefined && isLateOnGpu && (goesBeside || fn.sheds)) {
+      const slot = this.#state.slots.open(fn, gpu);
+      if (!slot.isResident)
+        this.#state.pressure.loadWas(true, slot.variant, slot.keptPrefix, deadlineMs - invocation.arrivalMs);
+    }
+
+    // 5. Does its function shed, and would it be late even if no other call came? Then it is refused, unless it is to
+    // bring its function to a GPU.
+    if (fn.sheds && goesBeside && side!.isHopeless(fn, deadlineMs, nowMs)) {
+      this.#shed(invocation, Math.min(route.endMs, sideEndMs), side!.trialMs(fn, nowMs));
+      return undefined;
+    }
+    if (fn.sheds && !goesBeside && this.#router.soonestMs(fn, gpu!, route.endMs, nowMs) > deadlineMs) {
+      if (!this.#bringing.mayPass(fn, gpu!, deadlineMs, nowMs)) {
+        this.#shed(invocation, Math.min(route.endMs, sideEndMs), -Infinity);
+        return undefined;
+      }
+      invocation.letThrough();
+    }
+    return goesBeside ? side : this.#gpus[gpu!.number];
+  }
+
+  #shed({ number }: Invocation, predictedEndMs: number, trialMs: number): void {
+    this.#state.shell.act({ kind: 'shed', invocation: number, predictedEndMs, trialMs });
+  }
+
+  /** The place beside the GPUs where it would end first. @param except a place to leave out */
+  #bestSide(invocation: Invocation, nowMs: number, except?: Place): Side | undefined {
+    if (!invocation.mayGoBeside) return undefined;
+    const { fn, deadlineMs } = invocation;
+    let best: Side | undefined;
+    let bestEndMs = Infinity;
+    for (const side of this.#sides) {
+      if (side === except || !side.offers(fn)) continue;
+      const endMs = side.predictEndMs(fn, deadlineMs, nowMs);
+      if (endMs >= bestEndMs) continue;
+      best = side;
+      bestEndMs = endMs;
+    }
+    return best;
   }
 
   /** A load of the function has ended. */
-  loaded(functionIndex: number): void {
-    this.#bringing.loaded(functionIndex);
+  loaded(fn: ServedFunction): void {
+    this.#bringing.loaded(fn);
   }
 
   /** The function was removed. */
-  forget(functionIndex: number): void {
-    this.#bringing.forget(functionIndex);
+  forget(fn: ServedFunction): void {
+    this.#bringing.forget(fn);
   }
 
-  growInvocations(count: number): void {
-    this.#secondLook.grow(count);
-  }
-
-  /** Looks again at invocations that wait for a GPU and could only just be in time at the CPU or the workers. */
+  /** Looks again at invocations that wait for a GPU and could only just be in time at another place. */
   wake(nowMs: number): void {
-    for (let due = this.#secondLook.next(nowMs); due !== nobody; due = this.#secondLook.next(nowMs))
-      if (this.#state.invocationState[due] === state.waiting) this.#lookAgain(due, nowMs);
+    for (let due = this.#secondLook.next(nowMs); due !== undefined; due = this.#secondLook.next(nowMs))
+      if (due.state === 'waiting' && typeof due.place === 'number') this.#lookAgain(due, nowMs);
   }
 
-  /** Moves the invocation to the CPU or the workers if it would miss its SLO where it waits, and end sooner there. */
-  #lookAgain(invocation: number, nowMs: number): void {
-    const { functionOf, gpuOf, sheets, decisions, shell, invocationState } = this.#state;
-    const functionIndex = functionOf[invocation]!;
-    const gpu = gpuOf[invocation]!;
-    const sheet = sheets[functionIndex];
-    // What is under way for it would be in vain.
+  /** Moves the invocation beside the GPUs if it would miss its SLO where it waits, and end sooner there. */
+  #lookAgain(invocation: Invocation, nowMs: number): void {
+    const { fn, decision, deadlineMs } = invocation;
     const slot = this.#state.slotOf(invocation);
-    if (sheet === undefined || slot.load !== undefined) return;
-    const deadlineMs = this.#state.deadlineMs(invocation, sheet);
-    const side = this.#sides.best(functionIndex, sheet, nowMs, deadlineMs, noPlace);
-    if (side === noPlace) return;
-    const gpuEndMs = this.#router.predictEnd(functionIndex, gpu, nowMs, invocation);
-    const sideEndMs = this.#sides.predictEnd(side, functionIndex, sheet, nowMs, deadlineMs);
+    const { gpu } = slot;
+    // What is under way for it would be in vain.
+    if (fn.isRemoved || slot.load !== undefined) return;
+    const side = this.#bestSide(invocation, nowMs);
+    if (side === undefined) return;
+    const gpuEndMs = this.#router.predictEndMs(fn, gpu, slot, nowMs, invocation);
+    const sideEndMs = side.predictEndMs(fn, deadlineMs, nowMs);
     if (gpuEndMs <= deadlineMs || sideEndMs >= gpuEndMs) return;
-    const decision = decisions[invocation]!;
     decision.reason = 'slo';
     decision.chosenEndMs = sideEndMs;
-    decision.otherPlace = gpu;
+    decision.otherPlace = gpu.number;
     decision.otherEndMs = gpuEndMs;
-    this.#state.leave(invocation);
-    this.#state.settle(slot);
-    this.#sides.enter(invocation, sheet, side, nowMs);
-    if (invocationState[invocation] === state.aside) shell.wait(invocation, side, sideEndMs, decision);
-    this.#dispatcher.dispatch(gpu, nowMs);
+    this.#gpus[gpu.number]!.leave(invocation);
+    side.enter(invocation, nowMs);
+    if (invocation.state === 'waiting') this.#state.shell.wait(invocation.number, side.id, sideEndMs, decision);
+    this.#gpus[gpu.number]!.dispatch(nowMs);
   }
 
-  /** Chooses the place and records the decision; noPlace when the invocation is shed or failed. */
-  #choose(invocation: number, sheet: OfferSheet, nowMs: number, except: number): number {
-    const { policy, gpuCount, functionOf, decisions, shell } = this.#state;
-    const { offload } = policy;
-    const sheds = this.#state.sheds(sheet);
-    const functionIndex = functionOf[invocation]!;
-    const decision = decisions[invocation]!;
-    const isKeptOff = gpuCount === 0 || this.#state.isKeptOff(invocation);
-    const route = isKeptOff ? nowhere : this.#router.route(invocation, sheet, nowMs, except);
-    const { gpu, endMs: gpuEndMs } = route;
-    const deadlineMs = this.#state.deadlineMs(invocation, sheet);
-    const side = this.#state.mayGoAside(invocation, sheet)
-      ? this.#sides.best(functionIndex, sheet, nowMs, deadlineMs, except)
-      : noPlace;
-    decision.otherPlace = route.other === nobody ? noPlace : route.other;
-    decision.otherEndMs = route.otherEndMs;
-    if (gpu === nobody && side === noPlace) {
-      shell.act({ kind: 'fail', invocation, reason: 'nowhere' });
-      return noPlace;
-    }
-    const sideEndMs =
-      side === noPlace ? Infinity : this.#sides.predictEnd(side, functionIndex, sheet, nowMs, deadlineMs);
-    let isAside = gpu === nobody;
-    let reason: PlaceReason = isAside ? 'only' : route.reason;
-    if (!isAside && side !== noPlace && offload !== 'never') {
-      isAside = offload === 'earliest-finish' ? sideEndMs < gpuEndMs : gpuEndMs > deadlineMs && sideEndMs <= deadlineMs;
-      isAside ||= gpuEndMs > deadlineMs && this.#sides.isWorthSession(side, functionIndex, sheet, nowMs, deadlineMs);
-      if (isAside) reason = offload === 'earliest-finish' ? 'earliest' : 'slo';
-    }
-    decision.reason = reason;
-    decision.chosenEndMs = isAside ? sideEndMs : gpuEndMs;
-    if (gpu !== nobody && side !== noPlace && (isAside || sideEndMs < decision.otherEndMs)) {
-      decision.otherPlace = isAside ? gpu : side;
-      decision.otherEndMs = isAside ? gpuEndMs : sideEndMs;
-    }
-    // What goes elsewhere since its load would come too late is as good as late.
-    if (
-      gpu !== nobody &&
-      gpuEndMs > deadlineMs &&
-      (isAside || sheds) &&
-      !this.#state.isResidentAt(functionIndex, gpu)
-    ) {
-      const offer = this.#state.offerAt(functionIndex, gpu);
-      const slot = this.#state.slots.at(functionIndex, gpu);
-      const prefix = slot === undefined ? 0 : this.#state.keptPrefix(slot);
-      this.#state.pressure.loadWas(true, offer, prefix, deadlineMs - this.#state.arrivalMs[invocation]!);
-    }
-    const isHopeless = isAside
-      ? this.#sides.isHopeless(side, functionIndex, sheet, nowMs, deadlineMs)
-      : sheds && this.#router.soonestMs(functionIndex, gpu, gpuEndMs, nowMs) > deadlineMs;
-    if (sheds && isHopeless) {
-      if (!isAside && this.#bringing.mayPass(functionIndex, gpu, deadlineMs, nowMs)) {
-        this.#state.letThrough(invocation);
-        return gpu;
-      }
-      const trialMs = isAside ? this.#sides.trialMs(side, functionIndex, sheet, nowMs) : -Infinity;
-      shell.act({ kind: 'shed', invocation, predictedEndMs: Math.min(gpuEndMs, sideEndMs), trialMs });
-      return noPlace;
-    }
-    return isAside ? side : gpu;
-  }
-
-  /** Places invocations again that lost their place. @param except a place that refused them */
-  placeAnew(displaced: readonly number[], nowMs: number, except = noPlace): void {
+  /** Places invocations again that lost their place, the earliest first. @param except a place that refused them */
+  placeAnew(displaced: readonly Invocation[], nowMs: number, except?: Place): void {
     for (const invocation of displaced) {
-      this.#state.invocationState[invocation] = state.ended;
-      const sheet = this.#state.sheets[this.#state.functionOf[invocation]!];
-      if (sheet === undefined) this.#state.shell.act({ kind: 'fail', invocation, reason: 'removed' });
-      else this.place(invocation, sheet, nowMs, except);
+      invocation.state = 'ended';
+      if (!invocation.fn.isRemoved) this.place(invocation, nowMs, except);
+      else this.#state.shell.act({ kind: 'fail', invocation: invocation.number, reason: 'removed' });
     }
   }
 }
+
+export const byArrival = (one: Invocation, other: Invocation): number => one.sequence - other.sequence;

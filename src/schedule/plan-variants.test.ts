@@ -317,13 +317,15 @@ test('a plan of the variants is found by its name', () => {
   expect(wholeBytes(variantNamed(gpuOffer(0, variants), 'memory'))).toBe(20);
 });
 
+const on = (number: number) => ({ fn: { number }, gpu: { number: 0 } });
+
 test('the wait before growing has a limit, so that a permanent change is followed in the end', () => {
-  const variants = new Variants([]);
-  for (let time = 0; time < 50; time++) variants.wasShrunk(3);
+  const variants = new Variants(1);
+  for (let time = 0; time < 50; time++) variants.wasShrunk(on(3));
   let runs = 0;
-  while (!variants.mayGrow(3)) runs++;
+  while (!variants.mayGrow(on(3))) runs++;
   expect(runs).toBe(1024);
-  expect(variants.mayGrow(4)).toBe(true);
+  expect(variants.mayGrow(on(4))).toBe(true);
 });
 
 const variant = fc.record({ bytes: fc.integer({ min: 1, max: 15 }), warmMs: fc.integer({ min: 1, max: 40 }) });

@@ -32,7 +32,7 @@ test('calls that share a run end exactly once, none becomes late through sharing
   for (const count of Object.values(played)) expect(count).toBeGreaterThan(0);
 });
 
-const otherPlace = /"otherPlace":[^,}]*|"otherEndMs":[^,}]*/g;
+const otherPlace = /,"otherPlace":[^,}]*|,"otherEndMs":[^,}]*/g;
 const withoutOther = (log: readonly string[]): string[] => log.map((line) => line.replaceAll(otherPlace, ''));
 
 test('the same events give the same actions, also when decisions name no other place', () => {

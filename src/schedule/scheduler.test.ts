@@ -9,7 +9,7 @@ describe('a GPU', () => {
     const fn = bench.add({ layers: [10] }, { cpu: { latencyMs: 50, cores: 1 } });
     bench.visit(0, 0, fn);
     expect(bench.at(100, arrival(0, fn, { isKeptOffGpus: true }))).toMatchObject([
-      { kind: 'run-cpu', invocation: 0, decision: { reason: 'only' } },
+      { kind: 'run-beside', invocation: 0, decision: { reason: 'only' } },
     ]);
     expect(bench.at(101, arrival(1, fn))).toMatchObject([{ kind: 'run', invocation: 1, start: 'warm' }]);
     bench.at(102, finished(0));
@@ -201,7 +201,7 @@ describe('changes', () => {
     const actions = bench.at(5, { kind: 'gpu-lost', gpu: 0 });
     expect(actions).toContainEqual({ kind: 'fail', invocation: 0, reason: 'nowhere' });
     expect(actions).toContainEqual(
-      expect.objectContaining({ kind: 'run-cpu', invocation: 1, functionIndex: both, loads: false }),
+      expect.objectContaining({ kind: 'run-beside', invocation: 1, functionIndex: both, loads: false }),
     );
   });
 

@@ -1,24 +1,30 @@
 import { Changes } from './changes.ts';
+import { CpuLanes } from './cpu-lanes.ts';
 import { Dispatcher } from './dispatch.ts';
+import type { Slot } from './gpu.ts';
+import { GpuPlace } from './gpu-place.ts';
+import type { ServedFunction } from './function.ts';
 import { Growth } from './growth.ts';
+import { Invocation, type OwnSettings } from './invocation.ts';
 import type { GpuOffer } from './offer.ts';
-import { Placing } from './placing.ts';
+import type { Place } from './place.ts';
+import { byArrival, Placing } from './placing.ts';
 import type { Policy } from './policy.ts';
-import { Sides } from './sides.ts';
-import { only, state } from './invocations.ts';
-import { nobody, SchedulerState } from './state.ts';
-import {
-  cpuPlace,
-  workersPlace,
-  type Action,
-  type CpuPlace,
-  type HostTier,
-  type Observation,
-  type SchedulerEvent,
-  type SchedulerGpu,
-  type Shell,
-  type WorkersPlace,
+import { Router } from './routing.ts';
+import { Side } from './side.ts';
+import { SchedulerState } from './state.ts';
+import type {
+  Action,
+  CpuPlace,
+  HostTier,
+  Observation,
+  PlaceId,
+  SchedulerEvent,
+  SchedulerGpu,
+  Shell,
+  WorkersPlace,
 } from './types.ts';
+import { WorkerSlots } from './worker-slots.ts';
 
 export interface SchedulerOptions {
   readonly gpus: readonly SchedulerGpu[];
@@ -37,8 +43,6 @@ export interface SchedulerOptions {
   readonly shell?: Shell;
 }
 
-type OwnWishes = Omit<Extract<SchedulerEvent, { kind: 'arrival' }>, 'kind' | 'invocation' | 'functionIndex'>;
-
 /**
  * Decides where and when each invocation runs, what is loaded for it and what is evicted. Pure in the sense of the
  * design: no clock, no promise, no process. Events come with their time, which never goes back, and actions go out. The
@@ -53,18 +57,30 @@ export class Scheduler {
   readonly #placing: Placing;
   readonly #growth: Growth;
   readonly #dispatcher: Dispatcher;
-  readonly #sides: Sides;
   readonly #changes: Changes;
+  readonly #gpus: readonly GpuPlace[];
+  readonly #cpuLanes: CpuLanes;
+  readonly #cpu: Side<CpuPlace>;
+  readonly #workers: Side<WorkersPlace>;
+  readonly #sides: readonly Side[];
+  /** By number. */
+  readonly #invocations: Invocation[] = [];
   #arrivals = 0;
 
   constructor({ gpus, policy, cpu, workers = null, host, explains = true, shell }: SchedulerOptions) {
     const told = shell ?? listing((action) => this.#actions.push(action));
-    this.#state = new SchedulerState(gpus, policy, told, host);
-    this.#growth = new Growth(this.#state);
-    this.#dispatcher = new Dispatcher(this.#state, this.#growth);
-    this.#sides = new Sides(this.#state, cpu, workers);
-    this.#placing = new Placing(this.#state, this.#dispatcher, this.#sides, explains);
-    this.#changes = new Changes(this.#state, this.#growth, this.#dispatcher, this.#sides, this.#placing);
+    const schedulerState = new SchedulerState(gpus, policy, told, host);
+    this.#state = schedulerState;
+    this.#growth = new Growth(schedulerState);
+    this.#dispatcher = new Dispatcher(schedulerState, this.#growth);
+    const router = new Router(schedulerState, explains);
+    this.#gpus = schedulerState.gpus.map((gpu) => new GpuPlace(gpu, schedulerState, router, this.#dispatcher));
+    this.#cpuLanes = new CpuLanes(cpu, schedulerState.popularity, told);
+    this.#cpu = new Side(schedulerState, this.#cpuLanes);
+    this.#workers = new Side(schedulerState, new WorkerSlots(workers));
+    this.#sides = [this.#cpu, this.#workers];
+    this.#placing = new Placing(schedulerState, router, this.#gpus, this.#sides);
+    this.#changes = new Changes(schedulerState, this.#growth, this.#dispatcher, this.#sides, this.#placing);
   }
 
   /**
@@ -94,24 +110,24 @@ export class Scheduler {
         this.#staged(event.functionIndex, nowMs);
         break;
       case 'session':
-        this.#sides.cpu.setSession(event.functionIndex, event.bytes);
+        this.#cpuLanes.setSession(this.#known(event.functionIndex), event.bytes);
         // Invocations that waited for its memory can start, and there may be no later event to start them.
-        this.#sides.dispatch(cpuPlace, nowMs);
+        this.#cpu.dispatch(nowMs);
         break;
-      case 'cpu-changed':
-        this.#placing.placeAnew(this.#sides.change(cpuPlace, event.cpu, nowMs), nowMs);
+      case 'place-changed': {
+        const displaced =
+          event.place === 'cpu' ? this.#cpu.change(event.to, nowMs) : this.#workers.change(event.to, nowMs);
+        this.#placing.placeAnew(displaced.sort(byArrival), nowMs);
         break;
-      case 'workers-changed':
-        this.#placing.placeAnew(this.#sides.change(workersPlace, event.workers, nowMs), nowMs);
-        break;
+      }
       case 'departed':
         this.#depart(event.invocation, nowMs);
         break;
       case 'gpu-lost':
-        this.#changes.lose(event.gpu, nowMs);
+        this.#changes.lose(this.#state.gpus[event.gpu]!, nowMs);
         break;
       case 'gpu-back':
-        this.#state.up[event.gpu] = true;
+        this.#state.gpus[event.gpu]!.isUp = true;
         this.#state.links.setUp(event.gpu, true);
         break;
       case 'function-added':
@@ -127,7 +143,7 @@ export class Scheduler {
   }
 
   /** The event of this name, as are the next three: for a shell that makes no object of each. */
-  arrive(invocation: number, functionIndex: number, own: OwnWishes, nowMs: number): void {
+  arrive(invocation: number, functionIndex: number, own: OwnSettings, nowMs: number): void {
     this.#arrive(invocation, functionIndex, own, nowMs);
     this.#settle(nowMs);
   }
@@ -160,136 +176,129 @@ export class Scheduler {
 
   /** Bytes of weights on a GPU, including those being loaded. */
   residentBytes(gpu: number): number {
-    return this.#state.memories[gpu]!.usedBytes;
+    return this.#state.gpus[gpu]!.memory.usedBytes;
   }
 
   /** How many layers of a function a GPU has, counted from the first, including those being loaded. */
   residentPrefix(functionIndex: number, gpu: number): number {
-    return this.#state.slots.at(functionIndex, gpu)?.prefix ?? 0;
+    return this.#slotOf(functionIndex, gpu)?.prefix ?? 0;
   }
 
   /** The plan variant under which a function is resident on a GPU; undefined where it is absent. */
   residentOffer(functionIndex: number, gpu: number): GpuOffer | undefined {
-    return this.#state.slots.at(functionIndex, gpu)?.offer;
+    return this.#slotOf(functionIndex, gpu)?.offer;
   }
 
   /** Invocations that wait for a place. */
-  waitingCount(place: number): number {
-    return place >= 0 ? this.#state.lines[place]!.count : this.#sides.waitingCount(place);
+  waitingCount(place: PlaceId): number {
+    return this.#place(place).waitingCount;
   }
 
   /**
    * When an invocation of the function that arrived now would end at a place; Infinity where it cannot run. Decides
    * nothing.
    */
-  predictEnd(functionIndex: number, place: number, nowMs: number): number {
-    return this.#placing.predictEnd(functionIndex, place, nowMs);
+  predictEnd(functionIndex: number, place: PlaceId, nowMs: number): number {
+    const fn = this.#state.functionOf(functionIndex);
+    return this.#place(place).predictEndMs(fn, nowMs + fn.sheet.sloMs, nowMs);
   }
 
-  #arrive(invocation: number, functionIndex: number, own: OwnWishes, nowMs: number): void {
-    const { isForGpus = false, isKeptOffGpus = false, join } = own;
-    const { sloMs = isForGpus ? Infinity : NaN, priority = NaN } = own;
-    const sheet = this.#state.sheets[functionIndex];
-    if (sheet === undefined) throw new RangeError(`there is no function ${functionIndex}`);
-    if (invocation >= this.#state.decisions.length) this.#growInvocations(Math.max(64, (invocation + 1) * 2));
-    if (this.#state.invocationState[invocation] !== state.ended)
-      throw new RangeError(`invocation ${invocation} has not ended yet`);
+  #slotOf(functionIndex: number, gpu: number): Slot | undefined {
+    const fn = this.#state.functions[functionIndex];
+    return fn && this.#state.slots.at(fn, this.#state.gpus[gpu]!);
+  }
+
+  #place(id: PlaceId): Place {
+    if (typeof id === 'number') return this.#gpus[id]!;
+    return id === 'cpu' ? this.#cpu : this.#workers;
+  }
+
+  #placeOf(invocation: Invocation | undefined): Place | undefined {
+    return invocation?.place === undefined ? undefined : this.#place(invocation.place);
+  }
+
+  /** A function that is there, or was removed while something of it goes on. */
+  #known(number: number): ServedFunction {
+    const fn = this.#state.functions[number];
+    if (fn === undefined) throw new RangeError(`there is no function ${number}`);
+    return fn;
+  }
+
+  #arrive(number: number, functionIndex: number, own: OwnSettings, nowMs: number): void {
+    const fn = this.#state.functionOf(functionIndex);
+    while (number >= this.#invocations.length) this.#invocations.push(new Invocation(this.#invocations.length, fn));
+    const invocation = this.#invocations[number]!;
+    if (invocation.state !== 'ended') throw new RangeError(`invocation ${number} has not ended yet`);
     this.#state.popularity.use(functionIndex);
-    this.#state.functionOf[invocation] = functionIndex;
-    this.#state.arrivalMs[invocation] = nowMs;
-    this.#state.setOwn(invocation, sloMs, priority, isForGpus ? only.gpus : isKeptOffGpus ? only.others : only.any);
-    this.#state.setJoin(invocation, join);
-    this.#state.sequence[invocation] = this.#arrivals++;
-    this.#placing.place(invocation, sheet, nowMs);
+    invocation.arrives(fn, own, this.#arrivals++, nowMs);
+    if (invocation.isSpecial) this.#state.isUniform = false;
+    this.#placing.place(invocation, nowMs);
   }
 
-  #growInvocations(count: number): void {
-    this.#state.growInvocations(count);
-    this.#sides.growInvocations(count);
-    this.#placing.growInvocations(count);
-  }
-
-  #finish(invocation: number, observed: Observation | undefined, nowMs: number): void {
-    const was = this.#state.invocationState[invocation];
-    const gpu = this.#state.gpuOf[invocation]!;
-    const isOnGpu = was === state.running && this.#state.running[gpu] === invocation;
-    if (!isOnGpu && was !== state.offloaded) throw new RangeError(`invocation ${invocation} does not run`);
-    this.#state.invocationState[invocation] = state.ended;
-    if (!isOnGpu) {
-      this.#sides.finish(invocation, observed, nowMs);
-      return;
-    }
-    const start = this.#state.start[invocation]!;
-    if (start > 0) {
-      const arrivalMs = this.#state.arrivalMs[invocation]!;
-      const expectedMs = this.#state.decisions[invocation]!.chosenEndMs - arrivalMs;
-      this.#state.pressure.tookMs(start === 2, expectedMs, nowMs - arrivalMs);
-    }
-    for (const companion of this.#state.endRun(gpu)) this.#state.invocationState[companion] = state.ended;
-    this.#state.settle(this.#state.slotOf(invocation));
-    this.#dispatcher.dispatch(gpu, nowMs);
+  #finish(number: number, observed: Observation | undefined, nowMs: number): void {
+    const invocation = this.#invocations[number];
+    const place = this.#placeOf(invocation);
+    if (invocation?.state !== 'running' || place?.runs(invocation) !== true)
+      throw new RangeError(`invocation ${number} does not run`);
+    invocation.state = 'ended';
+    place.finish(invocation, observed, nowMs);
   }
 
   #loaded(gpu: number, functionIndex: number, nowMs: number): void {
-    const slot = this.#state.slots.at(functionIndex, gpu);
+    const slot = this.#slotOf(functionIndex, gpu);
     const load = slot?.load;
     const way = load === undefined ? slot && this.#growth.end(slot, nowMs) : load.way;
     if (slot === undefined || way === undefined)
       throw new RangeError(`function ${functionIndex} is not being loaded to GPU ${gpu}`);
     if (load !== undefined) {
-      this.#state.endLoad(slot);
+      slot.gpu.endLoad(slot);
       this.#state.links.release(way, nowMs);
-      this.#placing.loaded(functionIndex);
+      this.#placing.loaded(slot.fn);
     }
-    this.#state.settle(slot);
+    slot.gpu.settle(slot);
     this.#dispatcher.dispatchFreed(slot, way, nowMs);
   }
 
   #wake(nowMs: number): void {
     const { wakes } = this.#state;
-    for (let gpu = wakes.first(); gpu !== nobody && wakes.keyOf(gpu) <= nowMs; gpu = wakes.first()) {
+    for (let gpu = wakes.first(); gpu !== undefined && wakes.keyOf(gpu) <= nowMs; gpu = wakes.first()) {
       wakes.remove(gpu);
       this.#dispatcher.dispatch(gpu, nowMs);
     }
-    this.#sides.wake(nowMs);
+    this.#cpu.wake(nowMs);
     this.#placing.wake(nowMs);
   }
 
   /** The function is in host memory now: the GPUs where it waits can load it. */
   #staged(functionIndex: number, nowMs: number): void {
-    if (this.#state.host?.arrived(functionIndex) !== true) return;
-    for (const slot of this.#state.slotsOf(functionIndex)) {
-      if (slot.entry < 0) continue;
-      this.#state.restage(slot);
+    const fn = this.#known(functionIndex);
+    if (this.#state.host?.arrived(fn) !== true) return;
+    for (const slot of this.#state.slots.homes(fn)) {
+      if (slot.entry === undefined) continue;
+      slot.gpu.restage(slot);
       this.#dispatcher.dispatch(slot.gpu, nowMs);
     }
   }
 
   /** The place could not run it. Its resources there are freed, and it goes elsewhere if another place takes it. */
-  #refused(invocation: number, nowMs: number): void {
-    const refusedBy = this.#state.gpuOf[invocation]!;
-    const companions = (refusedBy >= 0 && this.#state.companions[refusedBy]) || [];
-    this.#finish(invocation, undefined, nowMs);
+  #refused(number: number, nowMs: number): void {
+    const invocation = this.#invocations[number];
+    const place = this.#placeOf(invocation);
+    const refused = invocation === undefined ? [] : [invocation, ...(place?.companionsOf(invocation) ?? [])];
+    this.#finish(number, undefined, nowMs);
     // An invocation that breaks a run takes its companions along only once.
-    const refused = [invocation, ...companions];
-    for (const each of refused) this.#state.setJoin(each, undefined);
-    this.#placing.placeAnew(refused, nowMs, refusedBy);
+    for (const each of refused) each.setJoin(undefined);
+    this.#placing.placeAnew(refused, nowMs, place);
   }
 
-  #depart(invocation: number, nowMs: number): void {
-    if (this.#state.invocationState[invocation] === state.aside) {
-      this.#sides.leave(invocation);
-      this.#state.invocationState[invocation] = state.ended;
-      this.#sides.dispatch(this.#state.gpuOf[invocation]!, nowMs);
-      return;
-    }
-    if (this.#state.invocationState[invocation] !== state.waiting)
-      throw new RangeError(`invocation ${invocation} does not wait`);
-    const gpu = this.#state.gpuOf[invocation]!;
-    this.#state.leave(invocation);
-    this.#state.invocationState[invocation] = state.ended;
-    this.#state.settle(this.#state.slotOf(invocation));
-    this.#dispatcher.dispatch(gpu, nowMs);
+  #depart(number: number, nowMs: number): void {
+    const invocation = this.#invocations[number];
+    const place = this.#placeOf(invocation);
+    if (invocation?.state !== 'waiting' || place === undefined)
+      throw new RangeError(`invocation ${number} does not wait`);
+    place.leave(invocation);
+    invocation.state = 'ended';
+    place.dispatch(nowMs);
   }
 }
 

@@ -1,53 +1,43 @@
 /**
- * Which calls that wait for a GPU are weighed against the CPU and the workers once more, and when: at the last instant
- * at which such a place still meets the SLO. The prediction at arrival may be wrong by then, because later calls took
- * the links.
+ * Which calls that wait for a GPU are weighed against the places beside the GPUs once more, and when: at the last
+ * instant at which such a place still meets the SLO. The prediction at arrival may be wrong by then, because later calls
+ * took the links.
  */
-import { IndexedHeap } from './heap.ts';
-import type { OfferSheet } from './offer.ts';
-import type { Sides } from './sides.ts';
-import { nobody, type SchedulerState } from './state.ts';
-import { noPlace } from './types.ts';
+import { Heap } from './heap.ts';
+import type { Invocation } from './invocation.ts';
+import type { Side } from './side.ts';
+import type { SchedulerState } from './state.ts';
 
 export class SecondLook {
   readonly #state: SchedulerState;
-  readonly #sides: Sides;
   /** Invocations by that instant. One that has left its line meanwhile is no longer waiting when its instant comes. */
-  readonly #due = new IndexedHeap();
+  readonly #due = new Heap<Invocation>();
   /** The next wake that was asked for; Infinity: none. */
   #wakeMs = Infinity;
 
-  constructor(schedulerState: SchedulerState, sides: Sides) {
-    this.#state = schedulerState;
-    this.#sides = sides;
+  constructor(state: SchedulerState) {
+    this.#state = state;
   }
 
-  grow(count: number): void {
-    this.#due.grow(count);
-  }
-
-  /** An invocation has begun to wait for a GPU. @param except a place that refused it */
-  plan(invocation: number, sheet: OfferSheet, nowMs: number, except: number): void {
+  /** An invocation has begun to wait for a GPU. @param side the best place beside the GPUs for it, if there is one */
+  plan(invocation: Invocation, side: Side | undefined, nowMs: number): void {
     this.#due.remove(invocation);
-    if (this.#state.policy.offload === 'never' || !this.#state.mayGoAside(invocation, sheet)) return;
-    const functionIndex = this.#state.functionOf[invocation]!;
-    const deadlineMs = this.#state.deadlineMs(invocation, sheet);
-    const side = this.#sides.best(functionIndex, sheet, nowMs, deadlineMs, except);
-    if (side === noPlace || deadlineMs === Infinity) return;
-    const dueMs = this.#sides.latestStartMs(side, functionIndex, sheet, nowMs, deadlineMs);
+    const { fn, deadlineMs } = invocation;
+    if (side === undefined || deadlineMs === Infinity) return;
+    const dueMs = side.latestStartMs(fn, deadlineMs, nowMs);
     if (dueMs <= nowMs) return;
     this.#due.add(invocation, dueMs);
     this.#askBy(dueMs, nowMs);
   }
 
-  /** Takes out one that is due; -1 when none is, after asking for a wake for the next. */
-  next(nowMs: number): number {
+  /** Takes out one that is due; where none is, asks for a wake for the next. */
+  next(nowMs: number): Invocation | undefined {
     const first = this.#due.first();
-    if (first === nobody) return nobody;
+    if (first === undefined) return undefined;
     const dueMs = this.#due.keyOf(first);
     if (dueMs > nowMs) {
       this.#askBy(dueMs, nowMs);
-      return nobody;
+      return undefined;
     }
     this.#due.remove(first);
     return first;

@@ -46,10 +46,11 @@ export interface HostTier {
   readonly diskGBps: number;
 }
 
-/** A place by number: 0 and up are GPUs. */
-export const cpuPlace = -1;
-export const workersPlace = -2;
-export const noPlace = -3;
+/** The places beside the GPUs. */
+export type SideId = 'cpu' | 'workers';
+
+/** A GPU by its number, or a place beside the GPUs. */
+export type PlaceId = number | SideId;
 
 /**
  * Why a place was chosen. `resident`: some of the function is there. `room`: the function is absent everywhere and
@@ -64,8 +65,8 @@ export interface Decision {
   readonly reason: PlaceReason;
   /** When it was expected to end at the place chosen, at the time of the choice. */
   readonly chosenEndMs: number;
-  /** The best of the other places that were weighed, and when it would have ended there; `noPlace` where none was. */
-  readonly otherPlace: number;
+  /** The best of the other places that were weighed, and when it would have ended there; undefined where none was. */
+  readonly otherPlace: PlaceId | undefined;
   readonly otherEndMs: number;
 }
 
@@ -131,9 +132,9 @@ export type SchedulerEvent =
   | { readonly kind: 'staged'; readonly functionIndex: number }
   /** A session came or went without the scheduler's order: loaded by hand, or dropped by the place itself. */
   | { readonly kind: 'session'; readonly functionIndex: number; readonly bytes: number }
-  /** The CPU or the workers changed; null: gone, and their waiting invocations are placed again. */
-  | { readonly kind: 'cpu-changed'; readonly cpu: CpuPlace | null }
-  | { readonly kind: 'workers-changed'; readonly workers: WorkersPlace | null }
+  /** The place has changed; null: it is gone, and its waiting invocations are placed again. */
+  | { readonly kind: 'place-changed'; readonly place: 'cpu'; readonly to: CpuPlace | null }
+  | { readonly kind: 'place-changed'; readonly place: 'workers'; readonly to: WorkersPlace | null }
   | { readonly kind: 'gpu-lost'; readonly gpu: number }
   | { readonly kind: 'gpu-back'; readonly gpu: number }
   | { readonly kind: 'function-added'; readonly functionIndex: number; readonly sheet: OfferSheet }
@@ -207,22 +208,17 @@ export type Action =
     }
   /** Abort a load and its run, because a GPU that takes part is gone. The run's invocation will be placed again. */
   | { readonly kind: 'abandon'; readonly functionIndex: number; readonly gpu: number }
-  /** Execute now on the CPU; its cores are free. With `loads`, its session has room and is to be made first. */
+  /**
+   * Execute now at a place beside the GPUs; its lanes are free: cores of the CPU, or a slot of the workers. With `loads`,
+   * its session has room and is to be made first.
+   */
   | {
-      readonly kind: 'run-cpu';
+      readonly kind: 'run-beside';
+      readonly place: SideId;
       readonly invocation: number;
       readonly functionIndex: number;
       readonly loads: boolean;
-      /** Undefined: no run on the CPU has been observed yet. */
-      readonly predictedEndMs: number | undefined;
-      readonly decision: Decision;
-    }
-  /** Send it to the workers: one of their slots is free. */
-  | {
-      readonly kind: 'run-worker';
-      readonly invocation: number;
-      readonly functionIndex: number;
-      /** Undefined: as for `run-cpu`. */
+      /** Undefined: no run there has been observed yet. */
       readonly predictedEndMs: number | undefined;
       readonly decision: Decision;
     }
@@ -246,7 +242,7 @@ export type Action =
   | {
       readonly kind: 'wait';
       readonly invocation: number;
-      readonly place: number;
+      readonly place: PlaceId;
       readonly predictedEndMs: number;
       readonly decision: Decision;
     }
@@ -284,7 +280,7 @@ export interface Shell {
   ): void;
   load(invocation: number, functionIndex: number, gpu: number, load: LoadOrder, plan: string | undefined): void;
   evict(functionIndex: number, gpu: number, prefix: number, bytes: number, cause: EvictionCause): void;
-  wait(invocation: number, place: number, predictedEndMs: number, decision: Decision): void;
+  wait(invocation: number, place: PlaceId, predictedEndMs: number, decision: Decision): void;
   wake(atMs: number): void;
   act(action: Exclude<Action, { readonly kind: Frequent }>): void;
 }

@@ -219,10 +219,14 @@ function replay(
 }
 
 test.each(Object.entries(scenes))('decisions are as recorded: %s', (name, scene) => {
-  const decided = systems.map((system) => {
-    const { decisions, hash } = decisionsOf(() => replay(scene, system));
-    return [system.name, `${decisions} ${hash}`] as const;
-  });
+  // The oracle knows the arrivals of one host alone, which does not change.
+  const isPlain = scene.fleet === undefined && scene.options === undefined;
+  const decided = systems
+    .filter(({ policy }) => isPlain || policy.eviction !== 'oracle')
+    .map((system) => {
+      const { decisions, hash } = decisionsOf(() => replay(scene, system));
+      return [system.name, `${decisions} ${hash}`] as const;
+    });
   found[name] = Object.fromEntries(decided);
   expect(found[name]).toEqual(recorded(name));
 });

@@ -8,8 +8,36 @@ import { Simulator } from '../../src/replay/simulator.ts';
 /** Instants to a nanosecond of an hour: the last digits of sums may differ between versions of V8. */
 const digits = 13;
 
-const rounded = (_key: string, value: unknown): unknown =>
-  typeof value === 'number' && !Number.isInteger(value) ? value.toPrecision(digits) : value;
+const rounded = (key: string, value: unknown): unknown => {
+  if (key === 'otherPlace') return placeNumber(value);
+  return typeof value === 'number' && !Number.isInteger(value) ? value.toPrecision(digits) : value;
+};
+
+// Hashes of decisions stay comparable over renames: places and actions are written as they were at first.
+const placeNumber = (place: unknown): unknown =>
+  place === 'cpu' ? -1 : place === 'workers' ? -2 : place === undefined ? -3 : place;
+
+function firstNames(fact: unknown): unknown {
+  const action = fact as Action;
+  switch (action?.kind) {
+    case 'run-beside': {
+      const { kind: _, place, loads, ...run } = action;
+      const { invocation, functionIndex, ...rest } = run;
+      return place === 'cpu'
+        ? { kind: 'run-cpu', invocation, functionIndex, loads, ...rest }
+        : { kind: 'run-worker', invocation, functionIndex, ...rest };
+    }
+    case 'run':
+    case 'load':
+      return action.load === null
+        ? action
+        : { ...action, load: { functionIndex: action.functionIndex, ...action.load } };
+    case 'wait':
+      return { ...action, place: placeNumber(action.place) };
+    default:
+      return fact;
+  }
+}
 
 export class DecisionHash {
   readonly #hash: Hash = createHash('sha256');
@@ -21,7 +49,8 @@ export class DecisionHash {
   }
 
   action(action: Action): void {
-    this.add(action.kind, action);
+    const named = firstNames(action) as Action;
+    this.add(named.kind, named);
   }
 
   get text(): string {
@@ -37,7 +66,8 @@ export function decisionsOf(replay: () => void): { readonly decisions: number; r
     const carriedOut = shell[order] as (...facts: unknown[]) => void;
     return vi.spyOn(shell, order).mockImplementation(function (this: Shell, ...facts: unknown[]) {
       // An order's load has tables that are the offer's.
-      hash.add(order, ...facts.map((fact) => (isLoad(fact) ? [fact.way.mode, fact.prefix] : fact)));
+      const named = order === 'wait' ? [facts[0], placeNumber(facts[1]), ...facts.slice(2)] : facts;
+      hash.add(order, ...named.map((fact) => (isLoad(fact) ? [fact.way.mode, fact.prefix] : firstNames(fact))));
       carriedOut.apply(this, facts);
     });
   });

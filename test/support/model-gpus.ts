@@ -67,7 +67,7 @@ export class ModelGpus {
     // Bytes on their way count: they are reserved.
     if (bytes !== wholeBytes(offer)) refuse(`function ${functionIndex} runs on GPU ${gpu} with ${bytes} bytes there`);
     invocation.state = 'running';
-    invocation.gpu = gpu;
+    invocation.place = gpu;
     const companions = (action.companions ?? []).map((each) => each.invocation);
     const running: Running = { invocation: number, functionIndex, companions };
     this.running[gpu] = running;
@@ -114,7 +114,7 @@ export class ModelGpus {
         refuse(`invocations ${number} and ${other} are joined, and have different keys`);
       if (decision === undefined) refuse(`nothing tells why invocation ${other} runs there`);
       companion.state = 'running';
-      companion.gpu = gpu;
+      companion.place = gpu;
       rows += companion.join.rows;
       this.companions++;
     }
@@ -249,7 +249,7 @@ export class ModelGpus {
     const { options, sheets, inHost, invocations, nowMs } = this.#ledger;
     let oldest = -1;
     let oldestOrder = order;
-    for (const [other, { state, gpu: at, order: otherOrder, arrivalMs, functionIndex }] of invocations) {
+    for (const [other, { state, place: at, order: otherOrder, arrivalMs, functionIndex }] of invocations) {
       if (state !== 'waiting' || at !== gpu || otherOrder >= oldestOrder) continue;
       if (nowMs - arrivalMs < options.policy.waitBoundMs) continue;
       // Its turn cannot come while the disk is read.

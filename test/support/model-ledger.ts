@@ -5,6 +5,7 @@ import type {
   HostTier,
   LoadOrder,
   OfferSheet,
+  PlaceId,
   Policy,
   Scheduler,
   SchedulerEvent,
@@ -25,7 +26,8 @@ export interface ModelInvocation {
   readonly order: number;
   join: Join | undefined;
   state: 'arriving' | 'waiting' | 'running' | 'offloaded' | 'ended';
-  gpu: number;
+  /** Where it waits or runs. */
+  place: PlaceId | undefined;
 }
 
 export interface Due {

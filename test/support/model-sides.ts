@@ -48,7 +48,7 @@ export class ModelSides {
     this.#ledger.inHost.delete(functionIndex);
   }
 
-  runOnCpu({ invocation: number, functionIndex, loads }: Action & { kind: 'run-cpu' }): void {
+  runOnCpu({ invocation: number, functionIndex, loads }: Action & { kind: 'run-beside' }): void {
     const invocation = this.#ledger.toRun(number, functionIndex);
     const { cpu } = this.#ledger.sheets.get(functionIndex)!;
     if (cpu === null) refuse(`function ${functionIndex} has no CPU pool`);

@@ -80,7 +80,7 @@ export function playOverload(
     }
     if (waiting.delete(invocation)) waitingOf[caller]!--;
     else if (kind === 'shed') count(invocation, 'admitted', -1);
-    if (kind !== 'run-cpu') return;
+    if (kind !== 'run-beside') return;
     const runMs = callers[caller]!.runMs * (1 + noise * (2 * random() - 1));
     running.push({ invocation, runMs, endMs: nowMs + runMs });
     running.sort((a, b) => a.endMs - b.endMs);

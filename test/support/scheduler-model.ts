@@ -85,7 +85,7 @@ export class SchedulerModel {
       order: invocation,
       join,
       state: 'arriving',
-      gpu: -1,
+      place: undefined,
     });
     this.#tell({ kind: 'arrival', invocation, functionIndex, ...(join && { join }) });
     const { state } = this.#ledger.invocations.get(invocation)!;
@@ -110,8 +110,8 @@ export class SchedulerModel {
     if (invocation === undefined) return false;
     this.#sides.ended(invocation);
     // To be placed again at once, as if they arrived.
-    const { gpu } = this.#ledger.invocations.get(invocation)!;
-    if (joined.includes(invocation)) this.#gpus.placedAnew(gpu);
+    const { place: gpu } = this.#ledger.invocations.get(invocation)!;
+    if (joined.includes(invocation)) this.#gpus.placedAnew(gpu as number);
     this.#ledger.invocations.get(invocation)!.state = 'arriving';
     this.#tell({ kind: 'refused', invocation });
     return true;
@@ -147,7 +147,7 @@ export class SchedulerModel {
   #happen(event: SchedulerEvent): void {
     if (event.kind === 'finished') {
       const invocation = this.#ledger.invocations.get(event.invocation)!;
-      if (invocation.state === 'running') this.ended += this.#gpus.finished(invocation.gpu);
+      if (invocation.state === 'running') this.ended += this.#gpus.finished(invocation.place as number);
       this.#sides.ended(event.invocation);
       invocation.state = 'ended';
       this.ended++;
@@ -215,11 +215,9 @@ export class SchedulerModel {
       case 'abandon':
         this.#gpus.abandon(action.functionIndex, action.gpu);
         break;
-      case 'run-cpu':
-        this.#sides.runOnCpu(action);
-        break;
-      case 'run-worker':
-        this.#sides.runOnWorkers(action.invocation);
+      case 'run-beside':
+        if (action.place === 'cpu') this.#sides.runOnCpu(action);
+        else this.#sides.runOnWorkers(action.invocation);
         break;
       case 'evict-cpu':
         this.#sides.evictSession(action.functionIndex, action.bytes);
@@ -235,11 +233,11 @@ export class SchedulerModel {
         if (invocation.state !== 'arriving' && invocation.state !== 'waiting') {
           refuse(`invocation ${action.invocation} is to wait, and is ${invocation.state}`);
         }
-        if (action.place >= 0 && !this.#ledger.up[action.place]) {
+        if (typeof action.place === 'number' && !this.#ledger.up[action.place]) {
           refuse(`invocation ${action.invocation} is to wait for a GPU that is gone`);
         }
         invocation.state = 'waiting';
-        invocation.gpu = action.place;
+        invocation.place = action.place;
         break;
       }
       case 'wake':

@@ -1,5 +1,5 @@
 /** Invocations from the call to their end: waiting, running on a GPU, or running elsewhere under a lease. */
-import { cpuPlace, noPlace, type Action, type Decision, type FailReason } from '../../schedule/index.ts';
+import type { Action, Decision, FailReason } from '../../schedule/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
 import { CallerWatch, smoothed } from '../../tools/index.ts';
 import type { GpuRunEnd } from './gpu-place.ts';
@@ -313,22 +313,22 @@ export class Invocations {
     this.#refuse(first!, others);
   }
 
-  lease(action: Extract<Action, { kind: 'run-cpu' | 'run-worker' }>): void {
+  lease(action: Extract<Action, { kind: 'run-beside' }>): void {
     const pending = this.#state.pending[action.invocation];
     if (pending === undefined) return;
     this.#begin(pending);
-    const kind = action.kind === 'run-cpu' ? 'cpu' : 'workers';
+    const kind = action.place;
     const why = whyOf(pending, action.decision, action.predictedEndMs);
     // A session that was never loaded has no load time for the scheduler.
-    const isLoading = action.kind === 'run-cpu' && (action.loads || pending.fn.sessionBytes === 0);
+    const isLoading = kind === 'cpu' && (action.loads || pending.fn.sessionBytes === 0);
     this.#give(pending, kind, kind === 'workers' ? this.#besideCpu(pending, why) : why, isLoading);
   }
 
   /** A worker was chosen over the CPU at least. */
   #besideCpu(pending: Pending, why: Why): Why {
-    if (why.otherPlace !== noPlace) return why;
-    const endMs = this.#state.scheduler.predictEnd(pending.fn.index, cpuPlace, this.#state.now());
-    return endMs === Infinity ? why : { ...why, otherPlace: cpuPlace, otherMs: endMs - pending.sinceMs };
+    if (why.otherPlace !== undefined) return why;
+    const endMs = this.#state.scheduler.predictEnd(pending.fn.index, 'cpu', this.#state.now());
+    return endMs === Infinity ? why : { ...why, otherPlace: 'cpu', otherMs: endMs - pending.sinceMs };
   }
 
   /**

@@ -71,12 +71,12 @@ export class LiveScheduler extends LiveViews {
   setCpu(cpu: CpuPlace): void {
     if (cpu.cores === this.state.cpu?.cores && cpu.memoryBytes === this.state.cpu.memoryBytes) return;
     this.state.cpu = cpu;
-    this.state.tell({ kind: 'cpu-changed', cpu });
+    this.state.tell({ kind: 'place-changed', place: 'cpu', to: cpu });
   }
 
   setWorkers(workers: WorkersPlace | null): void {
     this.state.workers = workers;
-    this.state.tell({ kind: 'workers-changed', workers });
+    this.state.tell({ kind: 'place-changed', place: 'workers', to: workers });
   }
 
   /** A session on the CPU was made or closed without the scheduler's order; 0: closed. */
@@ -150,8 +150,7 @@ export class LiveScheduler extends LiveViews {
       case 'abandon':
         this.state.place?.abandon(action.functionIndex, action.gpu);
         return;
-      case 'run-cpu':
-      case 'run-worker':
+      case 'run-beside':
         this.#invocations.lease(action);
         return;
       case 'evict-cpu': {
@@ -182,8 +181,9 @@ export class LiveScheduler extends LiveViews {
 
   /** The function that loads a session on the CPU after an eviction there. */
   #loadsNext(actions: readonly Action[], at: number): string | undefined {
-    const next = actions.slice(at + 1).find((action) => action.kind === 'run-cpu');
-    return next === undefined ? undefined : this.state.pending[next.invocation]?.fn.key;
+    for (const action of actions.slice(at + 1))
+      if (action.kind === 'run-beside' && action.place === 'cpu') return this.state.pending[action.invocation]?.fn.key;
+    return undefined;
   }
 
   /** GPUs ask for instants independently. A timer may fire a little early, when none is due yet. */

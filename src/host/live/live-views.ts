@@ -1,7 +1,5 @@
 /** The live scheduler's state for headers, metrics and pages. Reading is never a use. */
 import {
-  cpuPlace,
-  workersPlace,
   type OfferSheet,
   type SchedulerGpu,
   Scheduler,
@@ -36,7 +34,7 @@ export abstract class LiveViews {
   lanesOf(key: string): { readonly lanes: number; readonly roundTripMs: number } {
     const { cpu, workers, scheduler } = this.state;
     const sheet = this.sheetOf(key);
-    const isCrowded = scheduler.waitingCount(cpuPlace) + scheduler.waitingCount(workersPlace) > 0;
+    const isCrowded = scheduler.waitingCount('cpu') + scheduler.waitingCount('workers') > 0;
     if (this.has(key) || isCrowded) return { lanes: 0, roundTripMs: 0 };
     // An offer for joined calls counts the cores of one call, but a part is a run of its own.
     const runs = cpu && sheet?.cpu ? Math.min(cpu.cores, Math.floor(cpu.cores / sheet.cpu.cores)) : 0;
@@ -62,7 +60,7 @@ export abstract class LiveViews {
     const fn = this.state.functions.get(key);
     if (fn === undefined) return Infinity;
     const nowMs = this.state.now();
-    const places = [...this.gpus.keys(), cpuPlace, workersPlace];
+    const places = [...this.gpus.keys(), 'cpu', 'workers'] as const;
     return Math.min(...places.map((place) => this.state.scheduler.predictEnd(fn.index, place, nowMs))) - nowMs;
   }
 
@@ -99,8 +97,8 @@ export abstract class LiveViews {
 
   /** Invocations that wait for a place. */
   get waitingCount(): number {
-    const places = [...this.state.gpus.keys(), cpuPlace, workersPlace];
-    return places.reduce((sum, place) => sum + this.state.scheduler.waitingCount(place), 0);
+    const places = [...this.state.gpus.keys(), 'cpu', 'workers'] as const;
+    return places.reduce<number>((sum, place) => sum + this.state.scheduler.waitingCount(place), 0);
   }
 
   /** The layers of a function on a GPU. */

@@ -10,6 +10,7 @@ import type {
   GpuOffer,
   Join,
   Observation,
+  PlaceId,
   PlaceReason,
   Policy,
   Start,
@@ -88,8 +89,8 @@ export interface Why {
    * known.
    */
   readonly predictedMs: number | undefined;
-  /** The best of the other places that were weighed: a GPU, `cpuPlace`, `workersPlace` or `noPlace`. */
-  readonly otherPlace: number;
+  /** The best of the other places that were weighed; undefined where none was. */
+  readonly otherPlace: PlaceId | undefined;
   /** The same for an answer there; Infinity where it could not run there. */
   readonly otherMs: number;
   readonly sloMs: number;

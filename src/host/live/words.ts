@@ -1,6 +1,6 @@
 /** Decisions as text for headers, `ps`, metrics and the page; there is no other wording. */
 import { tooLargeText } from '../../cpu/index.ts';
-import { cpuPlace, workersPlace, type CpuOffer, type CpuPlace } from '../../schedule/index.ts';
+import type { CpuOffer, CpuPlace, PlaceId } from '../../schedule/index.ts';
 import type { GpuEviction, Why, WhyNot } from './types.ts';
 
 export function msText(ms: number): string {
@@ -8,9 +8,9 @@ export function msText(ms: number): string {
 }
 
 /** `gpu1`, `the cpu pool`, `a worker`. */
-export function placeWords(place: number): string {
-  if (place === cpuPlace) return 'cpu pool';
-  return place === workersPlace ? 'a worker' : `gpu${place}`;
+export function placeWords(place: PlaceId): string {
+  if (place === 'cpu') return 'cpu pool';
+  return place === 'workers' ? 'a worker' : `gpu${place}`;
 }
 
 /** Why the CPU pools can never run the function; undefined if they can. */
@@ -38,14 +38,13 @@ export interface Overflow {
  */
 export function overflowOf(why: Why, to: Overflow['to'], whyNot: WhyNot | undefined | null): Overflow | undefined {
   const { reason, refusals, otherPlace, otherMs, sloMs, keptOff = whyNot } = why;
-  const from: Overflow['from'] = whyNot === null || (to === 'worker' && otherPlace === cpuPlace) ? 'cpu' : 'gpu';
+  const from: Overflow['from'] = whyNot === null || (to === 'worker' && otherPlace === 'cpu') ? 'cpu' : 'gpu';
   const refusal = refusals.at(-1);
   if (refusal !== undefined) {
     if (from === 'cpu' && to === 'cpu') return undefined;
     return { from, to, reason: 'failed', words: refusal };
   }
-  const isWeighed = otherPlace >= 0 || (otherPlace === cpuPlace && to === 'worker');
-  if (isWeighed) {
+  if (typeof otherPlace === 'number' || (otherPlace === 'cpu' && to === 'worker')) {
     const there = `${placeWords(otherPlace)} would finish ${isFinite(otherMs) ? `in ${msText(otherMs)}` : 'never'}`;
     if (reason === 'slo') return { from, to, reason: 'slo', words: `${there}, after the SLO of ${msText(sloMs)}` };
     const here = why.predictedMs === undefined ? 'here nothing has run yet' : `here in ${msText(why.predictedMs)}`;

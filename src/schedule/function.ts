@@ -1,0 +1,42 @@
+import type { Numbered } from './heap.ts';
+import { leastColdMs, leastWarmMs, type GpuOffer, type OfferSheet } from './offer.ts';
+import type { Policy } from './policy.ts';
+
+/** A function, with what its offer sheet says. */
+export class ServedFunction {
+  readonly number: number;
+  readonly policy: Policy;
+  /** The latest. It stays when the function is removed, for what still runs. */
+  sheet: OfferSheet;
+  isRemoved = false;
+  /** No GPU that has nothing of the function could answer sooner. Without loads ahead that is not known: 0. */
+  leastColdMs = NaN;
+  /** No GPU could answer sooner. */
+  leastWarmMs = NaN;
+  /** On how many GPUs it is resident as a whole. */
+  copies = 0;
+
+  constructor(number: number, sheet: OfferSheet, policy: Policy) {
+    this.number = number;
+    this.policy = policy;
+    this.sheet = sheet;
+    this.setSheet(sheet);
+  }
+
+  setSheet(sheet: OfferSheet): void {
+    this.sheet = sheet;
+    this.isRemoved = false;
+    this.leastColdMs = this.policy.loadAhead ? leastColdMs(sheet.gpus) : 0;
+    this.leastWarmMs = leastWarmMs(sheet.gpus);
+  }
+
+  /** Whether calls that can no longer meet their SLO are refused. */
+  get sheds(): boolean {
+    return (this.sheet.admission ?? this.policy.admission) === 'shed';
+  }
+
+  /** Its largest plan variant for a GPU. */
+  offerFor(gpu: Numbered): GpuOffer | null | undefined {
+    return this.isRemoved ? undefined : this.sheet.gpus[gpu.number];
+  }
+}

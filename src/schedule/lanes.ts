@@ -1,0 +1,48 @@
+/** What a place beside the GPUs runs invocations on: lanes that each run one thing at a time. */
+import type { ServedFunction } from './function.ts';
+import type { Invocation } from './invocation.ts';
+import type { Observation, SideId } from './types.ts';
+
+/** `nowMs` and all instants as in the events. */
+export interface Lanes<Config = never> {
+  readonly id: SideId;
+  /** 0: the place is gone. */
+  readonly count: number;
+  /** The place has changed; null: it is gone. */
+  set(config: Config | null): void;
+  /** What the function's sheet offers here, if anything. */
+  offerFor(fn: ServedFunction): { readonly latencyMs: number | undefined } | null | undefined;
+  /** Whether an invocation could ever run there. */
+  canTake(fn: ServedFunction): boolean;
+  /** Whether a resource of the function's own is free, for which no other function's call waits. */
+  hasOwn(fn: ServedFunction): boolean;
+  /** Whether enough lanes are free for a run. */
+  hasLane(fn: ServedFunction): boolean;
+  /** Lanes that a run takes. */
+  lanesOf(fn: ServedFunction): number;
+  /** Lane milliseconds left of the runs under way. */
+  leftMs(nowMs: number): number;
+  /** How long a run takes that starts at that instant, including everything it has to wait for then. */
+  runMs(fn: ServedFunction, startMs: number): number;
+  /** Whether an invocation can start now. */
+  canStart(fn: ServedFunction): boolean;
+  /**
+   * Takes the resources of a run that is expected to end at `endMs`. Returns whether what it needs there has to be made
+   * first.
+   */
+  start(invocation: Invocation, endMs: number, nowMs: number): boolean;
+  /** A run has ended. `observed` is undefined if the place refused it. */
+  end(invocation: Invocation, observed: Observation | undefined): void;
+  /** What was learnt of its runs' times does not hold any more. */
+  forgetRuns(fn: ServedFunction): void;
+  forget(fn: ServedFunction): void;
+  /**
+   * Makes runs that have held their lanes too long share them, so that another function's invocation may start beside
+   * them. Returns when the next run will have held too long; Infinity if none will.
+   */
+  shareHeld?(nowMs: number): number;
+  /** Whether any run shares its lanes. Then a function that has one may have to wait where another need not. */
+  readonly isShared?: boolean;
+  /** Whether a call that is late everywhere is to have what its function needs here made: the next calls would be in time. */
+  isWorthMaking?(fn: ServedFunction, mostMs: number): boolean;
+}

@@ -1,0 +1,290 @@
+import type { ServedFunction } from './function.ts';
+import { nobodyElse } from './gpu.ts';
+import type { Heap } from './heap.ts';
+import type { Invocation } from './invocation.ts';
+import type { Lanes } from './lanes.ts';
+import { Margin } from './learnt.ts';
+import type { Place } from './place.ts';
+import { SideLine } from './side-line.ts';
+import type { SchedulerState } from './state.ts';
+import type { Observation, SideId } from './types.ts';
+import { tuning } from './tuning.ts';
+
+const { onTimeShare, spareShareMax } = tuning.sides;
+const { overdueShare } = tuning.queues;
+
+/** A place beside the GPUs, with its queue: the CPU of this machine, or the workers. */
+export class Side<Config = never> implements Place {
+  readonly id: SideId;
+  readonly #state: SchedulerState;
+  readonly #lanes: Lanes<Config>;
+  readonly #line = new SideLine();
+  /** By function: how far the ends of runs, and of waits for a lane, are off their prediction. */
+  readonly #runOffMs = new Margin(onTimeShare);
+  readonly #waitOffMs = new Margin(onTimeShare);
+  /** By function: when its latest run ended; Infinity while one runs. */
+  readonly #endedMs = new Map<ServedFunction, number>();
+  /** Runs of functions that had not run for so long that a call would be let through though it seemed late. */
+  readonly #trials = new Set<Invocation>();
+  /** When it asked to be woken; Infinity: not at all. */
+  #wakeMs = Infinity;
+
+  constructor(state: SchedulerState, lanes: Lanes<Config>) {
+    this.id = lanes.id;
+    this.#state = state;
+    this.#lanes = lanes;
+  }
+
+  get waitingCount(): number {
+    return this.#line.size;
+  }
+
+  /** Whether the function's sheet offers it anything. */
+  offers(fn: ServedFunction): boolean {
+    return Boolean(this.#lanes.offerFor(fn));
+  }
+
+  canTake(fn: ServedFunction): boolean {
+    return this.#lanes.canTake(fn);
+  }
+
+  predictEndMs(fn: ServedFunction, deadlineMs: number, nowMs: number): number {
+    if (!this.#lanes.canTake(fn)) return Infinity;
+    const startMs = this.#predictStart(fn, deadlineMs, nowMs);
+    return startMs + this.#lanes.runMs(fn, startMs);
+  }
+
+  /**
+   * Whether to refuse an invocation that joined now because it would be late: as predicted, or if its wait took as much
+   * longer as waits sometimes do. A function that would be late even without a wait still gets a call through now and
+   * then: predictions are learnt from runs, so only a run can show that they have become shorter. A function with a
+   * measured time gets such a call only after it has been refused for a while.
+   */
+  isHopeless(fn: ServedFunction, deadlineMs: number, nowMs: number): boolean {
+    const startMs = this.#predictStart(fn, deadlineMs, nowMs);
+    const runMs = this.#lanes.runMs(fn, startMs);
+    if (startMs > nowMs) {
+      const latestStartMs = this.#latestStartMs(fn, runMs, deadlineMs, nowMs);
+      return startMs + margin(this.#waitOffMs, fn, latestStartMs - nowMs) > latestStartMs;
+    }
+    if (nowMs + runMs <= deadlineMs) return false;
+    if (this.#lanes.offerFor(fn)?.latencyMs !== undefined && !this.#endedMs.has(fn)) this.#endedMs.set(fn, nowMs);
+    return nowMs < this.trialMs(fn, nowMs);
+  }
+
+  /**
+   * When a function that would be late even without a wait gets its next call through: Infinity while one runs, and
+   * -Infinity for one that never ran.
+   */
+  trialMs(fn: ServedFunction, nowMs: number): number {
+    return (this.#endedMs.get(fn) ?? -Infinity) + overdueShare * this.#lanes.runMs(fn, nowMs);
+  }
+
+  /**
+   * Whether a call that is late everywhere is to have what its function needs here made on lanes that are idle: with it
+   * the next calls would be in time.
+   */
+  isWorthMaking(fn: ServedFunction, deadlineMs: number, nowMs: number): boolean {
+    return this.#line.size === 0 && this.#lanes.isWorthMaking?.(fn, deadlineMs - nowMs) === true;
+  }
+
+  /** The last instant at which an invocation could start here and be in time. */
+  latestStartMs(fn: ServedFunction, deadlineMs: number, nowMs: number): number {
+    return this.#latestStartMs(fn, this.#lanes.runMs(fn, nowMs), deadlineMs, nowMs);
+  }
+
+  enter(invocation: Invocation, nowMs: number): void {
+    const { fn, deadlineMs } = invocation;
+    const lanes = this.#lanes;
+    invocation.state = 'waiting';
+    invocation.place = this.id;
+    const runMs = lanes.runMs(fn, nowMs);
+    const latestStartMs = this.#latestStartMs(fn, runMs, deadlineMs, nowMs);
+    invocation.predictedMs = this.#predictStart(fn, deadlineMs, nowMs);
+    const laneMs = runMs * lanes.lanesOf(fn);
+    if (latestStartMs >= nowMs) this.#line.add(invocation, latestStartMs, laneMs, lanes.count);
+    else this.#line.addLate(invocation, laneMs);
+    this.#startAll(fn, nowMs);
+  }
+
+  leave(invocation: Invocation): void {
+    this.#line.remove(invocation);
+  }
+
+  runs({ state, place }: Invocation): boolean {
+    return state === 'running' && place === this.id;
+  }
+
+  companionsOf(): readonly Invocation[] {
+    return nobodyElse;
+  }
+
+  finish(invocation: Invocation, observed: Observation | undefined, nowMs: number): void {
+    const { fn } = invocation;
+    const isTrial = this.#trials.delete(invocation);
+    // Without a run nothing was shown: it was refused, or failed.
+    if (isTrial && observed?.runMs !== undefined && this.#isDisproved(invocation, nowMs)) this.#lanes.forgetRuns(fn);
+    this.#lanes.end(invocation, observed);
+    this.#endedMs.set(fn, nowMs);
+    // A session is made too rarely to learn a margin from.
+    if (observed !== undefined && observed.loadMs === undefined)
+      this.#runOffMs.observe(fn.number, nowMs - invocation.predictedMs);
+    this.#startAll(fn, nowMs);
+  }
+
+  /**
+   * Whether a trial is in time though no run of its function could be, by what was learnt: that was learnt under another
+   * load, or from a first run. Smoothing it away would take a dozen trials, while the function sheds all other calls.
+   */
+  #isDisproved({ fn, arrivalMs, deadlineMs }: Invocation, nowMs: number): boolean {
+    if (fn.isRemoved || !this.#lanes.canTake(fn)) return false;
+    return nowMs <= deadlineMs && arrivalMs + this.#lanes.runMs(fn, nowMs) > deadlineMs;
+  }
+
+  /** The place has changed or is gone. Returns the waiting invocations that cannot stay. */
+  change(to: Config | null, nowMs: number): Invocation[] {
+    this.#lanes.set(to);
+    const displaced = this.#line.all().filter(({ fn }) => fn.isRemoved || !this.#lanes.canTake(fn));
+    for (const invocation of displaced) this.leave(invocation);
+    this.dispatch(nowMs);
+    return displaced;
+  }
+
+  /** Removes and returns a function's waiting invocations. */
+  take(fn: ServedFunction): Invocation[] {
+    const taken = this.#line.all(fn);
+    for (const invocation of taken) this.leave(invocation);
+    return taken;
+  }
+
+  /** The function was removed; none of its invocations wait. */
+  forget(fn: ServedFunction): void {
+    this.#lanes.forget(fn);
+    this.#runOffMs.forget(fn.number);
+    this.#waitOffMs.forget(fn.number);
+    this.#endedMs.delete(fn);
+  }
+
+  dispatch(nowMs: number): void {
+    for (;;) {
+      const invocation = this.#next(nowMs);
+      if (invocation === undefined) return;
+      if (!this.#start(invocation, nowMs) && !this.#startBeside(nowMs)) return;
+    }
+  }
+
+  /** An invocation waited for a lane that another run has held too long, and that instant has come. */
+  wake(nowMs: number): void {
+    if (nowMs < this.#wakeMs) return;
+    this.#wakeMs = Infinity;
+    this.dispatch(nowMs);
+  }
+
+  /**
+   * The first in the queue cannot start. Starts the first invocation that can share lanes with runs that have held
+   * theirs too long.
+   */
+  #startBeside(nowMs: number): boolean {
+    const lanes = this.#lanes;
+    if (lanes.shareHeld === undefined) return false;
+    const nextMs = lanes.shareHeld(nowMs);
+    if (lanes.isShared === true) {
+      const invocation = this.#next(nowMs, ({ fn }) => lanes.canStart(fn));
+      if (invocation !== undefined) return this.#start(invocation, nowMs);
+    }
+    if (nextMs < this.#wakeMs) {
+      this.#wakeMs = nextMs;
+      this.#state.shell.wake(nextMs);
+    }
+    return false;
+  }
+
+  #startAll(fn: ServedFunction, nowMs: number): void {
+    this.dispatch(nowMs);
+    // On what is the function's own, for which no other function's call waits.
+    if (fn.isRemoved) return;
+    const { onTime, late } = this.#line;
+    const isOwn = (invocation: Invocation): boolean => invocation.fn === fn;
+    while (this.#lanes.hasOwn(fn)) {
+      const next = onTime.firstThat(isOwn) ?? late.firstThat(isOwn);
+      if (next === undefined || !this.#start(next, nowMs)) return;
+    }
+  }
+
+  /** When an invocation that joined now would start: behind those ahead of it, or, once it is late, behind all. */
+  #predictStart(fn: ServedFunction, deadlineMs: number, nowMs: number): number {
+    const lanes = this.#lanes;
+    const line = this.#line;
+    if (lanes.hasOwn(fn) || (line.size === 0 && lanes.hasLane(fn))) return nowMs;
+    const latestStartMs = this.#latestStartMs(fn, lanes.runMs(fn, nowMs), deadlineMs, nowMs);
+    const leftMs = lanes.leftMs(nowMs);
+    const mostMs = (latestStartMs - nowMs) * lanes.count - leftMs;
+    const startMs = nowMs + (leftMs + line.msBefore(fn, latestStartMs, mostMs)) / lanes.count;
+    return startMs <= latestStartMs ? startMs : nowMs + (leftMs + line.waitingMs) / lanes.count;
+  }
+
+  /** The latest start that still meets the SLO even if the run takes as much longer as runs sometimes do. */
+  #latestStartMs(fn: ServedFunction, runMs: number, deadlineMs: number, nowMs: number): number {
+    const spareMs = deadlineMs - runMs - nowMs;
+    return nowMs + spareMs - margin(this.#runOffMs, fn, spareMs);
+  }
+
+  /**
+   * Which invocation starts next, of all or of those for which this holds. One that has become late goes behind the
+   * others, or is shed.
+   */
+  #next(nowMs: number, holds?: (invocation: Invocation) => boolean): Invocation | undefined {
+    const { policy, shell } = this.#state;
+    const line = this.#line;
+    const firstOf = (heap: Heap<Invocation>): Invocation | undefined =>
+      holds === undefined ? heap.first() : heap.firstThat(holds);
+    for (;;) {
+      const invocation = firstOf(line.onTime);
+      if (invocation === undefined || invocation.latestStartMs >= nowMs) break;
+      const { fn } = invocation;
+      this.#waited(invocation, nowMs);
+      if (fn.sheds) {
+        line.remove(invocation);
+        invocation.state = 'ended';
+        const predictedEndMs = nowMs + this.#lanes.runMs(fn, nowMs);
+        shell.act({ kind: 'shed', invocation: invocation.number, predictedEndMs });
+      } else line.makeLate(invocation);
+    }
+    const first = firstOf(line.onTime);
+    const oldest = firstOf(line.late);
+    if (oldest !== undefined && nowMs - oldest.arrivalMs >= policy.waitBoundMs) {
+      if (first === undefined || line.startsSinceOverdue >= overdueShare) return oldest;
+    }
+    return first ?? oldest;
+  }
+
+  /** An invocation on time has ended its wait. The calls that overtook it are as likely to overtake the next one. */
+  #waited({ fn, predictedMs }: Invocation, nowMs: number): void {
+    this.#waitOffMs.observe(fn.number, nowMs - predictedMs);
+  }
+
+  #start(invocation: Invocation, nowMs: number): boolean {
+    const { fn, number, decision } = invocation;
+    const line = this.#line;
+    const lanes = this.#lanes;
+    if (!lanes.canStart(fn)) return false;
+    if (line.onTime.has(invocation)) this.#waited(invocation, nowMs);
+    line.startsSinceOverdue = line.late.has(invocation) ? 0 : line.startsSinceOverdue + 1;
+    line.begin(invocation);
+    const runMs = lanes.runMs(fn, nowMs);
+    const endMs = nowMs + runMs;
+    const predictedEndMs = runMs > 0 ? endMs : undefined;
+    invocation.predictedMs = endMs;
+    if (nowMs >= this.trialMs(fn, nowMs)) this.#trials.add(invocation);
+    this.#endedMs.set(fn, Infinity);
+    const loads = lanes.start(invocation, endMs, nowMs);
+    const run = { kind: 'run-beside', invocation: number, functionIndex: fn.number } as const;
+    this.#state.shell.act({ ...run, place: this.id, loads, predictedEndMs, decision });
+    invocation.state = 'running';
+    return true;
+  }
+}
+
+/** How far a prediction may be off, given so much spare time. */
+const margin = (offMs: Margin, fn: ServedFunction, spareMs: number): number =>
+  Math.min(offMs.of(fn.number), Math.max(0, spareMs) * spareShareMax);
