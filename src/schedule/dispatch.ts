@@ -45,6 +45,8 @@ export class Dispatcher {
     if (gpu.running !== undefined || gpu.line.count > 0 || !slot.isResident) return false;
     gpu.line.startsSinceLate++;
     invocation.place = gpu.number;
+    // Nothing was loaded for it; the invocation that had its number before may have had a load.
+    invocation.start = undefined;
     this.#start(invocation, slot, 'warm', null, nobodyElse, nowMs + slot.variant.warmMs);
     this.#considerGrowth(slot, nowMs);
     return true;
