@@ -1,4 +1,4 @@
-/** What the scheduler asks of a place that runs invocations. The suite in place-conformance.ts tries each kind. */
+/** What the scheduler asks of a place that runs invocations. place.test.ts tries each kind. */
 import type { ServedFunction } from './function.ts';
 import type { Invocation } from './invocation.ts';
 import type { Observation, PlaceId } from './types.ts';
