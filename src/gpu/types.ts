@@ -55,17 +55,10 @@ export class GpuError extends Error {
   }
 }
 
-/** An error in a message between processes. */
-export interface GpuFailure {
-  readonly code: GpuErrorCode;
-  readonly message: string;
-}
-
-export function failureOf(error: unknown): GpuFailure {
-  return {
-    code: error instanceof GpuError ? error.code : 'misuse',
-    message: error instanceof Error ? error.message : String(error),
-  };
+/** @param code for an error that is no GpuError */
+export function asGpuError(error: unknown, code: GpuErrorCode = 'misuse'): GpuError {
+  if (error instanceof GpuError) return error;
+  return new GpuError(code, error instanceof Error ? error.message : String(error));
 }
 
 const retriableCodes: ReadonlySet<GpuErrorCode> = new Set([

@@ -21,8 +21,6 @@ export interface ProcessOptions {
   readonly environment?: NodeJS.ProcessEnv;
   /** Receives lines that it writes, at a limited rate. Without it they are dropped. */
   readonly log?: (line: string) => void;
-  /** It is killed after this long. */
-  readonly timeMsMax?: number;
   /** Heap limit of JavaScript; native memory is not included. */
   readonly heapMiBMax?: number;
   readonly limits?: ProcessLimits;
@@ -106,7 +104,6 @@ class Child<Out extends object, In extends object> implements Peer<Out> {
   readonly #incoming: { message: ChannelEvents<In>['message']; readonly unreadable: (reason: string) => void };
   readonly #purpose: string | undefined;
   readonly #hasOwnGroup: boolean;
-  readonly #limit: NodeJS.Timeout | undefined;
   #closing: NodeJS.Timeout | undefined;
   #closingReason = 'its socket closed';
   #words = '';
@@ -114,15 +111,7 @@ class Child<Out extends object, In extends object> implements Peer<Out> {
   #hasEnded = false;
 
   constructor(options: ProcessOptions, events: PeerEvents<In>) {
-    const {
-      module,
-      environment = childEnvironment(),
-      log,
-      timeMsMax,
-      heapMiBMax,
-      nodeOptions = [],
-      ownGroup,
-    } = options;
+    const { module, environment = childEnvironment(), log, heapMiBMax, nodeOptions = [], ownGroup } = options;
     this.#events = events;
     this.#purpose = options.purpose;
     this.#hasOwnGroup = ownGroup ?? false;
@@ -157,10 +146,6 @@ class Child<Out extends object, In extends object> implements Peer<Out> {
     this.#socket.on('error', () => this.#close('its socket failed'));
     this.#socket.on('close', () => this.#close('its socket closed'));
     this.#readOutput(log);
-    if (timeMsMax !== undefined) {
-      const late = (): void => this.#end(`it took longer than ${timeMsMax / 1000} s`, true);
-      this.#limit = setTimeout(late, timeMsMax);
-    }
   }
 
   #exited(code: number | null, signal: NodeJS.Signals | null): void {
@@ -175,13 +160,8 @@ class Child<Out extends object, In extends object> implements Peer<Out> {
     this.#close(this.#isForMemory ? 'the kernel ended it for lack of memory' : `it was ended by ${signal}`, true);
   }
 
-  end(reason: string): void {
-    this.#end(reason, false);
-  }
-
   unref(): void {
     for (const each of this.#handles()) each?.unref();
-    this.#limit?.unref();
   }
 
   #handles(): readonly (SpawnedProcess | Socket | null)[] {
@@ -199,12 +179,11 @@ class Child<Out extends object, In extends object> implements Peer<Out> {
     if (isFirst) this.#events.closing?.(reason);
   }
 
-  #end(reason: string, isLate: boolean): void {
+  end(reason: string, isLate = false): void {
     if (this.#hasEnded) return;
     this.#hasEnded = true;
     // Of the messages that it had sent, the rest is dropped.
     this.#incoming.message = () => undefined;
-    clearTimeout(this.#limit);
     clearTimeout(this.#closing);
     // Its end is waited for.
     for (const each of this.#handles()) each?.ref();

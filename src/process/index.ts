@@ -11,8 +11,18 @@ export { tagOutput, takeTag } from './output-tags.ts';
 export { parentChannel } from './parent.ts';
 export { HangCheck } from './hang-check.ts';
 export { residentBytes, treeCpuMs } from './processor-use.ts';
-export type { Peer, PeerEnd, PeerEvents, StartPeer } from './peer.ts';
-export { askOnce, plainError, serve, Server, type NoAnswer, type PlainFailure, type Reply } from './requests.ts';
+export type { Peer, PeerEnd } from './peer.ts';
+export {
+  callOnce,
+  GoneError,
+  OnDemand,
+  Remote,
+  serve,
+  WithTensors,
+  type Asked,
+  type Methods,
+  type RemoteOptions,
+  type Reply,
+} from './remote.ts';
 export { tellServiceManager } from './service-manager.ts';
 export { spawn } from './spawn.ts';
-export { startThread, type ThreadOptions } from './thread.ts';

@@ -27,11 +27,9 @@ export interface Peer<Out extends object> extends Channel<Out> {
   /** -1 if it could not be started; for a thread, the process's own. */
   readonly pid: number;
   /** Ends it: a process at once, with SIGKILL, since one inside a native call notices nothing else. */
-  end(reason: string): void;
+  end(reason: string, isLate?: boolean): void;
   /** Resolves when it is gone. */
   readonly exited: Promise<void>;
   /** It does not keep this process running until it is ended: its end is waited for. */
   unref(): void;
 }
-
-export type StartPeer<Out extends object, In extends object> = (events: PeerEvents<In>) => Peer<Out>;

@@ -7,102 +7,132 @@ import { existsSync, readFileSync } from 'node:fs';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { getPriority, tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { Socket } from 'node:net';
 import { createInterface } from 'node:readline';
 import { pathToFileURL } from 'node:url';
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
 import { runCommand } from '../../test/support/run-command.ts';
-import { tensorOf } from '../tensor/index.ts';
+import { tensorOf, type Tensor } from '../tensor/index.ts';
 import {
-  askOnce,
+  callOnce,
   compiledModule,
-  Server,
-  startProcess,
-  startThread,
-  type NoAnswer,
-  type Peer,
-  type PeerEnd,
-  type PlainFailure,
-  type ProcessOptions,
-  type ThreadOptions,
+  GoneError,
+  OnDemand,
+  Remote,
+  type RemoteOptions,
+  type WithTensors,
 } from './index.ts';
+import { startProcess, type ProcessOptions } from './child.ts';
+import type { ThreadOptions } from './thread.ts';
 
 const floor = compiledModule('./index.js', import.meta.url).href;
 
 let folder: string;
 let served: URL;
-let servers: Server<Request>[] = [];
+let remotes: Remote<Api>[] = [];
 
-type Request =
-  | { readonly op: 'echo' | 'fail' | 'block' | 'abort' | 'talk' | 'environment' | 'fill' | 'large' }
-  | { readonly op: 'exit'; readonly code: number }
-  | { readonly op: 'after'; readonly ms: number; readonly word: string }
-  | { readonly op: 'count'; readonly by: number };
+interface Api {
+  echo(order?: unknown): unknown;
+  carry(order: string, tensors: readonly Tensor[]): WithTensors<string>;
+  fail(): void;
+  failAs(order: { readonly code: string }): void;
+  block(): void;
+  hear(): string;
+  talk(): void;
+  environment(): string[];
+  fill(): void;
+  large(): boolean;
+  exit(order: { readonly code: number }): void;
+  /** Dies in the middle of a call: before, or after, a note or a part of the answer. */
+  die(order: { readonly at: 'first' | 'note' | 'half' }): void;
+  after(order: { readonly ms: number; readonly word: string }): string;
+  count(order: { readonly by: number }): number;
+  function(): unknown;
+}
+
+/** Crosses with its field. */
+class CodedError extends Error {
+  readonly code: string;
+  constructor(code: string) {
+    super('no idea');
+    this.code = code;
+  }
+  get isBad(): boolean {
+    return this.code === 'bad';
+  }
+}
 
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), 'turntable-process-'));
-  const source = `import { readFileSync } from 'node:fs';
-import { serve } from ${JSON.stringify(floor)};
-const waitForEver = () => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0);
+  const source = `import { readFileSync, writeSync } from 'node:fs';
+import { isMainThread } from 'node:worker_threads';
+import { serve, WithTensors } from ${JSON.stringify(floor)};
+const forEver = () => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0);
+const later = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 const asksForHugePages = () => /^VmFlags:.* hg\\b/m.test(readFileSync('/proc/self/smaps', 'utf8'));
+const die = () => isMainThread ? process.kill(process.pid, 'SIGKILL') : process.exit(9);
+class CodedError extends Error {
+  constructor(code) { super('no idea'); this.code = code; }
+}
 let count = 0;
-serve(async (request, tensors, signal) => {
-  switch (request.op) {
-    case 'echo': return { answer: request, tensors };
-    case 'fail': throw new Error('no idea');
-    case 'block': waitForEver(); return { answer: null };
-    case 'abort': return await new Promise((resolve) => signal.addEventListener('abort', () => resolve({ answer: 'told' })));
-    case 'talk': console.log('first\\nsecond'); console.error('third'); return { answer: null };
-    case 'environment': return { answer: Object.keys(process.env).sort() };
-    case 'fill': { const all = []; for (;;) all.push(Array.from({ length: 10000 }, (_, index) => ({ index }))); }
-    case 'large': { const block = new Uint8Array(2 ** 26); return { answer: asksForHugePages(block) }; }
-    case 'exit': process.exit(request.code);
-    case 'after': await new Promise((resolve) => setTimeout(resolve, request.ms)); return { answer: request.word };
-    case 'count': Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 20); return { answer: (count += request.by) };
-  }
-}, { inOrder: import.meta.url.endsWith('in-order.mjs') });
+serve({
+  echo: (order) => order,
+  carry: (order, { tensors }) => new WithTensors(order, tensors),
+  fail: () => { throw new TypeError('no idea'); },
+  failAs: ({ code }) => { throw new CodedError(code); },
+  block: forEver,
+  hear: (_, { signal }) => new Promise((resolve) => signal.addEventListener('abort', () => resolve('told'))),
+  talk: () => { console.log('first\\nsecond'); console.error('third'); },
+  environment: () => Object.keys(process.env).sort(),
+  fill: () => { const all = []; for (;;) all.push(Array.from({ length: 10000 }, (_, index) => ({ index }))); },
+  large: () => { const block = new Uint8Array(2 ** 26); return asksForHugePages(block); },
+  exit: ({ code }) => process.exit(code),
+  die: async ({ at }, { note }) => {
+    if (at === 'note') { note(); await later(20); }
+    if (at === 'half' && isMainThread) writeSync(3, Buffer.from([40, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 123]));
+    die();
+    await later(60_000);
+  },
+  after: async ({ ms, word }) => { await later(ms); return word; },
+  count: ({ by }) => { Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 20); return (count += by); },
+  function: () => () => undefined,
+}, { CodedError });
 `;
-  for (const name of ['served.mjs', 'in-order.mjs']) await writeFile(join(folder, name), source);
   served = pathToFileURL(join(folder, 'served.mjs'));
+  await writeFile(served, source);
+  await writeFile(join(folder, 'broken.mjs'), 'throw new Error("it never began");');
 });
 afterEach(async () => {
-  for (const server of servers) server.end('the test is over');
-  await Promise.all(servers.map(({ exited }) => exited));
-  servers = [];
+  await Promise.all(remotes.map((remote) => remote.end('the test is over')));
+  remotes = [];
 });
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
-type Start = ConstructorParameters<typeof Server<Request>>[0];
+type Kind = 'process' | 'thread';
+type More = Partial<Omit<RemoteOptions, 'process' | 'thread'>>;
 
-class Failed extends Error {
-  readonly end: PeerEnd | undefined;
-  constructor({ failure, ended }: NoAnswer<PlainFailure>) {
-    super(failure === undefined ? `gone: ${ended.reason}` : failure.message);
-    this.end = ended;
-  }
+function optionsOf(kind: Kind, more: More = {}, module = served): RemoteOptions {
+  const shared = { what: 'the child', errors: { CodedError }, ...more };
+  return kind === 'process'
+    ? { ...shared, process: { module } }
+    : { ...shared, thread: { module, name: 'test', ends: 'at-once' } };
 }
 
-function track(server: Server<Request>): Server<Request> {
-  servers.push(server);
-  return server;
+function track(options: RemoteOptions): Remote<Api> {
+  const remote = new Remote<Api>(options);
+  remotes.push(remote);
+  return remote;
 }
 
-const options = { errorOf: (cause: NoAnswer<PlainFailure>) => new Failed(cause) };
-const processPeer: Start = (events) => startProcess({ module: served }, events);
-const threadPeer =
-  (ends: ThreadOptions['ends'], module = () => served): Start =>
-  (events) =>
-    startThread({ module: module(), name: 'test', ends }, events);
-const processServer = (more: Partial<ProcessOptions> = {}): Server<Request> =>
-  track(new Server((events) => startProcess({ module: served, ...more }, events), options));
+const processRemote = (process: Partial<ProcessOptions> = {}, more: More = {}): Remote<Api> =>
+  track({ what: 'the child', ...more, process: { module: served, ...process } });
 
-describe.each([
-  ['a process', processPeer],
-  ['a thread', threadPeer('at-once')],
-])('%s', (_kind, startPeer) => {
-  const start = (): Server<Request> => track(new Server(startPeer, options));
+const errorOf = async (call: Promise<unknown>): Promise<unknown> => await call.catch((error: unknown) => error);
 
-  test('answers a request, with tensors of any size in their order', async () => {
-    const server = start();
+describe.each(['process', 'thread'] as const)('a %s', (kind) => {
+  const start = (more?: More, module?: URL): Remote<Api> => track(optionsOf(kind, more, module));
+
+  test('answers a call, with tensors of any size in their order', async () => {
     const tensors = [3, 200_000, 0].map((length, index) =>
       tensorOf(
         `t${index}`,
@@ -111,21 +141,21 @@ describe.each([
         Float32Array.from({ length }, (_, at) => at + index),
       ),
     );
-    const reply = await server.ask({ op: 'echo' }, tensors);
-    expect(reply.answer).toEqual({ op: 'echo' });
+    const reply = await start().exchange('carry', 'word', { tensors });
+    expect(reply.answer).toBe('word');
     expect(reply.tensors.map(({ name, shape }) => [name, shape])).toEqual(tensors.map((t) => [t.name, t.shape]));
     for (const [index, { data }] of reply.tensors.entries()) {
       expect(Buffer.compare(data, tensors[index]!.data)).toBe(0);
     }
   });
 
-  test('answers each of many requests with its own answer, in whatever order they are done', async () => {
-    const server = start();
+  test('answers each of many calls with its own answer, in whatever order they are done', async () => {
+    const remote = start();
     const words = Array.from({ length: 50 }, (_, index) => `word ${index}`);
     const order: string[] = [];
     const answers = await Promise.all(
       words.map(async (word, index) => {
-        const { answer } = await server.ask<string>({ op: 'after', ms: (50 - index) * 2, word });
+        const answer = await remote.call('after', { ms: (50 - index) * 2, word });
         order.push(word);
         return answer;
       }),
@@ -134,123 +164,210 @@ describe.each([
     expect(order).not.toEqual(words);
   });
 
-  test('that fails at one request answers the next', async () => {
-    const server = start();
-    await expect(server.ask({ op: 'fail' })).rejects.toThrow('no idea');
-    expect((await server.ask({ op: 'echo' })).answer).toEqual({ op: 'echo' });
+  test('that is called in order begins with a call when it has answered the one before', async () => {
+    const remote = start({ inOrder: true });
+    const order: string[] = [];
+    const call = async (ms: number, word: string): Promise<void> => {
+      expect(await remote.call('after', { ms, word })).toBe(word);
+      order.push(word);
+    };
+    const failed = errorOf(remote.call('fail'));
+    await Promise.all([call(50, 'long'), call(0, 'short'), call(20, 'middle')]);
+    expect(order).toEqual(['long', 'short', 'middle']);
+    expect(await failed).toMatchObject({ message: 'no idea' });
   });
 
-  test('is told when its client has gone', async () => {
-    const server = start();
+  test('that fails at one call answers the next; an unknown error keeps its name', async () => {
+    const remote = start();
+    expect(await errorOf(remote.call('fail'))).toMatchObject({ name: 'TypeError', message: 'no idea' });
+    expect(await remote.call('echo', 'word')).toBe('word');
+  });
+
+  test('an error of a class that both sides know is one of that class, with its fields', async () => {
+    const error = await errorOf(start().call('failAs', { code: 'bad' }));
+    expect(error).toBeInstanceOf(CodedError);
+    expect(error).toMatchObject({ message: 'no idea', code: 'bad', isBad: true });
+  });
+
+  test('its errors are what the caller makes of them, ends too', async () => {
+    const remote = start({ errorOf: ({ name, message }) => new RangeError(`${name}: ${message}`) });
+    await expect(remote.call('fail')).rejects.toThrow(new RangeError('TypeError: no idea'));
+    void remote.end('it was wanted');
+    await expect(remote.call('echo')).rejects.toThrow(new RangeError('GoneError: the child is gone: it was wanted'));
+  });
+
+  test('answers undefined for nothing, and an unknown method is an error', async () => {
+    const remote = start();
+    expect(await remote.call('echo')).toBeUndefined();
+    await expect(remote.call('missing' as 'echo')).rejects.toThrow('is not a function');
+  });
+
+  test('is told when its caller has gone', async () => {
     const abort = new AbortController();
-    const asked = server.ask({ op: 'abort' }, [], abort.signal);
+    const asked = start().call('hear', undefined, { cancel: abort.signal });
     abort.abort();
-    expect((await asked).answer).toBe('told');
+    expect(await asked).toBe('told');
   });
 
-  test('that exits fails requests under way and later ones, saying how it ended', async () => {
-    const server = start();
-    const blocked = server.ask({ op: 'abort' });
-    const exit = server.ask({ op: 'exit', code: 7 });
-    await expect(blocked).rejects.toThrow(/^gone: it (exited with code 7|ended)$/);
-    await expect(exit).rejects.toBeInstanceOf(Failed);
-    await expect(server.ask({ op: 'echo' })).rejects.toBeInstanceOf(Failed);
-    expect(server.isAlive).toBe(false);
+  test.each<readonly [string, (remote: Remote<Api>) => Promise<unknown>]>([
+    ['at the begin of a call', (remote) => remote.call('die', { at: 'first' })],
+    ['after a note', (remote) => remote.call('die', { at: 'note' })],
+    ['in the middle of an answer', (remote) => remote.call('die', { at: 'half' })],
+    [
+      'while another call is under way',
+      (remote) => (void errorOf(remote.call('exit', { code: 7 })), remote.call('hear')),
+    ],
+    ['between two calls', (remote) => errorOf(remote.call('exit', { code: 7 })).then(() => remote.call('echo'))],
+    ['with calls that it has not begun', (remote) => (void errorOf(remote.call('block')), killed(remote))],
+  ])('that dies %s fails the call with how it ended', async (_moment, call) => {
+    for (const inOrder of [false, true]) {
+      const remote = start({ inOrder });
+      await remote.call('echo');
+      const error = await errorOf(call(remote));
+      expect(error).toBeInstanceOf(GoneError);
+      const { message, end } = error as GoneError;
+      expect(message).toBe(`the child is gone: ${end.reason}`);
+      expect(end.reason).toMatch(/^it (exited with code \d+|was ended by SIGKILL|ended|was wanted)/);
+      expect(remote.isAlive).toBe(false);
+      await expect(remote.call('echo')).rejects.toBeInstanceOf(GoneError);
+      await remote.exited;
+    }
   });
 
-  test('that is ended fails requests under way with the reason', async () => {
-    const server = start();
-    await server.ask({ op: 'echo' });
-    const blocked = server.ask({ op: 'block' });
-    server.end('it was wanted');
-    await expect(blocked).rejects.toThrow('gone: it was wanted');
-    await server.exited;
+  test('that fails before it has begun fails its calls with the words of its error', async () => {
+    const remote = start({}, pathToFileURL(join(folder, 'broken.mjs')));
+    const calls = await Promise.all([errorOf(remote.call('echo')), errorOf(remote.call('fail'))]);
+    for (const error of calls) expect(error).toMatchObject({ name: 'GoneError', message: /it never began/ });
+    await remote.exited;
   });
 
-  test('for one request is gone once it has answered', async () => {
-    const started: Peer<object>[] = [];
-    const answer = await askOnce<object, Request>(
-      (events) => {
-        const peer = startPeer(events);
-        started.push(peer);
-        return peer;
-      },
-      { op: 'echo' },
-      (cause) => new Failed(cause),
-    );
-    expect(answer).toEqual({ op: 'echo' });
-    await started[0]!.exited;
+  test('that is ended fails calls under way with the reason, also before it has begun', async () => {
+    const begun = start();
+    await begun.call('echo');
+    for (const remote of [begun, start()]) {
+      const blocked = remote.call('block');
+      void remote.end('it was wanted');
+      await expect(blocked).rejects.toThrow('the child is gone: it was wanted');
+      await remote.exited;
+    }
+  });
+
+  test('that takes longer than the limit of a call is ended', async () => {
+    const error = await errorOf(start().call('block', undefined, { timeMsMax: 300 }));
+    expect(error).toMatchObject({
+      message: 'the child is gone: it took longer than 0.3 s',
+      end: { isLate: true },
+    });
+  });
+
+  test('is ended when a call is stopped, at once or later, and not by a signal after its answer', async () => {
+    await expect(start().call('block', undefined, { stop: AbortSignal.abort() })).rejects.toThrow('it was stopped');
+    const remote = start();
+    const stop = new AbortController();
+    await remote.call('echo', 'word', { stop: stop.signal, timeMsMax: 60_000 });
+    stop.abort();
+    const next = new AbortController();
+    expect(await remote.call('echo', 'word')).toBe('word');
+    const blocked = remote.call('block', undefined, { stop: next.signal });
+    next.abort();
+    await expect(blocked).rejects.toThrow('it was stopped');
+  });
+
+  test('for one call is gone once it has answered, or failed', async () => {
+    const ends: string[] = [];
+    const options = optionsOf(kind, { onEnd: ({ reason }) => ends.push(reason) });
+    expect(await callOnce<Api, 'echo'>(options, 'echo', 'word')).toBe('word');
+    await expect(callOnce<Api, 'fail'>(options, 'fail')).rejects.toThrow('no idea');
+    expect(ends).toEqual(['it has answered', 'it has answered']);
+  });
+
+  test('on demand starts with the first call, and again after its end', async () => {
+    const demanded = new OnDemand<Api>(optionsOf(kind));
+    expect(demanded.isRunning).toBe(false);
+    const first = demanded.running;
+    remotes.push(first);
+    expect(await demanded.running.call('echo', 'word')).toBe('word');
+    expect(demanded.running).toBe(first);
+    await expect(demanded.running.call('die', { at: 'first' })).rejects.toBeInstanceOf(GoneError);
+    expect(await demanded.running.call('echo', 'word')).toBe('word');
+    expect(demanded.running).not.toBe(first);
+    await demanded.end('the test is over');
+    expect(demanded.isRunning).toBe(false);
   });
 });
 
-test('a thread that ends between messages answers its current message, and none behind it', async () => {
-  const server = track(new Server<Request>(threadPeer('between-messages'), options));
-  expect((await server.ask({ op: 'count', by: 1 })).answer).toBe(1);
-  const first = server.ask<number>({ op: 'count', by: 1 });
-  const later = Promise.allSettled(Array.from({ length: 5 }, () => server.ask<number>({ op: 'count', by: 1 })));
-  server.end('enough');
-  const firstOutcome = await first.then(
-    ({ answer }) => answer,
-    () => 'not begun',
-  );
-  expect([2, 'not begun']).toContain(firstOutcome);
-  expect((await later).map(({ status }) => status)).toEqual(Array.from({ length: 5 }, () => 'rejected'));
-  await server.exited;
+/** A call behind another that never ends, whose child is then killed. */
+async function killed(remote: Remote<Api>): Promise<unknown> {
+  const behind = remote.call('echo');
+  if (remote.pid === process.pid) void remote.end('it was wanted');
+  else process.kill(remote.pid, 'SIGKILL');
+  return await behind;
+}
+
+test('an answer that cannot cross to a thread is an error', async () => {
+  await expect(track(optionsOf('thread')).call('function')).rejects.toThrow('could not be cloned');
 });
 
-test('a thread that serves in order begins with a request when the one before is answered', async () => {
-  const inOrder = threadPeer('at-once', () => pathToFileURL(join(folder, 'in-order.mjs')));
-  const server = track(new Server<Request>(inOrder, options));
-  const order: string[] = [];
-  const ask = async (ms: number, word: string): Promise<void> => {
-    await server.ask({ op: 'after', ms, word });
-    order.push(word);
-  };
-  await Promise.all([ask(50, 'long'), ask(0, 'short'), ask(20, 'middle')]);
-  expect(order).toEqual(['long', 'short', 'middle']);
+test.each([false, true])('like calls in order have like headers: %s', async (inOrder) => {
+  const remote = processRemote({}, { inOrder });
+  await remote.call('echo');
+  const write = vi.spyOn(Socket.prototype, 'write');
+  for (let count = 0; count < 3; count++) await remote.call('echo', { key: 'f@1' });
+  const frames = write.mock.calls
+    .map(([frame]) => Buffer.from(frame as Uint8Array))
+    .filter((frame) => frame.includes('"op":"echo"'));
+  write.mockRestore();
+  expect(frames).toHaveLength(3);
+  expect(new Set(frames.map((frame) => frame.toString('latin1'))).size).toBe(inOrder ? 1 : 3);
+  // The 12 bytes in front of a frame, and its text.
+  expect(frames.map(({ byteLength }) => byteLength)).toEqual(frames.map(() => 12 + (inOrder ? 32 : 39)));
 });
 
-test('a server without requests for its idle time ends, and one that is asked in time does not', async () => {
+test.each([false, true])(
+  'a thread that ends between messages answers its current call, and none behind it',
+  async (inOrder) => {
+    const thread: ThreadOptions = { module: served, name: 'test', ends: 'between-messages' };
+    const remote = track({ what: 'the child', inOrder, thread });
+    expect(await remote.call('count', { by: 1 })).toBe(1);
+    const first = remote.call('count', { by: 1 }).catch(() => 'not begun');
+    const later = Promise.allSettled(Array.from({ length: 5 }, () => remote.call('count', { by: 1 })));
+    void remote.end('enough');
+    expect([2, 'not begun']).toContain(await first);
+    expect((await later).map(({ status }) => status)).toEqual(Array.from({ length: 5 }, () => 'rejected'));
+    await remote.exited;
+  },
+);
+
+test('a child without calls for its idle time ends, and one that is called in time does not', async () => {
   let ends: string | undefined;
-  const server = track(
-    new Server<Request>((events) => startProcess({ module: served }, events), {
-      ...options,
-      idleMsMax: 200,
-      onEnd: ({ reason }) => (ends = reason),
-    }),
-  );
-  await server.ask({ op: 'after', ms: 300, word: 'longer than idle' });
-  await server.ask({ op: 'echo' });
+  const remote = processRemote({}, { idleMsMax: 200, onEnd: ({ reason }) => (ends = reason) });
+  await remote.call('after', { ms: 300, word: 'longer than idle' });
+  await remote.call('echo');
   expect(ends).toBeUndefined();
   await expect.poll(() => ends).toBe('it had nothing to do');
 });
 
 describe('a process', () => {
-  test('that takes longer than its limit is ended', async () => {
-    const error = await processServer({ timeMsMax: 300 })
-      .ask({ op: 'block' })
-      .catch((failed: Failed) => failed);
-    expect(error).toMatchObject({ message: 'gone: it took longer than 0.3 s', end: { isLate: true } });
-  });
-
   test('whose heap is full says so before it goes', async () => {
-    const error = await processServer({ heapMiBMax: 32 })
-      .ask({ op: 'fill' })
-      .catch((failed: Failed) => failed);
+    const error = await errorOf(processRemote({ heapMiBMax: 32 }).call('fill'));
     expect(error).toMatchObject({ end: { reason: expect.stringContaining('heap out of memory') as string } });
   });
 
   test('that fails before it has begun ends with the words of its error', async () => {
     const module = pathToFileURL(join(folder, 'half-written.mjs'));
     await writeFile(module, 'import { join } from "node:path";\nexport function half() {');
-    await expect(processServer({ module }).ask({ op: 'echo' })).rejects.toThrow(
-      'gone: it exited with code 1: SyntaxError: Unexpected end of input',
+    await expect(processRemote({ module }).call('echo')).rejects.toThrow(
+      'the child is gone: it exited with code 1: SyntaxError: Unexpected end of input',
     );
   });
 
   test.each([
-    ['whose exit comes long after its socket closed ends by its exit', 300, /^gone: it was ended by SIGKILL$/],
-    ['that lives on without its socket is ended', 60_000, /^gone: its socket (closed|failed)$/],
+    [
+      'whose exit comes long after its socket closed ends by its exit',
+      300,
+      /^the child is gone: it was ended by SIGKILL$/,
+    ],
+    ['that lives on without its socket is ended', 60_000, /^the child is gone: its socket (closed|failed)$/],
   ])('%s', async (_fact, livesMs, message) => {
     const module = pathToFileURL(join(folder, `lives-${livesMs}.mjs`));
     const end = "process.kill(process.pid, 'SIGKILL')";
@@ -258,33 +375,33 @@ describe('a process', () => {
       module,
       `import { closeSync } from 'node:fs';\ncloseSync(3);\nsetTimeout(() => ${end}, ${livesMs});`,
     );
-    await expect(processServer({ module }).ask({ op: 'echo' })).rejects.toThrow(message);
+    await expect(processRemote({ module }).call('echo')).rejects.toThrow(message);
   });
 
   test('that hangs is detected by its silence, and one that is merely busy is not', async () => {
-    const working = processServer();
-    await working.ask({ op: 'echo' });
+    const working = processRemote();
+    await working.call('echo');
     working.watch(200);
-    await working.ask({ op: 'after', ms: 600, word: 'done' });
-    const hung = processServer();
-    await hung.ask({ op: 'echo' });
+    await working.call('after', { ms: 600, word: 'done' });
+    const hung = processRemote();
+    await hung.call('echo');
     hung.watch(200);
-    const asked = hung.ask({ op: 'after', ms: 60_000, word: 'never' });
+    const asked = hung.call('after', { ms: 60_000, word: 'never' });
     process.kill(hung.pid, 'SIGSTOP');
-    await expect(asked).rejects.toThrow('gone: it has not answered for 0.2 s');
+    await expect(asked).rejects.toThrow('the child is gone: it has not answered for 0.2 s');
     await hung.exited;
     expect(working.isAlive).toBe(true);
   });
 
   test('gives its output line by line to the log', async () => {
     const lines: string[] = [];
-    const server = processServer({ log: (line) => lines.push(line) });
-    await server.ask({ op: 'talk' });
+    const server = processRemote({ log: (line) => lines.push(line) });
+    await server.call('talk');
     await expect.poll(() => lines.toSorted()).toEqual(['first', 'second', 'third']);
   });
 
   test('sees only the environment that it is given', async () => {
-    const { answer } = await processServer({ environment: { LANG: 'C' } }).ask({ op: 'environment' });
+    const answer = await processRemote({ environment: { LANG: 'C' } }).call('environment');
     expect(answer).toEqual(['LANG', 'ORT_DISABLE_TELEMETRY']);
   });
 
@@ -297,9 +414,7 @@ describe('a process', () => {
     { hugePages: false, tunables: undefined, asks: false },
   ])('asks for huge pages for a large block if it is told to, and its operator allows it: %j', async (each) => {
     const { hugePages, tunables, asks } = each;
-    const { answer } = await processServer({ hugePages, environment: { GLIBC_TUNABLES: tunables } }).ask({
-      op: 'large',
-    });
+    const answer = await processRemote({ hugePages, environment: { GLIBC_TUNABLES: tunables } }).call('large');
     expect(answer).toBe(asks);
   });
 
@@ -308,17 +423,15 @@ describe('a process', () => {
     { connects: true, sees: ['NODE_EXTRA_CA_CERTS'] },
   ])('reads the certificates for other machines only if it connects to them: $connects', async ({ connects, sees }) => {
     const environment = { NODE_EXTRA_CA_CERTS: join(folder, 'none.pem') };
-    const { answer } = await processServer({ environment, connects }).ask({ op: 'environment' });
+    const answer = await processRemote({ environment, connects }).call('environment');
     expect(answer).toEqual([...sees, 'ORT_DISABLE_TELEMETRY']);
   });
 
-  test('that cannot be started fails its requests', async () => {
+  test('whose module is missing fails its calls', async () => {
     const missing = pathToFileURL(join(folder, 'not-there.mjs'));
-    const server = track(new Server<Request>((events) => startProcess({ module: missing }, events), options));
-    const error = await server.ask({ op: 'echo' }).catch((failed: Failed) => failed);
-    expect(error).toMatchObject({
+    expect(await errorOf(processRemote({ module: missing }).call('echo'))).toMatchObject({
       message: expect.stringMatching(
-        /^gone: it exited with code 1: Error: Cannot find module .*not-there\.mjs/,
+        /^the child is gone: it exited with code 1: Error: Cannot find module .*not-there\.mjs/,
       ) as string,
       end: { exitCode: 1 },
     });
@@ -329,8 +442,8 @@ describe('a process', () => {
     // Tests run at 10: a process never goes before the one that started it.
     [5, getPriority()],
   ])('that is given a niceness of %i and a memory score has them, the niceness at least', async (given, niceness) => {
-    const server = processServer({ niceness: given, memoryScore: 600 });
-    await server.ask({ op: 'echo' });
+    const server = processRemote({ niceness: given, memoryScore: 600 });
+    await server.call('echo');
     const stat = readFileSync(`/proc/${server.pid}/stat`, 'utf8');
     expect(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[16]).toBe(String(niceness));
     expect(readFileSync(`/proc/${server.pid}/oom_score_adj`, 'utf8').trim()).toBe('600');
@@ -365,9 +478,9 @@ setInterval(() => undefined, 1000);
     const parentPath = join(folder, 'asks-once.mjs');
     await writeFile(
       parentPath,
-      `import { Server, startProcess } from ${JSON.stringify(floor)};
-const server = new Server((events) => startProcess({ module: new URL(${JSON.stringify(served.href)}) }, events), { errorOf: () => new Error() });
-console.log((await server.ask({ op: 'after', ms: 50, word: 'answered' })).answer);
+      `import { Remote } from ${JSON.stringify(floor)};
+const remote = new Remote({ what: 'the child', process: { module: new URL(${JSON.stringify(served.href)}) } });
+console.log(await remote.call('after', { ms: 50, word: 'answered' }));
 `,
     );
     expect(await runCommand(process.execPath, [parentPath])).toMatchObject({ exitCode: 0, stdout: 'answered\n' });
@@ -379,11 +492,11 @@ console.log((await server.ask({ op: 'after', ms: 50, word: 'answered' })).answer
       const parentPath = join(folder, `parent-${signal}.mjs`);
       await writeFile(
         parentPath,
-        `import { Server, startProcess } from ${JSON.stringify(floor)};
-const server = new Server((events) => startProcess({ module: new URL(${JSON.stringify(served.href)}) }, events), { errorOf: () => new Error() });
-await server.ask({ op: 'echo' });
-server.ask({ op: 'block' }).catch(() => {});
-console.log(server.pid);
+        `import { Remote } from ${JSON.stringify(floor)};
+const remote = new Remote({ what: 'the child', process: { module: new URL(${JSON.stringify(served.href)}) } });
+await remote.call('echo');
+remote.call('block').catch(() => {});
+console.log(remote.pid);
 `,
       );
       const parent = spawn(process.execPath, [parentPath], { stdio: ['ignore', 'pipe', 'inherit'] });

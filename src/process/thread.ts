@@ -34,6 +34,7 @@ class Thread<Out extends object, In extends object> implements Peer<Out> {
   readonly #stop = new Int32Array(new SharedArrayBuffer(4));
   readonly #ends: ThreadOptions['ends'];
   #reason: string | undefined;
+  #isLate = false;
 
   constructor({ module, name, ends, data }: ThreadOptions, events: PeerEvents<In>) {
     this.#ends = ends;
@@ -49,15 +50,16 @@ class Thread<Out extends object, In extends object> implements Peer<Out> {
     this.exited = new Promise((resolve) => {
       this.#worker.on('exit', (exitCode) => {
         const reason = this.#reason ?? 'it ended';
-        events.ended({ reason, exitCode, signal: null, isLate: false, words: '' });
+        events.ended({ reason, exitCode, signal: null, isLate: this.#isLate, words: '' });
         resolve();
       });
     });
   }
 
-  end(reason: string): void {
+  end(reason: string, isLate = false): void {
     if (this.#reason !== undefined) return;
     this.#reason = reason;
+    this.#isLate = isLate;
     this.#worker.ref();
     switch (this.#ends) {
       case 'at-once':

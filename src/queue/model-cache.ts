@@ -9,6 +9,7 @@
  */
 import { mkdir, readdir, readFile, rename, rm, stat, utimes, writeFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
+import { LRUCache } from 'lru-cache';
 import { fetchContent } from './fetch-content.ts';
 import { manifestBytes, parseManifest, type FunctionManifest, type ManifestFile } from './manifest.ts';
 import { getOrMake } from '../tools/index.ts';
@@ -30,10 +31,9 @@ const handlerFile = '.handler.mjs';
 export class ModelCache {
   readonly bytesMax: number;
   readonly #options: ModelCacheOptions;
-  /** Bytes by revision, the least recently used first. */
-  readonly #held = new Map<string, number>();
+  /** Bytes by revision. What is in use stays over the limit, so the limit is kept by {@link ModelCache.#makeRoom}. */
+  readonly #held = new LRUCache<string, number>({ maxSize: Number.MAX_SAFE_INTEGER, sizeCalculation: Number });
   readonly #fetching = new Map<string, Promise<void>>();
-  #bytes = 0;
 
   constructor(options: ModelCacheOptions) {
     this.#options = { ...options, folder: resolve(options.folder) };
@@ -41,7 +41,7 @@ export class ModelCache {
   }
 
   get bytes(): number {
-    return this.#bytes;
+    return this.#held.calculatedSize;
   }
 
   holds(revision: string): boolean {
@@ -65,14 +65,13 @@ export class ModelCache {
     }
     for (const { revision, bytes } of found.toSorted((one, other) => one.usedMs - other.usedMs)) {
       this.#held.set(revision, bytes);
-      this.#bytes += bytes;
     }
     await this.#makeRoom(0);
   }
 
   /** Whether the function's files fit without evicting another's. */
   hasRoomFor(manifest: FunctionManifest): boolean {
-    return this.#bytes + manifestBytes(manifest) <= this.bytesMax;
+    return this.bytes + manifestBytes(manifest) <= this.bytesMax;
   }
 
   /**
@@ -97,10 +96,7 @@ export class ModelCache {
   }
 
   #touch(revision: string): void {
-    const bytes = this.#held.get(revision);
-    if (bytes === undefined) return;
-    this.#held.delete(revision);
-    this.#held.set(revision, bytes);
+    if (this.#held.get(revision) === undefined) return;
     const now = new Date();
     // Keeps the order over a restart; a failure here loses only that.
     utimes(join(this.#options.folder, revision, wholeFile), now, now).catch(() => undefined);
@@ -126,7 +122,6 @@ export class ModelCache {
       throw error;
     }
     this.#held.set(revision, bytes);
-    this.#bytes += bytes;
   }
 
   async #fetchFile(file: ManifestFile, place: string, hostUrls: readonly string[]): Promise<void> {
@@ -141,11 +136,11 @@ export class ModelCache {
   }
 
   async #makeRoom(bytes: number): Promise<void> {
-    for (const [revision, size] of this.#held) {
-      if (this.#bytes + bytes <= this.bytesMax) return;
-      if (this.#options.inUse(revision)) continue;
+    const oldestFirst = [...this.#held.rkeys()];
+    for (const revision of oldestFirst) {
+      if (this.bytes + bytes <= this.bytesMax) return;
+      if (!this.#held.has(revision) || this.#options.inUse(revision)) continue;
       this.#held.delete(revision);
-      this.#bytes -= size;
       await this.#options.onEvict(revision);
       await rm(join(this.#options.folder, revision), { recursive: true, force: true });
     }

@@ -30,3 +30,7 @@ export type Prepared =
   | { readonly state: 'ready'; readonly built: boolean }
   /** The weights are so few that sharing them is not worth the files. */
   | { readonly state: 'small' };
+
+export interface WeightsApi {
+  prepare(order: PrepareOrder): Prepared;
+}

@@ -16,6 +16,7 @@ import {
   type Manifest,
   type PrepareOrder,
   type Prepared,
+  type WeightsApi,
 } from './weights-entry.ts';
 
 /** Share of the disk that is left free. */
@@ -92,4 +93,4 @@ async function flush(path: string): Promise<void> {
   }
 }
 
-serve(async (order: PrepareOrder) => ({ answer: await prepare(order) }));
+serve<WeightsApi>({ prepare });

@@ -9,7 +9,7 @@
 import { createHash } from 'node:crypto';
 import { readdir, rm, stat, utimes } from 'node:fs/promises';
 import { join } from 'node:path';
-import { askOnce, compiledModule, niceness, plainError, startProcess } from '../../process/index.ts';
+import { callOnce, compiledModule, niceness } from '../../process/index.ts';
 import { processorIdentity } from '../../hardware/index.ts';
 import { onnxRuntimeVersion } from '../../tensor/index.ts';
 import { needOfPreparer, type LoadGate } from './load-gate.ts';
@@ -21,6 +21,7 @@ import {
   worthBytesMin,
   type Prepared,
   type PrepareOrder,
+  type WeightsApi,
 } from './weights-entry.ts';
 
 const module = compiledModule('./weights-process.js', import.meta.url);
@@ -30,15 +31,10 @@ const formVersion = 2;
 /** Preparing takes seconds per GiB; a process that takes this long hangs. */
 const prepareMsMax = 300_000;
 /** Serving has priority, and when memory runs out this process is killed first: everything works without it. */
-const limits = {
-  module,
-  timeMsMax: prepareMsMax,
-  niceness: niceness.background,
-  memoryScore: 900,
-  purpose: 'loads',
-  hugePages: true,
+const remote = {
+  what: 'the process that prepares them',
+  process: { module, niceness: niceness.background, memoryScore: 900, purpose: 'loads', hugePages: true },
 };
-const gone = plainError('the process that prepares them');
 /** A failure of disk or memory may be temporary. */
 const retryMs = 60_000;
 /** Entries unused for this long are removed at the start. */
@@ -178,7 +174,8 @@ export class WeightsCache {
 
 async function prepare(order: PrepareOrder, signal: AbortSignal): Promise<Prepared | Failed> {
   try {
-    return await askOnce((events) => startProcess(limits, events), order, gone, signal);
+    const options = { timeMsMax: prepareMsMax, stop: signal };
+    return await callOnce<WeightsApi, 'prepare'>(remote, 'prepare', order, options);
   } catch (error) {
     return { state: 'failed', reason: (error as Error).message };
   }

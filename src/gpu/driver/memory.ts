@@ -65,7 +65,7 @@ class NativeHostMemory implements HostMemory {
   async releaseAside(): Promise<void> {
     if (!this.#forget()) return;
     const memory = { context: this.#context, address: this.address, bytes: this.bytes, kind: this.#kind };
-    const { call, status } = await this.#pinner.ask({ op: 'free', ...memory });
+    const { call, status } = await this.#pinner.running.call('free', memory);
     this.#session.checkRelease(call, status);
   }
 
@@ -102,7 +102,7 @@ export async function allocateHostMemoryAside(
 ): Promise<HostMemory> {
   const size = checkSize('cuMemHostAlloc', bytes);
   const context = session.currentContext;
-  const pinned = await pinner.ask({ op: 'pin', context, bytes: size, kind });
+  const pinned = await pinner.running.call('pin', { context, bytes: size, kind });
   session.check(pinned.call, pinned.status, `${size} bytes of pinned host memory`);
   return new NativeHostMemory(session, pinner, context, pinned, size);
 }

@@ -6,7 +6,7 @@ import { NativeCompiler } from './compiler.ts';
 import { NativeDevice } from './device.ts';
 import { bind, loadLibrary } from './libraries.ts';
 import { allocateHostMemory, allocateHostMemoryAside } from './memory.ts';
-import { Pinner } from './pinner.ts';
+import { pinnerOf, type Pinner } from './pinner.ts';
 import { Session } from './session.ts';
 import { misuse } from './status.ts';
 import { CudaError } from './types.ts';
@@ -72,7 +72,7 @@ class NativeCuda implements Cuda {
       throw new CudaError('unavailable', 'cuDeviceGetCount', 100, 'CUDA_ERROR_NO_DEVICE', message);
     }
     this.#waiter = new Waiter(session.library.file);
-    this.#pinner = new Pinner(session.library.file);
+    this.#pinner = pinnerOf(session.library.file);
     const matmulCalls = (): Calls<typeof matmulFunctions> => this.#matmul();
     this.#devices = Array.from(
       { length: count },
@@ -119,7 +119,7 @@ class NativeCuda implements Cuda {
     if (this.#released) return;
     this.#released = true;
     this.#waiter.close();
-    this.#pinner.close();
+    void this.#pinner.end('the driver was released');
     for (const device of this.#devices) device.release();
     // The arena is kept: objects that are released later still write into their blocks.
   }

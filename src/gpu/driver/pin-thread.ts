@@ -5,7 +5,7 @@ import { driverFunctions } from './declarations.ts';
 import { bind, loadLibrary } from './libraries.ts';
 import { pin, unpin, type Pinned } from './host-pages.ts';
 import { NativeArena, readInteger64 } from './native-memory.ts';
-import type { PinRequest } from './pin-protocol.ts';
+import type { PinApi, PinOrder } from './pinner.ts';
 
 const { cuCtxSetCurrent, cuMemHostAlloc, cuMemFreeHost, cuMemHostRegister_v2, cuMemHostUnregister } = driverFunctions;
 const { libraryFile } = workerData as { readonly libraryFile: string };
@@ -19,11 +19,13 @@ const driver = bind(loadLibrary('libcuda', { path: libraryFile }), {
 const block = new NativeArena().allocate(8);
 const out = { address: block.address, read: () => readInteger64(block.data, 0) };
 
-function answer(request: PinRequest): Pinned {
-  const { context, kind, bytes } = request;
-  const current = driver.cuCtxSetCurrent(context);
-  if (current !== 0) return { call: 'cuCtxSetCurrent', status: current, address: 0, kind };
-  return request.op === 'free' ? unpin(driver, request.address, bytes, kind) : pin(driver, out, bytes, kind);
+/** Does it in a context. */
+function within({ context, kind }: PinOrder, act: () => Pinned): Pinned {
+  const status = driver.cuCtxSetCurrent(context);
+  return status === 0 ? act() : { call: 'cuCtxSetCurrent', status, address: 0, kind };
 }
 
-serve<PinRequest>(async (request) => ({ answer: answer(request) }), { inOrder: true });
+serve<PinApi>({
+  pin: (order) => within(order, () => pin(driver, out, order.bytes, order.kind)),
+  free: (order) => within(order, () => unpin(driver, order.address, order.bytes, order.kind)),
+});

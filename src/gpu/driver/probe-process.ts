@@ -4,7 +4,7 @@ import { basename, isAbsolute } from 'node:path';
 import { serve } from '../../process/index.ts';
 import { loadLibrary, type LibraryName } from './libraries.ts';
 import { openCuda } from './open.ts';
-import type { CudaProbe, ProbedLibrary } from './probe.ts';
+import type { CudaProbe, ProbeApi, ProbedLibrary } from './probe.ts';
 
 function probe(): CudaProbe {
   try {
@@ -43,4 +43,4 @@ function pathOf(file: string): string {
   return mapped.find((path) => basename(path).startsWith(file)) ?? file;
 }
 
-serve(async () => ({ answer: probe() }));
+serve<ProbeApi>({ probe });

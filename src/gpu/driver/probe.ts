@@ -1,7 +1,7 @@
 /**
  * Reports which GPUs and libraries this machine has. Runs in a child process, since an unsuitable library may crash it.
  */
-import { askOnce, childEnvironment, compiledModule, startProcess } from '../../process/index.ts';
+import { callOnce, childEnvironment, compiledModule, GoneError, type PeerEnd } from '../../process/index.ts';
 
 export type CudaProbe =
   | {
@@ -30,24 +30,26 @@ export interface ProbedDevice {
   readonly totalBytes: number;
 }
 
-const timeoutMs = 20_000;
+export interface ProbeApi {
+  probe(): CudaProbe;
+}
+
+const timeMsMax = 20_000;
 
 const module = compiledModule('./probe-process.js', import.meta.url);
 
 /** Loads the driver and its libraries like the engine, without using a GPU. Never rejects. */
 export async function probeCuda(environment: NodeJS.ProcessEnv = childEnvironment()): Promise<CudaProbe> {
   try {
-    return await askOnce(
-      (events) => startProcess({ module, environment, timeMsMax: timeoutMs }, events),
-      {},
-      ({ failure, ended }) => {
-        if (ended === undefined) return new Error(failure.message);
-        if (ended.isLate) return new Error(`loading the driver took longer than ${timeoutMs / 1000} s`);
-        if (ended.signal !== null) return new Error(`loading the driver ended the process by ${ended.signal}`);
-        return new Error(`loading the driver ended the process: ${ended.words.trim() || ended.reason}`);
-      },
-    );
+    const remote = { what: 'the process that loads the driver', process: { module, environment } };
+    return await callOnce<ProbeApi, 'probe'>(remote, 'probe', undefined, { timeMsMax });
   } catch (error) {
-    return { state: 'fails', reason: (error as Error).message };
+    return { state: 'fails', reason: error instanceof GoneError ? describeEnd(error.end) : (error as Error).message };
   }
+}
+
+function describeEnd({ isLate, signal, words, reason }: PeerEnd): string {
+  if (isLate) return `loading the driver took longer than ${timeMsMax / 1000} s`;
+  if (signal !== null) return `loading the driver ended the process by ${signal}`;
+  return `loading the driver ended the process: ${words.trim() || reason}`;
 }

@@ -8,14 +8,8 @@ import { runModel } from '../program/fold-client.ts';
 import { givenValues, withGivenValues } from './jumps.ts';
 
 /** @throws ProgramError 'folding' with ONNX Runtime's message if it does not run the model on these inputs */
-export async function referenceOutputs(
-  modelPath: string,
-  inputs: readonly Tensor[],
-  cacheFolder: string,
-): Promise<Tensor[]> {
-  const folder = join(cacheFolder, 'checks');
-  await mkdir(folder, { recursive: true });
-  return await runModel(modelPath, inputs, folder, true);
+export async function referenceOutputs(modelPath: string, inputs: readonly Tensor[]): Promise<readonly Tensor[]> {
+  return await runModel(modelPath, inputs, true);
 }
 
 /**
@@ -27,7 +21,7 @@ export async function openedReference(
   inputs: readonly Tensor[],
   values: readonly Tensor[],
   cacheFolder: string,
-): Promise<Tensor[]> {
+): Promise<readonly Tensor[]> {
   const folder = join(cacheFolder, 'checks');
   await mkdir(folder, { recursive: true });
   await using opened = temporaryFile(folder, 'opened.onnx');
@@ -35,5 +29,5 @@ export async function openedReference(
   const graph = new Graph(model);
   const known = values.filter(({ name }) => graph.producer(name) !== undefined);
   await writeModel(withGivenValues(model, known), opened.path);
-  return await runModel(opened.path, [...inputs, ...givenValues(known)], folder, true);
+  return await runModel(opened.path, [...inputs, ...givenValues(known)], true);
 }

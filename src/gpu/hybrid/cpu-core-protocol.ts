@@ -1,21 +1,21 @@
-/** Requests to a core's thread, and what it answers. */
+/** What a core's thread is asked. */
 import type { Tensor } from '../../tensor/index.ts';
 import type { CpuCall } from './types.ts';
 
-export type CpuCoreRequest =
-  /** Answered with null. */
-  | { readonly op: 'open' | 'release'; readonly modelPath: string }
-  /** Answered with the call's loose outputs. */
-  | {
-      readonly op: 'run';
-      readonly modelPath: string;
-      /**
-       * JSON if all tensors are at addresses. It is sent in half the time of objects, and identifies a repeated call.
-       */
-      readonly call: string | CpuCall;
-    }
-  /** Answered with {@link OperatorTimes}. */
-  | { readonly op: 'time'; readonly timing: OperatorTiming };
+interface OfPart {
+  readonly modelPath: string;
+}
+
+export interface CpuCoreApi {
+  open(order: OfPart): void;
+  release(order: OfPart): void;
+  /**
+   * Answers with the call's loose outputs. `call`: JSON if all tensors are at addresses. It is sent in half the time of
+   * objects, and identifies a repeated call.
+   */
+  run(order: OfPart & { readonly call: string | CpuCall }): readonly Tensor[];
+  time(timing: OperatorTiming): OperatorTimes;
+}
 
 /** Times the operators of a model while other cores time them too. */
 export interface OperatorTiming {

@@ -7,7 +7,7 @@ import { pinThread } from '../../hardware/index.ts';
 import { serve } from '../../process/index.ts';
 import { fromOnnxRuntime, toOnnxRuntime, type NativeSession, type Tensor } from '../../tensor/index.ts';
 import { getOrMake } from '../../tools/index.ts';
-import type { CpuCoreRequest, OperatorTimes } from './cpu-core-protocol.ts';
+import type { CpuCoreApi } from './cpu-core-protocol.ts';
 import { openOnCore, viewHostTensor } from './one-core-session.ts';
 import { timeOperators } from './operator-timing.ts';
 import type { CpuCall } from './types.ts';
@@ -57,31 +57,35 @@ function preparedCall({ calls }: OpenPart, text: string): PreparedCall {
   return call;
 }
 
-function run(modelPath: string, call: string | CpuCall): Tensor[] {
+function run({ modelPath, call }: Parameters<CpuCoreApi['run']>[0]): Tensor[] {
   const part = partOf(modelPath);
   const { feeds, fetches, placed } = typeof call === 'string' ? preparedCall(part, call) : prepare(call);
   return part.session.run(feeds, fetches).slice(placed).map(fromOnnxRuntime);
 }
 
-function carryOut(request: CpuCoreRequest): Tensor[] | OperatorTimes | null {
-  switch (request.op) {
-    case 'open':
-      partOf(request.modelPath);
-      return null;
-    case 'run':
-      return run(request.modelPath, request.call);
-    case 'time':
-      return timeOperators(request.timing);
-    case 'release': {
-      const part = parts.get(request.modelPath);
-      parts.delete(request.modelPath);
-      part?.session.release();
-      return null;
-    }
+function release(modelPath: string): void {
+  const part = parts.get(modelPath);
+  parts.delete(modelPath);
+  part?.session.release();
+}
+
+/** Says in an error what failed. */
+function said<Result>(what: string, act: () => Result): Result {
+  try {
+    return act();
+  } catch (error) {
+    throw new Error(`${what}: ${(error as Error).message}`, { cause: error });
   }
 }
+
+const failed = 'a sub-graph failed on the CPU';
 
 const { pinTo } = workerData as { readonly pinTo: number | null };
 // If the process may not use the core, the operating system places the thread.
 if (pinTo !== null) pinThread(0, [pinTo]);
-serve(async (request: CpuCoreRequest) => ({ answer: carryOut(request) }), { inOrder: true });
+serve<CpuCoreApi>({
+  open: ({ modelPath }) => void said(failed, () => partOf(modelPath)),
+  run: (order) => said(failed, () => run(order)),
+  time: (timing) => said('its operators cannot be timed on the CPU', () => timeOperators(timing)),
+  release: ({ modelPath }) => release(modelPath),
+});

@@ -264,7 +264,7 @@ test('a thread that ends finishes its call and rejects those behind it, and the 
   expect(floats(y)).toEqual([6]);
   expect(await behind).toMatchObject({
     code: 'died',
-    message: expect.stringContaining('core 1 died: it was ended'),
+    message: expect.stringContaining('core 1 is gone: it was ended'),
   });
   await ended;
   set(y, 0);

@@ -3,10 +3,10 @@
  * not processes, because the tensors are in this process's pinned memory.
  */
 import { basename } from 'node:path';
-import { compiledModule, Server, startThread } from '../../process/index.ts';
+import { compiledModule, GoneError, OnDemand, type Remote } from '../../process/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
 import { GpuError } from '../types.ts';
-import type { CpuCoreRequest, OperatorTimes, OperatorTiming } from './cpu-core-protocol.ts';
+import type { CpuCoreApi, OperatorTimes, OperatorTiming } from './cpu-core-protocol.ts';
 import type { CpuCall } from './types.ts';
 
 const module = compiledModule('./cpu-core-thread.js', import.meta.url);
@@ -73,22 +73,25 @@ export class CpuCores {
 
 /** One core's sub-graphs. Its thread opens one when it first needs it, also after another thread has died. */
 class Core {
-  readonly #number: number;
-  readonly #pinTo: number | null;
   /** How many callers have a sub-graph open, by path. */
   readonly #users = new Map<string, number>();
-  #thread: Server<CpuCoreRequest> | undefined;
+  readonly #thread: OnDemand<CpuCoreApi>;
   #isClosed = false;
 
   constructor(number: number, pinTo: number | null) {
-    this.#number = number;
-    this.#pinTo = pinTo;
+    const data = { pinTo };
+    this.#thread = new OnDemand({
+      what: `the thread of core ${number}`,
+      inOrder: true,
+      errorOf,
+      thread: { module, name: `core ${number}`, ends: 'between-messages', data },
+    });
   }
 
   async open(modelPath: string) {
     this.#users.set(modelPath, (this.#users.get(modelPath) ?? 0) + 1);
     try {
-      await this.#running().ask({ op: 'open', modelPath });
+      await this.#running().call('open', { modelPath });
     } catch (error) {
       await this.#leave(modelPath);
       throw error;
@@ -104,8 +107,7 @@ class Core {
        */
       run: async (call: CpuCall): Promise<readonly Tensor[]> => {
         if (!isOpen) throw new GpuError('invalid', `the sub-graph ${basename(modelPath)} was released`);
-        const request = { op: 'run', modelPath, call: asMessage(call, texts) } as const;
-        return (await this.#running().ask<readonly Tensor[]>(request)).answer;
+        return await this.#running().call('run', { modelPath, call: asMessage(call, texts) });
       },
       /** Closes the session when its last user has released it. */
       release: async (): Promise<void> => {
@@ -117,12 +119,11 @@ class Core {
   }
 
   async time(timing: OperatorTiming): Promise<OperatorTimes> {
-    return (await this.#running().ask<OperatorTimes>({ op: 'time', timing })).answer;
+    return await this.#running().call('time', timing);
   }
 
   async end(): Promise<void> {
-    this.#thread?.end('it was ended');
-    await this.#thread?.exited;
+    await this.#thread.end('it was ended');
   }
 
   async close(): Promise<void> {
@@ -130,10 +131,9 @@ class Core {
     await this.end();
   }
 
-  #running(): Server<CpuCoreRequest> {
+  #running(): Remote<CpuCoreApi> {
     if (this.#isClosed) throw new GpuError('cancelled', 'the cores for sub-graphs were closed');
-    if (this.#thread?.isAlive !== true) this.#thread = startCore(this.#number, this.#pinTo);
-    return this.#thread;
+    return this.#thread.running;
   }
 
   async #leave(modelPath: string): Promise<void> {
@@ -143,9 +143,9 @@ class Core {
       return;
     }
     this.#users.delete(modelPath);
-    if (this.#thread?.isAlive !== true) return;
+    if (!this.#thread.isRunning) return;
     try {
-      await this.#thread.ask({ op: 'release', modelPath });
+      await this.#thread.running.call('release', { modelPath });
     } catch {
       // The thread died, and its sessions with it.
     }
@@ -164,14 +164,6 @@ function asMessage(call: CpuCall, texts: WeakMap<CpuCall, string>): string | Cpu
   return text;
 }
 
-function startCore(core: number, pinTo: number | null): Server<CpuCoreRequest> {
-  const options = { module, name: `core ${core}`, ends: 'between-messages', data: { pinTo } } as const;
-  return new Server((events) => startThread(options, events), {
-    errorOf: ({ failure, ended }, { op }) => {
-      if (ended !== undefined) return new GpuError('died', `the thread of core ${core} died: ${ended.reason}`);
-      // The name of a sub-graph's file is a hash, which tells nobody anything; ONNX Runtime names the node.
-      const what = op === 'time' ? 'its operators cannot be timed on the CPU' : 'a sub-graph failed on the CPU';
-      return new GpuError('invalid', `${what}: ${failure.message}`);
-    },
-  });
-}
+/** The name of a sub-graph's file is a hash, which tells nobody anything; ONNX Runtime names the node. */
+const errorOf = (error: Error): GpuError =>
+  error instanceof GoneError ? new GpuError('died', error.message) : new GpuError('invalid', error.message);

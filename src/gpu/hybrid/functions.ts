@@ -44,10 +44,11 @@ export interface DraftOrder extends Pick<HybridSpec, 'modelPath' | 'shapes'> {
 /** The compiler's thread. */
 interface HybridCompiler {
   make(
-    order: DraftOrder & { readonly op: 'hybrid'; readonly plan: HybridPlan },
+    what: 'hybrid',
+    order: DraftOrder & { readonly plan: HybridPlan },
     settings?: ProgramSettings,
   ): Promise<HybridProgram>;
-  make(order: DraftOrder & { readonly op: 'operators' }, settings?: ProgramSettings): Promise<OperatorDraft>;
+  make(what: 'operators', order: DraftOrder, settings?: ProgramSettings): Promise<OperatorDraft>;
 }
 
 interface Variant {
@@ -161,7 +162,8 @@ export class HybridFunctions {
     }
     const { modelPath, shapes, hybrid, settings } = spec;
     const draft = await this.#compiler.make(
-      { op: 'operators', modelPath, shapes, cells: hybrid?.cells ?? 1, layout },
+      'operators',
+      { modelPath, shapes, cells: hybrid?.cells ?? 1, layout },
       settings,
     );
     return await profileOperators({
@@ -206,7 +208,8 @@ export class HybridFunctions {
     const { spec, layout } = planned;
     const { key, modelPath, hybrid, settings } = spec;
     const program = await this.#compiler.make(
-      { op: 'hybrid', modelPath, shapes, cells: hybrid?.cells ?? 1, plan, layout },
+      'hybrid',
+      { modelPath, shapes, cells: hybrid?.cells ?? 1, plan, layout },
       settings,
     );
     // Meanwhile it may have been removed, and another model registered under its key.

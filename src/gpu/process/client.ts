@@ -1,22 +1,20 @@
 /** The host's side of the GPU process. */
-import { childEnvironment, compiledModule, Server, startProcess, type Reply } from '../../process/index.ts';
+import { childEnvironment, compiledModule, GoneError, Remote, type RemoteOptions } from '../../process/index.ts';
 import type { GraphProfile } from '../../profile/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
 import { getOrMake, given } from '../../tools/index.ts';
 import type { LoadOptions } from '../engine/engine.ts';
 import type { HybridPlan, HybridPromise, MeasureOperatorsOptions } from '../hybrid/index.ts';
 import type { MeasuredLayerProfile, MeasuredTopology, MeasureOptions } from '../measure/types.ts';
-import { GpuError, type GpuFailure, type RunResult } from '../types.ts';
+import { asGpuError, GpuError, type RunResult } from '../types.ts';
 import type {
-  GpuAnswer,
+  GpuApi,
   GpuCheck,
   GpuCoverage,
   GpuFunctionSpec,
-  GpuOperations,
   GpuProcessInfo,
   GpuProcessSettings,
   GpuProcessState,
-  GpuRequest,
   GpuRunOptions,
   ShapeCoverage,
   ShapeOrder,
@@ -62,7 +60,7 @@ export class GpuClient {
   /** By function and name. */
   readonly #plans = new Map<string, Map<string, HybridPlan>>();
   readonly #listeners: ((reason: string) => void)[] = [];
-  #process: Server<GpuRequest, GpuFailure>;
+  #process: Remote<GpuApi>;
   #status: GpuProcessStatus = 'starting';
   #ready: Promise<GpuProcessInfo>;
 
@@ -97,7 +95,7 @@ export class GpuClient {
   /** Registers a function: compiles it for its shapes, or reports unsupported operators. */
   async register(spec: GpuFunctionSpec): Promise<GpuCoverage> {
     await this.#ready;
-    const { answer } = await this.#ask({ op: 'register', spec });
+    const answer = await this.#process.call('register', { spec });
     if (answer.covered || answer.layers !== undefined) this.#specs.set(spec.key, spec);
     return answer;
   }
@@ -105,7 +103,7 @@ export class GpuClient {
   async unregister(key: string): Promise<void> {
     this.#specs.delete(key);
     this.#plans.delete(key);
-    await this.#ask({ op: 'unregister', key });
+    await this.#process.call('unregister', { key });
   }
 
   /** Runs a function. */
@@ -114,12 +112,10 @@ export class GpuClient {
     inputs: readonly Tensor[],
     { gpu, plan, variant, trace = false, signal, onLaneFree }: GpuRunOptions,
   ): Promise<RunResult> {
-    const { answer, tensors } = await this.#ask(
-      { op: 'run', key, gpu, plan, trace, ...given({ variant }) },
-      inputs,
-      signal,
-      onLaneFree,
-    );
+    refuseCancelled(signal);
+    const order = { key, gpu, plan, trace, ...given({ variant }) };
+    const options = { tensors: inputs, cancel: signal, onNote: onLaneFree };
+    const { answer, tensors } = await this.#process.exchange('run', order, options);
     return { ...answer, outputs: tensors };
   }
 
@@ -129,20 +125,11 @@ export class GpuClient {
    * runs.
    */
   async check(key: string, { gpu, plan, variant, inputs, outputs, signal }: GpuCheckOptions): Promise<GpuCheck> {
-    const { answer } = await this.#ask(
-      {
-        op: 'check',
-        key,
-        gpu,
-        plan,
-        inputs: inputs?.length ?? 'drawn',
-        isAnswered: outputs !== undefined,
-        ...given({ variant }),
-      },
-      [...(inputs ?? []), ...(outputs ?? [])],
-      signal,
-    );
-    return answer;
+    refuseCancelled(signal);
+    const asked = { inputs: inputs?.length ?? ('drawn' as const), isAnswered: outputs !== undefined };
+    const tensors = [...(inputs ?? []), ...(outputs ?? [])];
+    const order = { key, gpu, plan, ...asked, ...given({ variant }) };
+    return await this.#process.call('check', order, { tensors, cancel: signal });
   }
 
   /**
@@ -150,39 +137,40 @@ export class GpuClient {
    * for them. The result says nothing about other shapes.
    */
   async prepare(key: string, order: ShapeOrder): Promise<ShapeCoverage> {
-    return (await this.#ask({ op: 'prepare', key, order })).answer;
+    return await this.#process.call('prepare', { key, order });
   }
 
   /** Brings weights to a GPU without executing. Resolves with the bytes brought. */
   async load(key: string, { gpu, plan, signal }: LoadOptions): Promise<number> {
-    return (await this.#ask({ op: 'load', key, gpu, plan }, [], signal)).answer;
+    refuseCancelled(signal);
+    return await this.#process.call('load', { key, gpu, plan }, { cancel: signal });
   }
 
   /** Keeps the first `layers` of the layers on a GPU. Resolves with the bytes freed. */
   async trim(key: string, gpu: number, layers: number): Promise<number> {
-    return (await this.#ask({ op: 'trim', key, gpu, layers })).answer;
+    return await this.#process.call('trim', { key, gpu, layers });
   }
 
   /** Frees the layers that a plan of the function does not read. Resolves with the bytes freed. */
   async keep(key: string, gpu: number, variant: string): Promise<number> {
-    return (await this.#ask({ op: 'keep', key, gpu, variant })).answer;
+    return await this.#process.call('keep', { key, gpu, variant });
   }
 
   /** Adds a plan over GPU and CPU, or replaces the one of this name. Resolves with its memory and latency. */
   async addPlan(key: string, plan: HybridPlan): Promise<HybridPromise> {
-    const { answer } = await this.#ask({ op: 'add-plan', key, plan });
+    const promise = await this.#process.call('addPlan', { key, plan });
     getOrMake(this.#plans, key, () => new Map<string, HybridPlan>()).set(plan.id, plan);
-    return answer;
+    return promise;
   }
 
   async dropPlan(key: string, plan: string): Promise<void> {
     this.#plans.get(key)?.delete(plan);
-    await this.#ask({ op: 'drop-plan', key, plan });
+    await this.#process.call('dropPlan', { key, plan });
   }
 
   /** Times each operator on the GPU and on cores. Nothing else should run meanwhile. */
   async measureOperators(key: string, options: MeasureOperatorsOptions): Promise<GraphProfile> {
-    return (await this.#ask({ op: 'operators', key, options })).answer;
+    return await this.#process.call('operators', { key, options });
   }
 
   evict(key: string, gpu: number): Promise<number> {
@@ -191,21 +179,21 @@ export class GpuClient {
 
   /** Reads the weights from disk into pinned memory. */
   async prefetch(key: string, signal?: AbortSignal): Promise<void> {
-    await this.#ask({ op: 'prefetch', key }, [], signal);
+    refuseCancelled(signal);
+    await this.#process.call('prefetch', { key }, { cancel: signal });
   }
 
   async state(): Promise<GpuProcessState> {
-    return (await this.#ask({ op: 'state' })).answer;
+    return await this.#process.call('state');
   }
 
   /** Times each layer. Nothing else should run on that GPU meanwhile. */
   async measure(key: string, options: MeasureOptions): Promise<MeasuredLayerProfile> {
-    return (await this.#ask({ op: 'measure', key, options })).answer;
+    return await this.#process.call('measure', { key, options });
   }
 
   async topology(copyBytes?: number): Promise<MeasuredTopology> {
-    const request = { op: 'topology', ...given({ bytes: copyBytes }) } as const;
-    return (await this.#ask(request)).answer;
+    return await this.#process.call('topology', given({ copyBytes }));
   }
 
   /** How much the next process may pin. */
@@ -219,9 +207,7 @@ export class GpuClient {
    */
   async reopen(): Promise<GpuProcessInfo> {
     this.#status = 'stopped';
-    const old = this.#process;
-    old.end('it is restarted');
-    await old.exited;
+    await this.#process.end('it is restarted');
     this.#status = 'starting';
     this.#process = this.#start();
     this.#ready = this.#open();
@@ -232,15 +218,15 @@ export class GpuClient {
   async registerAgain(key: string): Promise<void> {
     const spec = this.#specs.get(key);
     if (spec === undefined) return;
-    await this.#ask({ op: 'register', spec });
+    await this.#process.call('register', { spec });
     for (const plan of this.#plans.get(key)?.values() ?? []) {
-      await this.#ask({ op: 'add-plan', key, plan });
+      await this.#process.call('addPlan', { key, plan });
     }
   }
 
   /** Ends the process at once, as if it had died: requests under way are rejected, and listeners are called. */
   kill(reason: string): void {
-    this.#process.end(reason);
+    void this.#process.end(reason);
   }
 
   /** Frees everything and ends the process. */
@@ -248,39 +234,29 @@ export class GpuClient {
     const ending = this.#process;
     if (this.#status === 'up') {
       try {
-        await this.#ask({ op: 'close' });
+        await this.#process.call('close');
       } catch {
         // The process ends in any case.
       }
     }
     this.#status = 'stopped';
-    ending.end('it was stopped');
-    await ending.exited;
+    await ending.end('it was stopped');
   }
 
-  #ask<Op extends keyof GpuOperations>(
-    request: GpuRequest & { op: Op },
-    tensors: readonly Tensor[] = [],
-    signal?: AbortSignal,
-    onNote?: () => void,
-  ): Promise<Reply<GpuAnswer<Op>>> {
-    if (signal?.aborted === true) {
-      return Promise.reject(new GpuError('cancelled', 'the run was cancelled by its caller'));
-    }
-    return this.#process.ask<GpuAnswer<Op>>(request, tensors, signal, onNote);
-  }
-
-  #start(): Server<GpuRequest, GpuFailure> {
-    const limits = {
-      module,
-      environment: { UV_THREADPOOL_SIZE: threadPoolSize, ...childEnvironment(), ...this.#options.environment },
-      purpose: 'pinned',
-      log: this.#options.log ?? ((line: string): boolean => process.stderr.write(`${line}\n`)),
-    };
-    const started: Server<GpuRequest, GpuFailure> = new Server((events) => startProcess(limits, events), {
-      errorOf: ({ failure, ended }) => {
-        if (failure === undefined) return new GpuError('died', `the GPU process died: ${ended.reason}`);
-        const error = new GpuError(failure.code, failure.message);
+  #start(): Remote<GpuApi> {
+    const { log = (line: string): boolean => process.stderr.write(`${line}\n`), environment } = this.#options;
+    const options: RemoteOptions = {
+      what: 'the GPU process',
+      process: {
+        module,
+        environment: { UV_THREADPOOL_SIZE: threadPoolSize, ...childEnvironment(), ...environment },
+        purpose: 'pinned',
+        log,
+      },
+      errors: { GpuError },
+      errorOf: (cause) => {
+        if (cause instanceof GoneError) return asGpuError(cause, 'died');
+        const error = asGpuError(cause);
         if (error.isFatal && started === this.#process && this.#status === 'up') this.#down('broken', error.message);
         return error;
       },
@@ -289,7 +265,8 @@ export class GpuClient {
         if (this.#status === 'starting') this.#status = 'dead';
         else this.#down('dead', reason);
       },
-    });
+    };
+    const started = new Remote<GpuApi>(options);
     return started;
   }
 
@@ -301,11 +278,15 @@ export class GpuClient {
 
   async #open(): Promise<GpuProcessInfo> {
     const opened = this.#process;
-    const { answer } = await this.#ask({ op: 'open', settings: this.#settings });
+    const answer = await opened.call('open', this.#settings);
     opened.watch(this.#options.silenceMsMax ?? silenceMsMax);
     if (this.#process === opened) this.#status = 'up';
     return answer;
   }
+}
+
+function refuseCancelled(signal: AbortSignal | undefined): void {
+  if (signal?.aborted === true) throw new GpuError('cancelled', 'the run was cancelled by its caller');
 }
 
 /** Starts the GPU process. `ready` of the result tells when, and whether, it is up. */

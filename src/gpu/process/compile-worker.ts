@@ -11,55 +11,70 @@ import { openedReference, referenceOutputs } from '../gate/reference.ts';
 import { paddingOf } from '../padding/padding-of.ts';
 import { operatorsWithout } from '../operators/index.ts';
 import { baseOf, layoutOfModel } from '../program/compile-model.ts';
-import { compileModel, defaultSettings, ProgramError } from '../program/index.ts';
+import { compileModel, defaultSettings, ProgramError, type ProgramSettings } from '../program/index.ts';
 import { sizingInputs } from '../program/sizing-inputs.ts';
-import { GpuError } from '../types.ts';
-import type { CompileFailure, CompileOrder } from './compile-protocol.ts';
+import { CompileError, type CompilerApi, type MakingSettings } from './compiler.ts';
 
-async function make(order: CompileOrder): Promise<unknown> {
-  const { modelPath, cacheFolder, settings = defaultSettings } = order;
-  const operators = operatorsWithout(order.withoutOperators);
-  const partFolder = join(cacheFolder, 'parts');
-  switch (order.op) {
-    case 'program':
-      return await compileModel(modelPath, order.shapes, operators, { cacheFolder, settings });
-    case 'padding':
-      return await paddingOf(modelPath, order.shapes, order.program, cacheFolder);
-    case 'sizing':
-      return [...sizingInputs(await baseOf(modelPath, cacheFolder))];
-    case 'layout':
-      return await layoutOfModel(modelPath, { cacheFolder, settings });
-    case 'inputs':
-      return drawInputs(await baseOf(modelPath, cacheFolder), order.shapes);
-    case 'reference':
-      return await referenceOutputs(modelPath, order.inputs, cacheFolder);
-    case 'opened': {
+interface Tools {
+  readonly operators: ReturnType<typeof operatorsWithout>;
+  readonly settings: ProgramSettings;
+  readonly cacheFolder: string;
+  /** For the parts of plans over GPU and CPU. */
+  readonly partFolder: string;
+}
+
+/** A method of the thread: what goes wrong in it is wrong with the model, or with the plan. */
+function making<Order extends MakingSettings, Made>(
+  make: (order: Order, tools: Tools) => Made | Promise<Made>,
+): (order: Order) => Promise<Made> {
+  return async (order) => {
+    const { settings = defaultSettings, cacheFolder, withoutOperators } = order;
+    const partFolder = join(cacheFolder, 'parts');
+    try {
+      return await make(order, { operators: operatorsWithout(withoutOperators), settings, cacheFolder, partFolder });
+    } catch (error) {
+      const message = error instanceof Error ? error.message : String(error);
+      if (!(error instanceof ProgramError)) throw new CompileError('invalid', message);
+      throw new CompileError(error.code === 'unsupported' ? 'unsupported' : 'invalid', message, error.obstacles);
+    }
+  };
+}
+
+serve<CompilerApi>(
+  {
+    program: making(({ modelPath, shapes }, { operators, cacheFolder, settings }) =>
+      compileModel(modelPath, shapes, operators, { cacheFolder, settings }),
+    ),
+    padding: making(({ modelPath, shapes, program }, { cacheFolder }) =>
+      paddingOf(modelPath, shapes, program, cacheFolder),
+    ),
+    sizing: making(async ({ modelPath }, { cacheFolder }) => [...sizingInputs(await baseOf(modelPath, cacheFolder))]),
+    layout: making(({ modelPath }, { cacheFolder, settings }) => layoutOfModel(modelPath, { cacheFolder, settings })),
+    inputs: making(async ({ modelPath, shapes }, { cacheFolder }) =>
+      drawInputs(await baseOf(modelPath, cacheFolder), shapes),
+    ),
+    reference: making(({ modelPath, inputs }) => referenceOutputs(modelPath, inputs)),
+    opened: making(async ({ modelPath, shapes, outputs }, { operators, cacheFolder, settings }) => {
       const { model } = await baseOf(modelPath, cacheFolder);
-      if (!areBehindJumps(model, order.outputs)) return null;
+      if (!areBehindJumps(model, outputs)) return null;
       const values = valuesBeforeJumps(model);
       const change = (whole: ModelProto): ModelProto => withOutputs(whole, values);
       const changed = { name: 'opened before jumps', change };
-      const program = await compileModel(modelPath, order.shapes, operators, { cacheFolder, settings, changed });
+      const program = await compileModel(modelPath, shapes, operators, { cacheFolder, settings, changed });
       return { program, values };
-    }
-    case 'opened-reference':
-      return await openedReference(modelPath, order.inputs, order.values, cacheFolder);
-    case 'hybrid': {
+    }),
+    openedReference: making(({ modelPath, inputs, values }, { cacheFolder }) =>
+      openedReference(modelPath, inputs, values, cacheFolder),
+    ),
+    hybrid: making(async (order, { operators, settings, partFolder }) => {
       const { compileHybrid, hybridGraph } = await import('../hybrid/index.ts');
       const graph = await hybridGraph(order);
       return await compileHybrid(graph, order.plan, operators, settings, partFolder, order.layout);
-    }
-    case 'operators': {
+    }),
+    operators: making(async (order, { operators, settings, partFolder }) => {
       const { draftOperators, hybridGraph } = await import('../hybrid/index.ts');
       return await draftOperators(await hybridGraph(order), { operators, settings, partFolder, layout: order.layout });
-    }
-  }
-}
-
-function failureOf(error: unknown): CompileFailure {
-  const message = error instanceof Error ? error.message : String(error);
-  if (error instanceof ProgramError) return { code: error.code, message, obstacles: error.obstacles };
-  return { code: error instanceof GpuError ? 'plan' : 'model', message, obstacles: [] };
-}
-
-serve<CompileOrder, CompileFailure>(async (order) => ({ answer: await make(order) }), { failureOf });
+    }),
+  },
+  { CompileError },
+);

@@ -9,9 +9,9 @@ import type { Cuda } from '../driver/types.ts';
 import { lacksOf, sentenceOf, type Lacks } from '../self-test/beliefs.ts';
 import { identityOf } from '../self-test/identity.ts';
 import { selfTest } from '../self-test/self-test.ts';
-import { failureOf, GpuError, type GpuFailure } from '../types.ts';
+import { GpuError } from '../types.ts';
 import { Compiler } from './compiler.ts';
-import type { GpuProcessInfo, GpuProcessSettings, GpuRequest } from './protocol.ts';
+import type { GpuApi, GpuProcessInfo, GpuProcessSettings } from './protocol.ts';
 import { GpuService } from './service.ts';
 
 let service: GpuService | undefined;
@@ -50,17 +50,18 @@ async function close(): Promise<void> {
   cuda = undefined;
 }
 
+function opened(): GpuService['methods'] {
+  if (service === undefined) throw new GpuError('unavailable', 'the GPU process is not open');
+  return service.methods;
+}
+
 heap.keepForAnswers();
-serve<GpuRequest, GpuFailure>(
-  async (request, tensors, signal, note) => {
-    if (request.op === 'open') return { answer: await open(request.settings) };
-    if (request.op === 'close') return { answer: await close() };
-    if (service === undefined) throw new GpuError('unavailable', 'the GPU process is not open');
-    if (request.op === 'run') {
-      heap.trimWhenIdle();
-      return await service.run(request, tensors, signal, note);
-    }
-    return { answer: await service.answer(request, tensors, signal) };
+serve<GpuApi>(
+  (name) => {
+    if (name === 'open') return open;
+    if (name === 'close') return close;
+    if (name === 'run') heap.trimWhenIdle();
+    return opened()[name];
   },
-  { failureOf },
+  { GpuError },
 );

@@ -1,5 +1,7 @@
 /** What the host asks of the GPU process, and what it answers, in any order. */
+import type { WithTensors } from '../../process/index.ts';
 import type { GraphProfile } from '../../profile/index.ts';
+import type { Tensor } from '../../tensor/index.ts';
 import type { CudaDevice } from '../driver/types.ts';
 import type { EngineOptions } from '../engine/engine.ts';
 import type { Precision } from '../gate/compare.ts';
@@ -122,41 +124,35 @@ interface OfFunction {
 /** A function under a plan on one GPU. */
 type OnGpu = OfFunction & Omit<GpuRunOptions, 'trace' | 'signal' | 'onLaneFree'>;
 
-/** What the host asks with each operation, and what the process answers. */
-export interface GpuOperations {
-  readonly open: [{ readonly settings: GpuProcessSettings }, GpuProcessInfo];
-  readonly register: [{ readonly spec: GpuFunctionSpec }, GpuCoverage];
-  readonly unregister: [OfFunction, void];
-  /** The outputs' tensors follow, request by request. */
-  readonly run: [OnGpu & { readonly trace: boolean }, Omit<RunResult, 'outputs'>];
+/** What the host asks of the process. */
+export interface GpuApi {
+  open(settings: GpuProcessSettings): GpuProcessInfo;
+  register(order: { readonly spec: GpuFunctionSpec }): GpuCoverage;
+  unregister(order: OfFunction): void;
+  /** The answer's tensors are the outputs. Notes when the GPU is free for the next run. */
+  run(order: OnGpu & { readonly trace: boolean }, inputs: readonly Tensor[]): WithTensors<Omit<RunResult, 'outputs'>>;
   /** Answers with the bytes loaded. */
-  readonly load: [Omit<OnGpu, 'variant'>, number];
+  load(order: Omit<OnGpu, 'variant'>): number;
   /** Answers with the bytes freed, as `keep` does. Runs and loads on the GPU that are asked for later find them free. */
-  readonly trim: [OfFunction & { readonly gpu: number; readonly layers: number }, number];
-  readonly keep: [OfFunction & { readonly gpu: number; readonly variant: string }, number];
-  readonly 'add-plan': [OfFunction & { readonly plan: HybridPlan }, HybridPromise];
-  readonly 'drop-plan': [OfFunction & { readonly plan: string }, void];
-  readonly operators: [OfFunction & { readonly options: MeasureOperatorsOptions }, GraphProfile];
-  readonly prefetch: [OfFunction, void];
-  readonly state: [object, GpuProcessState];
-  readonly measure: [OfFunction & { readonly options: MeasureOptions }, MeasuredLayerProfile];
-  readonly topology: [{ readonly bytes?: number }, MeasuredTopology];
-  /** The tensors of `inputs` (none: random ones) follow, then those of an existing answer. */
-  readonly check: [
-    OnGpu & {
+  trim(order: OfFunction & { readonly gpu: number; readonly layers: number }): number;
+  keep(order: OfFunction & { readonly gpu: number; readonly variant: string }): number;
+  addPlan(order: OfFunction & { readonly plan: HybridPlan }): HybridPromise;
+  dropPlan(order: OfFunction & { readonly plan: string }): void;
+  operators(order: OfFunction & { readonly options: MeasureOperatorsOptions }): GraphProfile;
+  prefetch(order: OfFunction): void;
+  state(): GpuProcessState;
+  measure(order: OfFunction & { readonly options: MeasureOptions }): MeasuredLayerProfile;
+  topology(order: { readonly copyBytes?: number }): MeasuredTopology;
+  /** `tensors`: the inputs (none: random ones), then those of an existing answer. */
+  check(
+    order: OnGpu & {
       readonly inputs: number | 'drawn';
       /** The answer is from an earlier run: then nothing runs on the GPU. */
       readonly isAnswered: boolean;
     },
-    GpuCheck,
-  ];
+    tensors: readonly Tensor[],
+  ): GpuCheck;
   /** Compiles all programs for further input shapes and loads them on every GPU, so that no run waits for that. */
-  readonly prepare: [OfFunction & { readonly order: ShapeOrder }, ShapeCoverage];
-  readonly close: [object, void];
+  prepare(order: OfFunction & { readonly order: ShapeOrder }): ShapeCoverage;
+  close(): void;
 }
-
-export type GpuRequest<Op extends keyof GpuOperations = keyof GpuOperations> = {
-  readonly [Each in Op]: { readonly op: Each } & GpuOperations[Each][0];
-}[Op];
-
-export type GpuAnswer<Op extends keyof GpuOperations> = GpuOperations[Op][1];

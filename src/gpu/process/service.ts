@@ -1,5 +1,6 @@
 /** The GPU process's work: functions with their programs, by input shapes, on one engine. */
 import { elementBytes, type Tensor } from '../../tensor/index.ts';
+import { WithTensors, type Methods } from '../../process/index.ts';
 import type { Cuda } from '../driver/types.ts';
 import { Engine } from '../engine/engine.ts';
 import type { HybridFunctions } from '../hybrid/index.ts';
@@ -13,14 +14,12 @@ import { disagreementOf, disagreementOfBoth, precisionOf, tolerances } from '../
 import { runPadded, type Padding } from '../padding/padded-run.ts';
 import { CompileError, type Compiler } from './compiler.ts';
 import type {
-  GpuAnswer,
+  GpuApi,
   GpuCheck,
   GpuCoverage,
   GpuFunctionSpec,
-  GpuOperations,
   GpuProcessInfo,
   GpuProcessSettings,
-  GpuRequest,
   ShapeCoverage,
   ShapeOrder,
 } from './protocol.ts';
@@ -57,14 +56,6 @@ interface Checked {
   readonly disagreed: Extract<GpuCheck, { kind: 'disagreed' }>;
 }
 
-type Answers = {
-  readonly [Op in Exclude<keyof GpuOperations, 'open' | 'run' | 'close'>]: (
-    request: GpuRequest<Op>,
-    tensors: readonly Tensor[],
-    signal: AbortSignal,
-  ) => GpuAnswer<Op> | Promise<GpuAnswer<Op>>;
-};
-
 /** The engine lacks something for a model in these shapes. */
 class UncoveredError extends Error {
   readonly obstacles: readonly Obstacle[];
@@ -75,6 +66,8 @@ class UncoveredError extends Error {
     this.shapes = shapes;
   }
 }
+
+type OrderOf<Name extends keyof GpuApi> = Parameters<GpuApi[Name]>[0];
 
 type ServiceCompiler = Pick<Compiler, 'make' | 'close'>;
 
@@ -88,10 +81,14 @@ export class GpuService {
   readonly #functions = new Map<string, ServedFunction>();
   /** By GPU: a later run or load begins after the frees that were asked for before it. */
   readonly #frees = new KeyedMutex();
-  readonly #answers: Answers = {
+  readonly methods: Omit<Methods<GpuApi>, 'open' | 'close'> = {
     register: ({ spec }) => this.#register(spec),
     unregister: ({ key }) => this.#unregister(key),
-    load: async ({ key, gpu, plan }, _, signal) => {
+    run: async (order, { tensors, signal, note }) => {
+      const { outputs, ...answer } = await this.run(order, tensors, signal, note);
+      return new WithTensors(answer, outputs);
+    },
+    load: async ({ key, gpu, plan }, { signal }) => {
       await this.#freed(gpu);
       return await this.#engine.load(key, { gpu, plan, signal });
     },
@@ -100,10 +97,10 @@ export class GpuService {
       this.#frees.run(String(gpu), async () =>
         variant === wholePlan ? 0 : await (await this.#hybrid()).keep(key, gpu, variant),
       ),
-    'add-plan': async ({ key, plan }) => await (await this.#hybrid()).addPlan(key, plan),
-    'drop-plan': async ({ key, plan }) => await (await this.#hybrid()).dropPlan(key, plan),
-    operators: async ({ key, options }, _, signal) => await (await this.#hybrid()).profile(key, options, signal),
-    prefetch: ({ key }, _, signal) => this.#engine.prefetch(key, signal),
+    addPlan: async ({ key, plan }) => await (await this.#hybrid()).addPlan(key, plan),
+    dropPlan: async ({ key, plan }) => await (await this.#hybrid()).dropPlan(key, plan),
+    operators: async ({ key, options }, { signal }) => await (await this.#hybrid()).profile(key, options, signal),
+    prefetch: ({ key }, { signal }) => this.#engine.prefetch(key, signal),
     state: () => ({
       memory: this.#engine.memory(),
       links: this.#engine.links(),
@@ -111,9 +108,9 @@ export class GpuService {
       residencies: this.#engine.residencies(),
     }),
     measure: ({ key, options }) => measureLayers(this.#engine, key, this.#program(this.#served(key)), options),
-    check: (request, tensors, signal) => this.#check(request, tensors, signal),
+    check: (order, { tensors, signal }) => this.#check(order, tensors, signal),
     prepare: ({ key, order }) => this.#prepare(key, order),
-    topology: ({ bytes }) => measureTopology(this.#engine.cuda, given({ copyBytes: bytes })),
+    topology: (options) => measureTopology(this.#engine.cuda, options),
   };
 
   /** @throws CudaError */
@@ -141,23 +138,14 @@ export class GpuService {
     };
   }
 
-  /** All requests but runs, whose answers have tensors. @throws GpuError */
-  async answer<Op extends keyof Answers>(
-    request: GpuRequest<Op>,
-    tensors: readonly Tensor[],
-    signal: AbortSignal,
-  ): Promise<GpuAnswer<Op>> {
-    return await this.#answers[request.op](request, tensors, signal);
-  }
-
   /** @throws GpuError */
   async run(
-    request: GpuRequest<'run'>,
+    order: OrderOf<'run'>,
     inputs: readonly Tensor[],
     signal: AbortSignal,
     onLaneFree = (): void => undefined,
-  ) {
-    const { key, gpu, plan, trace, variant = wholePlan } = request;
+  ): Promise<RunResult> {
+    const { key, gpu, plan, trace, variant = wholePlan } = order;
     const options = { gpu, plan, trace, signal };
     await this.#freed(gpu);
     const served = this.#served(key);
@@ -166,33 +154,32 @@ export class GpuService {
         ? await this.#engine.run(key, await this.#programFor(served, taken), taken, { ...options, onLaneFree })
         : await (await this.#hybrid()).run(key, variant, taken, options);
     const padding = served.paddings.get(shapesKey(shapesOf(inputs, served.sizing)));
-    const { outputs, ...answer } = await (padding === undefined ? run(inputs) : runPadded(padding, inputs, run));
-    return { answer, tensors: outputs };
+    return await (padding === undefined ? run(inputs) : runPadded(padding, inputs, run));
   }
 
   /**
    * Runs a function on a GPU and in ONNX Runtime on the same inputs. ONNX Runtime goes first, in a low-priority
    * process, so that the GPU is held only for one run. @throws GpuError
    */
-  async #check(request: GpuRequest<'check'>, tensors: readonly Tensor[], signal: AbortSignal): Promise<GpuCheck> {
-    const { key, gpu, plan, variant = wholePlan, isAnswered } = request;
+  async #check(order: OrderOf<'check'>, tensors: readonly Tensor[], signal: AbortSignal): Promise<GpuCheck> {
+    const { key, gpu, plan, variant = wholePlan, isAnswered } = order;
     const { spec, program } = this.#served(key);
-    const isDrawn = request.inputs === 'drawn';
-    let inputs: readonly Tensor[] = request.inputs === 'drawn' ? [] : tensors.slice(0, request.inputs);
+    const isDrawn = order.inputs === 'drawn';
+    let inputs: readonly Tensor[] = order.inputs === 'drawn' ? [] : tensors.slice(0, order.inputs);
     let expected: readonly Tensor[];
     try {
-      if (isDrawn) inputs = await this.#compiler.make({ op: 'inputs', modelPath: spec.modelPath, shapes: spec.shapes });
-      expected = await this.#compiler.make({ op: 'reference', modelPath: spec.modelPath, inputs });
+      if (isDrawn) inputs = await this.#compiler.make('inputs', { modelPath: spec.modelPath, shapes: spec.shapes });
+      expected = await this.#compiler.make('reference', { modelPath: spec.modelPath, inputs });
     } catch (error) {
       if (error instanceof CompileError) return { kind: 'undecided', why: error.message };
       throw error;
     }
     let actual = tensors.slice(inputs.length);
     if (!isAnswered) {
-      actual = [...(await this.run({ op: 'run', key, gpu, plan, variant, trace: false }, inputs, signal)).tensors];
+      actual = [...(await this.run({ key, gpu, plan, variant, trace: false }, inputs, signal)).outputs];
     }
     const kept = program ?? {
-      layout: await this.#compiler.make({ op: 'layout', modelPath: spec.modelPath }, spec.settings),
+      layout: await this.#compiler.make('layout', { modelPath: spec.modelPath }, spec.settings),
     };
     const precision = precisionOf(kept.layout, [...inputs, ...expected], spec.settings?.precision === 'tf32');
     const found = disagreementOf(actual, expected, precision);
@@ -226,12 +213,12 @@ export class GpuService {
     });
     try {
       const shapes = shapesOf(inputs, this.#served(key).sizing);
-      const opened = await this.#compiler.make({ op: 'opened', modelPath, shapes, outputs }, settings);
+      const opened = await this.#compiler.make('opened', { modelPath, shapes, outputs }, settings);
       if (opened === null) return undefined;
       if (served === null) return undecided('and the engine does not run all of the model');
       const all = await this.#runFromHost(key, gpu, opened.program, inputs, signal);
       const values = all.filter(({ name }) => opened.values.includes(name));
-      const right = await this.#compiler.make({ op: 'opened-reference', modelPath, inputs, values });
+      const right = await this.#compiler.make('openedReference', { modelPath, inputs, values });
       const wrong = disagreementOf(all, right, precision);
       if (wrong?.isFaint === false) return { kind: 'disagreed', output: wrong.output, why: wrong.why, precision };
       const found = disagreementOfBoth(actual, expected, all, precision);
@@ -273,7 +260,7 @@ export class GpuService {
       const isOwn = shapesKey(taken) === shapesKey(shapes);
       const found = isOwn
         ? undefined
-        : await this.#compiler.make({ op: 'padding', modelPath: spec.modelPath, shapes, program: taken });
+        : await this.#compiler.make('padding', { modelPath: spec.modelPath, shapes, program: taken });
       if (found?.kind === 'exact') return { covered: false, reason: found.reason, isExactOnly: true };
       if (served.program !== null) {
         const program = await this.#programOf(served, taken);
@@ -364,7 +351,7 @@ export class GpuService {
     let lacking: string | undefined;
     for (const tried of [shapes, ...alternatives]) {
       try {
-        const program = await this.#compiler.make({ op: 'program', modelPath, shapes: tried }, settings);
+        const program = await this.#compiler.make('program', { modelPath, shapes: tried }, settings);
         // Shapes may leave out inputs whose sizes the model fixes.
         const shapes = program.inputs.map(({ name, shape }) => inputShape(tried, name) ?? { name, shape });
         return { program, shapes };
@@ -384,11 +371,11 @@ export class GpuService {
   /** A model that the engine cannot run as a whole may still have plans that leave the missing operators to the CPU. */
   async #registerInPart(spec: GpuFunctionSpec, { obstacles }: UncoveredError): Promise<GpuCoverage> {
     if (sizingOf(spec.shapes).size === 0) {
-      const sizing = await this.#compiler.make({ op: 'sizing', modelPath: spec.modelPath });
+      const sizing = await this.#compiler.make('sizing', { modelPath: spec.modelPath });
       if (sizing.length > 0) return { covered: false, obstacles, sizing };
     }
     if (spec.hybrid === undefined || (this.#settings.hybridCores ?? 0) === 0) return { covered: false, obstacles };
-    const layout = await this.#compiler.make({ op: 'layout', modelPath: spec.modelPath }, spec.settings);
+    const layout = await this.#compiler.make('layout', { modelPath: spec.modelPath }, spec.settings);
     this.#engine.addFunction(spec.key, layout);
     this.#serve(spec, null);
     (await this.#hybrid()).add(spec, layout);
@@ -439,7 +426,7 @@ export class GpuService {
     const key = shapesKey(shapes);
     let program = programs.get(key);
     if (program === undefined) {
-      program = this.#compiler.make({ op: 'program', modelPath: spec.modelPath, shapes }, spec.settings);
+      program = this.#compiler.make('program', { modelPath: spec.modelPath, shapes }, spec.settings);
       program.catch(() => programs.delete(key));
     }
     programs.delete(key);

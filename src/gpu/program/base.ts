@@ -93,12 +93,12 @@ async function computeDerived(
   graph: Graph,
   names: readonly string[],
   folder: string,
-): Promise<Tensor[]> {
+): Promise<readonly Tensor[]> {
   if (names.length === 0) return [];
   const modelPath = temporaryPath(folder, 'derive.onnx');
   try {
     await writeModel(extract(model, names, graph), modelPath);
-    const derived = await runModel(modelPath, [], folder, false);
+    const derived = await runModel(modelPath, [], false);
     const text = derived.find(({ datatype }) => datatype === 'BYTES');
     if (text !== undefined) throw new ProgramError('folding', `the constant '${text.name}' holds text, not numbers`);
     return derived;

@@ -1,46 +1,62 @@
 /** Asks the folding process. It starts at the first request, is shared by all callers, and ends when idle. */
-import { readFile, writeFile } from 'node:fs/promises';
-import { temporaryFile } from '../../tools/index.ts';
 import { elementTypeOf, type ValueType } from '../../onnx/index.ts';
-import { compiledModule, niceness, Server, startProcess } from '../../process/index.ts';
-import { byteCount, onnxRuntimeReason, type Tensor } from '../../tensor/index.ts';
+import { compiledModule, GoneError, niceness, OnDemand, type WithTensors } from '../../process/index.ts';
+import { onnxRuntimeReason, type Tensor } from '../../tensor/index.ts';
+import { given } from '../../tools/index.ts';
 import { ProgramError } from './error.ts';
-import type { FoldRequest, InferredOutput, TensorHead } from './fold-protocol.ts';
 
-const module = compiledModule('./fold-process.js', import.meta.url);
+export type TensorHead = Omit<Tensor, 'data'>;
+
+export interface InferredOutput extends Pick<Tensor, 'name' | 'datatype'> {
+  /** Null: a size that is known only after a run. */
+  readonly shape: readonly (number | null)[];
+}
+
+interface OfModel {
+  readonly modelPath: string;
+}
+
+export interface FoldApi {
+  /** The type and shape of every output of a graph, without a run. */
+  types(order: OfModel): readonly InferredOutput[];
+  /** Folds constants and shape arithmetic, and saves the graph. */
+  optimize(order: OfModel & { readonly optimizedPath: string }): void;
+  /** Runs on zeros. */
+  shapes(order: OfModel & { readonly inputs: readonly TensorHead[] }): readonly TensorHead[];
+  /** `asPools`: in its served form and with ONNX Runtime's default optimisations, as the CPU pools run models, or with none. */
+  run(order: OfModel & { readonly asPools: boolean }, inputs: readonly Tensor[]): WithTensors<null>;
+}
 
 /** So that shapes of a function that are compiled one after the other share a process. */
 const idleMsMax = 5_000;
 
+const processOf = (priority?: number): OnDemand<FoldApi> =>
+  new OnDemand({
+    what: 'the process that folds graphs',
+    inOrder: true,
+    idleMsMax,
+    errorOf,
+    process: {
+      module: compiledModule('./fold-process.js', import.meta.url),
+      hugePages: true,
+      ...given({ niceness: priority }),
+    },
+  });
+
+function errorOf(error: Error): ProgramError {
+  const { message } = error;
+  if (!(error instanceof GoneError))
+    return new ProgramError('folding', `ONNX Runtime refuses the graph: ${onnxRuntimeReason(message)}`);
+  const words = error.end.words.trim();
+  return new ProgramError('folding', words === '' ? message : `${message} (${words})`);
+}
+
+const folding = processOf();
 /**
  * A reference run takes as long as the model on a core. It has its own process, so that compilations need not wait,
  * with a lower priority than calls.
  */
-const nicenessOf = { fold: 0, reference: niceness.background };
-type Role = keyof typeof nicenessOf;
-const processes = new Map<Role, Server<FoldRequest>>();
-
-async function ask<Answer>(request: FoldRequest, role: Role = 'fold'): Promise<Answer> {
-  let found = processes.get(role);
-  if (found?.isAlive !== true) {
-    found = start(role);
-    processes.set(role, found);
-  }
-  return (await found.ask<Answer>(request)).answer;
-}
-
-function start(role: Role): Server<FoldRequest> {
-  return new Server((events) => startProcess({ module, niceness: nicenessOf[role], hugePages: true }, events), {
-    idleMsMax,
-    errorOf: ({ failure, ended }) => {
-      if (ended === undefined)
-        return new ProgramError('folding', `ONNX Runtime refuses the graph: ${onnxRuntimeReason(failure.message)}`);
-      const words = ended.words.trim();
-      const message = `the process that folds graphs is gone: ${ended.reason}${words === '' ? '' : ` (${words})`}`;
-      return new ProgramError('folding', message);
-    },
-  });
-}
+const references = processOf(niceness.background);
 
 /**
  * Folds constants and shape arithmetic of a graph, and saves it.
@@ -48,7 +64,7 @@ function start(role: Role): Server<FoldRequest> {
  * process
  */
 export async function fold(modelPath: string, optimizedPath: string): Promise<void> {
-  await ask({ op: 'optimize', modelPath, optimizedPath });
+  await folding.running.call('optimize', { modelPath, optimizedPath });
 }
 
 /**
@@ -56,7 +72,7 @@ export async function fold(modelPath: string, optimizedPath: string): Promise<vo
  * @throws as {@link fold}
  */
 export async function inferTypes(modelPath: string): Promise<ReadonlyMap<string, ValueType>> {
-  const types = await ask<readonly InferredOutput[]>({ op: 'types', modelPath });
+  const types = await folding.running.call('types', { modelPath });
   return new Map(
     types.map(({ name, datatype, shape }) => [
       name,
@@ -66,35 +82,20 @@ export async function inferTypes(modelPath: string): Promise<ReadonlyMap<string,
 }
 
 /** Datatypes and shapes of a model's outputs, from a run on zeros. @throws as {@link fold} */
-export async function runOnZeros(
-  modelPath: string,
-  inputs: readonly Omit<Tensor, 'data'>[],
-): Promise<readonly Omit<Tensor, 'data'>[]> {
-  const heads = inputs.map((input) => ({ ...input, bytes: byteCount(input.datatype, input.shape) ?? 0 }));
-  return await ask<readonly TensorHead[]>({ op: 'run', modelPath, inputs: heads, asPools: false });
+export async function runOnZeros(modelPath: string, inputs: readonly TensorHead[]): Promise<readonly TensorHead[]> {
+  return await folding.running.call('shapes', { modelPath, inputs });
 }
 
 /**
  * Runs a model on the CPU.
- * @param folder for temporary files
  * @param asPools with the pools' optimisations and at low priority
  * @throws as {@link fold}
  */
 export async function runModel(
   modelPath: string,
   inputs: readonly Tensor[],
-  folder: string,
   asPools: boolean,
-): Promise<Tensor[]> {
-  await using inputFile = temporaryFile(folder, 'inputs.bin');
-  await using outputFile = temporaryFile(folder, 'outputs.bin');
-  const { path: inputPath } = inputFile;
-  const { path: outputPath } = outputFile;
-  await writeFile(inputPath, Buffer.concat(inputs.map(({ data }) => data)));
-  const heads = inputs.map(({ data, ...input }) => ({ ...input, bytes: data.byteLength }));
-  const request = { op: 'run', modelPath, inputs: heads, inputPath, outputPath, asPools } as const;
-  const outputs = await ask<readonly TensorHead[]>(request, asPools ? 'reference' : 'fold');
-  const all = new Uint8Array(await readFile(outputPath));
-  let at = 0;
-  return outputs.map(({ bytes, ...output }) => Object.assign(output, { data: all.slice(at, (at += bytes)) }));
+): Promise<readonly Tensor[]> {
+  const { running } = asPools ? references : folding;
+  return (await running.exchange('run', { modelPath, asPools }, { tensors: inputs })).tensors;
 }

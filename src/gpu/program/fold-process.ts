@@ -1,16 +1,17 @@
 /** The process of fold-client.ts: ONNX Runtime blocks the thread that calls it, so it runs here. */
-import { readFileSync, writeFileSync } from 'node:fs';
 import type * as OrtModule from 'onnxruntime-node';
 import { isMended, openServed } from '../../onnx/index.ts';
-import { serve } from '../../process/index.ts';
+import { serve, WithTensors } from '../../process/index.ts';
 import {
+  byteCount,
   dataTypeOfOnnxRuntime,
   fromOnnxRuntime,
   loadOnnxRuntime,
   NativeSession,
   toOnnxRuntime,
+  type Tensor,
 } from '../../tensor/index.ts';
-import type { FoldRequest, InferredOutput, RunRequest, TensorHead } from './fold-protocol.ts';
+import type { FoldApi, InferredOutput, TensorHead } from './fold-client.ts';
 
 const ort = loadOnnxRuntime();
 
@@ -21,7 +22,7 @@ const base: OrtModule.InferenceSession.SessionOptions = {
   logSeverityLevel: 3,
 };
 
-async function optimize(modelPath: string, optimizedPath: string): Promise<undefined> {
+async function optimize(modelPath: string, optimizedPath: string): Promise<void> {
   const session = await ort.InferenceSession.create(modelPath, {
     ...base,
     graphOptimizationLevel: 'basic',
@@ -42,33 +43,27 @@ async function inferTypes(modelPath: string): Promise<readonly InferredOutput[]>
   return types;
 }
 
-function run({ modelPath, inputs, inputPath, outputPath, asPools }: RunRequest): readonly TensorHead[] {
+/** @param asPools see {@link FoldApi} */
+function run(modelPath: string, inputs: readonly Tensor[], asPools: boolean): Tensor[] {
   const session = asPools
     ? openServed(modelPath, base, { isMended: isMended(modelPath), bfloat16Outputs: [] })
     : new NativeSession(modelPath, { ...base, graphOptimizationLevel: 'disabled' });
-  const given = inputPath === undefined ? undefined : new Uint8Array(readFileSync(inputPath));
-  let at = 0;
-  const feeds = inputs.map(({ bytes, ...input }) => ({
-    name: input.name,
-    // `slice` copies, so that the elements are aligned.
-    value: toOnnxRuntime({ ...input, data: given?.slice(at, (at += bytes)) ?? new Uint8Array(bytes) }),
-  }));
+  const feeds = inputs.map((input) => ({ name: input.name, value: toOnnxRuntime(input) }));
   const fetches = session.outputNames.map((name) => ({ name, value: null }));
   const outputs = session.run(feeds, fetches).map((value) => fromOnnxRuntime(value));
-  if (outputPath !== undefined) writeFileSync(outputPath, Buffer.concat(outputs.map(({ data }) => data)));
   session.release();
-  return outputs.map(({ name, datatype, shape, data }) => ({ name, datatype, shape, bytes: data.byteLength }));
+  return outputs;
 }
 
-async function answer(request: FoldRequest): Promise<readonly TensorHead[] | readonly InferredOutput[] | undefined> {
-  switch (request.op) {
-    case 'optimize':
-      return await optimize(request.modelPath, request.optimizedPath);
-    case 'types':
-      return await inferTypes(request.modelPath);
-    case 'run':
-      return run(request);
-  }
-}
+const zeros = (head: TensorHead): Tensor => ({
+  ...head,
+  data: new Uint8Array(byteCount(head.datatype, head.shape) ?? 0),
+});
 
-serve(async (request: FoldRequest) => ({ answer: await answer(request) }), { inOrder: true });
+serve<FoldApi>({
+  types: ({ modelPath }) => inferTypes(modelPath),
+  optimize: ({ modelPath, optimizedPath }) => optimize(modelPath, optimizedPath),
+  shapes: ({ modelPath, inputs }) =>
+    run(modelPath, inputs.map(zeros), false).map(({ name, datatype, shape }) => ({ name, datatype, shape })),
+  run: ({ modelPath, asPools }, { tensors }) => new WithTensors(null, run(modelPath, tensors, asPools)),
+});

@@ -6,10 +6,19 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { writeWhole } from '../../tools/index.ts';
-import { compiledModule, Server, startProcess } from '../../process/index.ts';
-import { failureOf, GpuError, type GpuFailure } from '../types.ts';
+import { compiledModule, GoneError, OnDemand } from '../../process/index.ts';
+import { asGpuError, GpuError, type Capability } from '../types.ts';
 import { beliefs, lacksOf, type Belief, type BeliefResult, type SelfTestReport } from './beliefs.ts';
-import type { BeliefRequest } from './protocol.ts';
+
+export interface BeliefApi {
+  identify(order: { readonly cacheFolder: string }): string;
+  /** `without`: capabilities that earlier tests found missing. */
+  test(order: {
+    readonly cacheFolder: string;
+    readonly belief: Belief;
+    readonly without: readonly Capability[];
+  }): string;
+}
 
 export interface SelfTestOptions {
   /** For results, kernels and programs. */
@@ -33,51 +42,49 @@ const module = compiledModule('./test-process.js', import.meta.url);
 export async function selfTest(options: SelfTestOptions): Promise<SelfTestReport> {
   const { cacheFolder, again = false, environment = process.env, beliefMsMax = beliefMsMaxUsual } = options;
   let { identity } = options;
-  let tester: Server<BeliefRequest, GpuFailure> | undefined;
-  const ask = async (request: BeliefRequest): Promise<string> => {
-    tester ??= new Server<BeliefRequest, GpuFailure>((events) => startProcess({ module, environment }, events), {
-      errorOf: ({ failure, ended }) =>
-        failure === undefined
-          ? new GpuError('died', `the process that tested it ended: ${ended.reason}`)
-          : new GpuError(failure.code, failure.message),
-    });
-    const asked = tester;
-    const late = setTimeout(() => asked.end(`it took longer than ${beliefMsMax / 1000} s`), beliefMsMax);
+  const tester = new OnDemand<BeliefApi>({
+    what: 'the process that tested it',
+    inOrder: true,
+    errors: { GpuError },
+    errorOf: (error) => asGpuError(error, error instanceof GoneError ? 'died' : 'misuse'),
+    process: { module, environment },
+  });
+  const limit = { timeMsMax: beliefMsMax };
+  const ask = async (call: () => Promise<string>): Promise<string> => {
     try {
-      return (await asked.ask<string>(request)).answer;
+      return await call();
     } catch (error) {
-      if (error instanceof GpuError && (error.isFatal || error.code === 'died')) {
-        asked.end('what it tested went wrong');
-        await asked.exited;
-        tester = undefined;
-      }
+      if (error instanceof GpuError && (error.isFatal || error.code === 'died'))
+        await tester.end('what it tested went wrong');
       throw error;
-    } finally {
-      clearTimeout(late);
     }
   };
   try {
-    identity ??= await ask({ op: 'identify', cacheFolder });
+    identity ??= await ask(() => tester.running.call('identify', { cacheFolder }, limit));
     const file = join(cacheFolder, 'self-tests', `${identity}.json`);
     const kept = again ? undefined : await readReport(file, identity);
     if (kept !== undefined) return kept;
-    const results = await testAll(cacheFolder, ask);
+    const results = await testAll((belief, without) =>
+      ask(() => tester.running.call('test', { belief, without, cacheFolder }, limit)),
+    );
     const report = { identity, results };
     // If memory was too short for a test, the report is not kept, so that the next start tests again.
     const isComplete = results.every((result) => !result.holds || !result.detail.startsWith(untested));
     if (isComplete) await writeWhole(file, JSON.stringify(report, null, 2));
     return report;
   } finally {
-    tester?.end('the self-test is over');
+    void tester.end('the self-test is over');
   }
 }
 
-async function testAll(cacheFolder: string, ask: (request: BeliefRequest) => Promise<string>): Promise<BeliefResult[]> {
+async function testAll(
+  test: (belief: Belief, without: readonly Capability[]) => Promise<string>,
+): Promise<BeliefResult[]> {
   const results: BeliefResult[] = [];
   for (const { belief } of beliefs) {
     const { unusable, without } = lacksOf(results);
     if (unusable !== undefined) break;
-    results.push(await testOne(belief, () => ask({ op: 'test', belief, without: [...without], cacheFolder })));
+    results.push(await testOne(belief, () => test(belief, [...without])));
   }
   return results;
 }
@@ -86,7 +93,7 @@ async function testOne(belief: Belief, test: () => Promise<string>): Promise<Bel
   try {
     return { belief, holds: true, detail: await test() };
   } catch (error) {
-    const { code, message } = failureOf(error);
+    const { code, message } = asGpuError(error);
     if (code === 'unavailable') throw error;
     const isShortage = code === 'out-of-memory' || code === 'host-memory';
     if (isShortage) return { belief, holds: true, detail: `${untested}: ${message}` };

@@ -8,6 +8,12 @@ import { anatomyLayers } from './anatomy-layers.ts';
 import type { AnatomyAnswer, AnatomyChoices, AnatomyMode } from './api-types.ts';
 import { estimateLayers, modelNames, namedModel, ProfileError } from '../../profile/index.ts';
 
+export interface AnatomyQuestion {
+  readonly model: string;
+  readonly machine: string;
+  readonly gpu: number;
+}
+
 /** The requested model, machine or GPU does not exist; the message names it. */
 export class AnatomyError extends Error {
   override readonly name = 'AnatomyError';
@@ -18,7 +24,11 @@ export function anatomyChoices(): AnatomyChoices {
 }
 
 /** @throws AnatomyError for an unknown model, machine or GPU */
-export function computeAnatomy(modelName: string, machineName: string, primary: number): AnatomyAnswer {
+export function computeAnatomy({
+  model: modelName,
+  machine: machineName,
+  gpu: primary,
+}: AnatomyQuestion): AnatomyAnswer {
   if (!modelNames().includes(modelName)) {
     throw new AnatomyError(`there is no model '${modelName.slice(0, 80)}'; there are ${modelNames().join(', ')}`);
   }

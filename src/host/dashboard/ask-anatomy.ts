@@ -1,42 +1,38 @@
 import { LRUCache } from 'lru-cache';
-import { askOnce, compiledModule, startProcess } from '../../process/index.ts';
+import { callOnce, compiledModule } from '../../process/index.ts';
 import { HostError } from '../errors.ts';
-import type { AnatomyFailure, AnatomyQuestion } from './anatomy-process.ts';
+import type { AnatomyApi } from './anatomy-process.ts';
 import type { AnatomyAnswer, AnatomyChoices } from './api-types.ts';
 import { getOrMake } from '../../tools/index.ts';
 
-const process = { module: compiledModule('./anatomy-process.js', import.meta.url), timeMsMax: 60_000 };
+const timeMsMax = 60_000;
+const remote = {
+  what: 'the process that computes the anatomy',
+  errorOf: (error: Error) => (error.name === 'AnatomyError' ? new HostError('bad-request', error.message) : error),
+  process: { module: compiledModule('./anatomy-process.js', import.meta.url) },
+};
 /** Users switch between a few; an answer for BERT-Large is 300 kB. */
 const answers = new LRUCache<string, Promise<unknown>>({ max: 32 });
 /** Each is a process that runs for a second, so they run one at a time. */
 let turn: Promise<unknown> = Promise.resolve();
 
 export function anatomyChoices(): Promise<AnatomyChoices> {
-  return ask({ of: 'choices' }) as Promise<AnatomyChoices>;
+  return once('choices', () => callOnce<AnatomyApi, 'choices'>(remote, 'choices', undefined, { timeMsMax }));
 }
 
 /** @throws HostError 'bad-request' for an unknown model, machine or GPU */
 export function anatomyAnswer(model: string, machine: string, gpu: number): Promise<AnatomyAnswer> {
-  return ask({ of: 'anatomy', model, machine, gpu }) as Promise<AnatomyAnswer>;
+  const question = { model, machine, gpu };
+  return once(JSON.stringify(question), () =>
+    callOnce<AnatomyApi, 'anatomy'>(remote, 'anatomy', question, { timeMsMax }),
+  );
 }
 
-function ask(question: AnatomyQuestion): Promise<unknown> {
-  const key = JSON.stringify(question);
+function once<Answer>(key: string, compute: () => Promise<Answer>): Promise<Answer> {
   return getOrMake(answers, key, () => {
-    const answer = turn.then(() => compute(question));
+    const answer = turn.then(compute);
     turn = answer.catch(() => undefined);
     answer.catch(() => answers.delete(key));
     return answer;
-  });
-}
-
-function compute(question: AnatomyQuestion): Promise<unknown> {
-  return askOnce<unknown, AnatomyQuestion, AnatomyFailure>(
-    (events) => startProcess(process, events),
-    question,
-    ({ failure, ended }) =>
-      failure?.isRefusal === true
-        ? new HostError('bad-request', failure.message)
-        : new Error(failure?.message ?? `the process that computes the anatomy is gone: ${ended?.reason}`),
-  );
+  }) as Promise<Answer>;
 }

@@ -4,11 +4,9 @@ import { loadSessions, makeInputs, trialSizesOf } from '../../cpu/index.ts';
 import { describeModel, readModel, servedModel, type ModelProto, type TensorSpec } from '../../onnx/index.ts';
 import { serve } from '../../process/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
-import type { RowCheckOrder, RowsFound } from './row-checks.ts';
+import type { RowCheckApi, RowCheckOrder, RowsFound } from './row-checks.ts';
 
-serve(async (order: RowCheckOrder, inputs: readonly Tensor[]) => ({ answer: await check(order, inputs) }), {
-  inOrder: true,
-});
+serve<RowCheckApi>({ check: (order, { tensors }) => check(order, tensors) });
 
 async function check({ modelPath, rowsMax, timeMs }: RowCheckOrder, given: readonly Tensor[]): Promise<RowsFound> {
   const untilMs = performance.now() + timeMs;

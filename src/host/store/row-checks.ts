@@ -6,14 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createHash } from 'node:crypto';
 import { ownMemory, processorIdentity, validatorLimitBytes } from '../../hardware/index.ts';
-import {
-  compiledModule,
-  niceness,
-  Server,
-  startProcess,
-  type NoAnswer,
-  type PlainFailure,
-} from '../../process/index.ts';
+import { callOnce, compiledModule, niceness } from '../../process/index.ts';
 import { declaredRows } from '../../rows/index.ts';
 import { onnxRuntimeVersion, type Tensor } from '../../tensor/index.ts';
 import { jsonAs, KeyedMutex, type Log } from '../../tools/index.ts';
@@ -229,31 +222,25 @@ function checkerName(): string {
   return `onnxruntime ${onnxRuntimeVersion()}, rows 1, processor ${processor.slice(0, 16)}`;
 }
 
-const errorOf = ({ failure, ended }: NoAnswer<PlainFailure>): Error =>
-  new Error(failure?.message ?? `the process that checked its rows ended: ${ended?.reason}`);
+export interface RowCheckApi {
+  check(order: RowCheckOrder, inputs: readonly Tensor[]): RowsFound;
+}
 
 /** Each check has a process of its own, since models of any kind run in it. */
-export const checkRowsInProcess: CheckRows = async (order, inputs, signal) => {
-  const limits = {
-    module: compiledModule('./row-check-process.js', import.meta.url),
-    // A model that wants more memory than its share fails alone.
-    limits: { memoryBytes: validatorLimitBytes(ownMemory('host')) },
-    // Nothing of the host's environment: a model must not see keys and addresses.
-    environment: { LANG: 'C.UTF-8', TMPDIR: tmpdir() },
-    memoryScore: 1000,
-    purpose: 'validators',
-    niceness: niceness.background,
+export const checkRowsInProcess: CheckRows = async (order, tensors, stop) => {
+  const remote = {
+    what: 'the process that checked its rows',
+    process: {
+      module: compiledModule('./row-check-process.js', import.meta.url),
+      // A model that wants more memory than its share fails alone.
+      limits: { memoryBytes: validatorLimitBytes(ownMemory('host')) },
+      // Nothing of the host's environment: a model must not see keys and addresses.
+      environment: { LANG: 'C.UTF-8', TMPDIR: tmpdir() },
+      memoryScore: 1000,
+      purpose: 'validators',
+      niceness: niceness.background,
+    },
   };
-  const server = new Server<RowCheckOrder>((events) => startProcess(limits, events), { errorOf });
-  const end = (): void => server.end('it was stopped');
-  signal.addEventListener('abort', end, { once: true });
-  const timer = setTimeout(end, order.timeMs + graceMs);
-  try {
-    return (await server.ask<RowsFound>(order, inputs)).answer;
-  } finally {
-    clearTimeout(timer);
-    signal.removeEventListener('abort', end);
-    server.end('it is done');
-    await server.exited;
-  }
+  const options = { tensors, stop, timeMsMax: order.timeMs + graceMs };
+  return await callOnce<RowCheckApi, 'check'>(remote, 'check', order, options);
 };

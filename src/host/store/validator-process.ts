@@ -2,15 +2,10 @@
 import { stat } from 'node:fs/promises';
 import { serve } from '../../process/index.ts';
 import { checkModelFile } from './model-check.ts';
-import type { ValidatorOrder } from './validator.ts';
+import type { ValidatorApi } from './validator.ts';
 
-serve(async (order: ValidatorOrder) => {
-  switch (order.op) {
-    case 'ready':
-      // Its first use starts the threads that read files: where no more may be started, this process ends here.
-      await stat('.');
-      return { answer: null };
-    case 'check':
-      return { answer: await checkModelFile(order.modelPath) };
-  }
+serve<ValidatorApi>({
+  // Its first use starts the threads that read files: where no more may be started, this process ends here.
+  ready: async () => void (await stat('.')),
+  check: ({ modelPath }) => checkModelFile(modelPath),
 });

@@ -55,12 +55,13 @@ function checking(script: string): string {
   return `import * as fs from 'node:fs';
 import { spawn } from 'node:child_process';
 import { serve } from ${JSON.stringify(floor)};
-const refused = (reason) => ({ answer: { outcome: 'refused', reason } });
-serve(async ({ op, modelPath }) => {
-  if (op === 'ready') return { answer: null };
+const refused = (reason) => ({ outcome: 'refused', reason });
+const ready = () => null;
+const check = async ({ modelPath }) => {
   ${script}
   return await new Promise(() => {});
-});
+};
+serve({ ready, check });
 `;
 }
 
@@ -80,7 +81,7 @@ async function reasonOfProcess(script: string, options: Partial<ValidatorOptions
 const accepting = (script = ''): string => `const text = fs.readFileSync(modelPath, 'utf8');
   ${script}
   const metadata = { inputs: [], outputs: [], producer: String(process.pid) };
-  return { answer: { outcome: 'accepted', externalFiles: text === 'external' ? ['weights'] : [], metadata } };`;
+  return { outcome: 'accepted', externalFiles: text === 'external' ? ['weights'] : [], metadata };`;
 
 const pidOfOpener = async (path: string): Promise<number> => Number((await validator.validate(path)).metadata.producer);
 

@@ -6,15 +6,7 @@ import { dirname, join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { pathToFileURL } from 'node:url';
 import { loadPeakBytes, ownMemory, processesShort, validatorLimitBytes } from '../../hardware/index.ts';
-import {
-  compiledModule,
-  niceness,
-  Server,
-  startProcess,
-  type NoAnswer,
-  type PeerEnd,
-  type PlainFailure,
-} from '../../process/index.ts';
+import { compiledModule, GoneError, niceness, Remote, type PeerEnd } from '../../process/index.ts';
 import { FairTurns } from '../../tools/index.ts';
 import { HostError } from '../errors.ts';
 import { reviveMetadata, type ValidatedModel, type ValidateModel } from './validation.ts';
@@ -42,22 +34,16 @@ export interface ValidatorOptions {
   readonly retryDelaysMs?: readonly number[];
 }
 
-export type ValidatorOrder =
+export interface ValidatorApi {
   /** Answered once the process has loaded its own code: an end before that has nothing to do with the model. */
-  { readonly op: 'ready' } | { readonly op: 'check'; readonly modelPath: string };
+  ready(): void;
+  check(order: { readonly modelPath: string }): ValidatorReply;
+}
 
 export type ValidatorReply =
   ({ readonly outcome: 'accepted' } & ValidatedModel) | { readonly outcome: 'refused'; readonly reason: string };
 
-class NoVerdict extends Error {
-  readonly ended: PeerEnd | undefined;
-  constructor({ failure, ended }: NoAnswer<PlainFailure>) {
-    super(failure?.message ?? ended?.reason);
-    this.ended = ended;
-  }
-}
-
-type ValidatorProcess = Server<ValidatorOrder>;
+type ValidatorProcess = Remote<ValidatorApi>;
 
 /** Of the limit of one validation, whichever processes open the model. */
 interface TimeLeft {
@@ -96,7 +82,7 @@ export class Validator {
 
   /** Ends running validations and refuses waiting and new ones, with HostError 'draining'. */
   stop(): void {
-    this.#kept?.process.end('it is not needed');
+    void this.#kept?.process.end('it is not needed');
     this.#stop.abort();
   }
 
@@ -135,11 +121,11 @@ export class Validator {
           return verdict(answer);
         }
       } catch (error) {
-        if (error instanceof Late) throw this.#unfinished();
-        if (!(error instanceof NoVerdict)) throw error;
+        if (isLate(error)) throw this.#unfinished();
+        over.throwIfAborted();
       }
     }
-    process.end('another one decides');
+    void process.end('another one decides');
     return undefined;
   }
 
@@ -151,12 +137,12 @@ export class Validator {
   ): Promise<ValidatedModel | { readonly neverOpened: string }> {
     const process = this.#start(await bytesWith(modelPath));
     try {
-      await within(process, startMs, over, async () => await process.ask({ op: 'ready' }));
+      await process.call('ready', undefined, { stop: over, timeMsMax: startMs });
     } catch (error) {
-      process.end('it did not start');
-      if (error instanceof Late) return { neverOpened: `the validator did not start within ${startMs / 1000} s` };
-      if (error instanceof NoVerdict) return { neverOpened: describeDeath(error, 'before it opened the model') };
-      throw error;
+      void process.end('it did not start');
+      over.throwIfAborted();
+      if (isLate(error)) return { neverOpened: `the validator did not start within ${startMs / 1000} s` };
+      return { neverOpened: describeDeath(error as Error, 'before it opened the model') };
     }
     try {
       const answer = await checked(process, modelPath, time, over);
@@ -165,13 +151,14 @@ export class Validator {
       await this.#keep(process, modelPath, model, modelsPerProcessMax - 1);
       return model;
     } catch (error) {
-      process.end('it is done');
-      await process.exited;
-      if (error instanceof Late) throw this.#unfinished();
-      if (!(error instanceof NoVerdict)) throw error;
-      if (error.ended?.signal === 'SIGKILL') throw unavailable(killed(error.ended));
-      if (isShort(error.message)) throw unavailable(describeEnd(error));
-      throw refused(describeEnd(error));
+      await process.end('it is done');
+      over.throwIfAborted();
+      if (error instanceof HostError) throw error;
+      if (isLate(error)) throw this.#unfinished();
+      const end = endOf(error);
+      if (end?.signal === 'SIGKILL') throw unavailable(killed(end));
+      const words = describeEnd(error as Error);
+      throw isShort((error as Error).message) ? unavailable(words) : refused(words);
     }
   }
 
@@ -187,8 +174,7 @@ export class Validator {
       this.#kept = { process, modelsLeft };
       return;
     }
-    process.end('it is done');
-    await process.exited;
+    await process.end('it is done');
   }
 
   #unfinished(): HostError {
@@ -199,7 +185,7 @@ export class Validator {
   #start(modelBytes: number): ValidatorProcess {
     const { processPath, heapMiBMax = 2048, memoryBytes = validatorLimitBytes(ownMemory('host')) } = this.#options;
     const own = compiledModule('./validator-process.js', import.meta.url);
-    const limits = {
+    const process = {
       module: processPath === undefined ? own : pathToFileURL(processPath),
       heapMiBMax,
       // A model that wants more memory than its share fails alone, and harms nothing else. What is large itself may
@@ -215,56 +201,27 @@ export class Validator {
       purpose: 'validators',
       niceness: niceness.background,
     };
-    return new Server<ValidatorOrder>((events) => startProcess(limits, events), {
-      errorOf: (cause) => new NoVerdict(cause),
-      idleMsMax: keptMsMax,
-    });
+    return new Remote<ValidatorApi>({ what: 'the validator', process, idleMsMax: keptMsMax });
   }
 }
 
-/** Asks for the verdict, in the time that is left. @throws Late */
+/** Asks for the verdict, in the time that is left. */
 async function checked(
   process: ValidatorProcess,
   modelPath: string,
   time: TimeLeft,
-  over: AbortSignal,
+  stop: AbortSignal,
 ): Promise<ValidatorReply> {
   const startMs = performance.now();
   try {
-    return await within(process, time.leftMs, over, async () => {
-      return (await process.ask<ValidatorReply>({ op: 'check', modelPath })).answer;
-    });
+    return await process.call('check', { modelPath }, { stop, timeMsMax: time.leftMs });
   } finally {
     time.leftMs -= performance.now() - startMs;
   }
 }
 
-/** Ends the process when it takes too long, and when the work is no longer wanted. @throws Late */
-async function within<Result>(
-  process: ValidatorProcess,
-  limitMs: number,
-  over: AbortSignal,
-  work: () => Promise<Result>,
-): Promise<Result> {
-  over.throwIfAborted();
-  let isLate = false;
-  const end = (): void => process.end('nobody waits for it');
-  const timer = setTimeout(() => {
-    isLate = true;
-    process.end('it took too long');
-  }, limitMs);
-  over.addEventListener('abort', end, { once: true });
-  try {
-    return await work();
-  } catch (error) {
-    throw isLate ? new Late() : error;
-  } finally {
-    clearTimeout(timer);
-    over.removeEventListener('abort', end);
-  }
-}
-
-class Late extends Error {}
+const endOf = (error: unknown): PeerEnd | undefined => (error instanceof GoneError ? error.end : undefined);
+const isLate = (error: unknown): boolean => endOf(error)?.isLate === true;
 
 const isSmall = async (modelPath: string): Promise<boolean> =>
   await stat(modelPath).then(
@@ -290,18 +247,18 @@ function verdict(reply: ValidatorReply): ValidatedModel {
   return { metadata: reviveMetadata(reply.metadata), externalFiles: reply.externalFiles };
 }
 
-function describeEnd(error: NoVerdict): string {
-  if (error.ended?.words.includes('heap out of memory') === true) {
+function describeEnd(error: Error): string {
+  if (endOf(error)?.words.includes('heap out of memory') === true) {
     return 'opening it took more memory than the validator may use';
   }
   return describeDeath(error, 'while it opened the model');
 }
 
-function describeDeath({ message, ended }: NoVerdict, when: string): string {
-  const { exitCode = null, signal = null, words = '' } = ended ?? {};
+function describeDeath(error: Error, when: string): string {
+  const { exitCode = null, signal = null, words = '', reason = error.message } = endOf(error) ?? {};
   const how =
     signal !== null ? `crashed with ${signal}` : exitCode !== null ? `ended with exit code ${exitCode}` : 'failed';
-  const lines = exitCode === null && signal === null ? [message] : words.trim().split('\n');
+  const lines = exitCode === null && signal === null ? [reason] : words.trim().split('\n');
   const said = (lines.find((line) => /error/i.test(line)) ?? lines.at(-1) ?? '').trim().slice(0, 300);
   return `the validator ${how} ${when}${said === '' ? '' : ` (${said})`}`;
 }

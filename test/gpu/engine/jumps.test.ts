@@ -10,7 +10,6 @@ import { disagreementOf } from '../../../src/gpu/gate/compare.ts';
 import { Compiler } from '../../../src/gpu/process/compiler.ts';
 import type { GpuCheck } from '../../../src/gpu/process/protocol.ts';
 import { GpuService } from '../../../src/gpu/process/service.ts';
-import type { Program } from '../../../src/gpu/program/types.ts';
 import { ElementType, GraphBuilder, writeModel } from '../../../src/onnx/index.ts';
 import { loadAllPlan } from '../../../src/gpu/index.ts';
 import { tensorOf, type Tensor } from '../../../src/tensor/index.ts';
@@ -138,26 +137,24 @@ interface Found {
 
 /** What the gate finds if the GPU runs the program of `onGpu` for the model in `modelPath`. */
 async function checked(modelPath: string, onGpu: string, inputs: readonly Tensor[]): Promise<Found> {
-  const make = async (order: { readonly op: string }, ...rest: readonly unknown[]): Promise<unknown> => {
-    const isOfGpu = order.op === 'program' || order.op === 'opened';
-    return await compiler.make({ ...order, ...(isOfGpu ? { modelPath: onGpu } : {}) } as never, ...(rest as []));
+  const make: Compiler['make'] = async (what, order, ...rest) => {
+    const isOfGpu = what === 'program' || what === 'opened';
+    return await compiler.make(what, isOfGpu ? { ...order, modelPath: onGpu } : order, ...rest);
   };
   return await withEmulatedCuda({ devices: [{ memoryBytes: 2 ** 25 }] }, async (cuda) => {
-    const service = new GpuService(cuda, { make: make as never, close: () => Promise.resolve() }, settings, new Set());
+    const service = new GpuService(cuda, { make, close: () => Promise.resolve() }, settings, new Set());
     const { signal } = new AbortController();
     const shapes = [{ name: 'x', shape: [rows] }];
     try {
-      const program = (await make({ op: 'program', shapes, modelPath } as never)) as Program;
+      const program = await make('program', { shapes, modelPath });
       const order = { key: 'f@1', gpu: 0, plan: loadAllPlan(program, 0) };
-      await service.answer({ op: 'register', spec: { key: 'f@1', modelPath, shapes } }, [], signal);
-      const check = await service.answer(
-        { op: 'check', ...order, inputs: inputs.length, isAnswered: false },
-        inputs,
-        signal,
-      );
-      const { tensors } = await service.run({ op: 'run', ...order, trace: false }, inputs, signal);
-      const expected = await compiler.make({ op: 'reference', modelPath, inputs });
-      return { check, isPlain: disagreementOf(tensors, expected, 'fp32') === undefined };
+      const context = { tensors: inputs, signal, note: () => undefined };
+      await service.methods.register({ spec: { key: 'f@1', modelPath, shapes } }, context);
+      const asked = { ...order, inputs: inputs.length, isAnswered: false };
+      const check = await service.methods.check(asked, context);
+      const { outputs } = await service.run({ ...order, trace: false }, inputs, signal);
+      const expected = await compiler.make('reference', { modelPath, inputs });
+      return { check, isPlain: disagreementOf(outputs, expected, 'fp32') === undefined };
     } finally {
       await service.close();
     }

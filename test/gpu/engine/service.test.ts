@@ -14,7 +14,8 @@ interface Order {
   readonly shapes: readonly { readonly shape: readonly number[] }[];
 }
 
-function serviceWith(make: (order: Order) => Promise<Program>): GpuService {
+function serviceWith(program: (order: Order) => Promise<Program>): GpuService {
+  const make = (_what: string, order: unknown): Promise<Program> => program(order as Order);
   const compiler = { make: make as never, close: () => Promise.resolve() };
   const settings = { hostBytes: 2 ** 20, slabBytes: 64 * 1024, gpuBytes: 256 * 1024, cacheFolder: '' };
   return new GpuService(new ModelCuda({ devices: 1, deviceBytes: 2 ** 20 }), compiler, settings, new Set());
@@ -35,23 +36,20 @@ test('a run never gets the weights of another model that took its key while its 
       : Promise.resolve(modelPath === 'others.onnx' ? others.program : ours.program),
   );
   const { signal } = new AbortController();
-  const register = (modelPath: string): Promise<unknown> =>
-    service.answer(
-      { op: 'register', spec: { key: 'f@1', modelPath, shapes: [{ name: 'x', shape: [32] }] } },
-      [],
-      signal,
-    );
+  const context = { tensors: [], signal, note: () => undefined };
+  const register = (modelPath: string): unknown =>
+    service.methods.register({ spec: { key: 'f@1', modelPath, shapes: [{ name: 'x', shape: [32] }] } }, context);
   const plan = planFor(ours, { mode: 'pipeswitch' });
-  const run = { op: 'run', key: 'f@1', gpu: 0, plan, trace: false } as const;
+  const run = { key: 'f@1', gpu: 0, plan, trace: false } as const;
 
   await register('ours.onnx');
   const waiting = service.run(run, [longer.input], signal);
   const refusal = waiting.catch((error: unknown) => error);
-  await service.answer({ op: 'unregister', key: 'f@1' }, [], signal);
+  await service.methods.unregister({ key: 'f@1' }, context);
   await register('others.onnx');
   finishCompiling?.(longer.program);
   expect(await refusal).toMatchObject({ code: 'unknown-function' });
-  expect(wordsOf((await service.run(run, [others.input], signal)).tensors)).toEqual(others.expected);
+  expect(wordsOf((await service.run(run, [others.input], signal)).outputs)).toEqual(others.expected);
   await service.close();
   rmSync(folder, { recursive: true });
 });
@@ -63,23 +61,20 @@ test('a run that is asked for right behind an eviction finds its room', async ()
     Promise.resolve(modelPath === 'one.onnx' ? one!.program : other!.program),
   );
   const { signal } = new AbortController();
+  const context = { tensors: [], signal, note: () => undefined };
   for (const name of ['one', 'other']) {
     const spec = { key: name, modelPath: `${name}.onnx`, shapes: [{ name: 'x', shape: [32] }] };
-    await service.answer({ op: 'register', spec }, [], signal);
+    await service.methods.register({ spec }, context);
   }
   const run = (key: string, chain: typeof one) =>
-    service.run(
-      { op: 'run', key, gpu: 0, plan: planFor(chain!, { mode: 'pipeswitch' }), trace: false },
-      [chain!.input],
-      signal,
-    );
+    service.run({ key, gpu: 0, plan: planFor(chain!, { mode: 'pipeswitch' }), trace: false }, [chain!.input], signal);
   await run('one', one);
   // Both do not fit.
   await expect(run('other', other)).rejects.toMatchObject({ code: 'out-of-memory' });
-  const evicted = service.answer({ op: 'trim', key: 'one', gpu: 0, layers: 0 }, [], signal);
+  const evicted = service.methods.trim({ key: 'one', gpu: 0, layers: 0 }, context);
   const ran = run('other', other);
   expect(await evicted).toBeGreaterThan(0);
-  expect(wordsOf((await ran).tensors)).toEqual(other!.expected);
+  expect(wordsOf((await ran).outputs)).toEqual(other!.expected);
   await service.close();
   rmSync(folder, { recursive: true });
 });

@@ -2,12 +2,19 @@
 import { createHash } from 'node:crypto';
 import { LRUCache } from 'lru-cache';
 import type { ChrionPlan } from '../../../plan/index.ts';
-import { askOnce, compiledModule, plainError, startThread } from '../../../process/index.ts';
+import { callOnce, compiledModule } from '../../../process/index.ts';
 import type { GraphProfile } from '../../../profile/index.ts';
 import { getOrMake } from '../../../tools/index.ts';
-import type { VariantQuestion } from './variant-thread.ts';
+import type { VariantApi, VariantQuestion } from './variant-thread.ts';
 
-const module = compiledModule('./variant-thread.js', import.meta.url);
+const remote = {
+  what: 'the planner of variants',
+  thread: {
+    module: compiledModule('./variant-thread.js', import.meta.url),
+    name: 'variants planner',
+    ends: 'at-once',
+  },
+} as const;
 
 /** Plans that are cached: functions of one structure have the same. */
 const variantListsKept = 32;
@@ -20,17 +27,9 @@ export class VariantPlanner {
     const question: VariantQuestion = { profile, options };
     const key = createHash('sha256').update(JSON.stringify(question)).digest('hex');
     return getOrMake(this.#variants, key, () => {
-      const variants = ask(question);
+      const variants = callOnce<VariantApi, 'plan'>(remote, 'plan', question);
       variants.catch(() => this.#variants.delete(key));
       return variants;
     });
   }
-}
-
-function ask(question: VariantQuestion): Promise<readonly ChrionPlan[]> {
-  return askOnce(
-    (events) => startThread({ module, name: 'variants planner', ends: 'at-once' }, events),
-    question,
-    plainError('the planner of variants'),
-  );
 }

@@ -1,5 +1,5 @@
 /** Plans the variants. */
-import { loadChrion } from '../../../plan/index.ts';
+import { loadChrion, type ChrionPlan } from '../../../plan/index.ts';
 import { serve } from '../../../process/index.ts';
 import type { GraphProfile } from '../../../profile/index.ts';
 
@@ -8,6 +8,10 @@ export interface VariantQuestion {
   readonly options: { readonly cores: number; readonly limitMs: number; readonly variantsMax: number };
 }
 
+export interface VariantApi {
+  plan(question: VariantQuestion): readonly ChrionPlan[];
+}
+
 const { planVariants } = await loadChrion();
 
-serve(async ({ profile, options }: VariantQuestion) => ({ answer: planVariants(profile, options) }));
+serve<VariantApi>({ plan: ({ profile, options }) => planVariants(profile, options) });
