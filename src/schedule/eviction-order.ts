@@ -32,9 +32,9 @@ export interface EvictionOrder {
 export interface EvictionFacts {
   readonly popularity: Popularity;
   /** How many invocations wait for the function there: each will use it soon. */
-  readonly waiting: (slot: Resident) => number;
+  waiting(slot: Resident): number;
   /** What the next use loses for each byte that would go of it next. */
-  readonly costPerByte: (slot: Resident) => number;
+  costPerByte(slot: Resident): number;
 }
 
 /** An LRU list without a limit: the memory counts the bytes and says when something has to go. */
@@ -111,8 +111,9 @@ class ByValue extends ValueOrder<Resident> implements EvictionOrder {
   readonly trims = true;
   readonly isPriced = true;
 
-  constructor({ popularity, waiting, costPerByte }: EvictionFacts) {
-    super((slot) => popularity.expectedWith(slot.fn.number, waiting(slot)) * costPerByte(slot));
+  constructor(facts: EvictionFacts) {
+    const { popularity } = facts;
+    super((slot) => popularity.expectedWith(slot.fn.number, facts.waiting(slot)) * facts.costPerByte(slot));
     popularity.onScale((factor) => this.scale(factor));
   }
 }

@@ -87,7 +87,7 @@ interface Shared extends SharedResidency {
   readonly sparesWaiting: boolean;
   /** GPUs on which what is pinned has just changed. */
   readonly pinnedOn: Gpu[];
-  readonly backlogChanged: (gpu: Gpu) => void;
+  backlogChanged(gpu: Gpu): void;
 }
 
 /** A GPU: what runs there, what waits, what is resident, and what is on its way. */

@@ -1,4 +1,4 @@
-import { evictionOrder, recencyList, RecencyOrder, type EvictionOrder } from './eviction-order.ts';
+import { evictionOrder, recencyList, RecencyOrder, type EvictionFacts, type EvictionOrder } from './eviction-order.ts';
 import type { ServedFunction } from './function.ts';
 import { MissCost, type Pressure } from './miss-cost.ts';
 import { wholeBytes, wholePrefix, type GpuOffer } from './offer.ts';
@@ -35,7 +35,7 @@ export interface SharedResidency {
  * Only idle functions are in the order of eviction, so whichever is next may be evicted. A function is taken out while it
  * is held (running, loading, about to run) and comes back as the most recently used.
  */
-export class GpuMemory {
+export class GpuMemory implements EvictionFacts {
   readonly capacityBytes: number;
   usedBytes = 0;
   readonly #missCost: MissCost;
@@ -45,7 +45,7 @@ export class GpuMemory {
   readonly #resident: (Resident | undefined)[] = [];
   readonly #freeNumbers: number[] = [];
   readonly #variants: Variants;
-  readonly #popularity: Popularity;
+  readonly popularity: Popularity;
   readonly #pressure: Pressure;
   readonly #listener: MemoryListener;
   #idleBytes = 0;
@@ -68,19 +68,11 @@ export class GpuMemory {
     this.capacityBytes = capacityBytes;
     this.#slots = slots;
     this.#variants = variants;
-    this.#popularity = popularity;
+    this.popularity = popularity;
     this.#pressure = pressure;
     this.#listener = listener;
     this.#missCost = new MissCost(pressure, gpu);
-    this.#order = evictionOrder(eviction, {
-      popularity,
-      waiting: (slot) => listener.waiting(slot),
-      costPerByte: (slot) => {
-        // Of what would go next: the less of what its suffix, if it has one, and of what everything costs.
-        const { whole, suffix } = this.#costOf(slot);
-        return Math.min(whole, suffix);
-      },
-    });
+    this.#order = evictionOrder(eviction, this);
   }
 
   /** The larger variant that it is growing to. */
@@ -253,6 +245,16 @@ export class GpuMemory {
     if (this.#variants.canShrink(slot.fn, resident)) this.#shrinkable.add(slot, false);
   }
 
+  waiting(slot: Resident): number {
+    return this.#listener.waiting(slot);
+  }
+
+  costPerByte(slot: Resident): number {
+    // Of what would go next: the less of what its suffix, if it has one, and of what everything costs.
+    const { whole, suffix } = this.#costOf(slot);
+    return Math.min(whole, suffix);
+  }
+
   #costOf(slot: Resident): MissCost {
     this.#missCost.look(slot.offer!, slot.prefix, slot.fn.sheet.sloMs, this.#hasSuffix(slot));
     return this.#missCost;
@@ -266,7 +268,7 @@ export class GpuMemory {
       return 0;
     }
     const victim = this.#order.first()!;
-    const uses = Math.min(1, this.#popularity.share(victim.fn.number));
+    const uses = Math.min(1, this.popularity.share(victim.fn.number));
     const { whole, suffix } = this.#costOf(victim);
     const lossPerByte = Math.min(whole, suffix) * uses;
     const beforeBytes = this.usedBytes;

@@ -76,12 +76,12 @@ export class SchedulerState {
   }
 
   /** A GPU has more or less to do than before. */
-  readonly backlogChanged = (gpu: Gpu): void => {
+  backlogChanged(gpu: Gpu): void {
     if (this.backlog.size === 0) return;
     const { runnableMs, loadableMs, linkMs } = gpu.line;
     this.backlog.remove(gpu);
     this.backlog.add(gpu, Math.max(gpu.laneEndMs, this.links.freeMs(gpu.number)) + runnableMs + loadableMs + linkMs);
-  };
+  }
 
   /** Of an invocation that waits for a GPU or runs there. */
   slotOf({ fn, place }: Invocation): Slot {
