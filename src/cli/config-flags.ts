@@ -46,6 +46,7 @@ function camelCase(flag: string): string {
 
 const placeholders: Readonly<Record<ConfigOption['kind'], string>> = {
   integer: '<n>',
+  boolean: '<true|false>',
   choice: '<choice>',
   duration: '<time>',
   size: '<size>',

@@ -6,15 +6,16 @@ import { checkFileShape, readConfigFile } from './config-file.ts';
 import { isLoopback } from './config-listen.ts';
 import { assemble, type HostConfig } from './config.ts';
 import {
-  allowedText,
   configOptions,
+  isWithinRange,
   meaningOf,
   packageRoot,
   readConfigSchema,
   valueOfText,
+  wantedInstead,
   type ConfigOption,
 } from './config-options.ts';
-import { formatBytes, isNetwork, missingUnit } from '../tools/index.ts';
+import { formatBytes, isNetwork } from '../tools/index.ts';
 import { callbackAllowProblem } from '../queue/index.ts';
 import { apiKeysProblem, parseApiKeys } from './api-keys.ts';
 import { nearest } from './store/nearest.ts';
@@ -201,12 +202,6 @@ function meanings(
   );
 }
 
-/** The schema bounds durations and sizes only where they are plain numbers. */
-const isWithinRange = ({ kind, minimum = 0 }: ConfigOption, meaning: unknown): boolean =>
-  (kind !== 'duration' && kind !== 'size') ||
-  meaning === undefined ||
-  (Number(meaning) >= minimum && Number(meaning) <= Number.MAX_SAFE_INTEGER);
-
 /** Whether values are right in what no schema can say. */
 const unschemed: Readonly<Record<string, (value: unknown) => boolean>> = {
   apiKeys: (value) => apiKeysProblem(value as string[]) === undefined,
@@ -220,8 +215,7 @@ function problemText(option: ConfigOption, name: string, value: unknown): string
   const isKeys = option.path === 'apiKeys' && Array.isArray(value) && value.every((each) => typeof each === 'string');
   const about = isKeys ? apiKeysProblem(value) : undefined;
   const wrong = option.secret ? `not right${about === undefined ? '' : ` (${about})`}: it` : `${shown(value)}, but`;
-  const unit = option.kind === 'duration' ? missingUnit(value) : undefined;
-  return `${name} is ${wrong} must be ${allowedText(option)}${unit === undefined ? '' : `; ${unit}`}`;
+  return `${name} is ${wrong} ${wantedInstead(option, value)}`;
 }
 
 function valueAt(json: unknown, path: string): unknown {

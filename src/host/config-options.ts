@@ -1,18 +1,21 @@
-/** The options of the host, read from their only description: wrangler-free-config/host.schema.json. */
+/**
+ * Options and their values as a schema describes them: those of the host, from wrangler-free-config/host.schema.json, and
+ * the settings of functions, from function.schema.json.
+ */
 import { readFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { parseDurationMs, parseSizeBytes } from '../tools/index.ts';
+import { missingUnit, parseDurationMs, parseSizeBytes } from '../tools/index.ts';
 
 /** The folder of package.json, found from src/host and from dist/host. */
 export const packageRoot = dirname(dirname(dirname(fileURLToPath(import.meta.url))));
 
-export type OptionKind = 'text' | 'folder' | 'file' | 'integer' | 'duration' | 'size' | 'choice' | 'list';
+export type OptionKind = 'text' | 'folder' | 'file' | 'integer' | 'boolean' | 'duration' | 'size' | 'choice' | 'list';
 
-/** One option of the host. */
+/** An option of the host, or a setting of a function. */
 export type ConfigOption = ReturnType<typeof optionOf>;
 
-/** JSON Schema, as far as host.schema.json uses it. */
+/** JSON Schema, as far as the two use it. */
 export interface ConfigSchema {
   /** The definition of a duration or a size. */
   readonly $ref?: string;
@@ -25,6 +28,9 @@ export interface ConfigSchema {
   readonly default?: unknown;
   readonly minimum?: number;
   readonly maximum?: number;
+  readonly minLength?: number;
+  readonly maxLength?: number;
+  readonly pattern?: string;
   readonly enum?: readonly string[];
   readonly 'x-kind'?: OptionKind;
   readonly 'x-allowed'?: string;
@@ -36,11 +42,9 @@ export interface ConfigSchema {
   readonly 'x-group'?: string;
 }
 
-export function readConfigSchema(): ConfigSchema {
-  return JSON.parse(
-    readFileSync(join(packageRoot, 'wrangler-free-config', 'host.schema.json'), 'utf8'),
-  ) as ConfigSchema;
-}
+export const readConfigSchema = (
+  file: 'host.schema.json' | 'function.schema.json' = 'host.schema.json',
+): ConfigSchema => JSON.parse(readFileSync(join(packageRoot, 'wrangler-free-config', file), 'utf8')) as ConfigSchema;
 
 /** Every option of the schema, in its order. */
 export function configOptions(schema: ConfigSchema = readConfigSchema()): ConfigOption[] {
@@ -72,7 +76,7 @@ function optionOf(part: ConfigSchema, path: readonly string[], group: string) {
     maximum: form.maximum,
     choices: part.enum ?? [],
     /** The allowed texts or list entries, to follow "must be" in a sentence. */
-    allowed: part['x-allowed'],
+    allowed: part['x-allowed'] ?? textAllowed(form),
     /** "TURNTABLE_CPU_IDLE", and a shorter name where there is one. */
     environmentNames: [words.join('_'), ...short].map((name) => `TURNTABLE_${name.toUpperCase()}`),
     /** "--cpu-idle", shortest last; none for most secrets, since every user of a machine can read command lines. */
@@ -85,28 +89,35 @@ function optionOf(part: ConfigSchema, path: readonly string[], group: string) {
 function kindOf({ $ref, enum: choices, type }: ConfigSchema): OptionKind {
   if ($ref !== undefined) return $ref.endsWith('duration') ? 'duration' : 'size';
   if (choices !== undefined) return 'choice';
-  return type === 'integer' ? 'integer' : type === 'array' ? 'list' : 'text';
+  return type === 'integer' || type === 'boolean' ? type : type === 'array' ? 'list' : 'text';
+}
+
+function textAllowed({ minLength, maxLength, pattern }: ConfigSchema): string | undefined {
+  if (maxLength !== undefined) return `text of at most ${maxLength} characters`;
+  return pattern === undefined || minLength !== undefined ? undefined : `text that matches ${pattern}`;
 }
 
 /** The allowed values of this option, to follow "must be" in a sentence. */
 export function allowedText({ kind, word, minimum = 0, maximum, choices, allowed }: ConfigOption): string {
-  if (allowed !== undefined) return allowed;
-  const atLeast = (unit: string): string => (minimum === 0 ? '' : `, of at least ${minimum} ${unit}`);
+  if (kind === 'text' && allowed !== undefined) return allowed;
+  const range = (unit: string): string =>
+    maximum === undefined ? `of at least ${minimum}${unit}` : `from ${minimum}${unit} to ${maximum}${unit}`;
+  const ifAny = (text: string): string => (minimum === 0 && maximum === undefined ? '' : `, ${text}`);
   const values: Readonly<Record<OptionKind, () => string>> = {
-    duration: () => `a duration such as "250ms", "30s" or "5m"${atLeast('ms')}`,
-    size: () => `a size such as "64MiB" or "10MB"${atLeast('bytes')}`,
-    integer: () =>
-      `a whole number ${maximum === undefined ? `of at least ${minimum}` : `from ${minimum} to ${maximum}`}`,
+    duration: () => `a duration such as "250ms" or "1.5s"${ifAny(range(' ms'))}`,
+    size: () => `a size such as "64MiB" or "10MB"${ifAny(range(' bytes'))}`,
+    integer: () => `a whole number ${range('')}`,
+    boolean: () => 'true or false',
     choice: () => `one of ${choices.map((choice) => `"${choice}"`).join(', ')}`,
     folder: () => 'the path of a folder',
     file: () => 'the path of a file',
-    list: () => 'a list',
-    text: () => 'a text that is not empty',
+    list: () => allowed ?? 'a list',
+    text: () => 'text that is not empty',
   };
   return `${word === undefined ? '' : `"${word}" or `}${values[kind]()}`;
 }
 
-/** The JSON value of a text from the environment or the command line. */
+/** The JSON value of a text from the environment, the command line or a query. */
 export function valueOfText({ kind }: ConfigOption, text: string): unknown {
   const trimmed = text.trim();
   switch (kind) {
@@ -114,9 +125,11 @@ export function valueOfText({ kind }: ConfigOption, text: string): unknown {
       return /^-?\d+$/.test(trimmed) ? Number(trimmed) : trimmed;
     case 'duration':
       // The schema wants a unit of text; 0 needs none.
-      return Number(trimmed) === 0 ? 0 : trimmed;
+      return /^0+(\.0*)?$/.test(trimmed) ? 0 : trimmed;
     case 'size':
       return /^\d+(\.\d+)?$/.test(trimmed) ? Number(trimmed) : trimmed;
+    case 'boolean':
+      return trimmed === 'true' || trimmed === 'false' ? trimmed === 'true' : trimmed;
     case 'list':
       return trimmed.split(/\s*,\s*/).filter((part) => part !== '');
     case 'choice':
@@ -144,9 +157,22 @@ export function meaningOf({ kind, word }: ConfigOption, value: unknown, baseDir:
     case 'file':
       return resolve(baseDir, String(value));
     case 'integer':
+    case 'boolean':
     case 'choice':
     case 'list':
     case 'text':
       return value;
   }
+}
+
+/** A schema bounds durations and sizes only where they are plain numbers; the same bounds hold for their text. */
+export const isWithinRange = ({ kind, minimum = 0, maximum }: ConfigOption, meaning: unknown): boolean =>
+  (kind !== 'duration' && kind !== 'size') ||
+  meaning === undefined ||
+  (Number(meaning) >= minimum && Number(meaning) <= (maximum ?? Number.MAX_SAFE_INTEGER));
+
+/** What a value must be instead, with the unit that it may lack. */
+export function wantedInstead(option: ConfigOption, value: unknown): string {
+  const unit = option.kind === 'duration' ? missingUnit(value) : undefined;
+  return `must be ${allowedText(option)}${unit === undefined ? '' : `; ${unit}`}`;
 }

@@ -92,6 +92,8 @@ function otherValue(option: (typeof options)[number]): string {
   switch (option.kind) {
     case 'integer':
       return String(Math.min(7, option.maximum ?? 7));
+    case 'boolean':
+      return String(option.default !== true);
     case 'duration':
       return '77s';
     case 'size':
