@@ -16,7 +16,7 @@ import { addConfigFlags, configInputOf } from './config-flags.ts';
 import { collectFacts } from './doctor/collect.ts';
 import { findings } from './doctor/findings.ts';
 import { inspectCoverage, type GpuCoverage } from './doctor/coverage.ts';
-import { reportFunction, reportPath, type FunctionReport } from './doctor/functions.ts';
+import { reportsOf, type FunctionReport } from './doctor/functions.ts';
 import { shapesAfter, sizesText, trySizes, type TriedSizes } from './doctor/sizes.ts';
 import { reportTopology } from './doctor/topology.ts';
 import { CliError, tellingOf } from './error.ts';
@@ -77,16 +77,9 @@ async function reportSelfTest({ dataDir }: HostConfig, json: boolean): Promise<v
 }
 
 async function reportOne(config: HostConfig, words: string, given: Sizes, json: boolean): Promise<void> {
-  const path = await reportPath(config, words);
-  const found = path === undefined ? await reportFunction(config, words) : [path];
-  if (found.length === 0) {
-    throw new CliError(
-      `there is no function '${words}' in ${config.functionsDir}, none was uploaded to ${config.dataDir}, and there ` +
-        'is no file or folder of that name',
-    );
-  }
   const reports: Report[] = [];
-  for (const report of found) reports.push(report.state === 'broken' ? report : await lookInto(report, given));
+  for (const report of await reportsOf(config, words))
+    reports.push(report.state === 'broken' ? report : await lookInto(report, given));
   // The first is the one that serves.
   if (reports[0]?.state === 'broken') process.exitCode = 1;
   console.log(json ? JSON.stringify(reports, null, 2) : reports.map(describeReport).join('\n\n'));
