@@ -69,9 +69,10 @@ async function buildProgram(argv: readonly string[]): Promise<AnyCommand> {
 
 /** Says what to do instead of a command or an option that is gone. */
 function refuseRetired(argv: readonly string[], wanted: string | undefined): void {
-  if (wanted === undefined) return;
-  const options = argv.filter((word) => word.startsWith('--')).map((word) => `${wanted} ${word.replace(/=.*/, '')}`);
-  const instead = [wanted, ...options].map((name) => retired.get(name)).find((sentence) => sentence !== undefined);
+  const options = argv.filter((word) => word.startsWith('--')).map((word) => word.replace(/=.*/s, ''));
+  const instead = [wanted ?? '', ...options]
+    .map((name) => retired.get(name))
+    .find((sentence) => sentence !== undefined);
   if (instead !== undefined) throw usage(instead);
 }
 

@@ -75,7 +75,7 @@ const ofPlan = (name: string): [string, string] => [
   `'${name}' is a command of plan: turntable plan ${name} --help tells more`,
 ];
 
-/** What to do instead of a command that is gone (`fsck`), or an option that is gone (`call --shadow`), in a sentence. */
+/** What to do instead of a command that is gone (`fsck`), or of an option (`--beside-simulator`), in a sentence. */
 export const retired: ReadonlyMap<string, string> = new Map([
   [
     'completion',
