@@ -33,15 +33,10 @@ export function configInputOf(command: AnyCommand): ConfigInput {
   const flags: Record<string, string> = {};
   for (const option of configOptions()) {
     const flag = option.flags.at(-1);
-    const value = flag === undefined ? undefined : given[camelCase(flag)];
+    const value = flag === undefined ? undefined : given[new Option(flag).attributeName()];
     if (value !== undefined) flags[option.path] = value;
   }
   return { flags, file: given['config'] };
-}
-
-/** Commander stores `--cpu-idle` as `cpuIdle`. */
-function camelCase(flag: string): string {
-  return flag.replace(/^--/, '').replaceAll(/-([a-z])/g, (_, letter: string) => letter.toUpperCase());
 }
 
 const placeholders: Readonly<Record<ConfigOption['kind'], string>> = {
