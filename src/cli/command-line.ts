@@ -11,6 +11,16 @@ const usageExitCode = 2;
 const output = {
   writeOut: (text: string) => process.stdout.write(asCalled(text)),
   writeErr: (text: string) => process.stderr.write(asCalled(text)),
+  // Longer lines are hard to read. A terminal that does not know its size says 0.
+  getOutHelpWidth: () => Math.min(helpWidthMax, process.stdout.columns || helpWidthUsual),
+};
+const helpWidthMax = 110;
+const helpWidthUsual = 80;
+
+/** An option with a long and a short name, such as `--listen-port, --port`, is listed under the short one. */
+const help = {
+  minWidthToWrap: 30,
+  optionTerm: ({ flags }: { readonly flags: string }) => flags.replace(/^--[\w-]+, (?=--)/, ''),
 };
 
 /** Does what the words after `turntable` say, and returns the exit code. */
@@ -35,31 +45,35 @@ async function buildProgram(argv: readonly string[]): Promise<AnyCommand> {
     // Options after a command's name are the command's own: `publish --version 3` does not ask for our version.
     .enablePositionalOptions()
     .configureOutput(output)
+    .configureHelp(help)
     .commandsGroup('Other:')
     .helpCommand(true)
     .showHelpAfterError('(turntable --help lists the commands)')
     .exitOverride();
   const words = argv.filter((word) => !word.startsWith('-'));
   const wanted = words[0] === 'help' ? words[1] : words[0];
-  const instead = wanted === undefined ? undefined : retired.get(wanted);
-  if (instead !== undefined) throw usage(instead);
+  refuseRetired(argv, wanted);
   for (const { name, summary, group, load } of commands) {
     const command: AnyCommand = name === wanted ? await load() : new Command(name);
-    command.summary(summary).helpGroup(`${group}:`).option('--debug', 'print the stack of an error');
-    command.showHelpAfterError(`(turntable help ${name} tells more)`).exitOverride();
-    for (const each of [command, ...command.commands]) each.configureOutput(output);
+    command.summary(summary).helpGroup(`${group}:`);
     program.addCommand(command);
+    // The settings of a command reach only commands that are made through it.
+    for (const each of [command, ...command.commands]) {
+      const path = each === command ? name : `${name} ${each.name()}`;
+      each.option('--debug', 'print the stack of an error').configureOutput(output).configureHelp(help).exitOverride();
+      each.showHelpAfterError(`(turntable ${path} --help tells more)`);
+    }
   }
-  await refuseWithoutItsCommand(wanted);
   return program;
 }
 
-/** `capacity` is a command of `plan`: whoever looks for it at the top is told. */
-async function refuseWithoutItsCommand(wanted: string | undefined): Promise<void> {
-  if (wanted === undefined || wanted === 'help' || commands.some(({ name }) => name === wanted)) return;
-  const plan = await commands.find(({ name }) => name === 'plan')!.load();
-  if (!plan.commands.some((each) => each.name() === wanted)) return;
-  throw usage(`'${wanted}' is a command of plan: turntable plan ${wanted} --help tells more`);
+/** Says what to do instead of a command or an option that is gone. */
+function refuseRetired(argv: readonly string[], wanted: string | undefined): void {
+  const options = argv.filter((word) => word.startsWith('--')).map((word) => word.replace(/=.*/s, ''));
+  const instead = [wanted ?? '', ...options]
+    .map((name) => retired.get(name))
+    .find((sentence) => sentence !== undefined);
+  if (instead !== undefined) throw usage(instead);
 }
 
 function report(error: unknown, debug: boolean): number {

@@ -14,7 +14,7 @@ export interface CommandEntry {
 }
 
 /** The module of the command `ps` exports `psCommand`, which makes the command. */
-type Make = (commands: readonly CommandEntry[]) => AnyCommand;
+type Make = () => AnyCommand;
 
 type Entry = readonly [name: string, summary: string, module: () => Promise<object>];
 
@@ -23,15 +23,9 @@ const table: Readonly<Record<string, readonly Entry[]>> = {
     ['serve', 'start the host', () => import('./serve.ts')],
     ['worker', 'take overflow of hosts on this machine', () => import('./worker.ts')],
     ['doctor', 'report what this machine has and what that enables', () => import('./doctor.ts')],
-    [
-      'topology',
-      'show how the GPUs of this machine are joined, with measured bandwidths',
-      () => import('./topology.ts'),
-    ],
-    ['fsck', 'compare every stored model with its hash', () => import('./fsck.ts')],
+    ['store', 'check the stored models against their hashes, and mend them', () => import('./store.ts')],
     ['key', 'make an API key with scopes', () => import('./key.ts')],
     ['drain', 'have a host of a fleet hand its calls and functions over to the others', () => import('./fleet.ts')],
-    ['forget', 'show a lost host of a fleet no more', () => import('./fleet.ts')],
   ],
   'Make and try a function': [
     ['init', 'make a folder for a new function, with a handler and its test', () => import('./init.ts')],
@@ -40,7 +34,6 @@ const table: Readonly<Record<string, readonly Entry[]>> = {
   ],
   'Publish and manage functions': [
     ['publish', 'publish a model on a running host', () => import('./publish.ts')],
-    ['functions', "list a running host's functions", () => import('./functions.ts')],
     ['set', 'change settings of a function, without an upload', () => import('./functions.ts')],
     ['load', 'have a function loaded, and its folder read again', () => import('./functions.ts')],
     ['unload', 'give the memory of a function back', () => import('./functions.ts')],
@@ -56,7 +49,7 @@ const table: Readonly<Record<string, readonly Entry[]>> = {
   ],
   'Watch a running host': [
     ['top', 'which functions of a running host miss their SLO, and how busy it is, live', () => import('./top.ts')],
-    ['ps', 'what of each function is where on a running host', () => import('./ps.ts')],
+    ['ps', "list a running host's functions: their state, and where each of them is", () => import('./ps.ts')],
     ['logs', 'what a function of a running host, its handler and its instances had to say', () => import('./logs.ts')],
   ],
   'Measure, plan and replay': [
@@ -74,23 +67,30 @@ const table: Readonly<Record<string, readonly Entry[]>> = {
     ['sweep', 'replay over numbers of functions, plans and policies', () => import('./sweep.ts')],
     ['compare', 'lay reports of replays side by side', () => import('./compare.ts')],
   ],
-  Other: [
-    [
-      'completion',
-      'print a script that completes commands and flags in bash, zsh or fish',
-      () => import('./completion.ts'),
-    ],
-    ['version', 'print the versions of Turntable, Node and ONNX Runtime', () => import('./version.ts')],
-  ],
+  Other: [['version', 'print the versions of Turntable, Node and ONNX Runtime', () => import('./version.ts')]],
 };
 
-/** What to do instead of a command that is gone. */
+const ofPlan = (name: string): [string, string] => [
+  name,
+  `'${name}' is a command of plan: turntable plan ${name} --help tells more`,
+];
+
+/** What to do instead of a command that is gone (`fsck`), or of an option (`--beside-simulator`), in a sentence. */
 export const retired: ReadonlyMap<string, string> = new Map([
+  [
+    'completion',
+    'completion is gone: turntable --help lists the commands, and turntable help COMMAND the options of one',
+  ],
+  ['forget', 'forget is an option of drain now: turntable drain HOST --forget'],
+  ['fsck', 'fsck is a command of store now: turntable store fsck'],
+  ['functions', 'functions is a part of ps now: turntable ps lists the functions of a host'],
   [
     'shadow',
     'shadow is gone: calls are no longer copied to a version. Give the version a small share (turntable promote my-model 2 ' +
       '--percent 1), or call it alone (turntable call my-model --version 2)',
   ],
+  ['topology', 'topology is a part of doctor now: turntable doctor --measure shows what it measured'],
+  ...['capacity', 'chrion', 'deepplan', 'packrat', 'serf'].map(ofPlan),
 ]);
 
 export const commands: readonly CommandEntry[] = Object.entries(table).flatMap(([group, entries]) =>
@@ -98,6 +98,6 @@ export const commands: readonly CommandEntry[] = Object.entries(table).flatMap((
     name,
     summary,
     group,
-    load: async () => ((await module()) as Record<string, Make>)[`${name}Command`]!(commands),
+    load: async () => ((await module()) as Record<string, Make>)[`${name}Command`]!(),
   })),
 );

@@ -11,15 +11,17 @@ export function addConfigFlags<Made extends AnyCommand>(
   paths?: readonly string[],
   others: 'refused' | 'hidden' = 'refused',
 ): Made {
-  command.option('--config <file>', 'read this configuration file instead of wrangler-free-config/host.json');
   for (const option of configOptions()) {
-    const flag = option.flags.at(-1);
     const isListed = paths?.includes(option.path) !== false;
-    if (flag === undefined || (!isListed && others === 'refused')) continue;
+    if (option.flags.length === 0 || (!isListed && others === 'refused')) continue;
     // Commander takes two long names for one option. It suggests only the second when one is mistyped: the one in use.
     const names = option.flags.join(', ');
-    command.addOption(new Option(`${names} <${placeholder(option)}>`, describe(option)).hideHelp(!isListed));
+    const flag = new Option(`${names} ${placeholders[option.kind]}`, describe(option)).hideHelp(!isListed);
+    // What an operator looks for is under a heading in a long list.
+    command.addOption(paths === undefined ? flag.helpGroup(`${option.group}:`) : flag);
   }
+  const config = new Option('--config <file>', 'configuration file, in place of wrangler-free-config/host.json');
+  command.addOption(paths === undefined ? config.helpGroup('Files:') : config);
   if (others === 'hidden')
     command.addHelpText('after', '\nAll options of turntable serve count as well; turntable serve --help lists them.');
   return command;
@@ -31,38 +33,33 @@ export function configInputOf(command: AnyCommand): ConfigInput {
   const flags: Record<string, string> = {};
   for (const option of configOptions()) {
     const flag = option.flags.at(-1);
-    const value = flag === undefined ? undefined : given[camelCase(flag)];
+    const value = flag === undefined ? undefined : given[new Option(flag).attributeName()];
     if (value !== undefined) flags[option.path] = value;
   }
   return { flags, file: given['config'] };
 }
 
-/** Commander stores `--cpu-idle` as `cpuIdle`. */
-function camelCase(flag: string): string {
-  return flag.replace(/^--/, '').replaceAll(/-([a-z])/g, (_, letter: string) => letter.toUpperCase());
-}
+const placeholders: Readonly<Record<ConfigOption['kind'], string>> = {
+  integer: '<n>',
+  boolean: '<true|false>',
+  choice: '<choice>',
+  duration: '<time>',
+  size: '<size>',
+  folder: '<folder>',
+  file: '<file>',
+  list: '<list>',
+  text: '<text>',
+};
 
-function placeholder(option: ConfigOption): string {
-  switch (option.kind) {
-    case 'integer':
-    case 'integer-or-auto':
-      return 'number';
-    case 'choice':
-      return option.choices.join('|');
-    case 'duration':
-    case 'size':
-    case 'folder':
-    case 'list':
-    case 'text':
-      return option.kind;
-  }
-}
-
-/** The first sentence of the description, and the default. */
-function describe(option: ConfigOption): string {
-  const [sentence = ''] = option.description.split(/(?<=\.)\s/);
+/** The first sentence of the description, the choices, and the default; docs/configuration.md has the rest. */
+function describe({ description, choices, default: usual }: ConfigOption): string {
+  const [sentence = ''] = description.split(/(?<=\.)\s/);
   const text = sentence.replaceAll('`', '').replace(/\.$/, '');
   // As flags are described, but TCP stays TCP.
-  const start = text.replace(/^[A-Z](?![A-Z])/, (letter) => letter.toLowerCase());
-  return `${start} (default: ${String(option.default)})`;
+  const start = text.replace(/^[A-Z](?![A-Z\d])/, (letter) => letter.toLowerCase());
+  const facts = [
+    ...(choices.length === 0 ? [] : [`choices: ${choices.join(', ')}`]),
+    ...(String(usual) === '' ? [] : [`default: ${String(usual)}`]),
+  ];
+  return facts.length === 0 ? start : `${start} (${facts.join('; ')})`;
 }

@@ -16,8 +16,9 @@ import { addConfigFlags, configInputOf } from './config-flags.ts';
 import { collectFacts } from './doctor/collect.ts';
 import { findings } from './doctor/findings.ts';
 import { inspectCoverage, type GpuCoverage } from './doctor/coverage.ts';
-import { reportFunction, reportPath, type FunctionReport } from './doctor/functions.ts';
+import { reportsOf, type FunctionReport } from './doctor/functions.ts';
 import { shapesAfter, sizesText, trySizes, type TriedSizes } from './doctor/sizes.ts';
+import { reportTopology } from './doctor/topology.ts';
 import { CliError, tellingOf } from './error.ts';
 import { formatBytes, formatMs } from '../tools/index.ts';
 import { renderTable } from './table.ts';
@@ -26,18 +27,23 @@ import { parseSizes } from './values.ts';
 export function doctorCommand(): AnyCommand {
   const command = new Command('doctor')
     .description(
-      'Report what this machine has (cores, memory, Node, ONNX Runtime, Redis, GPU driver and libraries) and what ' +
-        'that enables; with a function, open its model as the host would, run it once, and compile it for a GPU. Exit code 1 when something ' +
-        'that the host needs is broken.',
+      'Report what this machine has (cores, memory, Node, ONNX Runtime, Redis, GPUs and how they are joined) and what ' +
+        'that enables; with a function, open its model as the host would, run it once, and compile it for a GPU. Exit ' +
+        'code 1 when something that the host needs is broken.',
     )
     .argument('[function]', "the name of a function, a model's file, or a function's folder")
     .option('--dim <name=size...>', 'size of an open dimension; otherwise guessed by its name until the model runs')
     .option('--gpu', 'test what the GPUs of this machine can do, in a process of its own')
+    .option(
+      '--measure',
+      'measure copies to and between the GPUs, and say how they are joined; not beside a host on them',
+    )
     .option('--json', 'print JSON');
   const listed = ['dataDir', 'functionsDir', 'listen.host', 'listen.port'];
-  addConfigFlags(command, listed, 'hidden').action(async (name, { json, gpu, dim }, called) => {
+  addConfigFlags(command, listed, 'hidden').action(async (name, { json, gpu, measure, dim }, called) => {
     const loaded = loadConfig(configInputOf(called));
-    if (gpu === true) await reportSelfTest(loaded.config, json === true);
+    if (measure === true) await reportTopology(loaded.config.gpu.topology, json === true);
+    else if (gpu === true) await reportSelfTest(loaded.config, json === true);
     else if (name === undefined) await reportMachine(loaded, json === true);
     else await reportOne(loaded.config, name, parseSizes(dim ?? [], '--dim'), json === true);
   });
@@ -71,16 +77,9 @@ async function reportSelfTest({ dataDir }: HostConfig, json: boolean): Promise<v
 }
 
 async function reportOne(config: HostConfig, words: string, given: Sizes, json: boolean): Promise<void> {
-  const path = await reportPath(config, words);
-  const found = path === undefined ? await reportFunction(config, words) : [path];
-  if (found.length === 0) {
-    throw new CliError(
-      `there is no function '${words}' in ${config.functionsDir}, none was uploaded to ${config.dataDir}, and there ` +
-        'is no file or folder of that name',
-    );
-  }
   const reports: Report[] = [];
-  for (const report of found) reports.push(report.state === 'broken' ? report : await lookInto(report, given));
+  for (const report of await reportsOf(config, words))
+    reports.push(report.state === 'broken' ? report : await lookInto(report, given));
   // The first is the one that serves.
   if (reports[0]?.state === 'broken') process.exitCode = 1;
   console.log(json ? JSON.stringify(reports, null, 2) : reports.map(describeReport).join('\n\n'));

@@ -1,5 +1,5 @@
-/** The hosts of a fleet, as a table; `turntable drain` and `turntable forget`. */
-import { Command, type AnyCommand } from './commander.ts';
+/** The hosts of a fleet, as a table, and `turntable drain`. */
+import { Command, Option, type AnyCommand } from './commander.ts';
 import { asks, request } from './client.ts';
 import { formatMs } from '../tools/index.ts';
 import type { FleetHostAnswer } from '../host/index.ts';
@@ -44,27 +44,20 @@ export function drainCommand(): AnyCommand {
         'its own clients; stop it when `turntable ps --fleet` shows that its calls are 0.',
     )
     .argument('<host>', 'its name, as `turntable ps --fleet` shows it')
-    .option('--undo', 'let it take part again');
-  return asks(command, async (asked, host, options) => {
-    const draining = options.undo !== true;
-    await request(asked, `/v2/fleet/hosts/${encodeURIComponent(host)}/drain`, {
-      method: 'POST',
-      headers: { 'content-type': 'application/json' },
-      body: JSON.stringify({ draining }),
-    });
+    .option('--undo', 'let it take part again')
+    .addOption(
+      new Option('--forget', 'no longer list a lost host, which is listed for a day otherwise').conflicts('undo'),
+    );
+  return asks(command, async (asked, host, { undo, forget }) => {
+    const path = `/v2/fleet/hosts/${encodeURIComponent(host)}`;
+    if (forget === true) {
+      await request(asked, path, { method: 'DELETE' });
+      console.log(`${host}: forgotten`);
+      return;
+    }
+    const draining = undo !== true;
+    const headers = { 'content-type': 'application/json' };
+    await request(asked, `${path}/drain`, { method: 'POST', headers, body: JSON.stringify({ draining }) });
     console.log(`${host}: ${draining ? 'draining' : 'takes part again'}`);
-  });
-}
-
-export function forgetCommand(): AnyCommand {
-  const command = new Command('forget')
-    .description(
-      'Show a lost host of a fleet no more. One that did not leave is shown as lost until it is back, it is ' +
-        'forgotten, or a day has passed.',
-    )
-    .argument('<host>', 'its name, as `turntable ps --fleet` shows it');
-  return asks(command, async (asked, host) => {
-    await request(asked, `/v2/fleet/hosts/${encodeURIComponent(host)}`, { method: 'DELETE' });
-    console.log(`${host}: forgotten`);
   });
 }

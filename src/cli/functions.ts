@@ -1,31 +1,8 @@
-/** What an operator does with the functions of a running host: list, load, change and remove them. */
-import type { ListedFunction } from '../host/index.ts';
-import { formatBytes, formatMs } from '../tools/index.ts';
+/** What an operator does with the functions of a running host: load, change and remove them. */
+import { formatMs } from '../tools/index.ts';
 import { Command, type AnyCommand } from './commander.ts';
-import { asks, functionPath, replyOf, request, shows, withHost } from './client.ts';
-import { renderRows, type Column } from './table.ts';
-import { listIn, parsePairs } from './values.ts';
-
-const columns: readonly Column<Partial<ListedFunction>>[] = [
-  ['FUNCTION', ({ name = '' }) => name],
-  ['VERSION', ({ version = '' }) => version],
-  ['STATE', ({ state = '' }) => state],
-  ['>SLO', ({ slo_ms: sloMs }) => (sloMs === undefined ? '' : formatMs(sloMs))],
-  ['>MODEL', ({ bytes }) => (bytes === undefined ? '' : formatBytes(bytes))],
-  ['DESCRIPTION', ({ description = '', reason = description }) => reason],
-];
-
-export function functionsCommand(): AnyCommand {
-  const command = new Command('functions').description("List a running host's functions and their versions.");
-  return shows(
-    command,
-    async (client) => await replyOf(client, '/functions'),
-    (reply) => {
-      const functions = listIn<ListedFunction>(reply, 'functions');
-      return functions.length === 0 ? 'no functions' : renderRows(columns, functions);
-    },
-  );
-}
+import { asks, functionPath, request, shows, withHost } from './client.ts';
+import { parsePairs } from './values.ts';
 
 export function loadCommand(): AnyCommand {
   const command = new Command('load')

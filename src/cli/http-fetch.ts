@@ -1,6 +1,6 @@
 /**
  * The `fetch` of commands. For each process that gets an answer Node's own compiles a parser in WebAssembly: 0.3 s of a
- * core and 30 MB, more than all else that a command such as `turntable functions` does.
+ * core and 30 MB, more than all else that a command such as `turntable ps` does.
  */
 import { request, type IncomingMessage } from 'node:http';
 import { Readable } from 'node:stream';

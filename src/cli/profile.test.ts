@@ -66,7 +66,7 @@ test('a folder with a function.json is a function', async () => {
 test('a model that cannot be measured gives one sentence', async () => {
   const unknown = await profile('nobody');
   expect(unknown.stderr).toContain("there is no function 'nobody'");
-  expect((await profile(join(folder, 'none.onnx'))).stderr).toContain('there is no model and no function');
+  expect((await profile(join(folder, 'none.onnx'))).stderr).toContain('there is no file or folder of that name');
   expect((await profile(modelPath, '--dim', 'sequence=3')).stderr).toContain("no open dimension 'sequence'");
   const where = await turntable(['profile', modelPath]);
   expect(where).toMatchObject({ exitCode: 2 });

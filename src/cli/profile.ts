@@ -20,7 +20,7 @@ import { Interruption } from './interruption.ts';
 import { formatMs, given } from '../tools/index.ts';
 import { parseCount, parseWhole, parseSizes } from './values.ts';
 import { profileGpu } from './profile/gpu.ts';
-import { findTarget } from './profile-target.ts';
+import { modelToMeasure, type MeasuredModel } from './doctor/functions.ts';
 import { profileText } from './profile-text.ts';
 
 export function profileCommand(): AnyCommand {
@@ -45,7 +45,7 @@ export function profileCommand(): AnyCommand {
       if ((options.cpu === true) === (options.gpu !== undefined)) throw usage('say what to measure on: --cpu or --gpu');
       if (options.batchMax > batchMax) throw usage(`--batch-max is ${options.batchMax}, but at most ${batchMax}`);
       const { config } = loadConfig(configInputOf(called));
-      const target = await findTarget(words, config);
+      const target = await modelToMeasure(words, config);
       if (options.gpu !== undefined) {
         await profileGpu(target, {
           gpu: options.gpu === true ? 0 : options.gpu,
@@ -81,7 +81,7 @@ export function profileCommand(): AnyCommand {
 }
 
 async function measure(
-  { modelPath, opening, modelSha256, inputs }: Awaited<ReturnType<typeof findTarget>>,
+  { modelPath, opening, modelSha256, inputs }: MeasuredModel,
   sockets: readonly (readonly number[])[],
   dimensions: Readonly<Record<string, number>>,
   { batchMax, samples }: { readonly batchMax: number; readonly samples: number },

@@ -7,6 +7,8 @@ const row = {
   version: '1',
   state: 'ready',
   residency: 'gpu',
+  sloMs: 50,
+  description: 'What it does.',
   gpuBytes: 3 * 2 ** 20,
   hostBytes: 4 * 2 ** 20,
   lastUseMs: nowMs - 5000,
@@ -20,9 +22,11 @@ describe('turntable ps', () => {
   test('shows where a function is, and its evictions by cause', () => {
     const [heading, line] = placedText({ functions: [row] }, nowMs).split('\n');
     expect(heading).toMatch(
-      /^FUNCTION +STATE +GPU +HOST +LAST USE +HITS +COLD +OVERFLOW +EVICTIONS +LAST COLD START +PLAN +NOTE$/,
+      /^FUNCTION +STATE +SLO +GPU +HOST +LAST USE +HITS +COLD +OVERFLOW +EVICTIONS +LAST COLD START +PLAN +NOTE$/,
     );
-    expect(line).toMatch(/^bert-1@1 +gpu +3.15 MB +4.19 MB +5 s ago +7 +2 +0 +3 gpu trim, 1 idle +- +pt\+dha +-$/);
+    expect(line).toMatch(
+      /^bert-1@1 +gpu +50 ms +3.15 MB +4.19 MB +5 s ago +7 +2 +0 +3 gpu trim, 1 idle +- +pt\+dha +What it does\.$/,
+    );
   });
 
   test('shows that a function was never used, and that another is broken', () => {
@@ -30,7 +34,7 @@ describe('turntable ps', () => {
       { functions: [{ ...row, state: 'unavailable', reason: 'no handler', lastUseMs: 0, gpuBytes: 0, evictions: {} }] },
       nowMs,
     );
-    expect(text).toMatch(/unavailable +- .* never .* - +pt\+dha +no handler$/);
+    expect(text).toMatch(/unavailable +50 ms +- .* never .* - +pt\+dha +no handler$/);
   });
 
   test('says why the latest instance of a function died', () => {
@@ -52,7 +56,7 @@ describe('turntable ps', () => {
 
   test('reads the reply of an older host, which lacks fields', () => {
     const [, line] = placedText({ functions: [{ name: 'old' }, 7] }, nowMs).split('\n');
-    expect(line).toMatch(/^old@ +- +- +never +0 +0 +0 +- +- +- +-$/);
+    expect(line).toMatch(/^old@ +- +- +- +never +0 +0 +0 +- +- +- +-$/);
     expect(placedText('nothing of the kind', nowMs)).toBe('no functions');
   });
 });

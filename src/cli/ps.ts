@@ -1,6 +1,6 @@
-/** `turntable ps`: where each function of a running host is, and what that has cost so far. */
-import type { PlacedVersion } from '../host/index.ts';
-import { formatBytes } from '../tools/index.ts';
+/** `turntable ps`: the functions of a running host, where each of them is, and what that has cost so far. */
+import type { FunctionRow } from '../host/index.ts';
+import { formatBytes, formatMs } from '../tools/index.ts';
 import { Command, type AnyCommand } from './commander.ts';
 import { replyOf, shows } from './client.ts';
 import { renderFleet } from './fleet.ts';
@@ -9,7 +9,9 @@ import { listIn } from './values.ts';
 
 export function psCommand(): AnyCommand {
   const command = new Command('ps')
-    .description('Show what of each function is where on a running host, the latest used first. Asking is never a use.')
+    .description(
+      "List a running host's functions and where each of them is, the latest used first. Asking is never a use.",
+    )
     .option('--fleet', 'show the hosts of its fleet instead');
   return shows(
     command,
@@ -18,16 +20,17 @@ export function psCommand(): AnyCommand {
   );
 }
 
-/** An older host leaves fields out. */
-type Placed = Partial<PlacedVersion>;
+/** An older host leaves fields out, and so does a replaced version that is still in memory. */
+type Row = Partial<FunctionRow>;
 
 const dash = (text: string | null = null): string => (text === null || text === '' ? '-' : text);
 const sizeText = (bytes = 0): string => (bytes === 0 ? '-' : formatBytes(bytes));
 const sumOf = (counts: Readonly<Record<string, number>>): number => Object.values(counts).reduce((a, b) => a + b, 0);
 
-const columns = (nowMs: number): readonly Column<Placed>[] => [
+const columns = (nowMs: number): readonly Column<Row>[] => [
   ['FUNCTION', ({ name = '', version = '' }) => `${name}@${version}`],
   ['STATE', ({ state = '', residency = '' }) => (state === 'ready' ? residency : state)],
+  ['>SLO', ({ sloMs }) => (sloMs === undefined ? '-' : formatMs(sloMs))],
   ['>GPU', ({ gpuBytes, gpus = [] }) => `${sizeText(gpuBytes)}${gpus.length === 0 ? '' : ` on ${gpus.join(', ')}`}`],
   ['>HOST', ({ hostBytes }) => sizeText(hostBytes)],
   ['>LAST USE', ({ lastUseMs = 0 }) => (lastUseMs === 0 ? 'never' : `${agoText(nowMs - lastUseMs)} ago`)],
@@ -45,13 +48,16 @@ const columns = (nowMs: number): readonly Column<Placed>[] => [
   ],
   ['LAST COLD START', ({ coldCause }) => dash(coldCause)],
   ['PLAN', ({ plan }) => dash(plan)],
-  ['NOTE', ({ reason, lastDeath }) => dash(reason ?? (lastDeath ? `an instance died: ${lastDeath}` : null))],
+  [
+    'NOTE',
+    ({ reason, lastDeath, description }) =>
+      dash(reason ?? (lastDeath ? `an instance died: ${lastDeath}` : description)),
+  ],
 ];
 
 /** The most recently used function first. */
 export function placedText(reply: unknown, nowMs: number): string {
-  // Replaced versions may still be in memory somewhere.
-  const functions = [...listIn<PlacedVersion>(reply, 'functions'), ...listIn<PlacedVersion>(reply, 'others')];
+  const functions = [...listIn<FunctionRow>(reply, 'functions'), ...listIn<FunctionRow>(reply, 'others')];
   const byUse = functions.toSorted(
     ({ lastUseMs: one = 0, name = '' }, { lastUseMs: other = 0, name: otherName = '' }) =>
       other - one || name.localeCompare(otherName, 'en', { numeric: true }),
@@ -59,7 +65,7 @@ export function placedText(reply: unknown, nowMs: number): string {
   const { notes = [] } = reply as { readonly notes?: readonly string[] };
   if (byUse.length === 0) return ['no functions', ...notes].join('\n');
   // Their owners asked for joined calls, and get none.
-  const apart = byUse.flatMap(({ name, version, rows }: Placed) =>
+  const apart = byUse.flatMap(({ name, version, rows }: Row) =>
     rows === undefined || rows === null || rows.state === 'independent'
       ? []
       : [`${name}@${version} joins no calls: ${rows.why}`],

@@ -1,7 +1,7 @@
 import { watchFile } from 'node:fs';
 import { join } from 'node:path';
 import type { Logger } from 'pino';
-import { Command, type AnyCommand } from './commander.ts';
+import { Command, Option, type AnyCommand } from './commander.ts';
 import {
   checkListen,
   createLogger,
@@ -39,7 +39,11 @@ export function serveCommand(): AnyCommand {
       'requests finish; a second signal ends the host at once.',
   );
   addConfigFlags(command)
-    .option('--record <folder>', 'record the traffic there as a trace, which `turntable replay --trace` reads')
+    .addOption(
+      new Option('--record <folder>', 'record the traffic as a trace there, for turntable replay --trace').helpGroup(
+        'Files:',
+      ),
+    )
     .action(async (options, called) => {
       outliveOutput();
       const input = configInputOf(called);

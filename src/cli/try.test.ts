@@ -47,7 +47,7 @@ describe('commands that a command names', () => {
   test('by help, errors and lists are called as the command was', async () => {
     const lines = [[], ['--help'], ['publish'], ['set', '--help'], ['plan', 'serf', '--no'], ['make', '--list']];
     const outcomes = await Promise.all(
-      [...lines, ['functions', '--url', 'http://127.0.0.1:9']].map((words) => turntable(words, { cwd: dir })),
+      [...lines, ['ps', '--url', 'http://127.0.0.1:9']].map((words) => turntable(words, { cwd: dir })),
     );
     const output = outcomes.map(({ stdout, stderr }) => stdout + stderr).join('\n');
     // What it says of itself, `turntable: no host answers`, is no command.

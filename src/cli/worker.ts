@@ -4,7 +4,6 @@ import { Command, Option, type AnyCommand, type OptionsOf } from './commander.ts
 import { createCpuPools } from '../cpu/index.ts';
 import { ownMemory, readCores } from '../hardware/index.ts';
 import { tellServiceManager } from '../process/index.ts';
-import { parseSizeBytes } from '../tools/index.ts';
 import { createLogger } from '../host/index.ts';
 import { loadRedisQueue, ModelCache, parseRedisUrl, PoolTaker, redisUrlForm, redisWorks } from '../queue/index.ts';
 import { hostAddress } from './client.ts';
@@ -14,7 +13,7 @@ import { runUntilSignal } from './lifecycle.ts';
 import { logOtherOutput, outliveOutput } from './output.ts';
 import { packageVersion } from './package.ts';
 import { counted } from './table.ts';
-import { parseDurationMs } from './values.ts';
+import { parseBytes, parseCount, parseDurationMs } from './values.ts';
 
 /** Redis may start a moment later than the worker. */
 const redisWaitMs = 10_000;
@@ -37,10 +36,14 @@ const workerFlags = () =>
         .default('turntable'),
     )
     .option('--name <name>', 'name in placements, metrics and lists', hostname())
-    .option('--cores <number>', 'cores to run on (default: those that this process may use)')
-    .option('--threads <number>', 'threads of an instance, unless its function says', '1')
+    .option('--cores <number>', 'cores to run on (default: those that this process may use)', parseCount)
+    .option('--threads <number>', 'threads of an instance, unless its function says', parseCount, 1)
     .option('--data <folder>', 'where fetched models are kept', 'worker-data')
-    .option('--cache <size>', 'most bytes of models that are kept', '20GiB')
+    .addOption(
+      new Option('--cache <size>', 'most bytes of models that are kept')
+        .argParser(parseBytes)
+        .default(20 * 2 ** 30, '20GiB'),
+    )
     .option('--host <url>', 'fetch models from this address instead of the ones that the hosts announce')
     .addOption(
       new Option('--drain <time>', 'for what runs to finish after a signal')
@@ -68,14 +71,9 @@ async function runWorker(flags: WorkerFlags): Promise<number> {
     throw usage('--name is not made of at most 64 visible characters without spaces');
   }
   const { usable } = readCores();
-  const coresAsked = flags.cores === undefined ? usable : wholeNumber('--cores', flags.cores, 1, 4096);
+  const { cores: coresAsked = usable, drain: drainMs } = flags;
   const cores = Math.min(coresAsked, usable);
-  const threads = Math.min(cores, wholeNumber('--threads', flags.threads, 1, 1024));
-  const drainMs = flags.drain;
-  const cacheBytesMax = parseSizeBytes(flags.cache);
-  if (cacheBytesMax === undefined || cacheBytesMax < 1024) {
-    throw usage(`--cache is "${flags.cache}", but must be a size such as "20GiB"`);
-  }
+  const threads = Math.min(cores, flags.threads);
   const hostUrl = flags.host === undefined ? undefined : hostAddress(flags.host).url;
   const apiKey = process.env['TURNTABLE_API_KEY'];
   const logger = createLogger({ level: flags.logLevel, format: process.stderr.isTTY ? 'pretty' : 'json' });
@@ -112,7 +110,7 @@ async function runWorker(flags: WorkerFlags): Promise<number> {
   const atWork: { taker?: PoolTaker } = {};
   const cache = new ModelCache({
     folder: join(flags.data, 'models'),
-    bytesMax: cacheBytesMax,
+    bytesMax: flags.cache,
     apiKey: apiKey === '' ? undefined : apiKey,
     inUse: (revision) => atWork.taker?.busy(revision) ?? false,
     onEvict: async (revision) => await atWork.taker?.forget(revision),
@@ -146,10 +144,4 @@ async function runWorker(flags: WorkerFlags): Promise<number> {
   const name = `Turntable ${packageVersion()} worker ${flags.name}`;
   process.stdout.write(`${name} takes overflow on ${counted(cores, 'core')} (Redis at ${link.address})\n`);
   return await ended;
-}
-
-function wholeNumber(flag: string, text: string, least: number, most: number): number {
-  const number = Number(text);
-  if (/^\d+$/.test(text) && number >= least && number <= most) return number;
-  throw usage(`${flag} is "${text}", but must be a whole number from ${least} to ${most}`);
 }

@@ -27,9 +27,11 @@ export function schemaOptions(file: string): Options {
     allowUnionTypes: true,
     // Elsewhere the first error: a graph of thousands of operators that all lack a field would make as many.
     allErrors: settings.has(file),
+    // A minimum stands beside the definition of a duration or a size, which has the type.
+    strictTypes: false,
     // The last element of an edge may be left out.
     strictTuples: false,
     // What config-options.ts reads of the host's schema.
-    keywords: ['x-kind', 'x-allowed', 'x-short', 'x-secret', 'x-flag'],
+    keywords: ['x-kind', 'x-group', 'x-allowed', 'x-short', 'x-secret', 'x-flag'],
   };
 }

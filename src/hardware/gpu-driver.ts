@@ -27,3 +27,17 @@ export function readGpuDriver(options: { readonly root?: string; readonly librar
     }),
   };
 }
+
+/** The last words of the path of the module that a host runs in its GPU process. */
+const gpuProcessModule = 'gpu/process/main.js';
+
+/** The numbers of the processes that run models on this machine's GPUs for hosts. */
+export const gpuProcessesHere = (root = '/'): number[] =>
+  listFolder(root, 'proc')
+    .filter((name) => /^\d+$/.test(name))
+    .filter((pid) =>
+      readText(root, `proc/${pid}/cmdline`)
+        ?.split('\0')
+        .some((word) => word.endsWith(gpuProcessModule)),
+    )
+    .map(Number);

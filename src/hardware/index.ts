@@ -27,7 +27,7 @@ export {
   threadsOfProcess,
   type CountLimit,
 } from './counts.ts';
-export { hasGpuDriver, readGpuDriver } from './gpu-driver.ts';
+export { gpuProcessesHere, hasGpuDriver, readGpuDriver } from './gpu-driver.ts';
 export { readLogicalCores, type LogicalCore } from './logical-cores.ts';
 export { findLibrary } from './library.ts';
 export { readMemory, type Memory } from './memory.ts';

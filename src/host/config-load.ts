@@ -1,14 +1,21 @@
 /** Loads the host's configuration. Later sources win: defaults of the schema, host.json, environment, flags. */
 import { dirname } from 'node:path';
-import type { ErrorObject } from 'ajv';
 import { readCores, readMemory, schemaErrors } from '../hardware/index.ts';
-import { assemble, type ConfigSource, type Setting } from './config-assemble.ts';
 import { ConfigError, shown } from './config-error.ts';
 import { checkFileShape, readConfigFile } from './config-file.ts';
 import { isLoopback } from './config-listen.ts';
-import type { HostConfig } from './config.ts';
-import { allowedText, configOptions, packageRoot, readConfigSchema, type ConfigOption } from './config-options.ts';
-import { formatBytes, isNetwork, missingUnit, parseDurationMs, parseSizeBytes } from '../tools/index.ts';
+import { assemble, type HostConfig } from './config.ts';
+import {
+  configOptions,
+  isWithinRange,
+  meaningOf,
+  packageRoot,
+  readConfigSchema,
+  valueOfText,
+  wantedInstead,
+  type ConfigOption,
+} from './config-options.ts';
+import { formatBytes, isNetwork } from '../tools/index.ts';
 import { callbackAllowProblem } from '../queue/index.ts';
 import { apiKeysProblem, parseApiKeys } from './api-keys.ts';
 import { nearest } from './store/nearest.ts';
@@ -28,16 +35,20 @@ export interface ConfigInput {
   readonly terminal?: boolean;
 }
 
-export type { ConfigSource };
-
 export interface LoadedConfig {
   readonly config: HostConfig;
   /** The configuration file that was read, absolute. */
   readonly file: string | undefined;
-  /** Source of each option, by path. */
-  readonly sources: ReadonlyMap<string, ConfigSource>;
   /** One sentence each, for example about an environment variable that looks like a typo. */
   readonly warnings: readonly string[];
+}
+
+interface Setting {
+  readonly value: unknown;
+  /** What to call it in a message: a variable, a flag, or a file and its field. */
+  readonly name: string;
+  /** Folder that relative paths start from. */
+  readonly baseDir: string;
 }
 
 /** Variables with the host's prefix that are no options of it: those of client commands and the test suite. */
@@ -62,9 +73,9 @@ export function loadConfig(input: ConfigInput = {}): LoadedConfig {
   const schema = readConfigSchema();
   const options = configOptions(schema);
   const settings = new Map<string, Setting>(
-    options.map((option) => [
-      option.path,
-      { value: option.default, source: { kind: 'default' }, baseDir: packageRoot },
+    options.map(({ path, default: value }) => [
+      path,
+      { value, name: `the default of "${path}"`, baseDir: packageRoot },
     ]),
   );
 
@@ -72,38 +83,35 @@ export function loadConfig(input: ConfigInput = {}): LoadedConfig {
   if (found !== undefined) {
     const { file, json } = found;
     checkFileShape(json, file, schema, options);
-    for (const option of options) {
-      const value = valueAt(json, option.path);
-      const source: ConfigSource = { kind: 'file', name: file };
-      if (value !== undefined) settings.set(option.path, { value, source, baseDir: dirname(file) });
+    for (const { path } of options) {
+      const value = valueAt(json, path);
+      if (value !== undefined) settings.set(path, { value, name: `${file}: "${path}"`, baseDir: dirname(file) });
     }
   }
 
+  const setFromText = (option: ConfigOption, name: string, text: string): void =>
+    void settings.set(option.path, { value: valueOfText(option, text), name, baseDir: workingDir });
   for (const option of options) {
-    const given = option.environmentNames.filter((name) => isGiven(name, environment[name]));
-    const [name, other] = given;
+    const [name, other] = option.environmentNames.filter((each) => isGiven(each, environment[each]));
     if (name === undefined) continue;
     if (other !== undefined && environment[name] !== environment[other]) {
       throw new ConfigError(`${name} and ${other} name the same option, but have different values`);
     }
-    const value = valueOfText(option, environment[name] ?? '');
-    settings.set(option.path, { value, source: { kind: 'environment', name }, baseDir: workingDir });
+    setFromText(option, name, environment[name]!);
   }
-
   for (const [path, text] of Object.entries(input.flags ?? {})) {
     const option = options.find((candidate) => candidate.path === path);
     const name = option?.flags.at(-1);
     if (option === undefined || name === undefined) throw new ConfigError(`there is no flag for the option '${path}'`);
-    settings.set(path, { value: valueOfText(option, text), source: { kind: 'flag', name }, baseDir: workingDir });
+    setFromText(option, name, text);
   }
 
-  checkValues(settings, options);
+  const values = meanings(settings, options);
   const { coresUsable = readCores().usable, memoryBytes = readMemory().ownBytes } = input;
-  const config = assemble(settings, environment, { coresUsable, memoryBytes }, input.terminal ?? process.stderr.isTTY);
+  const config = assemble(values, environment, { coresUsable, memoryBytes }, input.terminal ?? process.stderr.isTTY);
   return {
     config,
     file: found?.file,
-    sources: new Map([...settings].map(([path, { source }]) => [path, source])),
     warnings: [
       ...warnOfUnknown(environment, options),
       ...warnOfPlainKeys(settings.get('apiKeys')),
@@ -171,89 +179,43 @@ function warnOfPlainKeys(keys: Setting | undefined): string[] {
   ];
 }
 
-/** Describes what is wrong with a secret without showing it. */
-function problemOf({ path }: ConfigOption, value: unknown): string {
-  const isList = path === 'apiKeys' && Array.isArray(value) && value.every((each) => typeof each === 'string');
-  const problem = isList ? apiKeysProblem(value) : undefined;
-  return problem === undefined ? '' : ` (${problem})`;
-}
-
-/** The JSON value of a text from the environment or the command line. */
-function valueOfText(option: ConfigOption, text: string): unknown {
-  const trimmed = text.trim();
-  switch (option.kind) {
-    case 'integer':
-    case 'integer-or-auto':
-      return /^-?\d+$/.test(trimmed) ? Number(trimmed) : trimmed;
-    case 'duration':
-      // The schema wants a unit of text; 0 needs none.
-      return Number(trimmed) === 0 ? 0 : trimmed;
-    case 'size':
-      return /^\d+(\.\d+)?$/.test(trimmed) ? Number(trimmed) : trimmed;
-    case 'list':
-      return trimmed
-        .split(',')
-        .map((part) => part.trim())
-        .filter((part) => part !== '');
-    case 'choice':
-    case 'text':
-    case 'folder':
-      return trimmed;
-  }
-}
-
 const errorsOf = schemaErrors('host.schema.json');
 
-function checkValues(settings: ReadonlyMap<string, Setting>, options: readonly ConfigOption[]): void {
+/** What the checked settings mean, by path. @throws ConfigError */
+function meanings(
+  settings: ReadonlyMap<string, Setting>,
+  options: readonly ConfigOption[],
+): ReadonlyMap<string, unknown> {
   const merged: Record<string, unknown> = {};
   for (const [path, { value }] of settings) setAt(merged, path, value);
-  const refused = new Set(errorsOf(merged).map((error) => optionPathOf(error, options)));
-  for (const option of options) {
-    const setting = settings.get(option.path);
-    if (setting === undefined) continue;
-    if (!refused.has(option.path) && withinRange(option, setting.value)) continue;
-    throw new ConfigError(
-      `${nameOf(setting.source, option)} is ` +
-        (option.secret ? `not right${problemOf(option, setting.value)}: it` : `${shown(setting.value)}, but`) +
-        ` must be ${allowedText(option)}${unitAsked(option, setting.value)}`,
-    );
-  }
+  const refused = errorsOf(merged).map(({ instancePath }) => `${instancePath.slice(1).replaceAll('/', '.')}.`);
+  return new Map(
+    options.map((option) => {
+      const { value, name, baseDir } = settings.get(option.path)!;
+      const meaning = meaningOf(option, value, baseDir);
+      const isRefused = refused.some((path) => path.startsWith(`${option.path}.`));
+      if (isRefused || !isWithinRange(option, meaning) || unschemed[option.path]?.(value) === false) {
+        throw new ConfigError(problemText(option, name, value));
+      }
+      return [option.path, meaning];
+    }),
+  );
 }
 
-function unitAsked({ kind }: ConfigOption, value: unknown): string {
-  const asked = kind === 'duration' ? missingUnit(value) : undefined;
-  return asked === undefined ? '' : `; ${asked}`;
-}
+/** Whether values are right in what no schema can say. */
+const unschemed: Readonly<Record<string, (value: unknown) => boolean>> = {
+  apiKeys: (value) => apiKeysProblem(value as string[]) === undefined,
+  'redis.url': (value) => value === 'off' || URL.canParse(String(value)),
+  trustedProxies: (value) => (value as string[]).every(isNetwork),
+  'async.callbackAllow': (value) => (value as string[]).every((entry) => callbackAllowProblem(entry) === undefined),
+};
 
-/** The schema bounds durations and sizes only if they are plain numbers, and does not check ports. */
-function withinRange(option: ConfigOption, value: unknown): boolean {
-  if (option.path === 'grpc.port') return !(Number(value) > 65_535);
-  if (option.path === 'apiKeys') return apiKeysProblem(value as string[]) === undefined;
-  if (option.path === 'redis.url') return value === 'off' || URL.canParse(String(value));
-  if (option.path === 'trustedProxies') return (value as string[]).every(isNetwork);
-  if (option.path === 'async.callbackAllow') {
-    return (value as string[]).every((entry) => callbackAllowProblem(entry) === undefined);
-  }
-  if (option.kind !== 'duration' && option.kind !== 'size') return true;
-  const parsed = option.kind === 'duration' ? parseDurationMs(value) : parseSizeBytes(value);
-  return parsed !== undefined && parsed >= (option.minimum ?? 0) && parsed <= Number.MAX_SAFE_INTEGER;
-}
-
-function optionPathOf(error: ErrorObject, options: readonly ConfigOption[]): string {
-  const path = error.instancePath.slice(1).split('/').join('.');
-  return options.find((option) => path === option.path || path.startsWith(`${option.path}.`))?.path ?? path;
-}
-
-function nameOf(source: ConfigSource, option: ConfigOption): string {
-  switch (source.kind) {
-    case 'default':
-      return `the default of "${option.path}"`;
-    case 'file':
-      return `${source.name}: "${option.path}"`;
-    case 'environment':
-    case 'flag':
-      return source.name;
-  }
+/** One sentence. A secret is not shown. */
+function problemText(option: ConfigOption, name: string, value: unknown): string {
+  const isKeys = option.path === 'apiKeys' && Array.isArray(value) && value.every((each) => typeof each === 'string');
+  const about = isKeys ? apiKeysProblem(value) : undefined;
+  const wrong = option.secret ? `not right${about === undefined ? '' : ` (${about})`}: it` : `${shown(value)}, but`;
+  return `${name} is ${wrong} ${wantedInstead(option, value)}`;
 }
 
 function valueAt(json: unknown, path: string): unknown {

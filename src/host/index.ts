@@ -2,7 +2,7 @@
 export { apiKeyEntry, newApiKey, scopes } from './api-keys.ts';
 export { ConfigError } from './config-error.ts';
 export { checkListen, isLoopback } from './config-listen.ts';
-export { loadConfig, type ConfigInput, type ConfigSource, type LoadedConfig } from './config-load.ts';
+export { loadConfig, type ConfigInput, type LoadedConfig } from './config-load.ts';
 export { allowedText, configOptions, packageRoot, type ConfigOption } from './config-options.ts';
 export type { HostConfig } from './config.ts';
 export { exampleCall } from './example-call.ts';

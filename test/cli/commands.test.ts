@@ -1,9 +1,10 @@
-import { execFileSync, spawnSync } from 'node:child_process';
+import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { commands, retired } from '../../src/cli/commands.ts';
 import { packageRoot } from '../../src/host/config-options.ts';
 import { serve, turntable, type ServingHost } from './command.ts';
 import { turntableHere } from './in-process.ts';
@@ -38,10 +39,10 @@ async function client(...words: string[]): ReturnType<typeof turntable> {
 
 describe('a running host', () => {
   test('lists its functions as a table, or as JSON', async () => {
-    const table = await client('functions');
-    expect(table.stdout).toMatch(/^FUNCTION +VERSION +STATE +SLO +MODEL +DESCRIPTION\n/);
-    expect(table.stdout).toMatch(/^language-id +1 +ready +100 ms +\d+ KB +Names the language/m);
-    const json = await client('functions', '--json');
+    const table = await client('ps');
+    expect(table.stdout).toMatch(/^FUNCTION +STATE +SLO .* NOTE\n/);
+    expect(table.stdout).toMatch(/^language-id@1 +(cold|cpu) +100 ms .* Names the language/m);
+    const json = await client('ps', '--json');
     const { functions } = JSON.parse(json.stdout) as { functions: { name: string }[] };
     expect(functions.map(({ name }) => name)).toContain('language-id');
   });
@@ -85,13 +86,13 @@ describe('a running host', () => {
     const { output } = JSON.parse(called.stdout) as { output: number[][] };
     expect(output[0]).toHaveLength(3);
 
-    const listed = await client('functions');
+    const listed = await client('ps');
     // Settings that the publication did not mention come from the version before.
-    expect(listed.stdout).toMatch(/^tiny +blue +ready +250 ms/m);
+    expect(listed.stdout).toMatch(/^tiny@blue +(cold|cpu) +250 ms/m);
     expect((await client('rm', 'tiny', '--version', 'blue')).stdout).toBe('removed tiny version blue\n');
-    expect((await client('functions')).stdout).toMatch(/^tiny +1 +ready +250 ms/m);
+    expect((await client('ps')).stdout).toMatch(/^tiny@1 +(cold|cpu|loading) +250 ms/m);
     expect((await client('rm', 'tiny')).stdout).toBe('removed tiny\n');
-    expect((await client('functions')).stdout).not.toMatch(/^tiny/m);
+    expect((await client('ps')).stdout).not.toMatch(/^tiny@1 +\w+ +250 ms/m);
   });
 
   test('publishes the external data beside a model too', async () => {
@@ -179,7 +180,7 @@ describe('the command line', () => {
   test('without words shows the commands, like --help and help', async () => {
     const [none, flag, word] = await Promise.all([turntable([]), turntable(['--help']), turntable(['help'])]);
     expect(flag.stdout).toMatch(/^Usage: node bin\/turntable\.js /);
-    for (const name of ['serve', 'functions', 'call', 'publish', 'rm', 'make', 'doctor', 'version']) {
+    for (const name of ['serve', 'ps', 'call', 'publish', 'rm', 'make', 'doctor', 'version']) {
       expect(flag.stdout).toMatch(new RegExp(`^ +${name} `, 'm'));
     }
     expect(flag.stdout).not.toMatch(/^Commands:/m);
@@ -189,24 +190,17 @@ describe('the command line', () => {
     expect(flag.exitCode).toBe(0);
   });
 
-  // Every command is loaded by the test of completion scripts below.
-  test.each(['serve', 'publish'])('has help for %s', async (name) => {
-    const { stdout, exitCode } = await turntableHere(['help', name]);
-    expect(stdout).toMatch(new RegExp(`^Usage: turntable ${name} `));
-    expect(exitCode).toBe(0);
-  });
-
   test.each<[words: string[], message: RegExp]>([
     [['serv'], /unknown command 'serv'\n\(Did you mean serve\?\)/],
     [['capacity', '--slo', '1s'], /'capacity' is a command of plan: turntable plan capacity --help tells more/],
-    [['help', 'deepplan'], /'deepplan' is a command of plan/],
+    [['store', 'fsk'], /unknown command 'fsk'\n\(Did you mean fsck\?\)\n\n?\(turntable store --help tells more\)/],
     [['replay', '--slo', '100'], /'--slo <time>' argument '100' is invalid.*; it lacks a unit: 100ms or 100s\?/],
     [['serve', '--prot', '1'], /unknown option '--prot'\n\(Did you mean --port\?\)/],
     [['rm'], /missing required argument 'name'/],
     [['publish', 'x', 'y', '--set', 'slo'], /--set is "slo", but must be key=value/],
     [['publish', 'x', 'y', '--set', 'slo=1', '--set', 'slo=2'], /--set names "slo" twice/],
     [['call', 'x', '--data', '1', '--file', 'y'], /--data and --file both give the body/],
-    [['functions', '--url', 'somewhere'], /--url is "somewhere", but must be an address such as/],
+    [['ps', '--url', 'somewhere'], /--url is "somewhere", but must be an address such as/],
   ])('%j is refused with exit code 2', async (words, message) => {
     const outcome = await turntableHere(words);
     expect(outcome).toMatchObject({ exitCode: 2, stdout: '' });
@@ -229,35 +223,32 @@ describe('the command line', () => {
     expect(await turntable(['rm'])).toMatchObject({ exitCode: 2, stdout: '' });
   });
 
-  test('completes commands and flags in bash with the script that it prints', async () => {
-    const { stdout: script, exitCode } = await turntable(['completion', 'bash']);
-    expect(exitCode).toBe(0);
-    const completed = (...typed: string[]): string[] => {
-      const words = ['turntable', ...typed].map((word) => `'${word}'`).join(' ');
-      const run = `COMP_WORDS=(${words}); COMP_CWORD=${typed.length}; _turntable; echo "\${COMPREPLY[@]}"`;
-      return execFileSync('bash', ['-c', `${script}\n${run}`], { encoding: 'utf8' })
-        .trim()
-        .split(' ');
-    };
-    expect(completed('ro')).toEqual(['rollback']);
-    expect(completed('s')).toEqual(['serve', 'set', 'split', 'sweep']);
-    expect(completed('publish', 'a', '--sl')).toEqual(['--slo']);
-    expect(completed('plan', '')).toContain('chrion');
-  });
+  test.each(commands.map(({ name }) => name))(
+    'help for %s has short lines and no two options of one name',
+    async (name) => {
+      const { stdout, exitCode } = await turntableHere(['help', name]);
+      expect(exitCode).toBe(0);
+      expect(stdout).toMatch(new RegExp(`^Usage: turntable ${name} `));
+      expect(stdout.split('\n').filter((line) => line.length > 110)).toEqual([]);
+      const flags = [...stdout.matchAll(/^ {2}(?:-\w, )?(--[a-z-]+)/gm)].map(([, flag]) => flag);
+      expect(new Set(flags).size).toBe(flags.length);
+    },
+  );
 
-  test.each(['zsh', 'fish'])('prints a script for %s with every command and flag', async (shell) => {
-    const { stdout, stderr } = await turntableHere(['completion', shell]);
-    expect(stderr).toBe('');
-    for (const word of ['rollback', 'completion', 'no-traffic', 'canary']) {
-      expect(stdout.includes(word)).toBe(word !== 'canary');
+  test.each([...retired])('%s, which is gone, is answered with the new way in one sentence', async (name, instead) => {
+    for (const words of [[name], ['help', name], ['replay', `${name}=1`]].slice(0, name.startsWith('--') ? 3 : 2)) {
+      expect(await turntableHere(words)).toEqual({ exitCode: 2, stdout: '', stderr: `turntable: ${instead}\n` });
     }
+    // What the sentence says to type is there.
+    const typed = [...instead.matchAll(/turntable ([a-z]+)/g)].map(([, command]) => command);
+    expect(commands.map((each) => each.name)).toEqual(expect.arrayContaining(typed.filter((word) => word !== 'help')));
   });
 
   test('finds the host at the port in TURNTABLE_PORT', async () => {
     const { port } = new URL(host.url);
-    const listed = await turntable(['functions'], { env: { TURNTABLE_PORT: port } });
+    const listed = await turntable(['ps'], { env: { TURNTABLE_PORT: port } });
     expect(listed.stdout).toContain('language-id');
-    const nobody = await turntable(['functions'], { env: { TURNTABLE_PORT: '65534' } });
+    const nobody = await turntable(['ps'], { env: { TURNTABLE_PORT: '65534' } });
     expect(nobody.stderr).toContain('no host answers at http://127.0.0.1:65534;');
   });
 
@@ -268,7 +259,7 @@ describe('the command line', () => {
   });
 
   test('shows the stack of an error only with --debug', async () => {
-    const words = ['functions', '--url', 'http://127.0.0.1:9'];
+    const words = ['ps', '--url', 'http://127.0.0.1:9'];
     const [plain, debug] = await Promise.all([turntable(words), turntable([...words, '--debug'])]);
     expect(plain).toMatchObject({ exitCode: 1, stdout: '' });
     expect(plain.stderr.trimEnd().split('\n')).toHaveLength(1);

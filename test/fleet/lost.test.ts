@@ -141,9 +141,9 @@ describe.skipIf(redisMissing !== undefined)('a host of a fleet that is killed', 
   });
 
   test('disappears from every host when an operator forgets it at one; a host that is up cannot be forgotten', async () => {
-    const refused = await turntable(['forget', nameOf(other), '--url', one.url]);
+    const refused = await turntable(['drain', nameOf(other), '--forget', '--url', one.url]);
     expect([refused.exitCode === 0, refused.stderr]).toEqual([false, expect.stringContaining('is not lost')]);
-    const forgotten = await turntable(['forget', name, '--url', one.url]);
+    const forgotten = await turntable(['drain', name, '--forget', '--url', one.url]);
     expect(forgotten).toEqual({ exitCode: 0, stdout: `${name}: forgotten\n`, stderr: '' });
     for (const host of [one, other]) {
       await vi.waitFor(async () => expect(await statesAt(host)).not.toHaveProperty([name]), patient);

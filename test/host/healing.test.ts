@@ -1,5 +1,5 @@
 /**
- * A host with damaged bytes on its disk gets them from another host, by their hash; so does `turntable fsck --heal`.
+ * A host with damaged bytes on its disk gets them from another host, by their hash; so does `turntable store fsck --heal`.
  */
 import { mkdtempSync, openSync, readFileSync, rmSync, writeSync, closeSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -51,13 +51,13 @@ say 'install: a question, and a publication with an SLO'
 start
 turntable call language-id --data 'Où est la bibliothèque ?' | has '"fr"'
 turntable publish mine /opt/lib/node_modules/turntable/functions/digit-reader/model.onnx --slo 70ms
-turntable functions | grep mine | has '70 ms'
+turntable ps | grep mine | has '70 ms'
 stop
 say 'upgrade'
 npm install --global /package/second.tgz
 turntable --version | has 0.99.0
 start
-turntable functions | grep mine | has '70 ms'
+turntable ps | grep mine | has '70 ms'
 turntable call language-id --data 'Wo ist die Bibliothek?' | has '"de"'
 stop
 say 'uninstall: the data stays, the package is gone'

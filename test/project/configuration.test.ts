@@ -21,8 +21,19 @@ describe('the configuration schema', () => {
   test.each(options)('describes $path in a sentence, with a default that it accepts', (option) => {
     expect(option.description).toMatch(/^[A-Z`].+\.$/);
     expect(option.default).toBeDefined();
-    expect(new Set(['duration', 'size', 'integer']).has(option.kind) && option.minimum === undefined).toBe(false);
+    const isBounded = ['duration', 'size', 'integer'].includes(option.kind) && option.word === undefined;
+    expect(isBounded && option.minimum === undefined).toBe(false);
   });
+
+  const withFlags = options.filter(({ flags }) => flags.length > 0);
+  test.each(withFlags)(
+    'puts $path under a heading of the help, in a first sentence of at most 72 characters',
+    (option) => {
+      expect(option.group).not.toBe('');
+      // The flag beside it has 35 columns.
+      expect(option.description.split(/(?<=\.)\s/)[0]!.length).toBeLessThanOrEqual(72);
+    },
+  );
 
   test('is a valid schema, and every option reaches the configuration', () => {
     expect(new Ajv({ strict: false }).validateSchema(readConfigSchema())).toBe(true);
@@ -80,8 +91,9 @@ function load(environment: Record<string, string>): unknown {
 function otherValue(option: (typeof options)[number]): string {
   switch (option.kind) {
     case 'integer':
-    case 'integer-or-auto':
       return String(Math.min(7, option.maximum ?? 7));
+    case 'boolean':
+      return String(option.default !== true);
     case 'duration':
       return '77s';
     case 'size':
@@ -94,6 +106,7 @@ function otherValue(option: (typeof options)[number]): string {
       if (option.path === 'trustedProxies') return '10.1.0.0/16';
       return option.path === 'async.callbackAllow' ? 'receiver.example' : 'https://another.example';
     case 'folder':
+    case 'file':
       return 'elsewhere';
     case 'text':
       return (

@@ -90,7 +90,7 @@ function packagesOf(entry: string): readonly string[] {
   return [...packages].sort();
 }
 
-test.each(['key', 'init', 'fsck', 'call', 'ps'])('turntable %s loads nothing but the command line', (command) => {
+test.each(['key', 'init', 'store', 'call', 'ps'])('turntable %s loads nothing but the command line', (command) => {
   expect(packagesOf(`cli/${command}.js`)).toEqual(['commander']);
 });
 

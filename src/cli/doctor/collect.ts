@@ -15,6 +15,7 @@ import {
   readDescriptors,
   readGpuDriver,
   readMemory,
+  readPciPlace,
   readProcesses,
 } from '../../hardware/index.ts';
 import { httpFetch } from '../http-fetch.ts';
@@ -81,6 +82,8 @@ export async function collectFacts(loaded: LoadedFor, root = '/') {
     }),
     /** What came of loading the driver and its libraries as the GPU engine does. */
     cuda,
+    /** Where the driver's GPUs are on the PCIe bus, in the driver's order. */
+    gpuPlaces: cuda.state === 'opens' ? cuda.devices.map(({ pciBusId }) => readPciPlace(pciBusId, root)) : [],
   };
 }
 

@@ -51,7 +51,15 @@ const plain: Facts = {
     { name: 'libnvrtc.so', path: undefined },
   ],
   cuda: { state: 'fails', reason: 'the NVIDIA driver was not found: tried libcuda.so.1' },
+  gpuPlaces: [],
 };
+
+const place = (upstream: string, numaNode: number | null): Facts['gpuPlaces'][number] => ({
+  folder: 'sys/bus/pci/devices/0000:17:00.0',
+  upstream,
+  numaNode,
+  link: { gigatransfers: '16.0', lanes: 16 },
+});
 
 const answering = { state: 'answers', address: 'r:6379', version: '7.2.4', pingMs: 0.4, evictedKeys: 0 } as const;
 const durable: readonly (readonly [string, string])[] = [
@@ -270,6 +278,13 @@ test.each<[topic: string, changed: Partial<Facts>, status: Finding['status'], te
     'ok',
     /CUDA 13\.0, NVRTC 13\.0: H200 \(compute capability 9\.0, 150/,
   ],
+  [
+    'GPU topology',
+    { gpuPlaces: [place('0:3', 0), place('0:3', 0), place('0:5', null)] },
+    'ok',
+    /GPU 1: 16\.0 GT\/s x16, NUMA node 0; GPU 2: 16\.0 GT\/s x16 GPUs 0, 1 share a PCIe switch; .* doctor --measure/,
+  ],
+  ['GPU topology', { gpuPlaces: [place('a', null)] }, 'ok', /^GPU 0: 16\.0 GT\/s x16 no two share a PCIe switch/],
 ])('%s with %j is %s', (topic, changed, status, text) => {
   const found = finding(topic, changed);
   expect(found.status).toBe(status);

@@ -261,7 +261,22 @@ function confinement({ networkFilter: { isThere, isWanted } }: Facts): Finding {
 }
 
 function gpu(facts: Facts): Finding[] {
-  return [...gpuParts(facts), gpuEngine(facts)];
+  return [...gpuParts(facts), gpuEngine(facts), ...gpuTopology(facts)];
+}
+
+/** What /sys says of the ways between GPUs and host memory. Virtual machines hide switches, so it is not the last word. */
+function gpuTopology({ gpuPlaces }: Facts): Finding[] {
+  if (gpuPlaces.length === 0) return [];
+  const found = gpuPlaces.map(({ link, numaNode }, gpu) => {
+    const speed = link === null ? 'a link of unknown speed' : `${link.gigatransfers} GT/s x${link.lanes}`;
+    return `GPU ${gpu}: ${speed}${numaNode === null ? '' : `, NUMA node ${numaNode}`}`;
+  });
+  const behind = (port: string): number[] => gpuPlaces.flatMap(({ upstream }, gpu) => (upstream === port ? [gpu] : []));
+  const shared = [...new Set(gpuPlaces.map(({ upstream }) => upstream))].map(behind).filter(({ length }) => length > 1);
+  const joined = shared.map((gpus) => `GPUs ${gpus.join(', ')} share a PCIe switch`);
+  const effect = joined.length === 0 ? 'no two share a PCIe switch that /sys shows' : joined.join('; ');
+  const measured = `bandwidths: \`${calledAs()} doctor --measure\``;
+  return [about('GPU topology')('ok', found.join('; '), `${effect}; ${measured}`)];
 }
 
 /** Whether driver, compiler and cuBLASLt load together, as the engine needs them. */

@@ -11,6 +11,8 @@ import {
   type GivenSettings,
   type HostConfig,
 } from '../../host/index.ts';
+import { hashFile } from '../../tools/index.ts';
+import { CliError } from '../error.ts';
 
 /** Every function folder, checked without opening its model. */
 export async function inspectFunctions(config: HostConfig) {
@@ -66,15 +68,45 @@ export type FunctionReport = {
   readonly folder: string;
 } & Awaited<ReturnType<typeof openModel>>;
 
+/**
+ * What a word of a command line names: a model's file, a function's folder, or a function by its name.
+ *
+ * @throws CliError if it names nothing
+ */
+export async function reportsOf(
+  config: HostConfig,
+  words: string,
+): Promise<readonly [FunctionReport, ...FunctionReport[]]> {
+  const path = await reportPath(config, words);
+  const [first, ...others] = path === undefined ? await reportFunction(config, words) : [path];
+  if (first !== undefined) return [first, ...others];
+  throw new CliError(
+    `there is no function '${words}' in ${config.functionsDir}, none was uploaded to ${config.dataDir}, and there ` +
+      'is no file or folder of that name',
+  );
+}
+
+export type MeasuredModel = Awaited<ReturnType<typeof modelToMeasure>>;
+
+/** The model of what the words name. @throws CliError */
+export async function modelToMeasure(words: string, config: HostConfig) {
+  const [report] = await reportsOf(config, words);
+  if (report.state === 'broken') throw new CliError(`'${words}' cannot be measured: ${report.reason}`);
+  const { name, modelPath, metadata } = report;
+  const { inputs, opening } = metadata;
+  const { sha256: modelSha256 } = await hashFile(modelPath);
+  return { name, modelPath, opening, modelSha256, inputs };
+}
+
 /** The current version of each source that knows `name`: uploads first, since they are the ones that serve. */
-export async function reportFunction(config: HostConfig, name: string): Promise<FunctionReport[]> {
+async function reportFunction(config: HostConfig, name: string): Promise<FunctionReport[]> {
   const upload = await reportUpload(config, name);
   const shipped = await reportFolder(config, name);
   return [upload, shipped].filter((report) => report !== undefined);
 }
 
 /** The model of a file, or the function of a folder; undefined where there is neither. */
-export async function reportPath(config: HostConfig, words: string): Promise<FunctionReport | undefined> {
+async function reportPath(config: HostConfig, words: string): Promise<FunctionReport | undefined> {
   const path = resolve(words);
   const status = await stat(path).catch(() => undefined);
   const name = basename(path);

@@ -13,7 +13,7 @@ import { CliError, tellingOf, usage } from '../error.ts';
 import { Interruption } from '../interruption.ts';
 // oxlint-disable-next-line no-restricted-imports -- the CLI's own folder of this name, not the floor below
 import { shapesFor } from '../profile/gpu.ts';
-import { findTarget, type ProfileTarget } from '../profile-target.ts';
+import { modelToMeasure, type MeasuredModel } from '../doctor/functions.ts';
 import { chrionPatterns, patternsJson, patternsPicture, patternsText } from './chrion-report.ts';
 import { readMachine } from './layer-source.ts';
 import { planned, readProfile, writePicture } from '../planning.ts';
@@ -79,7 +79,7 @@ async function timesOf(words: string, options: ChrionFunctionOptions, command: A
   }
   const { config } = loadConfig(configInputOf(command));
   const machine = options.estimate === undefined ? undefined : readMachine(options.estimate);
-  const target = await findTarget(words, config);
+  const target = await modelToMeasure(words, config);
   const [shapes, ...alternatives] = shapesFor(target.inputs, parseSizes(options.dim ?? [], '--dim'));
   const coreNumbers = poolSockets(config.cpu.cores).flat();
   const cores = options.cores ?? Math.min(coresMax, coreNumbers.length);
@@ -111,7 +111,7 @@ async function timesOf(words: string, options: ChrionFunctionOptions, command: A
 }
 
 interface Timing {
-  readonly target: ProfileTarget;
+  readonly target: MeasuredModel;
   readonly shapes: InputShapes;
   /** Tried on a GPU if the graph is refused with those. */
   readonly alternatives: readonly InputShapes[];

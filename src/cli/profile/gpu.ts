@@ -7,7 +7,7 @@ import { calledAs } from '../called-as.ts';
 import { GpuError, startGpuProcess, type InputShapes, type MeasuredLayerProfile } from '../../gpu/index.ts';
 import { ownMemory } from '../../hardware/index.ts';
 import { trialShapes, unknownSize, type Sizes, type TensorSpec } from '../../onnx/index.ts';
-import type { ProfileTarget } from '../profile-target.ts';
+import type { MeasuredModel } from '../doctor/functions.ts';
 import { renderTable } from '../table.ts';
 
 export interface GpuProfileOptions {
@@ -29,7 +29,7 @@ export function shapesFor(inputs: readonly TensorSpec[], given: Sizes): readonly
 }
 
 /** Measures, prints, and keeps the profile under the data directory. Throws CliError. */
-export async function profileGpu(target: ProfileTarget, options: GpuProfileOptions): Promise<void> {
+export async function profileGpu(target: MeasuredModel, options: GpuProfileOptions): Promise<void> {
   const [wanted, ...alternatives] = shapesFor(target.inputs, options.dimensions);
   const { shapes, ...profile } = await tellingOf(`'${target.name}' cannot be measured on a GPU`, [GpuError], async () =>
     measure(target, wanted, alternatives, options),
@@ -41,7 +41,7 @@ export async function profileGpu(target: ProfileTarget, options: GpuProfileOptio
 }
 
 async function measure(
-  { name, modelPath }: ProfileTarget,
+  { name, modelPath }: MeasuredModel,
   wanted: InputShapes,
   alternatives: readonly InputShapes[],
   { gpu, iterations, allFromHost, dataDir }: GpuProfileOptions,

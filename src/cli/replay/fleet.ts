@@ -14,6 +14,7 @@ const callBytesDefault = 64 * 1024;
 
 export function fleetFlags() {
   return new Command()
+    .optionsGroup('Several hosts:')
     .option('--hosts <number>', 'so many of the machine, as a fleet', parseCount)
     .option(
       '--router <how>',

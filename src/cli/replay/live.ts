@@ -27,6 +27,7 @@ import { parseCount, parseDurationMs, parseNamedFiles, parsePositive } from '../
 
 export function liveFlags() {
   return new Command()
+    .optionsGroup('At a running host:')
     .option('--live', 'fire the requests at a running host; --functions are then its functions')
     .addOption(urlOption())
     .addOption(

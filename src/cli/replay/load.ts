@@ -40,6 +40,7 @@ export interface Load {
 
 export function loadFlags() {
   return new Command()
+    .optionsGroup('The load:')
     .option(
       '--trace <file>',
       "replay a trace: Azure Functions 2019 or 2021, Azure's LLM inference, BurstGPT, Mooncake, or Turntable's own (.gz too)",
@@ -278,6 +279,7 @@ function functionSettings(
 /** The functions of a load. */
 export function groupFlags() {
   return new Command()
+    .optionsGroup('Its functions:')
     .option(
       '--functions <list>',
       'functions by model: bert-base=48,gpt2=12; a trace is folded onto them',

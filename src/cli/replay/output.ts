@@ -5,6 +5,7 @@ import { telling, usage } from '../error.ts';
 
 export function outputFlags() {
   return new Command()
+    .optionsGroup('The report:')
     .option('--json <file>', 'write the report as JSON (-: to standard output, and no table)')
     .option('--csv <file>', 'write the report as CSV (-: to standard output, and no table)')
     .option('--html <file>', 'write the report as a page with plots, in one file');

@@ -51,6 +51,7 @@ export const parsePolicy = oneOf(policyNames);
 /** For one plan and policy. */
 export function policyFlags() {
   return new Command()
+    .optionsGroup('The machine and its policy:')
     .option('--plan <mode>', "how cold starts proceed; the policy's own otherwise", parsePlan)
     .option('--policy <name>', `${policyNames.join(', ')}; single flags override it`, parsePolicy, 'best');
 }
@@ -60,6 +61,7 @@ export type PolicyFlags = OptionsOf<ReturnType<typeof policyFlags>>;
 export function systemFlags() {
   const { routing, offload, admission, order, borrow, copies } = policyChoices;
   return fleetFlags()
+    .optionsGroup('The machine and its policy:')
     .option('--machine <name|file>', "a machine preset, a file of the same form, or 'here'", 'p3.8xlarge')
     .option('--slo <time>', sloHelp, parseSlo)
     .option('--warmup <number>', 'requests at the beginning that the report leaves out', parseWhole)

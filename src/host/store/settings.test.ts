@@ -104,14 +104,6 @@ describe('function.json', () => {
       cpu: { instancesMax: undefined, threads: undefined },
       timeouts: { handlerMs: 1000, loadMs: 60_000, inferMs: 30_000 },
     });
-    const schema = JSON.parse(readFileSync('wrangler-free-config/function.schema.json', 'utf8'));
-    const { properties } = schema;
-    expect(settings.description).toBe(properties.description.default);
-    expect(settings.model).toBe(properties.model.default);
-    expect(settings.pinned).toBe(properties.pinned.default);
-    expect(settings.priority).toBe(properties.priority.default);
-    expect(settings.batching.batchMax).toBe(properties.batching.properties.max.default);
-    expect(settings.batching.delayMs).toBe(properties.batching.properties.delay.default);
   });
 
   test('every field of the schema is described', () => {

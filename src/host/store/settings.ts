@@ -1,9 +1,17 @@
 /** `function.json` and the settings of uploads: checked against the schema, then filled in with defaults. */
-import { readFileSync } from 'node:fs';
 import type { ErrorObject } from 'ajv';
 import { schemaErrors } from '../../hardware/index.ts';
-import { given as definedOf, missingUnit, parseDurationMs } from '../../tools/index.ts';
+import { given as definedOf, parseDurationMs } from '../../tools/index.ts';
 import { shown } from '../config-error.ts';
+import {
+  configOptions,
+  isWithinRange,
+  meaningOf,
+  readConfigSchema,
+  valueOfText,
+  wantedInstead,
+  type ConfigOption,
+} from '../config-options.ts';
 import type { HostConfig } from '../config.ts';
 import { HostError } from '../errors.ts';
 import { isObject } from '../infer/json-body.ts';
@@ -33,20 +41,8 @@ export interface GivenSettings {
   readonly timeouts?: { readonly handler?: Duration; readonly load?: Duration; readonly infer?: Duration };
 }
 
-interface FieldSchema {
-  readonly type: string | readonly string[];
-  readonly enum?: readonly string[];
-  readonly pattern?: string;
-  readonly minimum?: number;
-  readonly maximum?: number;
-  readonly minLength?: number;
-  readonly maxLength?: number;
-  readonly properties?: Readonly<Record<string, FieldSchema>>;
-}
-
-/** The same relative path from src/ and from dist/. */
-const schemaUrl = new URL('../../../wrangler-free-config/function.schema.json', import.meta.url);
-const schema = JSON.parse(readFileSync(schemaUrl, 'utf8')) as FieldSchema;
+const schema = readConfigSchema('function.schema.json');
+const settings = new Map(configOptions(schema).map((setting) => [setting.path, setting]));
 const errorsOf = schemaErrors('function.schema.json');
 
 /** Reads the text of a `function.json`, which editors may begin with a byte order mark. */
@@ -111,7 +107,7 @@ export function parseSettingsChange(raw: Readonly<Record<string, unknown>>): Set
   }
   const entries = flat(raw);
   const unset = entries.flatMap(([path, value]) => (value === null ? [path] : []));
-  for (const path of unset) fieldAt(path);
+  for (const path of unset) known(path);
   if (entries.length === 0) throw refused('the change names no setting');
   const set = entries.filter(([, value]) => value !== null);
   return { set: parseUploadSettings(Object.fromEntries(set), ''), unset };
@@ -150,42 +146,43 @@ function nested(entries: readonly PathEntry[]): Record<string, unknown> {
   return settings;
 }
 
+/** What the schema gives a setting that nobody has set. */
+const usual: readonly PathEntry[] = [...settings.values()].flatMap(({ path, default: value }): PathEntry[] =>
+  value === undefined ? [] : [[path, value]],
+);
+
+/** Settings in which the defaults are filled in. */
+type Filled = GivenSettings &
+  Required<Pick<GivenSettings, 'description' | 'model' | 'slo' | 'pinned' | 'priority' | 'isolation'>> & {
+    readonly batching: { readonly max: number; readonly delay: Duration };
+    readonly timeouts: Required<NonNullable<GivenSettings['timeouts']>>;
+  };
+
 /**
  * Fills in settings that `given` omits: first from `base` (for an upload the `function.json` of the same name, whose
- * handler it keeps), then from the host's defaults.
+ * handler it keeps), then from the host's defaults, then from the schema's.
  */
 export function resolveSettings(
   given: GivenSettings,
-  defaults: HostConfig['defaults'],
-  base: GivenSettings = {},
+  { sloMs, handlerMs, loadMs, inferMs }: HostConfig['defaults'],
+  { model: _model, ...base }: GivenSettings = {},
 ): FunctionSettings {
-  const example = given.example ?? base.example;
-  const labels = given.labels ?? base.labels;
+  const ofHost = { slo: sloMs, timeouts: { handler: handlerMs, load: loadMs, infer: inferMs } };
+  const filled = nested([...usual, ...[ofHost, base, given].flatMap(flat)]) as unknown as Filled;
+  const { example, labels, batching, cpu, timeouts } = filled;
   return {
-    description: given.description ?? base.description ?? '',
-    ...(example === undefined ? {} : { example }),
-    ...(labels === undefined ? {} : { labels: linesOf(labels) }),
-    model: given.model ?? uploadedModel,
-    sloMs: ms(given.slo, base.slo, defaults.sloMs),
-    handler: given.handler ?? base.handler,
-    batching: {
-      batchMax: given.batching?.max ?? base.batching?.max ?? 1,
-      delayMs: ms(given.batching?.delay, base.batching?.delay, 0),
-      ...definedOf({ assume: given.batching?.assume ?? base.batching?.assume }),
-    },
-    pinned: given.pinned ?? base.pinned ?? false,
-    priority: given.priority ?? base.priority ?? 100,
-    admission: given.admission ?? base.admission,
-    cpu: {
-      instancesMax: given.cpu?.instances ?? base.cpu?.instances,
-      threads: given.cpu?.threads ?? base.cpu?.threads,
-    },
-    isolation: given.isolation ?? base.isolation ?? 'shared',
-    timeouts: {
-      handlerMs: ms(given.timeouts?.handler, base.timeouts?.handler, defaults.handlerMs),
-      loadMs: ms(given.timeouts?.load, base.timeouts?.load, defaults.loadMs),
-      inferMs: ms(given.timeouts?.infer, base.timeouts?.infer, defaults.inferMs),
-    },
+    description: filled.description,
+    ...definedOf({ example, labels: labels === undefined ? undefined : linesOf(labels) }),
+    model: filled.model,
+    sloMs: ms(filled.slo),
+    handler: filled.handler,
+    batching: { batchMax: batching.max, delayMs: ms(batching.delay), ...definedOf({ assume: batching.assume }) },
+    pinned: filled.pinned,
+    priority: filled.priority,
+    admission: filled.admission,
+    cpu: { instancesMax: cpu?.instances, threads: cpu?.threads },
+    isolation: filled.isolation,
+    timeouts: { handlerMs: ms(timeouts.handler), loadMs: ms(timeouts.load), inferMs: ms(timeouts.infer) },
   };
 }
 
@@ -203,24 +200,14 @@ export function overridden(settings: FunctionSettings, override: SettingsOverrid
   };
 }
 
-function ms(own: Duration | undefined, inherited: Duration | undefined, fallback: number): number {
-  return parseDurationMs(own ?? inherited ?? fallback) ?? fallback;
-}
+const ms = (duration: Duration): number => parseDurationMs(duration) ?? NaN;
 
-/** The schema can bound a duration only where it is a number; the same bounds hold for its text. */
 function checkDurations(given: GivenSettings): void {
   for (const [path, value] of flat(given)) {
-    const field = fieldAt(path);
-    if (!isDuration(field) || typeof value !== 'string') continue;
-    const ms = parseDurationMs(value);
-    if (ms === undefined || ms < (field.minimum ?? 0) || ms > (field.maximum ?? Infinity)) {
-      throw refused(wrongValue(path, value, field));
-    }
+    const setting = settings.get(path);
+    if (setting?.kind !== 'duration' || isWithinRange(setting, meaningOf(setting, value, ''))) continue;
+    throw refused(wrongValue(path, value));
   }
-}
-
-function isDuration(field: FieldSchema): boolean {
-  return Array.isArray(field.type) && field.pattern !== undefined;
 }
 
 /** One sentence for the first error; an unknown field explains more than the errors that follow from it. */
@@ -228,17 +215,22 @@ function sentenceFor(errors: readonly ErrorObject[]): string {
   const error = errors.find(({ keyword }) => keyword === 'additionalProperties') ?? errors[0];
   if (error === undefined) return 'the settings do not fit their schema';
   const path = error.instancePath.slice(1).replaceAll('/', '.');
-  const field = error.parentSchema as FieldSchema;
   if (error.keyword === 'additionalProperties') {
     const unknown = String((error.params as { additionalProperty: unknown }).additionalProperty);
-    return unknownSetting(unknown, path, field);
+    return unknownSetting(unknown, path);
   }
   if (path === '') return `the settings are ${shown(error.data)}, but must be a JSON object`;
-  return wrongValue(path, error.data, field);
+  return wrongValue(path, error.data);
 }
 
-function unknownSetting(name: string, group: string, within: FieldSchema): string {
-  const known = Object.keys(within.properties ?? {}).filter((key) => !key.startsWith('$'));
+/** The names in a group; those of all settings and groups for ''. */
+const namesIn = (group: string): string[] =>
+  Object.keys((group === '' ? schema : own(schema.properties, group))?.properties ?? {}).filter(
+    (name) => name !== '$schema',
+  );
+
+function unknownSetting(name: string, group: string): string {
+  const known = namesIn(group);
   const prefix = group === '' ? '' : `${group}.`;
   const near = nearest(name, known);
   const hint =
@@ -248,29 +240,11 @@ function unknownSetting(name: string, group: string, within: FieldSchema): strin
   return `unknown setting ${quoted(`${prefix}${name}`)}: ${hint}`;
 }
 
-function wrongValue(path: string, value: unknown, field: FieldSchema): string {
-  const asked = isDuration(field) ? missingUnit(value) : undefined;
-  return `setting '${path}' is ${shown(value)}, but must be ${allowed(field)}${asked === undefined ? '' : `; ${asked}`}`;
-}
-
-function allowed(field: FieldSchema): string {
-  const { minimum, maximum } = field;
-  if (field.enum !== undefined) return `one of ${field.enum.map((choice) => `'${choice}'`).join(', ')}`;
-  if (isDuration(field)) {
-    return `a duration such as "250ms" or "1.5s", from ${minimum ?? 0} ms to ${(maximum ?? 0) / 1000} s`;
-  }
-  switch (field.type) {
-    case 'integer':
-      return `a whole number from ${minimum ?? 0} to ${maximum ?? Number.MAX_SAFE_INTEGER}`;
-    case 'boolean':
-      return 'true or false';
-    case 'object':
-      return `an object with ${Object.keys(field.properties ?? {}).join(', ')}`;
-    default:
-      if (field.maxLength !== undefined) return `text of at most ${field.maxLength} characters`;
-      if (field.minLength !== undefined) return `text of at least ${field.minLength} character`;
-      return field.pattern === undefined ? 'text' : `text that matches ${field.pattern}`;
-  }
+function wrongValue(path: string, value: unknown): string {
+  const setting = settings.get(path);
+  const wanted =
+    setting === undefined ? `must be an object with ${namesIn(path).join(', ')}` : wantedInstead(setting, value);
+  return `setting '${path}' is ${shown(value)}, but ${wanted}`;
 }
 
 function refused(sentence: string): HostError {
@@ -280,28 +254,24 @@ function refused(sentence: string): HostError {
 function coerced(raw: unknown): unknown {
   if (!isObject(raw)) return raw;
   // A sender's key is set only if the schema knows it, so that `__proto__` is an unknown setting like any other.
-  return nested(flat(raw).map(([path, value]) => [path, coercedValue(value, fieldAt(path))]));
+  return nested(flat(raw).map(([path, value]) => [path, coercedValue(value, known(path))]));
 }
 
-/** @throws HostError 'bad-settings' where there is no such setting */
-function fieldAt(path: string): FieldSchema {
+/** The setting of a path; undefined for a group. @throws HostError 'bad-settings' where there is neither */
+function known(path: string): ConfigOption | undefined {
   const [group, leaf] = splitOnce(path);
   const field = own(schema.properties, group);
-  if (field === undefined) throw refused(unknownSetting(group, '', schema));
-  if (leaf === undefined) return field;
+  if (field === undefined) throw refused(unknownSetting(group, ''));
+  if (leaf === undefined) return settings.get(group);
   if (field.properties === undefined) throw refused(`unknown setting ${quoted(path)}: '${group}' has no parts`);
-  const part = own(field.properties, leaf);
-  if (part === undefined) throw refused(unknownSetting(leaf, group, field));
-  return part;
+  if (own(field.properties, leaf) === undefined) throw refused(unknownSetting(leaf, group));
+  return settings.get(path);
 }
 
-function coercedValue(value: unknown, field: FieldSchema): unknown {
-  if (typeof value === 'number' && field.type === 'string') return String(value);
-  if (typeof value !== 'string') return value;
-  if (field.type === 'integer' && /^-?[0-9]+(\.[0-9]+)?$/.test(value)) return Number(value);
-  if (isDuration(field) && value === '0') return 0;
-  if (field.type === 'boolean' && (value === 'true' || value === 'false')) return value === 'true';
-  return value;
+function coercedValue(value: unknown, setting: ConfigOption | undefined): unknown {
+  if (setting === undefined) return value;
+  if (setting.kind === 'text') return typeof value === 'number' ? String(value) : value;
+  return typeof value === 'string' ? valueOfText(setting, value) : value;
 }
 
 function splitOnce(key: string): [group: string, leaf: string | undefined] {

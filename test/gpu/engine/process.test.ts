@@ -10,6 +10,7 @@ import {
   type GpuCoverage,
   type GpuProcessOptions,
 } from '../../../src/gpu/index.ts';
+import { gpuProcessesHere } from '../../../src/hardware/index.ts';
 import { buildArchitecture, ElementType, GraphBuilder, writeModel } from '../../../src/onnx/index.ts';
 import type { ColdStartPlan } from '../../../src/plan/index.ts';
 import { tensorOf, type Tensor } from '../../../src/tensor/index.ts';
@@ -237,6 +238,8 @@ describe.skipIf(emulatorMissing)('the GPU process', () => {
       const inputs = ids(1, 6);
       await client.run('bert@1', inputs, { gpu: 0, plan });
       const down = new Promise<string>((resolve) => client.onDown(resolve));
+      // `turntable doctor --measure` copies nothing beside it.
+      expect(gpuProcessesHere()).toContain(client.pid);
       // Stopped, so that no request is answered before the kill.
       process.kill(client.pid, 'SIGSTOP');
       const inFlight = Promise.all([1, 2, 3].map(() => codeOf(client.run('bert@1', inputs, { gpu: 0, plan }))));

@@ -1,33 +1,28 @@
-import { Command, type AnyCommand } from './commander.ts';
-import { CudaError, measureTopology, openCuda, type MeasuredTopology } from '../gpu/index.ts';
-import { concludeTopology, parseTopology, type StatedTopology } from '../hardware/index.ts';
-import { tellingOf } from './error.ts';
-import { formatBytes } from '../tools/index.ts';
-import { parseCount } from './values.ts';
-import { renderTable } from './table.ts';
+/** `turntable doctor --measure`: bandwidths of copies to and between the GPUs, and how the GPUs are joined by them. */
+import { CudaError, measureTopology, openCuda, type MeasuredTopology } from '../../gpu/index.ts';
+import { concludeTopology, gpuProcessesHere, type StatedTopology } from '../../hardware/index.ts';
+import { CliError, tellingOf } from '../error.ts';
+import { formatBytes } from '../../tools/index.ts';
+import { renderTable } from '../table.ts';
 
-export function topologyCommand(): AnyCommand {
-  return new Command('topology')
-    .description(
-      'Measure copies from pinned host memory to each GPU alone, to each two and to all at once, from GPU to GPU, ' +
-        'and to a GPU with the help of another, and say what follows: which GPUs share a way to host memory, which ' +
-        'have NVLink, and where parallel transmission pays.',
-    )
-    .option('--copy-mib <number>', 'size of each copy that is timed, in MiB', parseCount, 64)
-    .option(
-      '--as <topology>',
-      'say what follows from this instead, as the setting gpu.topology has it: 0+1 2+3 0=2 for two switches and NVLink',
-    )
-    .option('--json', 'print JSON')
-    .action(async ({ copyMib, as, json }) => {
-      const stated = as === undefined ? undefined : parseTopology(as);
-      const topology = await tellingOf('there is nothing to measure', [CudaError], async () => {
-        using cuda = openCuda({ need: 'driver' });
-        return await measureTopology(cuda, { copyBytes: copyMib * 2 ** 20 });
-      });
-      const concluded = concludeTopology(topology, stated);
-      console.log(json === true ? JSON.stringify({ ...topology, concluded }, null, 2) : topologyText(topology, stated));
-    });
+/**
+ * Measures, and prints what follows.
+ *
+ * @param stated the setting `gpu.topology`, which counts instead of the measurement
+ */
+export async function reportTopology(stated: StatedTopology | undefined, json: boolean): Promise<void> {
+  const [holder] = gpuProcessesHere();
+  if (holder !== undefined) {
+    throw new CliError(
+      `process ${holder} of a running host holds the GPUs, and copies beside its calls would slow both: stop that host first`,
+    );
+  }
+  const topology = await tellingOf('there is nothing to measure', [CudaError], async () => {
+    using cuda = openCuda({ need: 'driver' });
+    return await measureTopology(cuda);
+  });
+  const concluded = concludeTopology(topology, stated);
+  console.log(json ? JSON.stringify({ ...topology, concluded }, null, 2) : topologyText(topology, stated));
 }
 
 const gbps = (value: number): string => value.toFixed(1);

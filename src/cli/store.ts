@@ -5,7 +5,13 @@ import { addConfigFlags, configInputOf } from './config-flags.ts';
 import { formatBytes } from '../tools/index.ts';
 import { renderTable } from './table.ts';
 
-export function fsckCommand(): AnyCommand {
+export function storeCommand(): AnyCommand {
+  return new Command('store')
+    .description('Look after the stored models of a data folder.')
+    .addCommand(fsckCommand().summary('compare every stored model with its hash'));
+}
+
+function fsckCommand(): AnyCommand {
   const command = new Command('fsck')
     .description(
       'Read every published model and blob of the data folder and compare it with its hash. Works beside a running ' +
