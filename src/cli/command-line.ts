@@ -41,8 +41,11 @@ async function buildProgram(argv: readonly string[]): Promise<AnyCommand> {
     .exitOverride();
   const words = argv.filter((word) => !word.startsWith('-'));
   const wanted = words[0] === 'help' ? words[1] : words[0];
-  const instead = wanted === undefined ? undefined : retired.get(wanted);
-  if (instead !== undefined) throw usage(instead);
+  const options = argv.filter((word) => word.startsWith('--')).map((word) => word.replace(/=.*/s, ''));
+  for (const word of [wanted ?? '', ...options]) {
+    const instead = retired.get(word);
+    if (instead !== undefined) throw usage(instead);
+  }
   for (const { name, summary, group, load } of commands) {
     const command: AnyCommand = name === wanted ? await load() : new Command(name);
     command.summary(summary).helpGroup(`${group}:`).option('--debug', 'print the stack of an error');

@@ -84,13 +84,19 @@ const table: Readonly<Record<string, readonly Entry[]>> = {
   ],
 };
 
-/** What to do instead of a command that is gone. */
+const besideSimulator =
+  '--beside-simulator is gone: save the measured report (--live --json measured.json), replay the same load without ' +
+  '--live (--json simulated.json), and compare the two reports';
+
+/** What to do instead of a command or an option that is gone. */
 export const retired: ReadonlyMap<string, string> = new Map([
   [
     'shadow',
     'shadow is gone: calls are no longer copied to a version. Give the version a small share (turntable promote my-model 2 ' +
       '--percent 1), or call it alone (turntable call my-model --version 2)',
   ],
+  ['--beside-simulator', besideSimulator],
+  ['--no-beside-simulator', besideSimulator],
 ]);
 
 export const commands: readonly CommandEntry[] = Object.entries(table).flatMap(([group, entries]) =>

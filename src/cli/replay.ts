@@ -1,15 +1,7 @@
 import { Command, type AnyCommand, type OptionsOf, withFlags } from './commander.ts';
-import {
-  renderReportCsv,
-  renderReportPage,
-  writeTrace,
-  type LiveReport,
-  type NamedReport,
-  type Report,
-} from '../replay/index.ts';
+import { renderReportCsv, renderReportPage, writeTrace, type NamedReport, type Report } from '../replay/index.ts';
 import { told } from './error.ts';
 import { startCountProgress } from './progress.ts';
-import { explanations, renderBeside, whyTitle } from './replay/compare-simulated-text.ts';
 import { liveFlags, replayLive } from './replay/live.ts';
 import { readMachine } from './plan/layer-source.ts';
 import { groupFlags, groupsOf, loadFlags, openLoad } from './replay/load.ts';
@@ -33,16 +25,14 @@ type ReplayOptions = OptionsOf<ReturnType<typeof replayFlags>>;
 
 export function replayCommand(): AnyCommand {
   return replayFlags().action(async (options) => {
-    const report: LiveReport = options.live === true ? await replayLive(options) : await replaySimulated(options);
+    const report = options.live === true ? await replayLive(options) : await replaySimulated(options);
     const name = report.simulated === true ? `${String(report.settings['plan'])} on ${report.machine}` : report.machine;
-    const beside = report.beside_simulator;
     const reports: NamedReport[] = [{ name, report }];
-    if (beside !== undefined) reports.push({ name: 'the simulator', report: beside.simulated });
     writeForms(options, {
       json: () => jsonText(report),
-      csv: () => renderReportCsv(...reports.map((each) => each.report)),
-      html: () => renderReportPage(reports, beside && { title: whyTitle, lines: explanations(beside) }),
-      text: () => [renderReport(report), ...(beside === undefined ? [] : [renderBeside(report, beside)])].join('\n\n'),
+      csv: () => renderReportCsv(report),
+      html: () => renderReportPage(reports),
+      text: () => renderReport(report),
     });
   });
 }

@@ -23,9 +23,9 @@ export const mean = (shares: readonly number[]): number | undefined =>
  * `scope` is total, gpu, model, interval or function; `name` says which; `how` tells measured or simulated; an interval
  * also has its start.
  */
-export function renderReportCsv(...reports: readonly Report[]): string {
+export function renderReportCsv(report: Report): string {
   const heading = ['scope', 'name', 'how', 'start_s', 'requests_per_s', 'utilisation', ...tallyFields];
-  return csvText([heading, ...reports.flatMap(reportRows)]);
+  return csvText([heading, ...reportRows(report)]);
 }
 
 function reportRows(report: Report): Cell[][] {
