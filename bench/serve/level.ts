@@ -9,9 +9,9 @@ import {
   runLive,
   type LiveAnswer,
   type LiveRequest,
-  type Report,
   type TraceInvocation,
 } from '../../src/replay/index.ts';
+import type { Report } from '../../src/report/index.ts';
 import { besideSimulator, type BesideSimulator } from '../simulated/compare-simulated.ts';
 import { openSnapshot, readScheduler } from '../simulated/host-snapshot.ts';
 import type { ServingHost } from './subject.ts';

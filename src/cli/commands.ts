@@ -68,11 +68,9 @@ const table: Readonly<Record<string, readonly Entry[]>> = {
     ],
     [
       'replay',
-      'replay traffic on a virtual clock or at a running host, with a verdict on the SLO',
+      'replay traffic on a virtual clock or at a running host; compare systems and reports',
       () => import('./replay.ts'),
     ],
-    ['sweep', 'replay over numbers of functions, plans and policies', () => import('./sweep.ts')],
-    ['compare', 'lay reports of replays side by side', () => import('./compare.ts')],
   ],
   Other: [
     [
@@ -86,7 +84,7 @@ const table: Readonly<Record<string, readonly Entry[]>> = {
 
 const besideSimulator =
   '--beside-simulator is gone: save the measured report (--live --json measured.json), replay the same load without ' +
-  '--live (--json simulated.json), and compare the two reports';
+  '--live (--json simulated.json), and compare both: turntable replay measured.json simulated.json';
 
 /** What to do instead of a command or an option that is gone. */
 export const retired: ReadonlyMap<string, string> = new Map([
@@ -95,6 +93,12 @@ export const retired: ReadonlyMap<string, string> = new Map([
     'shadow is gone: calls are no longer copied to a version. Give the version a small share (turntable promote my-model 2 ' +
       '--percent 1), or call it alone (turntable call my-model --version 2)',
   ],
+  [
+    'sweep',
+    'sweep is replay --over now: turntable replay --over functions=bert-base=20..240..20 --system dha --system pt+dha, ' +
+      'with the same load',
+  ],
+  ['compare', 'compare is replay now, with the files of the reports: turntable replay a.json b.json'],
   ['--beside-simulator', besideSimulator],
   ['--no-beside-simulator', besideSimulator],
 ]);

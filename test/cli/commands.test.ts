@@ -240,7 +240,7 @@ describe('the command line', () => {
         .split(' ');
     };
     expect(completed('ro')).toEqual(['rollback']);
-    expect(completed('s')).toEqual(['serve', 'set', 'split', 'sweep']);
+    expect(completed('s')).toEqual(['serve', 'set', 'split']);
     expect(completed('publish', 'a', '--sl')).toEqual(['--slo']);
     expect(completed('plan', '')).toContain('chrion');
   });

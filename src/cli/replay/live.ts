@@ -10,9 +10,9 @@ import {
   type FunctionGroup,
   type LiveRequest,
   type LiveRun,
-  type Report,
   type TraceInvocation,
 } from '../../replay/index.ts';
+import type { Report } from '../../report/index.ts';
 import { authorization, hostAddress, request, urlOption, type HostAddress } from '../client.ts';
 import { CliError, usage } from '../error.ts';
 import { Interruption } from '../interruption.ts';
