@@ -99,6 +99,7 @@ export const retired: ReadonlyMap<string, string> = new Map([
       'with the same load',
   ],
   ['compare', 'compare is replay now, with the files of the reports: turntable replay a.json b.json'],
+  ['--svg', '--svg is gone: --html FILE draws the timelines as a page of the dashboard, in one file'],
   ['--beside-simulator', besideSimulator],
   ['--no-beside-simulator', besideSimulator],
 ]);

@@ -392,6 +392,9 @@ export interface PlanReport {
   readonly name: string;
   /** Where the times come from. */
   readonly provenance: string;
+  /** Of cold starts. */
+  readonly modes: readonly AnatomyMode[];
+  /** Of graphs over a GPU and cores. */
   readonly timelines: readonly PlanTimeline[];
 }
 

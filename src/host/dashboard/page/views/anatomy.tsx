@@ -103,7 +103,7 @@ function Legend({ looks }: { readonly looks: readonly BarLook[] }) {
   );
 }
 
-export const timelineOf = (mode: AnatomyMode): PlanTimeline => ({
+const timelineOf = (mode: AnatomyMode): PlanTimeline => ({
   name: mode.mode,
   latencyMs: mode.latencyMs,
   note: `stalls ${formatMs(mode.stallMs)}, ${formatBytes(mode.gpuBytes)} on the GPU`,
@@ -112,16 +112,15 @@ export const timelineOf = (mode: AnatomyMode): PlanTimeline => ({
 
 /** The timelines of a plan, one above the other on one time scale. */
 export function Plan({ plan }: { readonly plan: PlanReport }) {
-  const longestMs = Math.max(...plan.timelines.map(({ latencyMs }) => latencyMs));
-  const looks = new Set(
-    plan.timelines.flatMap(({ lanes }) => lanes.flatMap(({ bars }) => bars.map(({ look }) => look))),
-  );
+  const timelines = [...plan.modes.map(timelineOf), ...plan.timelines];
+  const longestMs = Math.max(...timelines.map(({ latencyMs }) => latencyMs));
+  const looks = new Set(timelines.flatMap(({ lanes }) => lanes.flatMap(({ bars }) => bars.map(({ look }) => look))));
   return (
     <section aria-labelledby="plan-title">
       <h2 id="plan-title">{plan.name}</h2>
       <Legend looks={[...looks]} />
       <p class="muted">{plan.provenance}. Bars narrower than a pixel are drawn as one; point at a bar for its name.</p>
-      {plan.timelines.map((timeline) => (
+      {timelines.map((timeline) => (
         <Timeline key={timeline.name} timeline={timeline} longestMs={longestMs} />
       ))}
     </section>
@@ -133,7 +132,7 @@ const wide = { width: 1100, left: 84 };
 const narrow = { width: 400, left: 76 };
 const rowHeight = 22;
 
-export function Timeline({ timeline, longestMs }: { readonly timeline: PlanTimeline; readonly longestMs: number }) {
+function Timeline({ timeline, longestMs }: { readonly timeline: PlanTimeline; readonly longestMs: number }) {
   const { width, left } = useNarrow() ? narrow : wide;
   const { name: title, latencyMs, note, lanes } = timeline;
   const scale = (width - left - 8) / longestMs;
