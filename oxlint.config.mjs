@@ -3,6 +3,7 @@
 /** From the ground up. */
 const floors = [
   'tools',
+  'report',
   'client',
   'tensor',
   'process',

@@ -29,7 +29,7 @@ const slow = [
   'src/plan/{packrat,serf}/*.test.ts',
   'src/process/*.test.ts',
   'src/replay/foresight.test.ts',
-  'src/replay/report/report.test.ts',
+  'src/replay/tally/report.test.ts',
 ];
 
 /** `npm run test:unit`: only what stands beside the code and is done in milliseconds. */

@@ -6,9 +6,9 @@ import {
   paperMix,
   poissonTrace,
   type Popularity,
-  type Report,
   type Trace,
 } from '../src/replay/index.ts';
+import type { Report } from '../src/report/index.ts';
 import { policies } from '../src/schedule/index.ts';
 import type { Benchmark, BenchmarkOptions, BenchmarkResult, BenchmarkTable } from './benchmark.ts';
 import { paperSwappingRate, swapping, type Pattern, type Swapping } from './figures/chrion.ts';

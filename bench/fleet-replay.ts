@@ -10,9 +10,8 @@ import {
   ReportBuilder,
   simulateFleet,
   type FleetRouter,
-  type FleetRow,
-  type Report,
 } from '../src/replay/index.ts';
+import type { FleetRow, Report } from '../src/report/index.ts';
 import { policies } from '../src/schedule/index.ts';
 import type { Benchmark, BenchmarkOptions, BenchmarkResult } from './benchmark.ts';
 

@@ -2,11 +2,11 @@
 import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { request, type HostAddress } from '../src/cli/client.ts';
-import { readScheduler } from '../src/cli/replay/host-snapshot.ts';
 import type { FunctionRow, FunctionsAnswer } from '../src/host/dashboard/index.ts';
 import { BenchmarkNotPossible } from './benchmark.ts';
 import { inTime, NotInTime } from './budget.ts';
 import type { Servers, StartedServer } from './servers.ts';
+import { readScheduler } from './simulated/host-snapshot.ts';
 
 export interface GpuServer {
   readonly address: HostAddress;

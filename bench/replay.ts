@@ -17,9 +17,9 @@ import {
   ReportBuilder,
   simulate,
   type ReplayObserver,
-  type Report,
   type Trace,
 } from '../src/replay/index.ts';
+import type { Report } from '../src/report/index.ts';
 import { azureLikeRows, writeAzure2019 } from '../test/support/azure-traces.ts';
 import { policies, type OfferSheet, type Policy } from '../src/schedule/index.ts';
 import type { Benchmark, BenchmarkOptions, BenchmarkResult } from './benchmark.ts';

@@ -1,8 +1,9 @@
 // Bundles the dashboard's page: one document, one script, one style, and no request beyond the host.
-import { copyFileSync } from 'node:fs';
+import { copyFileSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { buildSync } from 'esbuild';
+import * as esbuild from 'esbuild';
+import { straightImports } from './straight-imports.mjs';
 
 const page = join('host', 'dashboard', 'page');
 
@@ -10,8 +11,9 @@ const page = join('host', 'dashboard', 'page');
  * @param {string} root the project's folder
  * @param {string} outdir
  */
-export function buildPage(root, outdir = join(root, 'dist')) {
-  buildSync({
+export async function buildPage(root, outdir = join(root, 'dist')) {
+  const straight = straightImports();
+  await esbuild.build({
     entryPoints: [join(root, 'src', page, 'main.tsx'), join(root, 'src', page, 'page.css')],
     outdir: join(outdir, page),
     entryNames: 'page',
@@ -22,8 +24,19 @@ export function buildPage(root, outdir = join(root, 'dist')) {
     jsx: 'automatic',
     jsxImportSource: 'preact',
     logLevel: 'warning',
+    plugins: [
+      {
+        // Some files behind the doors of other folders need Node.
+        name: 'past the doors',
+        setup: (build) =>
+          build.onLoad({ filter: /[\\/]src[\\/].*\.tsx?$/ }, ({ path }) => ({
+            contents: straight(path, readFileSync(path, 'utf8')),
+            loader: path.endsWith('x') ? 'tsx' : 'ts',
+          })),
+      },
+    ],
   });
   copyFileSync(join(root, 'src', page, 'index.html'), join(outdir, page, 'index.html'));
 }
 
-if (process.argv[1] === fileURLToPath(import.meta.url)) buildPage(dirname(dirname(process.argv[1])));
+if (process.argv[1] === fileURLToPath(import.meta.url)) await buildPage(dirname(dirname(process.argv[1])));

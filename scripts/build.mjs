@@ -75,7 +75,7 @@ try {
   });
   const typed = once(types, 'exit');
   await bundle(root, beside);
-  buildPage(root, beside);
+  await buildPage(root, beside);
   await writeSchemaChecks(root, beside);
   // Kernels and protos are read at run time, and found beside the code that uses them.
   for (const file of filesIn(join(root, 'src')).filter((name) => /\.(cu|proto)$/.test(name))) {

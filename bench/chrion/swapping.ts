@@ -3,7 +3,6 @@
  * HTTP.
  */
 import { authorization, request, type HostAddress } from '../../src/cli/client.ts';
-import { openSnapshot, readScheduler } from '../../src/cli/replay/host-snapshot.ts';
 import {
   inferRequest,
   parseLiveInputs,
@@ -15,6 +14,7 @@ import {
 import { wholeBytes } from '../../src/schedule/index.ts';
 import { startGpuServer, type GpuServer, type Patience } from '../gpu-server.ts';
 import type { Servers } from '../servers.ts';
+import { openSnapshot, readScheduler } from '../simulated/host-snapshot.ts';
 
 /** Which plans functions get: the setting `gpu.hybrid`. */
 export type Pattern = 'off' | 'latency' | 'memory';
@@ -71,8 +71,8 @@ async function variantsOf(
   address: HostAddress,
   names: readonly string[],
 ): Promise<Pick<ChrionHost, 'variants' | 'leastShare'>> {
-  const snapshot = await openSnapshot(address, await readScheduler(address), names, true);
-  const offers = [...(snapshot?.functions.values() ?? [])].flatMap(({ sheet }) => sheet.gpus[0] ?? []);
+  const { functions } = await openSnapshot(address, await readScheduler(address), names);
+  const offers = [...functions.values()].flatMap(({ sheet }) => sheet.gpus[0] ?? []);
   let [variants, wholes, leasts] = [0, 0, 0];
   for (const top of offers) {
     let least = top;

@@ -1,7 +1,8 @@
 /** One cell of a serving experiment: functions of one model or the paper's mix, a policy, a trace, on p3.8xlarge. */
 import { loadMachine } from '../../src/hardware/index.ts';
 import type { ColdStartMode } from '../../src/plan/index.ts';
-import { OfferCache, ReportBuilder, simulate, type Report, type Trace } from '../../src/replay/index.ts';
+import { OfferCache, ReportBuilder, simulate, type Trace } from '../../src/replay/index.ts';
+import type { Report } from '../../src/report/index.ts';
 import type { Policy } from '../../src/schedule/index.ts';
 
 export const preset = 'p3.8xlarge';

@@ -1,12 +1,6 @@
 /** Replays one row under one system, and collects the figures for the table and the aims. */
-import {
-  OfferCache,
-  ReportBuilder,
-  simulate,
-  type Outcome,
-  type Report,
-  type ReplayObserver,
-} from '../../src/replay/index.ts';
+import { OfferCache, ReportBuilder, simulate, type Outcome, type ReplayObserver } from '../../src/replay/index.ts';
+import type { Report } from '../../src/report/index.ts';
 import type { Machine } from '../../src/hardware/index.ts';
 import type { ColdStartMode } from '../../src/plan/index.ts';
 import type { Hour, HoursRow } from './row.ts';

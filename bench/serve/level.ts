@@ -1,20 +1,19 @@
 /** One level of the serving benchmark: a number of functions, warmed up, at a steady rate of Poisson arrivals. */
 import { authorization, request } from '../../src/cli/client.ts';
-import { functionsNow, openSnapshot, readScheduler } from '../../src/cli/replay/host-snapshot.ts';
 import {
-  besideSimulator,
   metricsWatch,
   inferRequest,
   parseLiveInputs,
   poissonTrace,
   ReportBuilder,
   runLive,
-  type BesideSimulator,
   type LiveAnswer,
   type LiveRequest,
-  type Report,
   type TraceInvocation,
 } from '../../src/replay/index.ts';
+import type { Report } from '../../src/report/index.ts';
+import { besideSimulator, type BesideSimulator } from '../simulated/compare-simulated.ts';
+import { openSnapshot, readScheduler } from '../simulated/host-snapshot.ts';
 import type { ServingHost } from './subject.ts';
 
 export interface LevelOptions {
@@ -47,7 +46,7 @@ export async function measureLevel({ address, planned, snapshot }: ServingHost, 
     await reply.arrayBuffer();
   }
   const { scheduler } = snapshot;
-  const before = (await openSnapshot(address, await readScheduler(address), functionNames, true))!;
+  const before = await openSnapshot(address, await readScheduler(address), functionNames);
   const trace = poissonTrace({ functionNames, ratePerS, requests: warmupRequests + requests, seed });
   const arrivals = [...trace.invocations()];
   const builder = new ReportBuilder({ fromMs: arrivals[warmupRequests]!.arrivalMs });
@@ -90,9 +89,8 @@ export async function measureLevel({ address, planned, snapshot }: ServingHost, 
     functionNames,
   };
   const report = builder.finish({ ...context, kind: 'measured', gpuCount: scheduler.gpus.length });
-  const beside = besideSimulator(answers, report, {
+  const beside = besideSimulator(answers, {
     host: { ...before, nameOf: (index) => functionNames[index]! },
-    functionsAfter: await functionsNow(address, before),
     warmupRequests,
     context,
   });

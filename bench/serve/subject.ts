@@ -2,7 +2,7 @@
 import { link, mkdir, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { openSnapshot, readScheduler, type HostSnapshot } from '../../src/cli/replay/host-snapshot.ts';
+import { openSnapshot, readScheduler, type HostSnapshot } from '../simulated/host-snapshot.ts';
 import type { ColdStartMode } from '../../src/plan/index.ts';
 import type { PolicyName } from '../../src/schedule/index.ts';
 import { buildArchitecture, writeModel } from '../../src/onnx/index.ts';
@@ -84,6 +84,6 @@ export async function startServing(
   };
   const server = await startGpuServer(servers, { flags, functionCount: sizes.functions, environment, ...given });
   const { address, planned } = server;
-  const snapshot = await openSnapshot(address, await readScheduler(address), planned, true);
-  return { ...server, snapshot: snapshot! };
+  const snapshot = await openSnapshot(address, await readScheduler(address), planned);
+  return { ...server, snapshot };
 }

@@ -1,16 +1,12 @@
 import { Command, InvalidArgumentError, type AnyCommand, type OptionsOf, withFlags } from './commander.ts';
 import { coresOf, withCores, withFirstGpus, type Machine } from '../hardware/index.ts';
+import { capacitySteps, firstEnough, relaxed, resourcesOf } from '../replay/index.ts';
 import {
   answerText,
   capacityColumns,
   capacityRows,
   capacityRun,
-  capacitySteps,
-  firstEnough,
-  relaxed,
   renderCapacityCsv,
-  renderCapacityPage,
-  resourcesOf,
   shortageOf,
   type CapacityAnswer,
   type CapacityReport,
@@ -18,7 +14,7 @@ import {
   type CapacityRun,
   type CapacityStep,
   type Report,
-} from '../replay/index.ts';
+} from '../report/index.ts';
 import { schedulerGpus } from '../schedule/index.ts';
 import { given } from '../tools/index.ts';
 import { usage } from './error.ts';
@@ -26,7 +22,7 @@ import { readMachine } from './plan/layer-source.ts';
 import { startCountProgress } from './progress.ts';
 import { groupFlags, groupsOf, loadFlags, openLoad, warningsOf } from './replay/load.ts';
 import type { Load } from './replay/load.ts';
-import { jsonText, outputFlags, writeForms } from './replay/output.ts';
+import { outputFlags, writeForms } from './replay/output.ts';
 import { policyFlags, simulateLoad, systemFlags, systemOf } from './replay/system.ts';
 import { warningLines } from './replay/text.ts';
 import { renderTable } from './table.ts';
@@ -52,9 +48,8 @@ export function capacityCommand(): AnyCommand {
   return capacityFlags().action(async (options) => {
     const report = await findCapacity(options);
     writeForms(options, {
-      json: () => jsonText(report),
+      report,
       csv: () => renderCapacityCsv(report),
-      html: () => renderCapacityPage(report),
       text: () =>
         [
           `simulated: the smallest size for a goodput of ${report.goodput * 100}%`,

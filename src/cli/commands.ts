@@ -61,14 +61,16 @@ const table: Readonly<Record<string, readonly Entry[]>> = {
     ],
     [
       'replay',
-      'replay traffic on a virtual clock or at a running host, with a verdict on the SLO',
+      'replay traffic on a virtual clock or at a running host; compare systems and reports',
       () => import('./replay.ts'),
     ],
-    ['sweep', 'replay over numbers of functions, plans and policies', () => import('./sweep.ts')],
-    ['compare', 'lay reports of replays side by side', () => import('./compare.ts')],
   ],
   Other: [['version', 'print the versions of Turntable, Node and ONNX Runtime', () => import('./version.ts')]],
 };
+
+const besideSimulator =
+  '--beside-simulator is gone: save the measured report (--live --json measured.json), replay the same load without ' +
+  '--live (--json simulated.json), and compare both: turntable replay measured.json simulated.json';
 
 const ofPlan = (name: string): [string, string] => [
   name,
@@ -89,6 +91,15 @@ export const retired: ReadonlyMap<string, string> = new Map([
     'shadow is gone: calls are no longer copied to a version. Give the version a small share (turntable promote my-model 2 ' +
       '--percent 1), or call it alone (turntable call my-model --version 2)',
   ],
+  [
+    'sweep',
+    'sweep is replay --over now: turntable replay --over functions=bert-base=20..240..20 --system dha --system pt+dha, ' +
+      'with the same load',
+  ],
+  ['compare', 'compare is replay now, with the files of the reports: turntable replay a.json b.json'],
+  ['--svg', '--svg is gone: --html FILE draws the timelines as a page of the dashboard, in one file'],
+  ['--beside-simulator', besideSimulator],
+  ['--no-beside-simulator', besideSimulator],
   ['topology', 'topology is a part of doctor now: turntable doctor --measure shows what it measured'],
   ...['capacity', 'chrion', 'deepplan', 'packrat', 'serf'].map(ofPlan),
 ]);

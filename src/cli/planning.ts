@@ -1,9 +1,10 @@
-/** What the `plan` commands share: reading profiles, lists of numbers, writing pictures. */
+/** What the `plan` commands share: reading profiles, lists of numbers, writing pages. */
 import { readFileSync } from 'node:fs';
+import type { PlanReport } from '../host/index.ts';
 import { PlanError } from '../plan/index.ts';
 import { ProfileError } from '../profile/index.ts';
 import { spoken, telling, told } from './error.ts';
-import { writeText } from './replay/output.ts';
+import { pageWith, writeText } from './replay/output.ts';
 
 /** Reads a profile. Throws CliError with the file's name and what is wrong with it. */
 export function readProfile<Profile>(file: string, parse: (json: unknown) => Profile): Profile {
@@ -22,7 +23,11 @@ export function measuredPart(json: unknown, part: 'pool' | 'service'): unknown {
   return isMeasured ? json[part] : json;
 }
 
-export const writePicture = (file: string, svg: string): void => writeText(file, svg, 'picture');
+/** Writes a plan's timelines as a page. */
+export function writePlanPage(file: string, plan: Omit<PlanReport, 'format' | 'version'>): void {
+  const report: PlanReport = { format: 'turntable-plan', version: 1, ...plan };
+  writeText(file, pageWith(report), 'page');
+}
 
 /** A plan error means that the command line asked for something impossible. */
 export function planned<Plan>(plan: () => Plan): Plan {

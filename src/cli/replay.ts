@@ -1,29 +1,46 @@
-import { Command, type AnyCommand, type OptionsOf, withFlags } from './commander.ts';
+import { readFileSync } from 'node:fs';
+import { basename, extname } from 'node:path';
+import { Command, type OptionsOf, withFlags, type AnyCommand } from './commander.ts';
+import { parseReport, writeTrace } from '../replay/index.ts';
 import {
+  comparisonOf,
+  renderComparisonCsv,
   renderReportCsv,
-  renderReportPage,
-  writeTrace,
-  type LiveReport,
+  renderSweepCsv,
+  summaryOf,
+  sweepVerdict,
+  systemsOfReports,
+  type Comparison,
   type NamedReport,
   type Report,
-} from '../replay/index.ts';
-import { told } from './error.ts';
+  type SweepReport,
+  type SweepRun,
+} from '../report/index.ts';
+import { getOrMake } from '../tools/index.ts';
+import { telling, told, usage } from './error.ts';
 import { startCountProgress } from './progress.ts';
-import { explanations, renderBeside, whyTitle } from './replay/compare-simulated-text.ts';
+import { axesFlags, changed, sweepOf, systemsOf, type System } from './replay/axes.ts';
 import { liveFlags, replayLive } from './replay/live.ts';
 import { readMachine } from './plan/layer-source.ts';
-import { groupFlags, groupsOf, loadFlags, openLoad } from './replay/load.ts';
-import { jsonText, outputFlags, writeForms } from './replay/output.ts';
-import { policyFlags, simulateLoad, systemFlags, systemOf } from './replay/system.ts';
-import { renderReport } from './replay/text.ts';
+import { groupFlags, groupsOf, loadFlags, openLoad, warningsOf } from './replay/load.ts';
+import { outputFlags, writeForms } from './replay/output.ts';
+import { policyFlags, simulateLoad, systemFlags, systemOf, type SimulatedSystem } from './replay/system.ts';
+import { renderComparison, renderReport, renderSweep } from './replay/text.ts';
+
+/** Replays of each system in a comparison. */
+const seedsDefault = 5;
 
 function replayFlags() {
-  const command = new Command('replay').description(
-    'Replay traffic on a virtual clock, with the scheduler that serves and the costs of a machine, or with --live ' +
-      'against a running host: what share of requests meets its SLO?',
-  );
-  const parts = [loadFlags(), groupFlags(), policyFlags(), systemFlags(), liveFlags(), outputFlags()] as const;
-  return withFlags(command, ...parts).option(
+  const command = new Command('replay')
+    .description(
+      'Replay traffic on a virtual clock, with the scheduler that serves and the costs of a machine, or with --live ' +
+        'against a running host: what share of requests meets its SLO? --over replays once for each value of an ' +
+        'option; two or more --system are compared. With files, shows or compares what `turntable replay --json` ' +
+        'wrote.',
+    )
+    .argument('[reports...]', 'reports of replays to show, or to compare if there are several');
+  const parts = [loadFlags(), groupFlags(), policyFlags(), systemFlags(), liveFlags()] as const;
+  return withFlags(command, ...parts, axesFlags(), outputFlags()).option(
     '--save-trace <file>',
     "write the requests as a trace in Turntable's own format",
   );
@@ -32,19 +49,64 @@ function replayFlags() {
 type ReplayOptions = OptionsOf<ReturnType<typeof replayFlags>>;
 
 export function replayCommand(): AnyCommand {
-  return replayFlags().action(async (options) => {
-    const report: LiveReport = options.live === true ? await replayLive(options) : await replaySimulated(options);
-    const name = report.simulated === true ? `${String(report.settings['plan'])} on ${report.machine}` : report.machine;
-    const beside = report.beside_simulator;
-    const reports: NamedReport[] = [{ name, report }];
-    if (beside !== undefined) reports.push({ name: 'the simulator', report: beside.simulated });
-    writeForms(options, {
-      json: () => jsonText(report),
-      csv: () => renderReportCsv(...reports.map((each) => each.report)),
-      html: () => renderReportPage(reports, beside && { title: whyTitle, lines: explanations(beside) }),
-      text: () => [renderReport(report), ...(beside === undefined ? [] : [renderBeside(report, beside)])].join('\n\n'),
-    });
+  return replayFlags().action(async (files, options, command) => {
+    const { over, system: texts = [] } = options;
+    if (files.length > 0) {
+      refuseBesideFiles(command);
+      const reports = namesOf(files).map((name, index): NamedReport => ({ name, report: read(files[index]!) }));
+      if (reports.length === 1) writeReport(reports[0]!.report, options);
+      else writeComparison(comparisonOf(systemsOfReports(reports)), options);
+      return;
+    }
+    const systems = systemsOf(command, options, texts);
+    const axis = over === undefined ? (systems.length > 0 ? '--system' : undefined) : '--over';
+    if (axis !== undefined && options.live === true) throw usage(`${axis} replays on a virtual clock, not with --live`);
+    if (axis !== undefined && options.saveTrace !== undefined) {
+      throw usage(`--save-trace writes the requests of one replay, and ${axis} makes several`);
+    }
+    if (options.seeds !== undefined && (over !== undefined || systems.length < 2)) {
+      throw usage('--seeds goes with two or more --system, and without --over');
+    }
+    if (over !== undefined) {
+      const sweep = await runSweep(command, options, over, systems);
+      writeForms(options, { report: sweep, csv: () => renderSweepCsv(sweep), text: () => renderSweep(sweep) });
+    } else if (systems.length > 1) writeComparison(await compareSystems(options, systems), options);
+    else if (options.live === true) writeReport(await replayLive(options), options);
+    else writeReport(await replaySimulated(changed(options, systems[0]?.changes ?? [])), options);
   });
+}
+
+function writeReport(report: Report, options: ReplayOptions): void {
+  writeForms(options, { report, csv: () => renderReportCsv(report), text: () => renderReport(report) });
+}
+
+function writeComparison(comparison: Comparison, options: ReplayOptions): void {
+  writeForms(options, {
+    report: comparison,
+    csv: () => renderComparisonCsv(comparison),
+    text: () => renderComparison(comparison),
+  });
+}
+
+/** Saved reports have had their load and system. */
+function refuseBesideFiles(command: AnyCommand): void {
+  const given = command.options.find(
+    (option) =>
+      !['json', 'csv', 'html'].includes(option.attributeName()) &&
+      command.getOptionValueSource(option.attributeName()) === 'cli',
+  );
+  if (given !== undefined) throw usage(`${given.long} makes a new replay; with files, saved reports are shown`);
+}
+
+/** File names without folder and ending, as far as that tells them apart. */
+function namesOf(files: readonly string[]): string[] {
+  const short = files.map((file) => basename(file, extname(file)));
+  return short.map((name, index) => (short.indexOf(name) === short.lastIndexOf(name) ? name : files[index]!));
+}
+
+function read(file: string): Report {
+  const text = telling('cannot read the report', () => readFileSync(file, 'utf8'));
+  return parseReport(text, file);
 }
 
 async function replaySimulated(options: ReplayOptions): Promise<Report> {
@@ -59,4 +121,70 @@ async function replaySimulated(options: ReplayOptions): Promise<Report> {
   }
   using progress = startCountProgress('replay', load.requestsExpected ?? 0, 'requests');
   return simulateLoad(load, system, options, (arrived) => progress.update(arrived));
+}
+
+/** The same requests on each system, and again with the seeds after the given one. */
+async function compareSystems(options: ReplayOptions, systems: readonly System[]): Promise<Comparison> {
+  const seeds = options.seeds ?? (options.trace === undefined ? seedsDefault : 1);
+  using progress = startCountProgress('compare', systems.length * seeds, 'replays');
+  let done = 0;
+  const compared = [];
+  for (const { name, changes } of systems) {
+    const own = changed(options, changes);
+    const system = systemOf(readMachine(own.machine), own);
+    const reports: Report[] = [];
+    for (let seed = own.seed; seed < own.seed + seeds; seed++) {
+      const seeded = { ...own, seed };
+      reports.push(simulateLoad(await openLoad(seeded, groupsOf(seeded)), system, seeded));
+      progress.update(++done, name);
+    }
+    compared.push({ name, reports });
+  }
+  return comparisonOf(compared);
+}
+
+async function runSweep(
+  command: AnyCommand,
+  options: ReplayOptions,
+  text: string,
+  systems: readonly System[],
+): Promise<SweepReport> {
+  const { over, points } = sweepOf(command, options, text);
+  const runs: SweepRun[] = [];
+  const reports: Report[] = [];
+  const total = Math.max(1, systems.length) * points.length;
+  using progress = startCountProgress('sweep', total, 'replays');
+  for (const { name, changes } of systems.length > 0 ? systems : [{ name: undefined, changes: [] }]) {
+    // Offers are made once for each model of a system, unless the sweep goes over what they depend on.
+    const known = new Map<string, SimulatedSystem>();
+    for (const { at, change } of points) {
+      const own = changed(options, [...changes, change]);
+      const key = [own.machine, own.policy, own.plan, own.batchMax].join();
+      const system = getOrMake(known, key, () => systemOf(readMachine(own.machine), own));
+      const report = simulateLoad(await openLoad(own, groupsOf(own)), system, own);
+      reports.push(report);
+      runs.push({ at, system: name ?? system.plan, report: summaryOf(report) });
+      progress.update(runs.length, `${over} ${at}`);
+    }
+  }
+  const [first, ...others] = reports.map(({ settings }) => settings);
+  const settings = Object.fromEntries(
+    Object.entries(first ?? {}).filter(([setting, value]) => others.every((other) => other[setting] === value)),
+  );
+  const sloMs = settings['slo_ms'];
+  const slo = { slo_ms: typeof sloMs === 'number' ? sloMs : null };
+  const machines = new Set(reports.map(({ machine }) => machine));
+  return {
+    format: 'turntable-sweep',
+    version: 2,
+    simulated: true,
+    ...warningsOf(reports.flatMap(({ warnings = [] }) => warnings)),
+    verdict: sweepVerdict({ ...slo, over, runs }),
+    machine: [...machines].join(', '),
+    seed: options.seed,
+    over,
+    ...slo,
+    settings,
+    runs,
+  };
 }

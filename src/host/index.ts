@@ -21,12 +21,15 @@ export {
 export { checkStore } from './store/fsck.ts';
 export { loadRecord } from './store/version-record.ts';
 export type { FunctionSettings, ModelMetadata, TensorSpec } from './types.ts';
+export { anatomyMode } from './dashboard/index.ts';
 export type {
   FleetHostAnswer,
   FunctionRow,
   LogAnswer,
   LogLine,
   MachineAnswer,
+  PlanReport,
+  PlanTimeline,
   TroubleAnswer,
   PlacedVersion,
 } from './dashboard/index.ts';

@@ -9,7 +9,6 @@ export * from './deepplan/index.ts';
 export * from './packrat/index.ts';
 export { PlanError } from './plan-error.ts';
 export * from './serf/index.ts';
-export { stackedPictures } from './timeline-picture.ts';
 export { wholePlan } from './whole-plan.ts';
 
 /** Chrion's planner, loaded on demand: a host without a GPU never loads it. */

@@ -5,7 +5,7 @@ import { policies, policyChoices } from '../schedule/index.ts';
 import { TraceForesight } from './foresight.ts';
 import { poissonTrace } from './generate/arrivals.ts';
 import { OfferCache } from './offer-cache.ts';
-import { ReportBuilder } from './report/builder.ts';
+import { ReportBuilder } from './tally/builder.ts';
 import { simulate, type SimulationSettings } from './simulate.ts';
 
 test('the next use is that of the invocations that have not arrived', () => {

@@ -6,7 +6,7 @@
 import { Agent, request as httpRequest, type ClientRequest, type IncomingMessage } from 'node:http';
 import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
 import { setImmediate as turn, setTimeout as sleep } from 'node:timers/promises';
-import { Sketch } from './report/sketch.ts';
+import { Sketch } from './tally/sketch.ts';
 import type { LiveRequest } from './live-inputs.ts';
 import type { Outcome, OutcomePlacement, ReplayObserver, Trace } from './types.ts';
 import { given } from '../tools/index.ts';

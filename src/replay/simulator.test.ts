@@ -4,7 +4,7 @@ import { offerSheet, smallGpus, type OfferShape } from '../../test/support/offer
 import { policies, type OfferSheet, type Policy } from '../schedule/index.ts';
 import { DueHeap } from './simulator-heap.ts';
 import { PcieLinks } from './simulator-links.ts';
-import { ReportBuilder } from './report/builder.ts';
+import { ReportBuilder } from './tally/builder.ts';
 import type { SimulatorOptions } from './simulator-options.ts';
 import { runSimulation } from './simulator.ts';
 import type { EvictionRecord, Outcome, PlanChangeRecord, TraceInvocation } from './types.ts';

@@ -3,6 +3,8 @@ import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
+import type { PlanReport } from '../../src/host/index.ts';
+import { savedIn } from '../support/saved-report.ts';
 import { isSpoken } from '../../src/cli/error.ts';
 import { planCommand } from '../../src/cli/plan.ts';
 import { buildArchitecture, writeModel } from '../../src/onnx/index.ts';
@@ -56,9 +58,9 @@ describe('turntable plan chrion <function>', () => {
     async () => {
       const { environment } = (await buildEmulatedDriver())!;
       const data = join(folder, 'measured');
-      const picture = join(folder, 'measured.svg');
+      const page = join(folder, 'measured.html');
       const flags = ['--cells', '3', '--samples', '2', '--cores', '2', '--data', data];
-      const first = await planChrion([network, ...flags, '--json', '--svg', picture], environment);
+      const first = await planChrion([network, ...flags, '--json', '--html', page], environment);
       const answer = JSON.parse(first) as Answer;
       expect(answer.provenance).toMatch(/^measured on an emulated GPU, whose times mean nothing, and on /);
       const { gpu, latency, memory, cpu } = answer.patterns;
@@ -72,10 +74,12 @@ describe('turntable plan chrion <function>', () => {
         const onCpu = order.filter((name) => device[name] === 'cpu');
         expect(segments.flatMap(({ operators }) => operators).sort()).toEqual(onCpu.sort());
       }
-      const svg = await readFile(picture, 'utf8');
-      expect(svg.match(/<svg /g)).toHaveLength(3);
-      expect(svg).toContain('network.onnx, latency-optimal: ');
-      expect(svg).toContain('network.onnx, memory-optimal: ');
+      const { name: drawn, timelines } = savedIn(await readFile(page, 'utf8')) as PlanReport;
+      expect([drawn, ...timelines.map((each) => each.name)]).toEqual([
+        'network.onnx',
+        'latency-optimal',
+        'memory-optimal',
+      ]);
 
       const [kept = ''] = await readdir(join(data, 'profiles'));
       expect(kept).toMatch(/^[0-9a-f]{16}-operators-gpu0\.json$/);

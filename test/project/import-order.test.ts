@@ -9,6 +9,7 @@ import { packageRoot } from '../../src/host/config-options.ts';
 
 const house = [
   'tools',
+  'report',
   'client',
   'tensor',
   'process',
@@ -49,7 +50,7 @@ const cases: readonly Case[] = [
       allowed: true,
     })),
   ]),
-  ...house.slice(3).map((folder) => ({
+  ...house.slice(4).map((folder) => ({
     name: `${folder} may not import a file of tensor past its index.ts`,
     file: `src/${folder}/past-the-door.ts`,
     code: `export { thing } from '../tensor/frame.ts';`,

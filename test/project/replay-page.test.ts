@@ -15,7 +15,8 @@ test('the page shows replays of a trace, of random traffic, a sweep, and a fleet
     'replay',
     'replay',
     'replay',
-    'sweep',
+    'replay',
+    'replay',
     'replay',
   ]);
 });
@@ -23,7 +24,7 @@ test('the page shows replays of a trace, of random traffic, a sweep, and a fleet
 test.each(commands)('turntable %s', async (words) => {
   const { exitCode, stdout, stderr } = await turntableHere(words.split(' '));
   expect(exitCode, stderr).toBe(0);
-  expect(stdout).toMatch(/^simulated, machine preset (p3\.8xlarge|p3\.8xlarge x 4|cpu-16): /);
+  expect(stdout).toMatch(/^(simulated, machine preset (p3\.8xlarge|p3\.8xlarge x 4|cpu-16): |best wins over lru: )/);
 });
 
 test('every figure of the page is in a report', async () => {

@@ -1,14 +1,8 @@
 /** The serving experiments of the DeepPlan paper (section 5.3.1), one cell at a time. */
 import { loadMachine } from '../../src/hardware/index.ts';
 import type { ColdStartMode } from '../../src/plan/index.ts';
-import {
-  OfferCache,
-  poissonTrace,
-  ReportBuilder,
-  simulate,
-  type Popularity,
-  type Report,
-} from '../../src/replay/index.ts';
+import { OfferCache, poissonTrace, ReportBuilder, simulate, type Popularity } from '../../src/replay/index.ts';
+import type { Report } from '../../src/report/index.ts';
 import type { Policy } from '../../src/schedule/index.ts';
 
 export const machine = loadMachine('p3.8xlarge');

@@ -14,9 +14,9 @@ import { Interruption } from '../interruption.ts';
 // oxlint-disable-next-line no-restricted-imports -- the CLI's own folder of this name, not the floor below
 import { shapesFor } from '../profile/gpu.ts';
 import { modelToMeasure, type MeasuredModel } from '../doctor/functions.ts';
-import { chrionPatterns, patternsJson, patternsPicture, patternsText } from './chrion-report.ts';
+import { chrionPatterns, hybridPage, patternsJson, patternsText } from './chrion-report.ts';
 import { readMachine } from './layer-source.ts';
-import { planned, readProfile, writePicture } from '../planning.ts';
+import { planned, readProfile, writePlanPage } from '../planning.ts';
 import { parseCount, parseWhole, parseSizes } from '../values.ts';
 import { given, makeFolders } from '../../tools/index.ts';
 import { calledAs } from '../called-as.ts';
@@ -45,7 +45,7 @@ export interface ChrionFunctionOptions extends OptionsOf<ReturnType<typeof funct
   readonly profile?: string;
   readonly cores?: number;
   readonly limit?: number;
-  readonly svg?: string;
+  readonly html?: string;
   readonly json?: true;
 }
 
@@ -54,7 +54,14 @@ export async function planFunction(words: string, options: ChrionFunctionOptions
   const { cores, limit } = options;
   const context = { name, profile, provenance };
   const patterns = planned(() => chrionPatterns(profile, given({ cores, limitMs: limit })));
-  if (options.svg !== undefined) writePicture(options.svg, patternsPicture(context, patterns));
+  if (options.html !== undefined) {
+    const { latency, memory } = patterns;
+    const plans = [
+      ['latency-optimal', latency] as const,
+      ...(memory === null ? [] : [['memory-optimal', memory] as const]),
+    ];
+    writePlanPage(options.html, hybridPage(name, provenance, plans));
+  }
   if (options.json === true) {
     console.log(JSON.stringify(patternsJson(context, patterns)));
     return;

@@ -1,18 +1,12 @@
-/** Both of Chrion's patterns of one function side by side, and its ladder: as text, as JSON, as a picture. */
-import { stackedPictures, type ChrionPlan, loadChrion } from '../../plan/index.ts';
+/** Both of Chrion's patterns of one function side by side, and its ladder: as text, as JSON, as timelines. */
+import type { PlanReport, PlanTimeline } from '../../host/index.ts';
+import { type ChrionPlan, loadChrion } from '../../plan/index.ts';
 import type { GraphProfile, OperatorProfile } from '../../profile/index.ts';
 import { formatBytes, formatMs, given } from '../../tools/index.ts';
 import { renderTable } from '../table.ts';
 
-const {
-  hybridPlanOf,
-  planCpuOnly,
-  planGpuOnly,
-  planVariants,
-  planLatencyOptimal,
-  planMemoryOptimal,
-  renderChrionTimeline,
-} = await loadChrion();
+const { hybridPlanOf, planCpuOnly, planGpuOnly, planVariants, planLatencyOptimal, planMemoryOptimal } =
+  await loadChrion();
 
 /** A function's plans; null where nothing that was found will do. */
 export type ChrionPatterns = ReturnType<typeof chrionPatterns>;
@@ -175,11 +169,50 @@ export function planAnswer(plan: ChrionPlan): object {
   };
 }
 
-/** The timelines of both patterns, one below the other. */
-export function patternsPicture({ name }: ReportContext, { latency, memory }: ChrionPatterns, width = 1200): string {
-  const pictures = [
-    renderChrionTimeline(latency, { title: `${name}, latency-optimal`, width }),
-    ...(memory === null ? [] : [renderChrionTimeline(memory, { title: `${name}, memory-optimal`, width })]),
-  ];
-  return stackedPictures(pictures, width);
+/** The timelines of plans, for the page. */
+export const hybridPage = (
+  name: string,
+  provenance: string,
+  plans: readonly (readonly [title: string, plan: ChrionPlan])[],
+): Omit<PlanReport, 'format' | 'version'> => ({
+  name,
+  provenance,
+  modes: [],
+  timelines: plans.map(([title, plan]) => timelineOf(title, plan)),
+});
+
+/** A lane for the GPU with its copies, and one for each core. A band spans the operators of a call. */
+function timelineOf(name: string, plan: ChrionPlan): PlanTimeline {
+  const { latencyMs, gpuBytes, cores, segments, operators, copies } = plan;
+  const lanes = ['GPU', ...Array.from({ length: cores }, (_, index) => `core ${index + 1}`)];
+  const calls = `${count(cores, 'core')} in ${count(segments.length, 'call')}`;
+  return {
+    name,
+    latencyMs,
+    note: [
+      ...(operators.some(({ device }) => device === 'gpu') ? ['the GPU'] : []),
+      ...(cores === 0 ? [] : [calls]),
+      gpuBytes === 0 ? 'no GPU memory' : `${formatBytes(gpuBytes)} of GPU memory`,
+    ].join(', '),
+    lanes: lanes.map((lane, row) => ({
+      name: lane,
+      bars: [
+        // First, so behind the operators: the visible rest of a call is its cost beside them.
+        ...segments.flatMap(({ core, startMs, endMs }) =>
+          core === row ? [{ startMs, endMs, look: 'call' as const, name: 'a call' }] : [],
+        ),
+        ...operators.flatMap(({ core = 0, device: look, name: operator, startMs, endMs }) =>
+          core === row ? [{ startMs, endMs, look, name: operator }] : [],
+        ),
+        ...(row === 0 ? copies : []).map(({ from, to, direction: look, startMs, endMs }) => ({
+          startMs,
+          endMs,
+          look,
+          name: `${from} → ${to}`,
+        })),
+      ],
+    })),
+  };
 }
+
+const count = (number: number, what: string): string => `${number} ${what}${number === 1 ? '' : 's'}`;

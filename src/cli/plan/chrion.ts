@@ -1,25 +1,18 @@
 import { basename } from 'node:path';
 import { Command, Option, type AnyCommand, type OptionsOf, withFlags } from '../commander.ts';
-import { stackedPictures, type ChrionPlan, loadChrion } from '../../plan/index.ts';
+import { type ChrionPlan, loadChrion } from '../../plan/index.ts';
 import { parseGraphProfile, type GraphProfile } from '../../profile/index.ts';
 import { addConfigFlags } from '../config-flags.ts';
 import { CliError, usage } from '../error.ts';
 import { formatMs, given } from '../../tools/index.ts';
 import { renderTable } from '../table.ts';
 import { functionFlags, planFunction } from './chrion-function.ts';
-import { noVariants, planAnswer, planColumns, planRow } from './chrion-report.ts';
-import { planned, readProfile, writePicture } from '../planning.ts';
+import { hybridPage, noVariants, planAnswer, planColumns, planRow } from './chrion-report.ts';
+import { planned, readProfile, writePlanPage } from '../planning.ts';
 import { parseDurationMs, parseNumber, parseWhole } from '../values.ts';
 
-const {
-  planChrion,
-  planCpuOnly,
-  planGpuOnly,
-  planVariants,
-  planLatencyOptimal,
-  planMemoryOptimal,
-  renderChrionTimeline,
-} = await loadChrion();
+const { planChrion, planCpuOnly, planGpuOnly, planVariants, planLatencyOptimal, planMemoryOptimal } =
+  await loadChrion();
 
 function chrionFlags() {
   const pattern = new Option('--pattern <pattern>', 'lowest latency, or least GPU memory within a latency')
@@ -47,7 +40,7 @@ function chrionFlags() {
       'the latency: of --pattern memory (default: that of the GPU alone) or of --ladder (default: none)',
       parseDurationMs,
     )
-    .option('--svg <file>', 'draw the timeline')
+    .option('--html <file>', 'draw the timelines as a page of the dashboard, in one file')
     .option('--json', 'print JSON')
     .argument(
       '[function]',
@@ -79,12 +72,14 @@ export function chrionCommand(): AnyCommand {
       return;
     }
     const plan = planned(() => planFor(profile, options));
-    if (options.svg !== undefined) {
-      writePicture(options.svg, renderChrionTimeline(plan, { title: basename(options.profile) }));
+    if (options.html !== undefined) {
+      writePlanPage(options.html, hybridPage(basename(options.profile), asGiven, [['chosen', plan]]));
     }
     console.log(options.json === true ? JSON.stringify(planAnswer(plan)) : tableOf(profile, plan, options));
   });
 }
+
+const asGiven = 'predicted from the profile';
 
 function planFor(profile: GraphProfile, options: ChrionOptions): ChrionPlan {
   const cores = given({ cores: options.cores });
@@ -98,12 +93,9 @@ function planFor(profile: GraphProfile, options: ChrionOptions): ChrionPlan {
 function showVariants(profile: GraphProfile, options: ChrionOptions): void {
   const { profile: file = '', cores, limit } = options;
   const variants = planned(() => planVariants(profile, given({ cores, limitMs: limit })));
-  if (options.svg !== undefined && variants.length > 0) {
-    const title = (index: number): string => `${basename(file)}, variant ${index + 1}`;
-    writePicture(
-      options.svg,
-      stackedPictures(variants.map((variant, index) => renderChrionTimeline(variant, { title: title(index) }))),
-    );
+  if (options.html !== undefined && variants.length > 0) {
+    const named = variants.map((variant, index) => [`variant ${index + 1}`, variant] as const);
+    writePlanPage(options.html, hybridPage(basename(file), asGiven, named));
   }
   if (options.json === true) {
     console.log(JSON.stringify({ ladder: variants.map(planAnswer) }));

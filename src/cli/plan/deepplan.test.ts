@@ -2,6 +2,9 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
+import { savedIn } from '../../../test/support/saved-report.ts';
+import type { PlanReport } from '../../host/index.ts';
+import { coldStartModes } from '../../plan/index.ts';
 import { buildArchitecture, writeModel } from '../../onnx/index.ts';
 import { isSpoken } from '../error.ts';
 import { deepplanCommand } from './deepplan.ts';
@@ -113,14 +116,15 @@ describe('turntable plan deepplan', () => {
     expect(answer.residency.warm_ms).toBeCloseTo(0.6);
   });
 
-  test('draws a timeline with a heading, and escapes names that contain markup', async () => {
-    const file = fileOf('layers.json', { ...profile, layers: [{ ...profile.layers[1], name: '<b>&"' }] });
-    const svg = join(folder, 'timeline.svg');
-    await deepplan('--profile', file, '--mode', 'pipeswitch', '--svg', svg, '--json');
-    const text = readFileSync(svg, 'utf8');
-    expect(text).toContain('milliseconds, simulated on machine p3.8xlarge; times of layers: as given');
-    expect(text).toContain('<title>&lt;b&gt;&amp;&quot;: 0.000 to 0.500 ms</title>');
-    expect(text).toContain('fill="url(#stall)"');
+  test('draws the timelines of all modes as a page that says where the times come from', async () => {
+    const file = fileOf('layers.json', { ...profile, layers: [{ ...profile.layers[1], name: '</script><b>&"' }] });
+    const page = join(folder, 'timeline.html');
+    await deepplan('--profile', file, '--mode', 'all', '--html', page, '--json');
+    const { provenance, modes } = savedIn(readFileSync(page, 'utf8')) as PlanReport;
+    expect(provenance).toMatch(/^simulated on machine p3\.8xlarge; times of layers as given/);
+    expect(modes.map(({ mode }) => mode)).toEqual(coldStartModes);
+    expect(modes[1]!.layers).toMatchObject([{ name: '</script><b>&"', executionMs: [0.5, expect.any(Number)] }]);
+    expect(modes[1]!.stallMs).toBe(0.5);
   });
 
   test('writes the profile that it used, which gives the same plan again', async () => {

@@ -5,7 +5,6 @@ import {
   coldStartModes,
   initialApproach,
   planColdStart,
-  renderColdStart,
   residencyOf,
   simulate,
   type ColdStartMode,
@@ -13,12 +12,13 @@ import {
   type Residency,
   type Span,
 } from '../../plan/index.ts';
+import { anatomyMode } from '../../host/index.ts';
 import type { LayerProfile } from '../../profile/index.ts';
 import { telling, usage } from '../error.ts';
 import { formatBytes } from '../../tools/index.ts';
 import { renderTable } from '../table.ts';
 import { readLayers, readMachine, type LayerSource } from './layer-source.ts';
-import { planned, writePicture } from '../planning.ts';
+import { planned, writePlanPage } from '../planning.ts';
 import { parseWhole } from '../values.ts';
 
 /** One mode's plan and what it takes. */
@@ -42,7 +42,7 @@ const deepplanFlags = () =>
     .option('--dimension <name=size...>', 'sizes of open dimensions of an ONNX file, such as batch=1')
     .option('--residency', 'also the cold latency by bytes that are kept on the GPU')
     .option('--timeline', 'with --json: also when each layer is issued, copied, handed on and executed')
-    .option('--svg <file>', 'draw the timeline')
+    .option('--html <file>', 'draw the timelines as a page of the dashboard, in one file')
     .option('--save-profile <file>', 'write the times of the layers, estimated or given, as a profile')
     .option('--json', 'print JSON');
 
@@ -55,7 +55,6 @@ export function deepplanCommand(): AnyCommand {
 async function run(options: DeepplanOptions): Promise<void> {
   const modes = modesOf(options);
   const machine = readMachine(options.machine);
-  if (options.svg !== undefined && modes.length > 1) throw usage('--svg draws one timeline; name one --mode');
   const source = await readLayers(options, machine);
   const outcomes = modes.map((mode) => planned(() => outcomeOf(source.profile, machine, mode, options)));
   const { saveProfile } = options;
@@ -64,12 +63,13 @@ async function run(options: DeepplanOptions): Promise<void> {
       writeFileSync(saveProfile, `${JSON.stringify(source.profile, null, 1)}\n`),
     );
   }
-  if (options.svg !== undefined) {
-    const { timeline, plan } = outcomes[0]!;
-    writePicture(
-      options.svg,
-      renderColdStart(timeline, plan, machine, { title: source.name, source: source.provenance }),
-    );
+  if (options.html !== undefined) {
+    writePlanPage(options.html, {
+      name: `Cold start of ${source.name}`,
+      provenance: `simulated on machine ${machine.name}; times of layers ${source.provenance}`,
+      modes: outcomes.map(({ plan, timeline }) => anatomyMode(plan, timeline)),
+      timelines: [],
+    });
   }
   if (options.json === true) {
     const withTimes = options.timeline === true;

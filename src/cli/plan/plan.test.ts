@@ -2,6 +2,8 @@ import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'no
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
+import { savedIn } from '../../../test/support/saved-report.ts';
+import type { PlanReport } from '../../host/index.ts';
 import { liveStack } from '../../../test/support/graph-profiles.ts';
 import { predictService, loadChrion } from '../../plan/index.ts';
 import { planCommand } from '../plan.ts';
@@ -135,15 +137,29 @@ describe('turntable plan chrion', () => {
     });
   });
 
-  test('shows the ladder with its calls, as a table, JSON and one picture', async () => {
+  test('shows the ladder with its calls, as a table, JSON and timelines', async () => {
     const stack = liveStack({ layers: 4, cells: 8, gpuMs: 0.1, cpuMs: 0.5, callMs: 0.05 });
-    const svg = join(folder, 'ladder.svg');
+    const page = join(folder, 'ladder.html');
     const args = ['chrion', '--profile', fileOf('stack.json', stack), '--ladder'];
-    const table = await plan(...args, '--svg', svg);
+    const table = await plan(...args, '--html', page);
     expect(table).toMatch(
       /^PLAN .* CALLS .*\nvariant 1 +3\.2 ms +32 MB +0 +32 +0 +0 +0\nvariant 2 .* 24 MB .*\nvariant 3 .*\nvariant 4 .* 8 MB .*\nCPU alone .*\nA copy .*a call on a core 0\.05 ms beside its operators\.$/,
     );
-    expect(readFileSync(svg, 'utf8').match(/stack\.json, variant \d/g)).toHaveLength(4);
+    const { name, timelines } = savedIn(readFileSync(page, 'utf8')) as PlanReport;
+    expect([name, ...timelines.map((each) => each.name)].join()).toBe(
+      'stack.json,variant 1,variant 2,variant 3,variant 4',
+    );
+    for (const [index, { cores, segments, operators, copies, latencyMs }] of planVariants(stack).entries()) {
+      const { lanes, ...drawn } = timelines[index]!;
+      expect(drawn.latencyMs).toBe(latencyMs);
+      expect(lanes.map((lane) => lane.name)).toEqual(['GPU', 'core 1', 'core 2', 'core 3'].slice(0, cores + 1));
+      const looks = lanes.flatMap(({ bars }) => bars.map(({ look }) => look));
+      const countOf = (...wanted: string[]): number => looks.filter((look) => wanted.includes(look)).length;
+      expect(countOf('call')).toBe(segments.length);
+      expect(countOf('gpu', 'cpu')).toBe(operators.length);
+      expect(countOf('to-gpu', 'to-cpu')).toBe(copies.length);
+    }
+    expect(timelines[1]!.note).toMatch(/^the GPU, 1 core in \d+ calls?, 24 MB of GPU memory$/);
     const limitMs = planVariants(stack)[2]?.latencyMs ?? 0;
     const { ladder } = JSON.parse(await plan(...args, '--json', '--limit', `${limitMs}ms`)) as {
       ladder: { latency_ms: number; order: string[]; segments: { core: number; operators: string[] }[] }[];
@@ -155,21 +171,24 @@ describe('turntable plan chrion', () => {
   });
 
   test('says so when there is no ladder within the limit, and draws none', async () => {
-    const svg = join(folder, 'no-ladder.svg');
+    const page = join(folder, 'no-ladder.html');
     const args = ['chrion', '--profile', fileOf('graph.json', graph), '--ladder', '--limit', '0.001ms'];
-    const table = await plan(...args, '--svg', svg);
+    const table = await plan(...args, '--html', page);
     expect(table).toMatch(/^PLAN .*\nCPU alone .*\nno ladder: nothing of it on the GPU is fast enough\nA copy /);
-    expect(existsSync(svg)).toBe(false);
+    expect(existsSync(page)).toBe(false);
   });
 
   test('compares with the GPU and the CPU alone, and draws the timeline', async () => {
-    const svg = join(folder, 'timeline.svg');
+    const page = join(folder, 'timeline.html');
     const profile = fileOf('graph.json', graph);
-    const table = await plan('chrion', '--profile', profile, '--pattern', 'memory', '--svg', svg);
+    const table = await plan('chrion', '--profile', profile, '--pattern', 'memory', '--html', page);
     expect(table).toMatch(
       /^PLAN .*\nchosen .*\nGPU alone +3\.69 ms .* 0 +72 +0 +0 +0\nCPU alone .*\nA copy .*11\.05 GB\/s/,
     );
-    expect(readFileSync(svg, 'utf8')).toMatch(/^<svg .*<\/svg>\n$/s);
+    const { timelines, provenance } = savedIn(readFileSync(page, 'utf8')) as PlanReport;
+    expect(provenance).toBe('predicted from the profile');
+    expect(timelines).toMatchObject([{ name: 'chosen', note: 'the GPU, 81.1 MB of GPU memory' }]);
+    expect(timelines[0]!.lanes.map(({ name }) => name)).toEqual(['GPU']);
   });
 
   test('keeps within a latency limit, or says that no plan does', async () => {
@@ -229,11 +248,11 @@ describe('errors of the command line', () => {
     await expect(plan('chrion', '--profile', profile, '--ladder', '--alpha', '1')).rejects.toThrow('ladder');
   });
 
-  test('a picture that cannot be written is an error', async () => {
-    const svg = join(folder, 'none', 'timeline.svg');
-    await expect(plan('chrion', '--profile', fileOf('graph.json', graph), '--svg', svg)).rejects.toThrow(
-      'cannot write the picture',
+  test('a page that cannot be written is an error', async () => {
+    const page = join(folder, 'none', 'timeline.html');
+    await expect(plan('chrion', '--profile', fileOf('graph.json', graph), '--html', page)).rejects.toThrow(
+      'cannot write the page',
     );
-    expect(existsSync(svg)).toBe(false);
+    expect(existsSync(page)).toBe(false);
   });
 });

@@ -1,7 +1,7 @@
 /** `--hosts` and what goes with it: a replay over the hosts of a fleet. */
 import { Command, InvalidArgumentError, type OptionsOf } from '../commander.ts';
 import { fleetRouters, type FleetSettings, type HostFailure } from '../../replay/index.ts';
-import type { SettingValue } from '../../replay/index.ts';
+import type { SettingValue } from '../../report/index.ts';
 import { given } from '../../tools/index.ts';
 import { usage } from '../error.ts';
 import { flagOf, oneOf, parseBytes, parseCount, parseDurationMs, parsePositive } from '../values.ts';

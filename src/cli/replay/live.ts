@@ -4,26 +4,24 @@ import { Command, Option, type OptionsOf } from '../commander.ts';
 import {
   metricsWatch,
   inferRequest,
-  besideSimulator,
   parseLiveInputs,
   ReportBuilder,
   runLive,
   type FunctionGroup,
-  type LiveAnswer,
-  type LiveReport,
   type LiveRequest,
   type LiveRun,
   type TraceInvocation,
 } from '../../replay/index.ts';
+import type { Report } from '../../report/index.ts';
 import { authorization, hostAddress, request, urlOption, type HostAddress } from '../client.ts';
 import { CliError, usage } from '../error.ts';
 import { Interruption } from '../interruption.ts';
 import { startCountProgress } from '../progress.ts';
-import { functionsNow, openSnapshot, readScheduler, type HostSnapshot } from './host-snapshot.ts';
 import { checkMeasured, groupsOf, openLoad, type GroupOptions, type Load, type LoadOptions } from './load.ts';
 import { commonSloMs, givenSloMs, sloMsDefault } from './slo.ts';
 import type { SystemFlags } from './system.ts';
-import { parseCount, parseDurationMs, parseNamedFiles, parsePositive } from '../values.ts';
+import { isRecord, parseCount, parseDurationMs, parseNamedFiles, parsePositive } from '../values.ts';
+import { given } from '../../tools/index.ts';
 
 export function liveFlags() {
   return new Command()
@@ -42,13 +40,7 @@ export function liveFlags() {
       new Option('--timeout <time>', 'with --live: longest wait for an answer')
         .argParser(parseDurationMs)
         .default(60_000, '60s'),
-    )
-    .option(
-      '--beside-simulator',
-      "with --live: simulate the same requests with the host's own GPUs, policy and offers, and explain the " +
-        'differences; done by itself where the host has GPUs',
-    )
-    .option('--no-beside-simulator', 'with --live: measure only');
+    );
 }
 
 type LiveOptions = OptionsOf<ReturnType<typeof liveFlags>>;
@@ -61,12 +53,10 @@ interface LiveFunction {
   readonly sloMs: number;
 }
 
-/** For the comparison every answer is kept in memory; more would take gigabytes. */
-const besideRequestsMax = 1_000_000;
 /** How often the host's metrics are read for evictions and changes of plan. Reading them uses no function. */
 const watchMs = 10_000;
 
-export async function replayLive(options: LiveReplayOptions): Promise<LiveReport> {
+export async function replayLive(options: LiveReplayOptions): Promise<Report> {
   const { warmup = 0, speed } = options;
   const host = hostAddress(options.url);
   const recorded = options.trace !== undefined && options.functions === undefined;
@@ -77,7 +67,7 @@ export async function replayLive(options: LiveReplayOptions): Promise<LiveReport
   const functions = new Map<string, LiveFunction>();
   for (const model of models) functions.set(model, await prepare(host, model, options));
   const functionOf = (index: number): LiveFunction => functions.get(load.modelOf(index))!;
-  const beside = await openBeside(host, models, options.besideSimulator);
+  const scheduler = await readScheduler(host);
 
   const builder = new ReportBuilder();
   /** An SLO of --slo counts before the trace's, and both before the host's. */
@@ -106,7 +96,6 @@ export async function replayLive(options: LiveReplayOptions): Promise<LiveReport
         requestOf: (index) => functionOf(index).request,
         sloMsOf: (index) => functionOf(index).sloMs,
         observer: builder,
-        ...(beside.snapshot === undefined ? {} : { onAnswer: (answer) => keep(beside.answers, answer) }),
         timeoutMs: options.timeout,
         speed,
         signal: interrupted.signal,
@@ -119,12 +108,14 @@ export async function replayLive(options: LiveReplayOptions): Promise<LiveReport
     await stopWatching();
   }
   if (interrupted.signal.aborted) process.stderr.write('turntable: interrupted; the report covers what was sent\n');
-  return await reportOf(
-    host,
-    options,
-    { load, functions, builder, run, interrupted: interrupted.signal.aborted },
-    beside,
-  );
+  return reportOf(host, options, {
+    load,
+    functions,
+    builder,
+    run,
+    scheduler,
+    interrupted: interrupted.signal.aborted,
+  });
 }
 
 interface Replayed {
@@ -132,40 +123,31 @@ interface Replayed {
   readonly functions: ReadonlyMap<string, LiveFunction>;
   readonly builder: ReportBuilder;
   readonly run: LiveRun;
+  readonly scheduler: SchedulerWords;
   readonly interrupted: boolean;
 }
 
-async function reportOf(
+function reportOf(
   host: HostAddress,
   { seed, slo, warmup = 0, speed, timeout, varyingSize }: LiveReplayOptions,
-  { load, functions, builder, run, interrupted }: Replayed,
-  { scheduler, snapshot, answers }: Beside,
-): Promise<LiveReport> {
+  { load, functions, builder, run, scheduler, interrupted }: Replayed,
+): Report {
   const slos = new Set(Array.from(functions.values(), ({ sloMs }) => sloMs));
   const hostSloMs = slos.size === 1 ? [...slos][0]! : null;
-  const isEmulated = 'isEmulated' in scheduler && scheduler.isEmulated;
-  const context = {
-    machine: `the host at ${host.url}${isEmulated ? ' (emulated GPUs: times mean nothing)' : ''}`,
+  const report = builder.finish({
+    kind: 'measured',
+    machine: `the host at ${host.url}${scheduler.isEmulated ? ' (emulated GPUs: times mean nothing)' : ''}`,
     seed,
     functionNames: load.trace.functionNames,
     modelOf: load.modelOf,
     warnings: load.warnings,
-  };
-  const settings = {
-    ...load.settings,
-    ...('mode' in scheduler && scheduler.status === 'up'
-      ? { plan: scheduler.mode, policy: scheduler.policyName }
-      : undefined),
-    slo_ms: slo === undefined ? (load.hasOwnSlo ? null : hostSloMs) : commonSloMs(slo),
-    ...(slo === undefined ? undefined : { slo: slo.text }),
-    warmup_requests: warmup,
-    speed,
-  };
-  const measured = builder.finish({
-    ...context,
-    kind: 'measured',
     settings: {
-      ...settings,
+      ...load.settings,
+      ...given({ plan: scheduler.plan, policy: scheduler.policy }),
+      slo_ms: slo === undefined ? (load.hasOwnSlo ? null : hostSloMs) : commonSloMs(slo),
+      ...given({ slo: slo?.text }),
+      warmup_requests: warmup,
+      speed,
       timeout_ms: timeout,
       varying_size: varyingSize,
       send_delay_p99_ms: run.sent === 0 ? null : Math.round(run.sendDelayMs.quantile(0.99) * 1000) / 1000,
@@ -173,39 +155,33 @@ async function reportOf(
       interrupted,
     },
   });
-  if (!interrupted) checkMeasured(measured);
-  if (snapshot === undefined) return measured;
-  if (run.sent > besideRequestsMax) {
-    process.stderr.write(
-      `turntable: not simulated: ${run.sent} requests are more than the ${besideRequestsMax} that are compared\n`,
-    );
-    return measured;
+  if (!interrupted) checkMeasured(report);
+  return report;
+}
+
+/** What a report says of the host's scheduler. */
+interface SchedulerWords {
+  readonly isEmulated: boolean;
+  readonly plan: string | undefined;
+  readonly policy: string | undefined;
+}
+
+/** Other servers of the protocol do not describe theirs. */
+async function readScheduler(host: HostAddress): Promise<SchedulerWords> {
+  try {
+    const json: unknown = await (await request(host, '/api/scheduler')).json();
+    if (!isRecord(json)) return noScheduler;
+    const { status, mode, policy, isEmulated } = json;
+    const name = isRecord(policy) ? policy['name'] : undefined;
+    const text = (value: unknown): string | undefined =>
+      status === 'up' && typeof value === 'string' ? value : undefined;
+    return { isEmulated: isEmulated === true, plan: text(mode), policy: text(name) };
+  } catch {
+    return noScheduler;
   }
-  const beside = besideSimulator(answers, measured, {
-    host: { ...snapshot, nameOf: load.modelOf },
-    functionsAfter: await functionsNow(host, snapshot),
-    warmupRequests: warmup,
-    context: { ...context, settings: { ...settings, offers: 'host' } },
-  });
-  return { ...measured, beside_simulator: beside };
 }
 
-interface Beside {
-  readonly scheduler: Awaited<ReturnType<typeof readScheduler>>;
-  /** Undefined where nothing is simulated. */
-  readonly snapshot: HostSnapshot | undefined;
-  /** By sequence. */
-  readonly answers: LiveAnswer[];
-}
-
-async function openBeside(host: HostAddress, names: readonly string[], wish: boolean | undefined): Promise<Beside> {
-  const scheduler = await readScheduler(host);
-  return { scheduler, snapshot: await openSnapshot(host, scheduler, names, wish), answers: [] };
-}
-
-function keep(answers: LiveAnswer[], answer: LiveAnswer): void {
-  if (answer.outcome.sequence < besideRequestsMax) answers[answer.outcome.sequence] = answer;
-}
+const noScheduler: SchedulerWords = { isEmulated: false, plan: undefined, policy: undefined };
 
 /** Every function of the host that is ready. */
 async function listFunctions(host: HostAddress): Promise<FunctionGroup[]> {

@@ -16,10 +16,9 @@ import {
   type FunctionGroup,
   type FunctionOrder,
   type Popularity,
-  type Report,
-  type SettingValue,
   type Trace,
 } from '../../replay/index.ts';
+import type { Report, SettingValue } from '../../report/index.ts';
 import { CliError, usage } from '../error.ts';
 import { flagOf, oneOf, parseCount, parseDurationMs, parseFunctionGroups, parsePositive } from '../values.ts';
 import { parseSeed, parseShare, parseSkew } from '../values.ts';

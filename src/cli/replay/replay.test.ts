@@ -6,12 +6,12 @@ import { join } from 'node:path';
 import type { AnyCommand } from '../commander.ts';
 import { afterAll, afterEach, describe, expect, it, vi } from 'vitest';
 import { ranOnCpu } from '../../../test/support/ran-on-cpu.ts';
+import { savedIn } from '../../../test/support/saved-report.ts';
 import { silentLog } from '../../../test/support/silent-log.ts';
-import { openTrace, type Report, type SweepReport } from '../../replay/index.ts';
-import { compareCommand } from '../compare.ts';
+import { openTrace } from '../../replay/index.ts';
+import type { Comparison, Report, SweepReport } from '../../report/index.ts';
 import { startRecording } from '../recording.ts';
 import { replayCommand } from '../replay.ts';
-import { sweepCommand } from '../sweep.ts';
 import { givenSloMs, parseSlo } from './slo.ts';
 import { parseDurationMs, parseFunctionGroups, parseFunctionRanges } from '../values.ts';
 
@@ -186,7 +186,9 @@ describe('turntable replay', () => {
     expect(text).toMatch(/plan interleave, policy best, SLO 100 ms, seed 1/);
     expect((JSON.parse(readFileSync(files[0]!, 'utf8')) as Report).requests).toBe(1500);
     expect(readFileSync(files[1]!, 'utf8')).toMatch(/^scope,name,how,/);
-    expect(readFileSync(files[2]!, 'utf8')).toMatch(/^<!doctype html>/);
+    const page = readFileSync(files[2]!, 'utf8');
+    expect(page).toMatch(/^<!doctype html>/);
+    expect(savedIn(page)).toEqual(JSON.parse(readFileSync(files[0]!, 'utf8')));
   });
 
   it('makes the same decisions for a trace that it saved', async () => {
@@ -248,92 +250,143 @@ describe('turntable replay', () => {
   });
 });
 
-describe('turntable sweep', () => {
-  const words = [
-    '--poisson',
-    '100',
-    '--requests',
-    '1500',
-    '--functions',
-    'bert-base=80..140..60',
-    '--seed',
-    '1',
-    '--warmup',
-    '500',
-  ];
+describe('turntable replay --over', () => {
+  const words = ['--poisson', '100', '--requests', '1500', '--seed', '1', '--warmup', '500', '--policy', 'artifact'];
+  const over = 'functions=bert-base=80..140..60';
 
-  it('runs every plan over every number of functions', async () => {
+  it('replays each system over each number of functions, and says where the SLO is missed first', async () => {
     const page = join(folder, 'sweep.html');
-    const json = await run(
-      sweepCommand(),
-      ...words,
-      '--plans',
-      'pipeswitch,pt+dha',
-      '--policies',
-      'artifact',
-      '--json',
-      '-',
-      '--html',
-      page,
-    );
+    const systems = ['--system', 'pipeswitch', '--system', 'pt+dha'];
+    const json = await replay(...words, ...systems, '--over', over, '--json', '-', '--html', page);
     const sweep = JSON.parse(json) as SweepReport;
-    expect(sweep.runs.map(({ instances, plan, policy }) => [instances, plan, policy])).toEqual([
-      [80, 'pipeswitch', 'artifact'],
-      [140, 'pipeswitch', 'artifact'],
-      [80, 'pt+dha', 'artifact'],
-      [140, 'pt+dha', 'artifact'],
+    expect(sweep.runs.map(({ at, system }) => [at, system])).toEqual([
+      [80, 'pipeswitch'],
+      [140, 'pipeswitch'],
+      [80, 'pt+dha'],
+      [140, 'pt+dha'],
     ]);
+    expect(sweep.settings).toMatchObject({ policy: 'artifact', slo_ms: 100, requests: 1500 });
+    expect(sweep.settings).not.toHaveProperty('plan');
     const [few, many] = sweep.runs.map(({ report }) => report.p99_ms);
     expect(many!).toBeGreaterThan(2 * few!);
-    expect(readFileSync(page, 'utf8')).toContain('Sweep over instances');
+    expect(sweep.verdict).toMatch(/^p99 is over the SLO of 100 ms from functions 140 on with pipeswitch, /);
+    expect(savedIn(readFileSync(page, 'utf8'))).toEqual(sweep);
   });
 
-  it('says where the SLO is missed first', async () => {
-    const text = await run(sweepCommand(), ...words, '--plans', 'pipeswitch', '--policies', 'artifact');
-    expect(text).toMatch(/p99 over the SLO of 100 ms \(marked !\): pipeswitch: from 140 on/);
+  it('takes any option with a value: the rate of what is generated, hosts, words', async () => {
+    const load = ['--functions', 'bert-base=40', '--requests', '200', '--poisson', '10'];
+    const atOf = async (text: string): Promise<unknown[]> => {
+      const { runs } = JSON.parse(await replay(...load, '--over', text, '--json', '-')) as SweepReport;
+      return runs.map(({ at, report: { settings } }) => [
+        at,
+        settings['rate_per_s'],
+        settings['hosts'],
+        settings['policy'],
+      ]);
+    };
+    expect(await atOf('rate=5,20')).toEqual([
+      [5, 5, undefined, 'best'],
+      [20, 20, undefined, 'best'],
+    ]);
+    expect(await atOf('hosts=2..6..4')).toEqual([
+      [2, 10, 2, 'best'],
+      [6, 10, 6, 'best'],
+    ]);
+    expect(await atOf('policy=lru,best')).toEqual([
+      ['lru', 10, undefined, 'lru'],
+      ['best', 10, undefined, 'best'],
+    ]);
+  });
+
+  it('judges by goodput where functions have objectives of their own', async () => {
+    const load = ['--poisson', '100', '--requests', '600', '--seed', '1', '--over', 'mix=9..18..9'];
+    // GPT-2 takes longer than 1 ms however few functions there are; the others have all the time.
+    const text = await replay(...load, '--slo', 'gpt2=1ms,10s');
+    expect(text).toMatch(/Goodput is under 99.0% from mix 9 on with interleave\. It is marked !\./);
+    const met = await replay(...load, '--slo', 'gpt2=10s@50%,gpt2=20s@50%,30s');
+    expect(met).toMatch(/nowhere with interleave/);
+  });
+
+  it.each([
+    [['--over', 'functions'], /--over is 'functions', but takes an option and its values, such as rate=50,100,200/],
+    [['--over', 'colour=red'], /--over names 'colour', which is no option of replay that takes another value/],
+    [['--over', 'json=a,b'], /--over names 'json'/],
+    [['--over', 'load-ahead=1'], /--over names 'load-ahead'/],
+    [['--over', 'rate=5,fast'], /--over: --rate cannot be 'fast'\. It must be a number above 0/],
+    [['--over', 'hosts=5..2'], /--over: The range '5\.\.2' ends before it begins/],
+    [['--over', 'rate=5', '--live'], /--over replays on a virtual clock, not with --live/],
+    [['--over', 'rate=5', '--save-trace', 'x'], /--save-trace writes the requests of one replay/],
+    [['--over', 'rate=5', '--seeds', '3'], /--seeds goes with two or more --system, and without --over/],
+    [
+      ['--system', 'fifo', '--system', 'lru'],
+      /--system names 'fifo', which is no policy \(lru.*no plan \(.* no option=value/,
+    ],
+    [['--system', 'lru,best'], /--system lru,best sets its policy twice; give --system once for each system/],
+    [['--system', 'lru', '--system', 'lru'], /--system lru is given twice/],
+    [['--system', 'lru', '--seeds', '3'], /--seeds goes with two or more --system/],
+  ])('refuses %j in one sentence', async (flags, message) => {
+    const load = ['--poisson', '5', '--requests', '5', '--functions', 'mlp=1'];
+    await expect(replay(...load, ...flags)).rejects.toThrow(message);
   });
 });
 
-describe('turntable sweep over mixes', () => {
-  const load = ['--poisson', '100', '--requests', '600', '--seed', '1', '--policies', 'best'];
+describe('turntable replay of several systems', () => {
+  const load = ['--poisson', '100', '--requests', '1500', '--functions', 'bert-base=140', '--warmup', '500'];
 
-  it('judges by goodput where functions have objectives of their own', async () => {
-    // GPT-2 takes longer than 1 ms however few functions there are; the others have all the time.
-    const text = await run(sweepCommand(), ...load, '--mix', '9..18..9', '--slo', 'gpt2=1ms,10s');
-    expect(text).toMatch(/goodput under 99.0% \(marked !\): interleave: from 9 on/);
-    const met = await run(sweepCommand(), ...load, '--mix', '9..18..9', '--slo', 'gpt2=10s@50%,gpt2=20s@50%,30s');
-    expect(met).toMatch(/\(marked !\): interleave: never/);
+  it('says which wins and by how much, against the noise of seeds', async () => {
+    const page = join(folder, 'systems.html');
+    const systems = ['--system', 'artifact,pipeswitch', '--system', 'best'];
+    const text = await replay(...load, ...systems, '--seeds', '3', '--html', page);
+    expect(text).toMatch(/^best wins over artifact,pipeswitch: goodput [\d.]+% against [\d.]+%, p99 \d+% lower/);
+    expect(text).toMatch(/more than the noise of 3 seeds\.$/m);
+    expect(text).toMatch(/^plan +pipeswitch +interleave$/m);
+    const saved = savedIn(readFileSync(page, 'utf8')) as Comparison;
+    expect(text.startsWith(saved.verdict)).toBe(true);
+    expect(saved.systems.map(({ name, seeds }) => [name, seeds.map(({ seed }) => seed)])).toEqual([
+      ['artifact,pipeswitch', [0, 1, 2]],
+      ['best', [0, 1, 2]],
+    ]);
   });
 
-  it('takes its numbers of functions from one of --functions and --mix', async () => {
-    await expect(run(sweepCommand(), ...load)).rejects.toThrow('come from one of --functions');
-    await expect(run(sweepCommand(), ...load, '--mix', '9', '--functions', 'mlp=2')).rejects.toThrow(
-      'one of --functions',
+  it('says that systems which do the same differ by no more than noise', async () => {
+    const same = ['--system', 'best', '--system', 'policy=best,plan=interleave'];
+    const json = await replay(...load, ...same, '--seeds', '2', '--json', '-');
+    const { verdict, winner } = JSON.parse(json) as Comparison;
+    expect(winner).toBeNull();
+    expect(verdict).toMatch(
+      /^None wins: best and policy=best,plan=interleave differ by no more than the noise of 2 seeds/,
     );
   });
 });
 
-describe('turntable compare', () => {
-  it('lays reports side by side, with what differs between them', async () => {
+describe('turntable replay with the files of reports', () => {
+  it('lays them side by side, with what differs between them', async () => {
     const files = ['pipeswitch', 'dha'].map((plan) => join(folder, `${plan}.json`));
-    for (const file of files) {
-      const plan = file.includes('dha') ? 'dha' : 'pipeswitch';
-      await replay(...poisson, '--plan', plan, '--policy', 'artifact', '--json', file);
+    for (const [index, plan] of ['pipeswitch', 'dha'].entries()) {
+      await replay(...poisson, '--plan', plan, '--policy', 'artifact', '--json', files[index]!);
     }
     const page = join(folder, 'compare.html');
-    const text = await run(compareCommand(), ...files, '--html', page);
+    const text = await replay(...files, '--html', page);
+    expect(text).toMatch(/^dha wins over pipeswitch: .*the noise of 1,500 requests with one seed\.$/m);
     expect(text).toMatch(/^plan +pipeswitch +dha$/m);
     expect(text).toMatch(/^p99 .*\(\+ x0\.\d+\)$/m);
     expect(text).toMatch(/^ +simulated +simulated$/m);
     expect(text).not.toMatch(/^seed/m);
-    expect(readFileSync(page, 'utf8')).toContain('2 replays side by side');
+    expect(savedIn(readFileSync(page, 'utf8'))).toMatchObject({ format: 'turntable-comparison', winner: 'dha' });
   });
 
-  it('names a file that is no report', async () => {
+  it('shows one as it was printed', async () => {
+    const file = join(folder, 'one.json');
+    const text = await replay(...poisson, '--json', file);
+    expect(await replay(file)).toBe(text);
+  });
+
+  it('names a file that is no report, and an option that would replay anew', async () => {
     const file = join(folder, 'other.json');
     writeFileSync(file, '{}');
-    await expect(run(compareCommand(), file)).rejects.toThrow(/other\.json is no report/);
-    await expect(run(compareCommand(), join(folder, 'missing.json'))).rejects.toThrow(/cannot read the report/);
+    await expect(replay(file)).rejects.toThrow(/other\.json is no report/);
+    await expect(replay(join(folder, 'missing.json'))).rejects.toThrow(/cannot read the report/);
+    await expect(replay(file, '--policy', 'lru')).rejects.toThrow(/--policy makes a new replay; with files/);
   });
 });
 
@@ -364,10 +417,11 @@ describe('what a replay does not tell', () => {
     expect(text).toMatch(new RegExp(`^warning: ${tokens.source}.*\n(?:Not e|E)nough: `, 'm'));
     const report = JSON.parse(await replay(...words.slice(0, 4), '--json', '-')) as Report;
     expect(report.warnings).toEqual([expect.stringMatching(tokens)]);
-    expect(readFileSync(html, 'utf8')).toMatch(tokens);
-    const swept = [...words.slice(0, 2), '--functions', 'gpt2=1..2', '--html', html];
-    expect(await run(sweepCommand(), ...swept)).toMatch(tokens);
-    expect(readFileSync(html, 'utf8')).toMatch(tokens);
+    const warned = { warnings: [expect.stringMatching(tokens)] };
+    expect(savedIn(readFileSync(html, 'utf8'))).toMatchObject(warned);
+    const swept = [...words.slice(0, 2), '--over', 'functions=gpt2=1..2', '--html', html];
+    expect(await replay(...swept)).toMatch(tokens);
+    expect(savedIn(readFileSync(html, 'utf8'))).toMatchObject(warned);
   });
 
   it('of functions that a trace never calls is counted by model', async () => {

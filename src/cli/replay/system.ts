@@ -7,13 +7,11 @@ import {
   ReportBuilder,
   simulate,
   simulateFleet,
-  type FleetRow,
   OfferCache,
-  type Report,
-  type SettingValue,
   type SimulationSettings,
   type TraceInvocation,
 } from '../../replay/index.ts';
+import type { FleetRow, Report, SettingValue } from '../../report/index.ts';
 import { policies, policyChoices, policyNames, type PolicyName } from '../../schedule/index.ts';
 import { usage } from '../error.ts';
 import { readProfile } from '../planning.ts';

@@ -2,7 +2,7 @@
 import {
   count,
   figures,
-  goodputWanted,
+  isLate,
   ms,
   notesOf,
   percent,
@@ -11,11 +11,11 @@ import {
   tablesOf,
   tallyCells,
   tallyColumns,
+  type Comparison,
   type Figure,
-  type NamedReport,
   type Report,
   type SweepReport,
-} from '../../replay/index.ts';
+} from '../../report/index.ts';
 import { formatMs } from '../../tools/index.ts';
 import { renderTable } from '../table.ts';
 
@@ -61,30 +61,44 @@ function heading(report: Report): string {
 }
 
 /** Reports side by side; from the second on with the difference to the first. */
-export function renderComparison(reports: readonly NamedReport[]): string {
-  const [first] = reports;
-  if (first === undefined) return '';
-  const columns = ['', ...reports.map(({ name }) => `>${name}`)];
+export function renderComparison({ verdict, systems }: Comparison): string {
+  const columns = ['', ...systems.map(({ name }) => `>${name}`)];
   const rows = figures.map(({ title, value, text, better }) => {
-    const base = value(first.report);
-    const cells = reports.map(({ report }, index) => {
+    const base = systems[0] === undefined ? null : value(systems[0].report);
+    const cells = systems.map(({ report }, index) => {
       const own = value(report);
       return `${text(own)}${index === 0 ? '' : change(own, base, better)}`;
     });
     return [title].concat(cells);
   });
-  const how = ['', ...reports.map(({ report }) => (report.simulated === true ? 'simulated' : 'measured'))];
-  const machines = ['machine', ...reports.map(({ report }) => report.machine)];
-  const lines = [renderTable(columns, [how, machines, ...differing(reports), ...rows])];
-  const loads = new Set(reports.map(({ report }) => report.requests));
-  lines.push(...reports.flatMap(({ name, report }) => warningLines(report, name)));
-  if (loads.size > 1) lines.push('The reports count different numbers of requests: they are not of one load.');
-  return lines.join('\n\n');
+  const how = ['', ...systems.map(({ report }) => (report.simulated === true ? 'simulated' : 'measured'))];
+  const machines = ['machine', ...systems.map(({ report }) => report.machine)];
+  return [
+    verdict,
+    ...systems.flatMap(({ name, report }) => warningLines(report, name)),
+    renderTable(columns, [how, machines, ...differing(systems), ...rows]),
+    ...seedsTable(systems),
+  ].join('\n\n');
+}
+
+/** Goodput and p99 with each seed, where there are several. */
+function seedsTable(systems: Comparison['systems']): string[] {
+  const seeds = [...new Set(systems.flatMap((system) => system.seeds.map(({ seed }) => seed)))];
+  if (systems.every((system) => system.seeds.length < 2)) return [];
+  const rows = seeds.map((seed) => {
+    const cells = systems.map((system) => {
+      const row = system.seeds.find((each) => each.seed === seed);
+      return row === undefined ? '-' : `${percent(row.goodput)} ${ms(row.p99_ms)}`;
+    });
+    return [String(seed)].concat(cells);
+  });
+  return [renderTable(['>SEED', ...systems.map(({ name }) => `>${name}`)], rows)];
 }
 
 /** " (x0.53)": how often the first's value; a sign tells whether that is better. */
 function change(own: number | null, base: number | null, better: Figure['better']): string {
   if (own === null || base === null || base === 0 || better === 'neither') return '';
+  if (own === 0) return better === 'less' ? ' (+)' : ' (-)';
   const ratio = own / base;
   if (Math.abs(ratio - 1) < 0.0005) return ' (same)';
   const sign = ratio < 1 === (better === 'less') ? '+' : '-';
@@ -92,7 +106,7 @@ function change(own: number | null, base: number | null, better: Figure['better'
 }
 
 /** The settings in which the reports are not alike. */
-function differing(reports: readonly NamedReport[]): string[][] {
+function differing(reports: Comparison['systems']): string[][] {
   const keys = new Set(reports.flatMap(({ report }) => Object.keys(report.settings)));
   const rows: string[][] = [];
   for (const key of keys) {
@@ -105,33 +119,24 @@ function differing(reports: readonly NamedReport[]): string[][] {
   return rows;
 }
 
-/** p99, goodput and cold starts by instances, a column for each system, and where each first misses the SLO. */
+/** p99, goodput and cold starts by the option's value, a column for each system, and where each first misses the SLO. */
 export function renderSweep(sweep: SweepReport): string {
-  const systems = systemsOf(sweep);
-  const { slo_ms: sloMs } = sweep;
-  // Where objectives differ, no latency says whether they are met.
-  const isLate = ({ p99_ms: p99, goodput }: Pick<Report, 'p99_ms' | 'goodput'>): boolean =>
-    sloMs === null ? goodput !== null && goodput < goodputWanted : p99 !== null && p99 > sloMs;
-  const instances = [...new Set(sweep.runs.map((run) => run.instances))].sort((a, b) => a - b);
-  const columns = ['>INSTANCES', ...systems.map(({ name }) => `>${name.toUpperCase()}`)];
-  const rows = instances.map((number) => {
+  const systems = systemsOf(sweep.runs);
+  const values = [...new Set(sweep.runs.map(({ at }) => at))];
+  const columns = [`>${sweep.over.toUpperCase()}`, ...systems.map(({ name }) => `>${name.toUpperCase()}`)];
+  const rows = values.map((at) => {
     const cells = systems.map(({ runs }) => {
-      const run = runs.find((each) => each.instances === number)?.report;
+      const run = runs.find((each) => each.at === at)?.report;
       if (run === undefined) return '-';
-      const late = isLate(run) ? '!' : ' ';
+      const late = isLate(run, sweep) ? '!' : ' ';
       return `${ms(run.p99_ms)}${late} ${percent(run.goodput)} ${percent(run.cold_start_rate)}`;
     });
-    return [count(number)].concat(cells);
-  });
-  const first = systems.map(({ name, runs }) => {
-    const over = runs.find(({ report }) => isLate(report));
-    return `${name}: ${over === undefined ? 'never' : `from ${over.instances} on`}`;
+    return [typeof at === 'number' ? count(at) : at].concat(cells);
   });
   return [
-    `${provenanceText(sweep)}: p99, goodput and cold starts by number of functions`,
+    `${provenanceText(sweep)}: p99, goodput and cold starts by ${sweep.over}`,
     ...warningLines(sweep),
     renderTable(columns, rows),
-    `${sloMs === null ? `goodput under ${percent(goodputWanted)}` : `p99 over the SLO of ${formatMs(sloMs)}`} ` +
-      `(marked !): ${first.join('; ')}`,
+    `${sweep.verdict} It is marked !.`,
   ].join('\n\n');
 }

@@ -1,5 +1,5 @@
-import type { Span, Timeline } from '../../plan/index.ts';
-import type { AnatomyLayer, SpanAnswer } from './api-types.ts';
+import type { ColdStartPlan, Span, Timeline } from '../../plan/index.ts';
+import type { AnatomyLayer, AnatomyMode, SpanAnswer } from './api-types.ts';
 
 /** A planned or measured timeline in the API's form. */
 export function anatomyLayers({ layers }: Timeline): AnatomyLayer[] {
@@ -14,5 +14,14 @@ export function anatomyLayers({ layers }: Timeline): AnatomyLayer[] {
     stallMs,
   }));
 }
+
+/** A planned cold start in the API's form. */
+export const anatomyMode = ({ mode, bytesGpu }: ColdStartPlan, timeline: Timeline): AnatomyMode => ({
+  mode,
+  latencyMs: timeline.latencyMs,
+  stallMs: timeline.stallMs,
+  gpuBytes: bytesGpu,
+  layers: anatomyLayers(timeline),
+});
 
 const spanOf = (span: Span | undefined): SpanAnswer | null => (span === undefined ? null : [span.startMs, span.endMs]);

@@ -4,8 +4,8 @@
  */
 import { loadMachine, MachineError, machinePresets } from '../../hardware/index.ts';
 import { coldStartModes, planColdStart, simulate } from '../../plan/index.ts';
-import { anatomyLayers } from './anatomy-layers.ts';
-import type { AnatomyAnswer, AnatomyChoices, AnatomyMode } from './api-types.ts';
+import { anatomyMode } from './anatomy-layers.ts';
+import type { AnatomyAnswer, AnatomyChoices } from './api-types.ts';
 import { estimateLayers, modelNames, namedModel, ProfileError } from '../../profile/index.ts';
 
 export interface AnatomyQuestion {
@@ -44,16 +44,9 @@ export function computeAnatomy({
     }
     const { model, name, dimensions } = namedModel(modelName);
     const { profile } = estimateLayers(model, machine, { gpu: primary, dimensions });
-    const modes = coldStartModes.map((mode): AnatomyMode => {
+    const modes = coldStartModes.map((mode) => {
       const plan = planColdStart(profile, machine, mode, { primary });
-      const timeline = simulate(profile, machine, plan);
-      return {
-        mode,
-        latencyMs: timeline.latencyMs,
-        stallMs: timeline.stallMs,
-        gpuBytes: plan.bytesGpu,
-        layers: anatomyLayers(timeline),
-      };
+      return anatomyMode(plan, simulate(profile, machine, plan));
     });
     return {
       model: name,

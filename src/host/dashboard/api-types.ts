@@ -385,6 +385,41 @@ export interface AnatomyAnswer {
   readonly modes: readonly AnatomyMode[];
 }
 
+/** What `plan deepplan --html` and `plan chrion --html` write for the page. */
+export interface PlanReport {
+  readonly format: 'turntable-plan';
+  readonly version: 1;
+  readonly name: string;
+  /** Where the times come from. */
+  readonly provenance: string;
+  /** Of cold starts. */
+  readonly modes: readonly AnatomyMode[];
+  /** Of graphs over a GPU and cores. */
+  readonly timelines: readonly PlanTimeline[];
+}
+
+export interface PlanTimeline {
+  readonly name: string;
+  readonly latencyMs: number;
+  /** Beside the latency. */
+  readonly note: string;
+  readonly lanes: readonly TimelineLane[];
+}
+
+export type BarLook = 'copy' | 'migration' | 'gpu' | 'host' | 'stall' | 'call' | 'cpu' | 'to-gpu' | 'to-cpu';
+
+export interface TimelineBar {
+  readonly look: BarLook;
+  readonly name: string;
+  readonly startMs: number;
+  readonly endMs: number;
+}
+
+export interface TimelineLane {
+  readonly name: string;
+  readonly bars: readonly TimelineBar[];
+}
+
 export interface AnatomyChoices {
   readonly models: readonly string[];
   readonly machines: readonly string[];

@@ -15,6 +15,7 @@ export {
   type RecordedColdStart,
   type ViewSources,
 } from './views.ts';
+export { anatomyMode } from './anatomy-layers.ts';
 export { machineAnswer, usageNow } from './machine.ts';
 export { eventText, moveText } from './event-text.ts';
 export { troubleAnswer } from './trouble.ts';

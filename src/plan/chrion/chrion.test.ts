@@ -9,7 +9,6 @@ import {
   planGpuOnly,
   planLatencyOptimal,
   planMemoryOptimal,
-  renderChrionTimeline,
   type ChrionPlan,
 } from './index.ts';
 
@@ -295,32 +294,5 @@ describe('properties', () => {
         expect(plan?.latencyMs ?? 0).toBeLessThanOrEqual(fastestMs * factor);
       }),
     );
-  });
-});
-
-const headOf = (plan: ChrionPlan): string => renderChrionTimeline(plan, { title: 'T' });
-
-describe('the picture of a timeline', () => {
-  const plan = planLatencyOptimal(lstmCells({ layers: 6, batch: 8, ioSize: 64, sequence: 8 }));
-  const svg = renderChrionTimeline(plan, { title: 'a <b> & "c"' });
-
-  test('has a bar for each operator and copy, and a row for each core', () => {
-    const bars = svg.match(/<title>/g) ?? [];
-    expect(bars).toHaveLength(plan.operators.length + plan.copies.length);
-    expect(svg.match(/>core \d+</g) ?? []).toHaveLength(plan.cores);
-    expect(svg).toContain('predicted from the profile');
-  });
-
-  test('shows the GPU memory, however small', () => {
-    expect(headOf({ ...plan, cores: 2, gpuBytes: 35_072 })).toMatch(
-      /ms on the GPU and 2 cores in \d+ calls, 35\.1 KB of GPU memory</,
-    );
-    expect(headOf({ ...plan, gpuBytes: 7_634_944 })).toContain(', 7.6 MB of GPU memory<');
-    const onCpu = headOf(planCpuOnly(lstmCells({ layers: 2, batch: 1, ioSize: 8, sequence: 2 })));
-    expect(onCpu).toMatch(/T: \d+\.\d\d ms on \d+ cores? in \d+ calls?, no GPU memory</);
-  });
-
-  test('escapes names', () => {
-    expect(svg).toContain('a &lt;b&gt; &amp; &quot;c&quot;');
   });
 });

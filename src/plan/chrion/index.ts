@@ -11,4 +11,3 @@ export {
   type MemoryOptimalOptions,
 } from './plan.ts';
 export type { ChrionOptions } from './search.ts';
-export { renderChrionTimeline } from './svg.ts';

@@ -3,7 +3,6 @@ export * from './algorithm.ts';
 export type { Span } from './link-clock.ts';
 export { planColdStart, type PlanOptions } from './plan.ts';
 export * from './residency.ts';
-export { renderColdStart } from './svg.ts';
 export * from './timeline.ts';
 export * from './transmission.ts';
 export { methodsWithin } from './within.ts';

@@ -4,9 +4,7 @@
  */
 import type { Machine } from '../../hardware/index.ts';
 import { withCores } from '../../hardware/index.ts';
-
-export const capacityResources = ['gpu time', 'gpu memory', 'links', 'host memory', 'cores', 'separate hosts'] as const;
-export type CapacityResource = (typeof capacityResources)[number];
+import { capacityResources, type CapacityResource } from '../../report/index.ts';
 
 /** As good as unlimited, and small enough for the formulas. */
 const endless = 1e4;

@@ -1,13 +1,5 @@
 /** Finds how large a machine or fleet must be, by bisection over sizes. A larger size is never worse. */
-
-/** A size that may be enough. */
-export interface CapacityStep {
-  readonly hosts: number;
-  /** Over all hosts. */
-  readonly gpus: number;
-  /** Of each host. */
-  readonly cores: number;
-}
+import type { CapacityStep } from '../../report/index.ts';
 
 export interface CapacityLimits {
   readonly gpusPerHost: number;

@@ -1,15 +1,15 @@
 import { describe, expect, test } from 'vitest';
 import { loadMachine } from '../../hardware/index.ts';
+import type { FleetRow } from '../../report/index.ts';
 import { policies } from '../../schedule/index.ts';
 import { azureLikeTrace } from '../generate/azure-like.ts';
 import { Xoshiro } from '../generate/random.ts';
 import { OfferCache } from '../offer-cache.ts';
-import { ReportBuilder } from '../report/builder.ts';
+import { ReportBuilder } from '../tally/builder.ts';
 import { simulate, type SimulationSettings } from '../simulate.ts';
 import { limitTrace } from '../traces/transform.ts';
 import type { Outcome, ReplayObserver, Trace, TraceInvocation } from '../types.ts';
 import { simulateFleet } from './simulate-fleet.ts';
-import type { FleetRow } from './record.ts';
 import { fleetRouters, type FleetSettings } from './types.ts';
 
 const machine = loadMachine('p3.8xlarge');

@@ -1,13 +1,11 @@
 /** What the report of a fleet adds to every report. */
+import type { FleetRow } from '../../report/index.ts';
 import type { HostReason } from '../../schedule/index.ts';
 import { count } from '../../tools/index.ts';
 import type { Outcome, ReplayObserver } from '../types.ts';
-import { rounded, sortedRecord } from '../report/tally.ts';
+import { rounded, sortedRecord } from '../tally/tally.ts';
 import type { FleetCall } from './host.ts';
 import type { FleetSettings } from './types.ts';
-
-/** What a fleet's report adds to every report. */
-export type FleetRow = ReturnType<FleetRecord['row']>;
 
 /** Length of the span before a failure, and of the one from the failure on. */
 const spanS = 60;
@@ -103,25 +101,19 @@ export class FleetRecord implements ReplayObserver {
     });
   }
 
-  row() {
+  row(): FleetRow {
     const { hosts, router, failures } = this.#fleet;
     const busy = this.#busyMs;
     const sumMs = busy.reduce((sum, each) => sum + each, 0);
     return {
       hosts,
       router,
-      /** Share of the calls that ran on another host than the one where they arrived. */
       passed: rounded(this.#passed / Math.max(1, this.#total)),
-      /** Calls by the reason of the choice; empty for routers other than homes. */
       reasons: sortedRecord(this.#reasons),
-      /** Network traffic: calls that were passed on, and content that was fetched. */
       call_bytes: this.#callBytes,
       content_bytes: this.#contentBytes,
-      /** The busiest host's GPU time over the mean of all hosts; null if no GPU did anything. */
       imbalance: sumMs === 0 ? null : rounded(Math.max(...busy) / (sumMs / hosts)),
-      /** Functions whose homes a plan has changed, summed over all plans. */
       moves: this.moves,
-      /** Empty for `one`, which knows no hosts. */
       per_host: (router === 'one' ? [] : this.#requestsOfHost).map((requests, host) => ({
         host,
         requests,
@@ -141,15 +133,9 @@ export class FleetRecord implements ReplayObserver {
           host,
           at_s: rounded(atMs / 1000),
           back_s: backMs === Infinity ? null : rounded(backMs / 1000),
-          /** Goodput in the minute before, and in the one that begins with the failure. */
           goodput_before: before,
           goodput_after: after,
-          /**
-           * From the failure until the end of the last second within a minute in which goodput was more than 1% below
-           * that before.
-           */
           felt_s: feltS,
-          /** Calls that it had under way: run elsewhere, and lost. */
           rerun,
           lost,
         };

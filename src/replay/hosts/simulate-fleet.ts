@@ -2,6 +2,7 @@
  * A replay over the hosts of a fleet, on one virtual clock. The routing between hosts is the production code in
  * src/schedule/fleet.
  */
+import type { FleetRow } from '../../report/index.ts';
 import { chooseHost, type HostOffer, type HostReason, type OfferSheet } from '../../schedule/index.ts';
 import { deriveSeed, Xoshiro } from '../generate/random.ts';
 import { DueHeap } from '../simulator-heap.ts';
@@ -9,7 +10,7 @@ import { simulatorOptions, type SimulationSettings } from '../simulate.ts';
 import type { GpuChange, SimulatorOptions } from '../simulator-options.ts';
 import { runSimulation } from '../simulator.ts';
 import type { ReplayObserver, Trace, TraceInvocation } from '../types.ts';
-import { FleetRecord, type FleetRow } from './record.ts';
+import { FleetRecord } from './record.ts';
 import { SimulatedHost, type FleetCall } from './host.ts';
 import { FleetPlan, hostCost } from './plan.ts';
 import { pooledOptions } from './pooled.ts';

@@ -7,6 +7,7 @@ import { rangeOf, type Range } from './logic/ranges.ts';
 import { formatTime } from './logic/format.ts';
 import { routeOf, type Route } from './logic/route.ts';
 import { textOf } from './logic/form.ts';
+import { parseReport, type SavedReport } from './logic/reports.ts';
 import type { Live } from './state.ts';
 import { Anatomy } from './views/anatomy.tsx';
 import { Fleet } from './views/fleet.tsx';
@@ -17,6 +18,7 @@ import { Memory } from './views/memory.tsx';
 import { Overview } from './views/overview.tsx';
 import { Publish } from './views/publish.tsx';
 import { Replay } from './views/replay.tsx';
+import { Saved } from './views/reports.tsx';
 
 const eventsKept = 200;
 const links = [
@@ -69,13 +71,7 @@ function App() {
         <span class={`connection ${live.connected ? 'on' : 'off'}`} role="status">
           {live.connected ? (paused ? 'paused' : 'live') : 'no answer'}
         </span>
-        <button
-          type="button"
-          onClick={() => setTheme(theme === 'dark' ? 'light' : 'dark')}
-          aria-label={`Use ${theme === 'dark' ? 'light' : 'dark'} colours`}
-        >
-          {theme === 'dark' ? '☀' : '☾'}
-        </button>
+        <ThemeButton {...{ theme, setTheme }} />
       </header>
       {live.lostAtMs !== undefined && (
         <p class="lost" role="alert">
@@ -96,6 +92,33 @@ function App() {
         />
       )}
     </>
+  );
+}
+
+/** The page in a file that `--html` wrote: its report, and no host behind it. */
+function SavedPage({ report }: { readonly report: SavedReport }) {
+  const [theme, setTheme] = useTheme();
+  return (
+    <>
+      <header>
+        <strong class="brand">Turntable</strong>
+        <ThemeButton {...{ theme, setTheme }} />
+      </header>
+      <main id="main">
+        <Saved report={report} />
+      </main>
+    </>
+  );
+}
+
+type Theme = 'light' | 'dark';
+
+function ThemeButton({ theme, setTheme }: { readonly theme: Theme; readonly setTheme: (theme: Theme) => void }) {
+  const other = theme === 'dark' ? 'light' : 'dark';
+  return (
+    <button type="button" onClick={() => setTheme(other)} aria-label={`Use ${other} colours`}>
+      {theme === 'dark' ? '☀' : '☾'}
+    </button>
   );
 }
 
@@ -223,10 +246,10 @@ function KeyDialog({
 }
 
 /** The theme of the system, until the user chooses one. */
-function useTheme(): readonly ['light' | 'dark', (theme: 'light' | 'dark') => void] {
+function useTheme(): readonly [Theme, (theme: Theme) => void] {
   const dark = matchMedia('(prefers-color-scheme: dark)');
   const stored = localStorage.getItem('turntable-theme');
-  const [theme, setTheme] = useState<'light' | 'dark'>(
+  const [theme, setTheme] = useState<Theme>(
     stored === 'light' || stored === 'dark' ? stored : dark.matches ? 'dark' : 'light',
   );
   // At each drawing of the page: the plots in it read their colours, and are made anew where these have changed.
@@ -240,4 +263,5 @@ function useTheme(): readonly ['light' | 'dark', (theme: 'light' | 'dark') => vo
   ];
 }
 
-render(<App />, document.getElementById('app')!);
+const saved = document.getElementById('saved')?.textContent;
+render(saved === undefined ? <App /> : <SavedPage report={parseReport(saved)} />, document.getElementById('app')!);

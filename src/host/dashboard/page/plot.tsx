@@ -22,7 +22,12 @@ export interface PlotProps {
   readonly title: string;
   /** A description of the plot for screen readers. */
   readonly summary: string;
+  /** Values of the x axis: instants, or what `x` says. */
   readonly atMs: readonly number[];
+  /** Left out: instants. */
+  readonly x?: PlotAxis | undefined;
+  /** Of the y axis; from 0 to a little above the most where left out. */
+  readonly yRange?: readonly [number, number] | undefined;
   readonly series: readonly PlotSeries[];
   /** `most`: the largest value of an axis, all of whose labels have one unit. */
   readonly format: (value: number, most?: number) => string;
@@ -30,6 +35,15 @@ export interface PlotProps {
   readonly logarithmic?: boolean;
   readonly onZoom?: (range: readonly [number, number]) => void;
   readonly onReset?: () => void;
+}
+
+/** An x axis that is no clock. */
+export interface PlotAxis {
+  readonly name: string;
+  readonly format: (value: number) => string;
+  readonly logarithmic?: boolean;
+  /** Lines join the values on both sides of one that is missing. */
+  readonly spansGaps?: boolean;
 }
 
 /** A series that is drawn as a line. */
@@ -63,8 +77,14 @@ const wholePower = (value: number): number | null =>
 /** @param latest values that may change during the life of a plot */
 function optionsOf(
   element: HTMLElement,
-  { series, height, logarithmic }: Required<Pick<PlotProps, 'series' | 'height' | 'logarithmic'>>,
-  latest: { readonly current: Pick<PlotProps, 'format' | 'series'> & { readonly onZoom: PlotProps['onZoom'] } },
+  {
+    series,
+    height,
+    logarithmic,
+    x,
+    yRange,
+  }: Required<Pick<PlotProps, 'series' | 'height' | 'logarithmic'>> & Pick<PlotProps, 'x' | 'yRange'>,
+  latest: { readonly current: Pick<PlotProps, 'format' | 'series' | 'x'> & { readonly onZoom: PlotProps['onZoom'] } },
   onPointed: (index: number | null) => void,
 ): uPlot.Options {
   const style = getComputedStyle(element);
@@ -75,18 +95,39 @@ function optionsOf(
     height,
     // Room for half of the last label.
     padding: [null, 26, null, null],
-    cursor: { sync: { key: syncKey }, drag: { x: true, y: false }, focus: { prox: 16 } },
+    cursor: {
+      sync: { key: x === undefined ? syncKey : `${syncKey} ${x.name}` },
+      drag: { x: true, y: false },
+      focus: { prox: 16 },
+    },
     legend: { show: false },
-    scales: { y: logarithmic ? { distr: 3 } : { range: (_plot, _least, most) => [0, most > 0 ? most * 1.08 : 1] } },
+    scales: {
+      x: x === undefined ? {} : { time: false, ...(x.logarithmic === true && { distr: 3 as const }) },
+      y: logarithmic
+        ? { distr: 3 }
+        : { range: (_plot, _least, most) => (yRange === undefined ? [0, most > 0 ? most * 1.08 : 1] : [...yRange]) },
+    },
     axes: [
-      {
-        ...axis,
-        // Whole minutes have short labels, so a narrow plot has room for more of them.
-        values: (_plot, ticks, _axis, _space, everyS) => ticks.map((tick) => timeOfTick(tick, everyS)),
-        incrs: (_plot, _axis, fromS, toS) => (toS - fromS > minutesFromS ? wholeMinutesS : secondsS),
-        space: (_plot, _axis, fromS, toS) => (toS - fromS > minutesFromS ? 50 : 75),
-        size: 30,
-      },
+      x !== undefined
+        ? {
+            ...axis,
+            grid: {
+              ...axis.grid,
+              filter: (_plot, splits) => (x.logarithmic === true ? splits.map(wholePower) : splits),
+            },
+            ...(x.logarithmic === true && { filter: (_plot: uPlot, splits: number[]) => splits.map(wholePower) }),
+            values: (_plot, ticks) => ticks.map((tick) => (tick === null ? '' : (latest.current.x ?? x).format(tick))),
+            space: 75,
+            size: 30,
+          }
+        : {
+            ...axis,
+            // Whole minutes have short labels, so a narrow plot has room for more of them.
+            values: (_plot, ticks, _axis, _space, everyS) => ticks.map((tick) => timeOfTick(tick, everyS)),
+            incrs: (_plot, _axis, fromS, toS) => (toS - fromS > minutesFromS ? wholeMinutesS : secondsS),
+            space: (_plot, _axis, fromS, toS) => (toS - fromS > minutesFromS ? 50 : 75),
+            size: 30,
+          },
       {
         ...axis,
         grid: { ...axis.grid, filter: (_plot, splits) => (logarithmic ? splits.map(wholePower) : splits) },
@@ -109,7 +150,7 @@ function optionsOf(
           fill: colour(name),
           filter: () => (look === 'line' ? alone(latest.current.series[index]?.values ?? []) : null),
         },
-        spanGaps: false,
+        spanGaps: x?.spansGaps === true,
         ...(look === 'area' ? { fill: `${colour(name)}66` } : {}),
         ...(look === 'bars' ? { fill: colour(name), paths: uPlot.paths.bars!({ size: [0.8, 24] }) } : {}),
         ...(look === 'dashed' ? { dash: [5, 4] } : {}),
@@ -143,6 +184,8 @@ export function Plot({
   format,
   height = 190,
   logarithmic = false,
+  x,
+  yRange,
   onZoom,
   onReset,
 }: PlotProps) {
@@ -150,16 +193,20 @@ export function Plot({
   const plot = useRef<uPlot | null>(null);
   /** The step under the pointer, in this plot or in one beside it. */
   const [pointed, setPointed] = useState<number | null>(null);
-  const latest = useRef({ onZoom, onReset, format, series });
-  latest.current = { onZoom, onReset, format, series };
-  const data = [atMs.map((at) => at / 1000), ...series.map(({ values }) => [...values])] as uPlot.AlignedData;
+  const latest = useRef({ onZoom, onReset, format, series, x });
+  latest.current = { onZoom, onReset, format, series, x };
+  const data = [
+    atMs.map((at) => (x === undefined ? at / 1000 : at)),
+    ...series.map(({ values }) => [...values]),
+  ] as uPlot.AlignedData;
   // The page draws everything again when the theme changes.
   const { theme } = document.documentElement.dataset;
-  const shape = series.map(({ label, look }) => `${label}:${look}`).join() + String(theme) + String(logarithmic);
+  const shape =
+    series.map(({ label, look }) => `${label}:${look}`).join() + [theme, logarithmic, x?.name, yRange].join();
 
   useEffect(() => {
     const element = host.current!;
-    const options = optionsOf(element, { series, height, logarithmic }, latest, setPointed);
+    const options = optionsOf(element, { series, height, logarithmic, x, yRange }, latest, setPointed);
     const made = new uPlot(options, data, element);
     plot.current = made;
     const onDouble = (): void => latest.current.onReset?.();
@@ -185,15 +232,24 @@ export function Plot({
       </div>
       <ul class="legend">
         {series.map(({ label, colour, look, values, own = values }) => {
-          const value = pointed === null ? latestOf(own) : (own[pointed] ?? null);
+          // What a curve ends with is no latest value.
+          const shown = pointed === null ? (x === undefined ? latestOf(own) : null) : (own[pointed] ?? null);
           return (
             <li key={label} class={look} style={{ '--series': `var(${colour})` }}>
-              {label} <strong>{value === null ? '–' : format(value)}</strong>
+              {label}
+              {(shown !== null || x === undefined) && <strong> {shown === null ? '–' : format(shown)}</strong>}
             </li>
           );
         })}
-        <li class="muted">{pointed === null ? 'latest' : formatTime(atMs[pointed] ?? 0)}</li>
+        <li class="muted">{pointedText(pointed === null ? undefined : (atMs[pointed] ?? 0), x)}</li>
       </ul>
     </figure>
   );
+}
+
+function pointedText(at: number | undefined, x: PlotAxis | undefined): string {
+  if (x === undefined) return at === undefined ? 'latest' : formatTime(at);
+  if (at === undefined) return x.name;
+  const text = x.format(at);
+  return text.endsWith(x.name) ? text : `${x.name} ${text}`;
 }

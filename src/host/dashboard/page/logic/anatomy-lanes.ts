@@ -1,23 +1,9 @@
 /** A cold start as lanes of bars: each PCIe link, NVLink, and the execution (DeepPlan, Figures 7 to 9). */
-import type { AnatomyLayer, AnatomyMode } from '../../api-types.ts';
+import type { AnatomyLayer, AnatomyMode, BarLook, TimelineBar, TimelineLane } from '../../api-types.ts';
 
-export type BarLook = 'copy' | 'migration' | 'gpu' | 'host' | 'stall';
-
-export interface AnatomyBar {
-  readonly look: BarLook;
-  readonly layer: string;
-  readonly startMs: number;
-  readonly endMs: number;
-}
-
-export interface AnatomyLane {
-  readonly name: string;
-  readonly bars: readonly AnatomyBar[];
-}
-
-export function lanesOf({ layers }: Pick<AnatomyMode, 'layers'>): AnatomyLane[] {
+export function lanesOf({ layers }: Pick<AnatomyMode, 'layers'>): TimelineLane[] {
   const links = [...new Set(layers.flatMap(({ link }) => (link === null ? [] : [link])))].toSorted((a, b) => a - b);
-  const lanes: AnatomyLane[] = links.map((link) => ({
+  const lanes: TimelineLane[] = links.map((link) => ({
     name: `PCIe ${link}`,
     bars: layers.flatMap((layer) => bar('copy', layer, layer.link === link ? layer.copyMs : null)),
   }));
@@ -29,7 +15,7 @@ export function lanesOf({ layers }: Pick<AnatomyMode, 'layers'>): AnatomyLane[] 
       const [startMs] = layer.executionMs;
       const stall =
         layer.stallMs > 0
-          ? [{ look: 'stall' as const, layer: layer.name, startMs: startMs - layer.stallMs, endMs: startMs }]
+          ? [{ look: 'stall' as const, name: layer.name, startMs: startMs - layer.stallMs, endMs: startMs }]
           : [];
       return [...stall, ...bar(layer.fromHost ? 'host' : 'gpu', layer, layer.executionMs)];
     }),
@@ -37,13 +23,13 @@ export function lanesOf({ layers }: Pick<AnatomyMode, 'layers'>): AnatomyLane[] 
   return lanes;
 }
 
-function bar(look: BarLook, { name }: AnatomyLayer, span: readonly [number, number] | null): AnatomyBar[] {
-  return span === null || span[1] <= span[0] ? [] : [{ look, layer: name, startMs: span[0], endMs: span[1] }];
+function bar(look: BarLook, { name }: AnatomyLayer, span: readonly [number, number] | null): TimelineBar[] {
+  return span === null || span[1] <= span[0] ? [] : [{ look, name, startMs: span[0], endMs: span[1] }];
 }
 
 /** Merges bars of one look with less than a pixel between them. */
-export function mergedBars(bars: readonly AnatomyBar[], msPerPixel: number): AnatomyBar[] {
-  const merged: AnatomyBar[] = [];
+export function mergedBars(bars: readonly TimelineBar[], msPerPixel: number): TimelineBar[] {
+  const merged: TimelineBar[] = [];
   for (const next of bars) {
     const last = merged.at(-1);
     const narrow = next.endMs - next.startMs < msPerPixel;
@@ -51,7 +37,7 @@ export function mergedBars(bars: readonly AnatomyBar[], msPerPixel: number): Ana
       merged[merged.length - 1] = {
         ...last,
         endMs: next.endMs,
-        layer: `${last.layer.split(' … ')[0]} … ${next.layer}`,
+        name: `${last.name.split(' … ')[0]} … ${next.name}`,
       };
     } else merged.push(next);
   }

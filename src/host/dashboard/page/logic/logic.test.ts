@@ -10,7 +10,7 @@ import { formatAgo, formatBytes, formatMs, formatRate, formatShare, formatTime }
 import { filterRows, nextSort, sortRows, type SortKey } from './function-table.ts';
 import { foldEvents, groupName, recordedOf } from './events.ts';
 import { idleness, memoryBlocks } from './memory-map.ts';
-import { bestOf, compare, parseReport, type ReplayReport } from './reports.ts';
+import { bestOf, parseReport, shareRange, shareWithin } from './reports.ts';
 import { functionLink, routeOf } from './route.ts';
 import { coarser, goodputShare, perSecond, stacked, withTick, zoomed } from './series.ts';
 import { alone, latestOf } from './points.ts';
@@ -484,40 +484,50 @@ describe('the lanes of a cold start', () => {
   });
 
   it('merge bars narrower than a pixel into one that names the first and the last', () => {
-    const bars = [1, 2, 3].map((at) => ({ look: 'copy' as const, layer: `l${at}`, startMs: at, endMs: at + 0.5 }));
+    const bars = [1, 2, 3].map((at) => ({ look: 'copy' as const, name: `l${at}`, startMs: at, endMs: at + 0.5 }));
 
-    expect(mergedBars(bars, 1)).toEqual([{ look: 'copy', layer: 'l1 … l3', startMs: 1, endMs: 3.5 }]);
+    expect(mergedBars(bars, 1)).toEqual([{ look: 'copy', name: 'l1 … l3', startMs: 1, endMs: 3.5 }]);
     expect(mergedBars(bars, 0.1)).toEqual(bars);
   });
 });
 
-const report = (changes: Partial<ReplayReport>): ReplayReport =>
-  ({
-    format: 'turntable-report',
-    simulated: true,
-    machine: 'm',
-    goodput: 1,
-    p99_ms: 10,
-    evictions: 3,
-    ...changes,
-  }) as ReplayReport;
-
 describe('reports', () => {
   it.each([
     ['{', 'this file is not JSON; a report is what `turntable replay --json FILE` writes'],
-    ['{}', 'this JSON is not a report of `turntable replay --json`'],
-    ['null', 'this JSON is not a report of `turntable replay --json`'],
-    ['{"format":"turntable-sweep"}', 'this is the report of a sweep; open it with `turntable sweep --html`'],
+    ['{}', 'this JSON is not a report of `turntable replay --json` or `plan capacity --json`'],
+    ['null', 'this JSON is not a report of `turntable replay --json` or `plan capacity --json`'],
+    ['{"format":"turntable-sweep","version":1}', 'this sweep is of an older Turntable'],
   ])('refuse %s in words', (text, message) => {
     expect(() => parseReport(text)).toThrow(message);
   });
 
-  it('are compared figure by figure, and the better one is marked', () => {
-    const rows = compare([report({ goodput: 0.9, p99_ms: 50 }), report({ goodput: 0.95, p99_ms: 80 })]);
+  it('mark the better of their figures, where one is better', () => {
+    expect(bestOf([0.9, 0.95], 'more')).toBe(1);
+    expect(bestOf([null, 80, 50], 'less')).toBe(2);
+    expect(bestOf([3, 3], 'less')).toBe(-1);
+    expect(bestOf([3, 4], 'neither')).toBe(-1);
+  });
 
-    expect(bestOf(rows.find(({ name }) => name === 'Goodput')!)).toBe(1);
-    expect(bestOf(rows.find(({ name }) => name === 'p99')!)).toBe(0);
-    expect(bestOf(rows.find(({ name }) => name === 'Evictions')!)).toBe(-1);
+  it('tell the share of answers within any latency from a few points', () => {
+    const cdf = [
+      [0, 2],
+      [0.5, 4],
+      [0.9, 4],
+      [1, 10],
+    ] as const;
+    expect([1, 2, 3, 4, 7, 10, 99].map((ms) => shareWithin(cdf, ms))).toEqual([0, 0, 0.25, 0.9, 0.95, 1, 1]);
+  });
+
+  it('draw shares near 100% on an axis that tells them apart, and all lie on it', () => {
+    expect(shareRange([{ values: [0.2, 1] }])).toEqual([0, 1]);
+    fc.assert(
+      fc.property(fc.array(fc.double({ min: 0, max: 1, noNaN: true }), { minLength: 1 }), (values) => {
+        const [from, to] = shareRange([{ values }]);
+        expect(from).toBeLessThanOrEqual(Math.min(...values));
+        expect(to).toBeGreaterThanOrEqual(Math.max(...values));
+        expect(from).toBeLessThan(to);
+      }),
+    );
   });
 });
 

@@ -1,18 +1,33 @@
 import { useEffect, useState } from 'preact/hooks';
-import type { AnatomyAnswer, AnatomyChoices, AnatomyMode, RecordedColdStarts } from '../../api-types.ts';
-import { lanesOf, mergedBars, type AnatomyBar } from '../logic/anatomy-lanes.ts';
+import type {
+  AnatomyAnswer,
+  AnatomyChoices,
+  AnatomyMode,
+  BarLook,
+  PlanReport,
+  PlanTimeline,
+  RecordedColdStarts,
+  TimelineBar,
+} from '../../api-types.ts';
+import { lanesOf, mergedBars } from '../logic/anatomy-lanes.ts';
 import { formatBytes, formatMs, formatTime } from '../logic/format.ts';
 import { answerOf, usePolled } from '../state.ts';
 import { Field, Message, Options } from './parts.tsx';
 
 const never = 2 ** 31 - 1;
-const legend = [
-  ['copy', 'copied over PCIe'],
-  ['migration', 'handed on over NVLink'],
-  ['gpu', 'executes from GPU memory'],
-  ['host', 'executes from host memory'],
-  ['stall', 'waits for weights'],
-] as const;
+/** What the looks of bars mean, in cold starts and in graphs over a GPU and cores. */
+const meanings: Readonly<Record<BarLook, string>> = {
+  copy: 'copied over PCIe',
+  migration: 'handed on over NVLink',
+  gpu: 'executes from GPU memory',
+  host: 'executes from host memory',
+  stall: 'waits for weights',
+  call: 'a call beside its operators',
+  cpu: 'executes on a core',
+  'to-gpu': 'copied to the GPU',
+  'to-cpu': 'copied to the CPU',
+};
+const ofColdStarts: readonly BarLook[] = ['copy', 'migration', 'gpu', 'host', 'stall'];
 
 /** The modes of a cold start, one above the other on one time scale. */
 export function Anatomy({ asked }: { readonly asked: string | undefined }) {
@@ -59,13 +74,7 @@ export function Anatomy({ asked }: { readonly asked: string | undefined }) {
           </Field>
         )}
       </div>
-      <ul class="legend">
-        {legend.map(([look, text]) => (
-          <li key={look}>
-            <i class={look} /> {text}
-          </li>
-        ))}
-      </ul>
+      <Legend looks={ofColdStarts} />
       {loaded.state === 'failed' && <Message text={loaded.message} level="warning" />}
       {loaded.state === 'loading' && <Message text="Planning…" />}
       {answer !== undefined && (
@@ -74,10 +83,46 @@ export function Anatomy({ asked }: { readonly asked: string | undefined }) {
             {answer.provenance}. Bars narrower than a pixel are drawn as one; point at a bar for its layer.
           </p>
           {answer.modes.map((mode) => (
-            <Timeline key={mode.mode} mode={mode} longestMs={longestMs} />
+            <Timeline key={mode.mode} timeline={timelineOf(mode)} longestMs={longestMs} />
           ))}
         </>
       )}
+    </section>
+  );
+}
+
+function Legend({ looks }: { readonly looks: readonly BarLook[] }) {
+  return (
+    <ul class="legend">
+      {looks.map((look) => (
+        <li key={look}>
+          <i class={look} /> {meanings[look]}
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+const timelineOf = (mode: AnatomyMode): PlanTimeline => ({
+  name: mode.mode,
+  latencyMs: mode.latencyMs,
+  note: `stalls ${formatMs(mode.stallMs)}, ${formatBytes(mode.gpuBytes)} on the GPU`,
+  lanes: lanesOf(mode),
+});
+
+/** The timelines of a plan, one above the other on one time scale. */
+export function Plan({ plan }: { readonly plan: PlanReport }) {
+  const timelines = [...plan.modes.map(timelineOf), ...plan.timelines];
+  const longestMs = Math.max(...timelines.map(({ latencyMs }) => latencyMs));
+  const looks = new Set(timelines.flatMap(({ lanes }) => lanes.flatMap(({ bars }) => bars.map(({ look }) => look))));
+  return (
+    <section aria-labelledby="plan-title">
+      <h2 id="plan-title">{plan.name}</h2>
+      <Legend looks={[...looks]} />
+      <p class="muted">{plan.provenance}. Bars narrower than a pixel are drawn as one; point at a bar for its name.</p>
+      {timelines.map((timeline) => (
+        <Timeline key={timeline.name} timeline={timeline} longestMs={longestMs} />
+      ))}
     </section>
   );
 }
@@ -87,23 +132,18 @@ const wide = { width: 1100, left: 84 };
 const narrow = { width: 400, left: 76 };
 const rowHeight = 22;
 
-export function Timeline({ mode, longestMs }: { readonly mode: AnatomyMode; readonly longestMs: number }) {
+function Timeline({ timeline, longestMs }: { readonly timeline: PlanTimeline; readonly longestMs: number }) {
   const { width, left } = useNarrow() ? narrow : wide;
-  const lanes = lanesOf(mode);
+  const { name: title, latencyMs, note, lanes } = timeline;
   const scale = (width - left - 8) / longestMs;
   const height = lanes.length * rowHeight + 18;
   const ticks = ticksOf(longestMs, width / 130);
   const x = (ms: number): number => left + ms * scale;
-  const summary =
-    `${mode.mode}: ${formatMs(mode.latencyMs)}, of which ${formatMs(mode.stallMs)} waiting for ` +
-    `weights, ${formatBytes(mode.gpuBytes)} on the GPU`;
+  const summary = `${title}: ${formatMs(latencyMs)}, ${note}`;
   return (
-    <figure class="timeline" data-mode={mode.mode}>
+    <figure class="timeline" data-mode={title}>
       <figcaption>
-        <strong>{mode.mode}</strong> {formatMs(mode.latencyMs)}{' '}
-        <span class="muted">
-          stalls {formatMs(mode.stallMs)}, {formatBytes(mode.gpuBytes)} on the GPU
-        </span>
+        <strong>{title}</strong> {formatMs(latencyMs)} <span class="muted">{note}</span>
       </figcaption>
       <div>
         <svg viewBox={`0 0 ${width} ${height}`} role="img" aria-label={summary}>
@@ -140,8 +180,8 @@ export function Timeline({ mode, longestMs }: { readonly mode: AnatomyMode; read
   );
 }
 
-const barText = ({ layer, look, startMs, endMs }: AnatomyBar): string =>
-  `${layer}: ${legend.find(([each]) => each === look)![1]}, ${startMs.toFixed(2)} to ${endMs.toFixed(2)} ms`;
+const barText = ({ name, look, startMs, endMs }: TimelineBar): string =>
+  `${name}: ${meanings[look]}, ${startMs.toFixed(2)} to ${endMs.toFixed(2)} ms`;
 
 /** Whether the window is as narrow as a phone's. */
 function useNarrow(): boolean {

@@ -2,13 +2,19 @@ import { useEffect, useState } from 'preact/hooks';
 import type { AnatomyChoices, ReplaysAnswer } from '../../api-types.ts';
 import { getJson, request } from '../api.ts';
 import { textOf } from '../logic/form.ts';
-import { isCapacityReport, parseReport, type CapacityReport } from '../logic/reports.ts';
+import { comparisonOf } from '../../../../report/index.ts';
+import { parseReport, type SavedReport } from '../logic/reports.ts';
 import { answerOf, usePolled } from '../state.ts';
-import { Capacity } from './capacity.tsx';
 import { Field, Message, Options, TextField } from './parts.tsx';
-import { colours, Reports, type Shown } from './reports.tsx';
+import { Reports, Saved } from './reports.tsx';
 
-const comparedMax = colours.length;
+const shownMax = 6;
+
+interface Shown {
+  readonly id: string;
+  readonly name: string;
+  readonly report: SavedReport;
+}
 
 const pathOf = (id: string): string => `/api/replays/${encodeURIComponent(id)}`;
 
@@ -17,18 +23,14 @@ export function Replay({ run }: { readonly run: string | undefined }) {
   const loaded = usePolled<ReplaysAnswer>('/api/replays', 2000);
   const [shown, setShown] = useState<readonly Shown[]>([]);
   const [said, setSaid] = useState<string | undefined>(undefined);
-  const [capacity, setCapacity] = useState<{ readonly name: string; readonly report: CapacityReport } | undefined>();
   const runs = answerOf(loaded);
 
-  /** Takes a report of either kind. */
   const take = (id: string, name: string, text: string): void => {
-    const json: unknown = text.startsWith('{') ? JSON.parse(text) : undefined;
-    if (isCapacityReport(json)) setCapacity({ name, report: json });
-    else show({ id, name, report: parseReport(text) });
+    const next = { id, name, report: parseReport(text) };
+    setShown((before) => [...before.filter((each) => each.id !== id), next].slice(-shownMax));
     setSaid(undefined);
   };
-  const show = (next: Shown): void =>
-    setShown((before) => [...before.filter(({ id }) => id !== next.id), next].slice(-comparedMax));
+  const close = (closed: string): void => setShown((before) => before.filter(({ id }) => id !== closed));
   const trying = async (act: () => Promise<void>, before = ''): Promise<void> => {
     try {
       await act();
@@ -71,9 +73,43 @@ export function Replay({ run }: { readonly run: string | undefined }) {
         {runs?.runs.length === 0 && shown.length === 0 && <p class="muted">None yet. Run one above.</p>}
         <RunList runs={runs?.runs ?? []} shown={shown} onOpen={open} onCancel={cancel} />
       </section>
-      {capacity !== undefined && <Capacity {...capacity} onClose={() => setCapacity(undefined)} />}
-      {shown.length > 0 && <Reports shown={shown} onClose={(id) => setShown(shown.filter((each) => each.id !== id))} />}
+      <Opened shown={shown} onClose={close} />
     </section>
+  );
+}
+
+interface OpenedProps {
+  readonly shown: readonly Shown[];
+  readonly onClose: (id: string) => void;
+}
+
+/** Replays stand side by side; reports of other kinds below each other. */
+function Opened({ shown, onClose }: OpenedProps) {
+  const replays = shown.flatMap(({ id, name, report }) =>
+    report.format === 'turntable-report' ? [{ id, name, report }] : [],
+  );
+  const comparison =
+    replays.length > 1 ? comparisonOf(replays.map(({ name, report }) => ({ name, reports: [report] }))) : undefined;
+  return (
+    <>
+      {shown.map(
+        ({ id, name, report }) =>
+          report.format !== 'turntable-report' && (
+            <section key={id} aria-label={name}>
+              <div class="controls">
+                <strong>{name}</strong>
+                <button type="button" aria-label={`Close ${name}`} onClick={() => onClose(id)}>
+                  ×
+                </button>
+              </div>
+              <Saved report={report} />
+            </section>
+          ),
+      )}
+      {replays.length > 0 && (
+        <Reports reports={replays} comparison={comparison} onClose={(index) => onClose(replays[index]!.id)} />
+      )}
+    </>
   );
 }
 

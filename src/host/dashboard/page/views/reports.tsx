@@ -1,153 +1,470 @@
-/** Reports of replays, one or several side by side: verdicts, figures, plots, models. */
-import { formatMs, formatRate, formatShare } from '../logic/format.ts';
-import { bestOf, compare, provenance, type Comparison, type ReplayReport } from '../logic/reports.ts';
-import { line, Plot } from '../plot.tsx';
-import { CopyButton, Table } from './parts.tsx';
+/** Reports of replays as `turntable replay --json` and `plan --json` write them: live, and in a file of `--html`. */
+import type { ComponentChildren } from 'preact';
+import {
+  capacityColumns,
+  capacityRows,
+  figures as reportFigures,
+  notesOf,
+  provenanceText,
+  systemsOf,
+  tablesOf,
+  tallyCells,
+  tallyColumns,
+  type CapacityReport,
+  type Comparison,
+  type IntervalRow,
+  type NamedReport,
+  type Report,
+  type ReportTable,
+  type SweepReport,
+} from '../../../../report/index.ts';
+import { formatMs, formatShare } from '../logic/format.ts';
+import { bestOf, isFlat, isWide, shareWithin, shareRange, type SavedReport } from '../logic/reports.ts';
+import { line, Plot, type PlotSeries } from '../plot.tsx';
+import { Plan } from './anatomy.tsx';
+import { CopyButton, Message, Table } from './parts.tsx';
 
-export interface Shown {
-  readonly id: string;
-  readonly name: string;
-  readonly report: ReplayReport;
+/** One for each report side by side; more begin again. */
+const colours = ['--good', '--late', '--shed', '--cold', '--remote', '--muted'] as const;
+const colourOf = (index: number): string => colours[index % colours.length]!;
+/** The slowest are shown; the JSON has all. */
+const functionsMax = 100;
+/** A longer table is folded. */
+const rowsOpenMax = 15;
+
+/** Any report. */
+export function Saved({ report }: { readonly report: SavedReport }) {
+  switch (report.format) {
+    case 'turntable-report':
+      return <Reports reports={[{ name: report.machine, report }]} />;
+    case 'turntable-comparison':
+      return <Reports reports={report.systems} comparison={report} />;
+    case 'turntable-sweep':
+      return <Sweep sweep={report} />;
+    case 'turntable-capacity':
+      return <Capacity report={report} />;
+    case 'turntable-plan':
+      return <Plan plan={report} />;
+  }
 }
-
-/** One for each report side by side. */
-export const colours = ['--cpu', '--late', '--good', '--remote'] as const;
 
 interface ReportsProps {
-  readonly shown: readonly Shown[];
-  readonly onClose: (id: string) => void;
+  readonly reports: readonly NamedReport[];
+  /** The sentence on several. */
+  readonly comparison?: Comparison | undefined;
+  readonly onClose?: ((index: number) => void) | undefined;
 }
 
-export function Reports({ shown, onClose }: ReportsProps) {
-  const rows = compare(shown.map(({ report }) => report));
+/** One report, or several side by side. */
+export function Reports({ reports, comparison, onClose }: ReportsProps) {
+  const [only] = reports;
+  const alone = reports.length === 1 ? only : undefined;
   return (
     <>
       <section class="card" aria-labelledby="compare-title">
-        <h2 id="compare-title">{shown.length === 1 ? 'Report' : 'Side by side'}</h2>
-        {shown.map(
-          ({ id, name, report }) =>
-            report.verdict !== undefined && (
-              <p key={id}>
-                <strong>{name}</strong> {report.warnings?.map((warning) => `Warning: ${warning} `)}
-                {report.verdict}
-              </p>
-            ),
-        )}
-        <div class="scroll">
-          <table class="compare">
-            <thead>
-              <tr>
-                <th scope="col" />
-                {shown.map(({ id, name, report }) => (
-                  <th scope="col" key={id}>
-                    {name} <span class="muted">{provenance(report)}</span>{' '}
-                    <button type="button" aria-label={`Close ${name}`} onClick={() => onClose(id)}>
-                      ×
-                    </button>
-                  </th>
-                ))}
-              </tr>
-            </thead>
-            <tbody>
-              <tr>
-                <th scope="row">Requests</th>
-                {shown.map(({ id, report }) => (
-                  <td key={id}>
-                    {report.requests.toLocaleString('en')} at {formatRate(report.requests_per_s)}
-                  </td>
-                ))}
-              </tr>
-              {rows.map((row) => (
-                <tr key={row.name}>
-                  <th scope="row">{row.name}</th>
-                  {row.values.map((value, index) => (
-                    <td key={shown[index]!.id} class={bestOf(row) === index ? 'best' : ''}>
-                      {shownValue(row, value)}
-                    </td>
-                  ))}
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
+        <h2 id="compare-title">{alone === undefined ? 'Side by side' : 'Report'}</h2>
+        {comparison !== undefined && <p class="verdict">{comparison.verdict}</p>}
+        {reports.map(({ name, report }) => (
+          <Verdict key={name} name={alone === undefined ? name : undefined} report={report} />
+        ))}
+        <Figures reports={reports} onClose={onClose} />
+        {comparison !== undefined && <Seeds systems={comparison.systems} />}
       </section>
       <div class="plots">
-        {(['p99_ms', 'goodput', 'cold_start_rate'] as const).map((figure) => (
-          <ReportPlot key={figure} figure={figure} shown={shown} />
-        ))}
+        <Distribution reports={reports} />
+        <OverTime reports={reports} />
       </div>
-      {shown.map(({ id, name, report }) => (
-        <Models key={id} name={name} report={report} />
+      {reports.map(({ name, report }) => (
+        <Details key={name} name={alone === undefined ? name : undefined} report={report} />
       ))}
     </>
   );
 }
 
-function Models({ name, report }: Omit<Shown, 'id'>) {
+interface OfReport {
+  /** Where there are several. */
+  readonly name: string | undefined;
+  readonly report: Report;
+}
+
+function Verdict({ name, report: { verdict, warnings = [] } }: OfReport) {
   return (
-    <details class="card">
-      <summary>{name}: models and settings</summary>
-      <div class="scroll">
-        <Table headings={['Model', 'Functions', 'Requests', 'Goodput', 'p99', 'Cold']}>
-          {report.models.map((model) => (
-            <tr key={model.model}>
-              <th scope="row">{model.model}</th>
-              <td>{model.functions}</td>
-              <td>{model.requests}</td>
-              <td>{formatShare(model.goodput)}</td>
-              <td>{formatMs(model.p99_ms)}</td>
-              <td>{formatShare(model.cold_start_rate)}</td>
-            </tr>
-          ))}
-        </Table>
-      </div>
-      <pre>{JSON.stringify(report.settings, null, 1)}</pre>
-      <CopyButton text={JSON.stringify(report, null, 1)} />
+    <>
+      {warnings.map((warning) => (
+        <Message key={warning} text={`${name === undefined ? '' : `${name}: `}${warning}`} level="warning" />
+      ))}
+      {verdict !== undefined && (
+        <p class={name === undefined ? 'verdict' : undefined}>
+          {name !== undefined && <strong>{name} </strong>}
+          {verdict}
+        </p>
+      )}
+    </>
+  );
+}
+
+function Figures({ reports, onClose }: Pick<ReportsProps, 'reports' | 'onClose'>) {
+  return (
+    <div class="scroll">
+      <table class="compare">
+        <thead>
+          <tr>
+            <th scope="col" />
+            {reports.map(({ name, report }, index) => (
+              <th scope="col" key={name}>
+                {name} <span class="muted">{provenanceText(report)}</span>{' '}
+                {onClose !== undefined && (
+                  <button type="button" aria-label={`Close ${name}`} onClick={() => onClose(index)}>
+                    ×
+                  </button>
+                )}
+              </th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {reportFigures.map(({ title, value, text, better }) => {
+            const values = reports.map(({ report }) => value(report));
+            const best = bestOf(values, better);
+            return (
+              <tr key={title}>
+                <th scope="row">{title}</th>
+                {values.map((each, index) => (
+                  <td key={reports[index]!.name} class={best === index ? 'best' : ''}>
+                    {text(each)}
+                  </td>
+                ))}
+              </tr>
+            );
+          })}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+function Seeds({ systems }: Pick<Comparison, 'systems'>) {
+  const seeds = [...new Set(systems.flatMap((system) => system.seeds.map(({ seed }) => seed)))];
+  if (systems.every((system) => system.seeds.length < 2)) return null;
+  const rows = seeds.map((seed) => {
+    const cells = systems.map((system) => {
+      const row = system.seeds.find((each) => each.seed === seed);
+      return row === undefined ? '–' : `${formatShare(row.goodput)}, ${formatMs(row.p99_ms)}`;
+    });
+    return [String(seed)].concat(cells);
+  });
+  return (
+    <Rows title="Goodput and p99 by seed" columns={['Seed', ...systems.map(({ name }) => `>${name}`)]} rows={rows} />
+  );
+}
+
+/** A table as the terminal prints it. */
+function Rows({ title, columns, rows }: ReportTable) {
+  const headings = columns.map((column) => ({ name: column.replace(/^>/, ''), words: !column.startsWith('>') }));
+  return (
+    <div class="scroll">
+      {title !== '' && <h3>{title}</h3>}
+      <Table headings={headings}>
+        {rows.map((cells, index) => (
+          <tr key={index}>
+            {cells.map((cell, column) => (
+              <td key={column} class={headings[column]?.words === true ? 'words' : ''}>
+                {cell}
+              </td>
+            ))}
+          </tr>
+        ))}
+      </Table>
+    </div>
+  );
+}
+
+function Details({ name, report }: OfReport) {
+  const of = name === undefined ? '' : `${name}: `;
+  return (
+    <details class="card" open={name === undefined}>
+      <summary>{of}all figures</summary>
+      {tablesOf(report, functionsMax).map((table) =>
+        table.rows.length > rowsOpenMax ? (
+          <details key={table.title}>
+            <summary>{table.title}</summary>
+            <Rows {...table} title="" />
+          </details>
+        ) : (
+          <Rows key={table.title} {...table} />
+        ),
+      )}
+      {notesOf(report).map((note) => (
+        <p key={note}>{note}</p>
+      ))}
+      <Settings settings={{ seed: report.seed, ...report.settings, percentile_error: report.percentile_error }}>
+        <CopyButton text={JSON.stringify(report, null, 1)} />
+      </Settings>
     </details>
   );
 }
 
-function shownValue({ unit }: Comparison, value: number | null): string {
-  if (value === null) return '–';
-  switch (unit) {
-    case 'share':
-      return formatShare(value);
-    case 'ms':
-      return formatMs(value);
-    case 'rate':
-      return formatRate(value);
-    case 'count':
-      return value.toLocaleString('en');
-  }
+function Settings({
+  settings,
+  children,
+}: {
+  readonly settings: Readonly<Record<string, unknown>>;
+  readonly children?: ComponentChildren;
+}) {
+  return (
+    <details>
+      <summary>Settings</summary>
+      <Rows
+        title=""
+        columns={['Setting', 'Value']}
+        rows={Object.entries(settings).map(([setting, value]) => [setting, String(value)])}
+      />
+      {children}
+    </details>
+  );
 }
 
-const rowsOf = ({ report }: Shown) => (report.timeline.length > 0 ? report.timeline : report.per_minute);
-
-const figures = {
-  p99_ms: { title: 'p99 over the run', format: (value: number) => formatMs(value) },
-  goodput: { title: 'Goodput over the run', format: (value: number) => formatShare(value) },
-  cold_start_rate: { title: 'Cold-start rate over the run', format: (value: number) => formatShare(value) },
-} as const;
-
-/** One figure of every report over the time of the run; all runs start at 0. */
-function ReportPlot({ figure, shown }: { readonly figure: keyof typeof figures } & Pick<ReportsProps, 'shown'>) {
-  const starts = [...new Set(shown.flatMap((each) => rowsOf(each).map(({ start_s }) => start_s)))].toSorted(
+/** The share of the answered requests within each latency. */
+function Distribution({ reports }: Pick<ReportsProps, 'reports'>) {
+  const known = reports.flatMap(({ name, report: { latency_cdf: cdf = [] } }, index) =>
+    cdf.length === 0 ? [] : [{ name, cdf, colour: colourOf(index) }],
+  );
+  // A logarithmic axis has no 0.
+  const values = [...new Set(known.flatMap(({ cdf }) => cdf.map(([, ms]) => Math.max(ms, 0.01))))].toSorted(
     (a, b) => a - b,
   );
-  const offsetMs = new Date(0).getTimezoneOffset() * 60_000;
-  const series = shown.map((each, index) => {
-    const byStart = new Map(rowsOf(each).map((row) => [row.start_s, row[figure]]));
-    const values = starts.map((start) => byStart.get(start) ?? null);
-    return line(each.name, colours[index]!, values);
+  if (values.length < 2) return null;
+  return (
+    <Plot
+      title="Latency: share of the answers within"
+      summary={known.map(({ name }) => name).join(', ')}
+      atMs={values}
+      x={{ name: 'ms', format: formatMs, logarithmic: values.at(-1)! > values[0]! * 30 }}
+      yRange={[0, 1]}
+      format={(value) => formatShare(value)}
+      series={known.map(({ name, cdf, colour }) =>
+        line(
+          name,
+          colour,
+          values.map((ms) => shareWithin(cdf, ms)),
+        ),
+      )}
+    />
+  );
+}
+
+const rowsOf = (report: Report): readonly IntervalRow[] => {
+  const { timeline, seconds_per_step: stepS, per_minute: minutes, minutes_per_row: perRow } = report;
+  const [rows, rowS] = timeline.length > 0 ? [timeline, stepS ?? 1] : [minutes, perRow * 60];
+  // Without last rows that the replay covers by less than a quarter: their rates would be noise.
+  const lastArrivalS = report.requests_per_s === 0 ? 0 : report.requests / report.requests_per_s;
+  const kept = rows.filter(({ start_s: startS }) => lastArrivalS - startS >= rowS / 4);
+  return kept.length === 0 ? rows : kept;
+};
+
+interface OverTimePlot {
+  readonly title: string;
+  readonly value: (row: IntervalRow) => number | null;
+  readonly format: (value: number) => string;
+  readonly isShare?: true;
+}
+
+const counted = (value: number): string => Number(value.toPrecision(4)).toLocaleString('en');
+
+const overTime: readonly OverTimePlot[] = [
+  { title: 'p99 over the run', value: (row) => row.p99_ms, format: formatMs },
+  { title: 'Goodput over the run', value: (row) => row.goodput, format: formatShare, isShare: true },
+  { title: 'Requests a second', value: (row) => row.requests_per_s, format: counted },
+  { title: 'Cold starts', value: (row) => row.cold_start_rate, format: formatShare },
+  { title: 'Partial starts', value: (row) => row.partial_start_rate, format: formatShare },
+  { title: 'Evictions', value: (row) => row.evictions, format: counted },
+  { title: 'Shed', value: (row) => row.shed, format: counted },
+  { title: 'On CPU pools', value: (row) => row.offloaded, format: counted },
+  {
+    title: 'GPUs executing, mean',
+    value: ({ utilisation }) =>
+      utilisation.length === 0 ? null : utilisation.reduce((sum, each) => sum + each, 0) / utilisation.length,
+    format: formatShare,
+  },
+];
+
+/** Figures of every report over the time of the run; all runs start at 0. A figure that never changes has no plot. */
+function OverTime({ reports }: Pick<ReportsProps, 'reports'>) {
+  const runs = reports.map(({ name, report }) => ({ name, rows: rowsOf(report), sloMs: report.settings['slo_ms'] }));
+  const starts = [...new Set(runs.flatMap(({ rows }) => rows.map((row) => row.start_s)))].toSorted((a, b) => a - b);
+  const [sloMs, ...otherSlos] = new Set(runs.map((run) => run.sloMs));
+  const minutes = (starts.at(-1) ?? 0) > 600;
+  return overTime.map(({ title, value, format, isShare }, at) => {
+    const series = runs.map(({ name, rows }, index): PlotSeries => {
+      const byStart = new Map(rows.map((row) => [row.start_s, value(row)]));
+      return line(
+        name,
+        colourOf(index),
+        starts.map((start) => byStart.get(start) ?? null),
+      );
+    });
+    if (isFlat(series)) return null;
+    const isLatency = at === 0;
+    const rule =
+      isLatency && typeof sloMs === 'number' && otherSlos.length === 0
+        ? [
+            line(
+              'SLO',
+              '--failed',
+              starts.map(() => sloMs),
+              'dashed',
+            ),
+          ]
+        : [];
+    return (
+      <Plot
+        key={title}
+        title={title}
+        summary={runs.map(({ name }) => name).join(', ')}
+        atMs={starts.map((start) => (minutes ? start / 60 : start))}
+        x={{ name: minutes ? 'minutes' : 'seconds', format: counted }}
+        {...(isShare === true && { yRange: shareRange(series) })}
+        logarithmic={isLatency && isWide(series)}
+        format={format}
+        series={[...series, ...rule]}
+      />
+    );
   });
-  const { title, format } = figures[figure];
+}
+
+interface Curve {
+  readonly name: string;
+  readonly values: readonly (number | null)[];
+}
+
+/** A figure by the size or the option's value; words stand in their order. */
+function ByValue({
+  title,
+  over,
+  at,
+  curves,
+  rule,
+  isShare = false,
+}: {
+  readonly title: string;
+  readonly over: string;
+  readonly at: readonly (number | string)[];
+  readonly curves: readonly Curve[];
+  readonly rule?: { readonly name: string; readonly value: number } | undefined;
+  readonly isShare?: boolean;
+}) {
+  const isNumber = at.every((value) => typeof value === 'number');
+  const xs = isNumber ? at : at.map((_, index) => index);
+  const series = curves.map(({ name, values }, index) => line(name, colourOf(index), values));
+  const format = isShare ? formatShare : formatMs;
   return (
     <Plot
       title={title}
-      summary={shown.map(({ name }) => name).join(', ')}
-      atMs={starts.map((start) => start * 1000 + offsetMs)}
+      summary={curves.map(({ name }) => name).join(', ')}
+      atMs={xs}
+      x={{ name: over, format: (x) => (isNumber ? counted(x) : String(at[x] ?? '')), spansGaps: true }}
+      {...(isShare && { yRange: shareRange(series, rule?.value) })}
+      logarithmic={!isShare && isWide(series)}
       format={format}
-      series={series}
+      series={[
+        ...series,
+        ...(rule === undefined
+          ? []
+          : [
+              line(
+                rule.name,
+                '--failed',
+                xs.map(() => rule.value),
+                'dashed',
+              ),
+            ]),
+      ]}
     />
+  );
+}
+
+function Sweep({ sweep }: { readonly sweep: SweepReport }) {
+  const { over, runs, slo_ms: sloMs, verdict, warnings = [], settings, seed } = sweep;
+  const values = [...new Set(runs.map((run) => run.at))];
+  const at = values.every((value) => typeof value === 'number') ? values.toSorted((a, b) => a - b) : values;
+  const curves = (value: (report: SweepReport['runs'][number]['report']) => number | null): Curve[] =>
+    systemsOf(runs).map(({ name, runs: own }) => {
+      const byValue = new Map(own.map((run) => [run.at, value(run.report)]));
+      return { name, values: at.map((each) => byValue.get(each) ?? null) };
+    });
+  const rows = runs.map(({ system, at: value, report }) => [system, String(value)].concat(tallyCells(report)));
+  const common = { over, at };
+  return (
+    <>
+      <section class="card" aria-labelledby="sweep-title">
+        <h2 id="sweep-title">
+          Sweep over {over} <span class="muted">{provenanceText(sweep)}</span>
+        </h2>
+        {warnings.map((warning) => (
+          <Message key={warning} text={warning} level="warning" />
+        ))}
+        <p class="verdict">{verdict}</p>
+      </section>
+      <div class="plots">
+        <ByValue
+          {...common}
+          title="p99"
+          curves={curves((report) => report.p99_ms)}
+          rule={sloMs === null ? undefined : { name: 'SLO', value: sloMs }}
+        />
+        <ByValue {...common} title="Goodput" isShare curves={curves((report) => report.goodput)} />
+        <ByValue {...common} title="Cold starts" isShare curves={curves((report) => report.cold_start_rate)} />
+      </div>
+      <section class="card">
+        <Rows title="Replays" columns={['SYSTEM', `>${over.toUpperCase()}`, ...tallyColumns]} rows={rows} />
+        <Settings settings={{ seed, ...settings }} />
+      </section>
+    </>
+  );
+}
+
+/** The answer to "how many GPUs": a sentence for each machine, and the replays behind it. */
+function Capacity({ report }: { readonly report: CapacityReport }) {
+  const { answers, goodput: goal, warnings = [], seed, settings } = report;
+  const byGpus = answers.every(({ runs }) => runs.every(({ gpus }) => gpus > 0));
+  const sizeOf = ({ gpus, cores, hosts }: CapacityReport['answers'][number]['runs'][number]): number =>
+    byGpus ? gpus : cores * hosts;
+  const at = [...new Set(answers.flatMap(({ runs }) => runs.map(sizeOf)))].toSorted((a, b) => a - b);
+  const curves = (field: 'goodput' | 'p99_ms'): Curve[] =>
+    answers.map(({ machine, runs }) => {
+      const bySize = new Map(runs.map((run) => [sizeOf(run), run[field]]));
+      return { name: machine, values: at.map((size) => bySize.get(size) ?? null) };
+    });
+  const common = { over: byGpus ? 'GPUs' : 'cores', at };
+  return (
+    <>
+      <section class="card" aria-labelledby="capacity-title">
+        <h2 id="capacity-title">
+          Capacity <span class="muted">simulated</span>
+        </h2>
+        {warnings.map((warning) => (
+          <Message key={warning} text={warning} level="warning" />
+        ))}
+        {answers.map(({ machine, text }) => (
+          <p key={machine} class="verdict">
+            {text}
+          </p>
+        ))}
+      </section>
+      <div class="plots">
+        <ByValue
+          {...common}
+          title="Goodput"
+          isShare
+          curves={curves('goodput')}
+          rule={{ name: 'asked for', value: goal }}
+        />
+        <ByValue {...common} title="p99" curves={curves('p99_ms')} />
+      </div>
+      <section class="card">
+        <Rows title="Replays" columns={capacityColumns} rows={capacityRows(report)} />
+        <Settings settings={{ seed, ...settings }} />
+      </section>
+    </>
   );
 }

@@ -1,12 +1,19 @@
-/** The answer to "how many GPUs do I need": as JSON, as sentences, as a page and as CSV. */
-import { formatBytes } from '../../tools/index.ts';
-import { escapeHtml, plots, renderChart, type Chart } from '../report/chart.ts';
-import { renderHtmlTable, renderLegend, renderPage, renderWarnings, settingsOf } from '../report/page.ts';
-import { csvText } from '../report/csv.ts';
-import { count, ms, percent } from '../report/tables.ts';
-import type { Report, SettingValue } from '../report/types.ts';
-import type { CapacityResource } from './relax.ts';
-import type { CapacityStep } from './search.ts';
+/** The answer to "how many GPUs do I need": as JSON, as sentences and as a table. */
+import { formatBytes } from '../tools/index.ts';
+import { count, ms, percent } from './tables.ts';
+import type { Report, SettingValue } from './types.ts';
+
+/** A size that may be enough. */
+export interface CapacityStep {
+  readonly hosts: number;
+  /** Over all hosts. */
+  readonly gpus: number;
+  /** Of each host. */
+  readonly cores: number;
+}
+
+export const capacityResources = ['gpu time', 'gpu memory', 'links', 'host memory', 'cores', 'separate hosts'] as const;
+export type CapacityResource = (typeof capacityResources)[number];
 
 /** One replay of the search. */
 export interface CapacityRun extends CapacityStep {
@@ -137,6 +144,9 @@ function sentence(
   }
 }
 
+export const isSameSize = (one: CapacityStep | null, other: CapacityStep): boolean =>
+  one !== null && stepText(one) === stepText(other);
+
 function stepText({ hosts, gpus, cores }: CapacityStep): string {
   const size =
     gpus > 0 ? `${count(gpus)} GPU${gpus === 1 ? '' : 's'}` : `${count(cores)} core${cores === 1 ? '' : 's'}`;
@@ -168,48 +178,7 @@ export function capacityRows({ answers }: CapacityReport): string[][] {
       ms(run.p99_ms),
       percent(run.cold_start_rate),
       percent(run.utilisation),
-      enough !== null && stepText(enough) === stepText(run) ? 'enough' : '',
+      isSameSize(enough, run) ? 'enough' : '',
     ]),
   );
-}
-
-export function renderCapacityPage(report: CapacityReport): string {
-  const { answers, goodput: goal } = report;
-  const byGpus = answers.every(({ runs }) => runs.every(({ gpus }) => gpus > 0));
-  const series = (value: (run: CapacityRun) => number | null) =>
-    answers.map(({ machine, runs }) => ({
-      name: machine,
-      points: runs.map((run) => [byGpus ? run.gpus : run.cores * run.hosts, value(run)] as const),
-    }));
-  const common = { xLabel: byGpus ? 'GPUs' : 'cores', marked: true };
-  const charts: Chart[] = [
-    { ...common, ...plots.goodput, series: series((run) => run.goodput), rule: { y: goal, label: percent(goal) } },
-    { ...common, ...plots.latency(undefined), series: series((run) => run.p99_ms) },
-  ];
-  return renderPage('Capacity', [
-    '<h1>Capacity</h1>',
-    '<p class="lead"><span class="badge">simulated</span></p>',
-    ...renderWarnings(report.warnings),
-    ...answers.map(({ text }) => `<p>${escapeHtml(text)}</p>`),
-    renderLegend(
-      answers.map(({ machine }) => machine),
-      true,
-    ),
-    `<div class="charts">${charts.map(renderChart).join('\n')}</div>`,
-    '<h2>Replays</h2>',
-    renderHtmlTable(capacityColumns, capacityRows(report)),
-    settingsOf({ seed: report.seed, ...report.settings }),
-  ]);
-}
-
-const columns = ['hosts', 'gpus', 'cores', 'goodput', 'p99_ms', 'cold_start_rate', 'utilisation'] as const;
-
-export function renderCapacityCsv({ answers }: CapacityReport): string {
-  const rows = answers.flatMap(({ machine, enough, runs }) =>
-    runs.map((run) => {
-      const isEnough = enough !== null && stepText(enough) === stepText(run);
-      return [machine, ...columns.map((column) => run[column]), String(isEnough)];
-    }),
-  );
-  return csvText([['machine', ...columns, 'enough'], ...rows]);
 }

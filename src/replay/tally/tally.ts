@@ -1,4 +1,5 @@
 /** What a report counts of invocations as they end: how they ended, by SLO as well, and how far predictions were off. */
+import type { PredictionRow, SloRow, Tally } from '../../report/index.ts';
 import { getOrMake } from '../../tools/index.ts';
 import type { Outcome } from '../types.ts';
 import { Sketch, type SketchOptions } from './sketch.ts';
@@ -64,62 +65,33 @@ export class TallyCounter {
   }
 
   result(): Tally {
-    // The fields of the type are those of the table.
-    return Object.fromEntries(tallyFields.map((field) => [field, tally[field](this)])) as Tally;
+    const { requests, latencyMs } = this;
+    const quantile = (share: number): number | null => finite(latencyMs.quantile(share));
+    const shareOf = (part: number): number | null => (requests === 0 ? null : rounded(part / requests));
+    return {
+      requests,
+      p50_ms: quantile(0.5),
+      p95_ms: quantile(0.95),
+      p99_ms: quantile(0.99),
+      p999_ms: quantile(0.999),
+      mean_ms: finite(latencyMs.mean),
+      max_ms: finite(latencyMs.max),
+      goodput: shareOf(this.inSlo),
+      cold_starts: this.coldStarts,
+      cold_start_rate: shareOf(this.coldStarts),
+      partial_starts: this.partialStarts,
+      partial_start_rate: shareOf(this.partialStarts),
+      shed: this.shed,
+      offloaded: this.offloaded,
+      workers: this.workers,
+      failed: this.failed,
+      evictions: this.evictions,
+    };
   }
 }
 
-const quantile = ({ latencyMs }: TallyCounter, share: number): number | null => finite(latencyMs.quantile(share));
-
-const shareOf = (part: number, { requests }: TallyCounter): number | null =>
-  requests === 0 ? null : rounded(part / requests);
-
-/** In the order of the columns in a CSV. */
-const tally = {
-  /** Arrived. */
-  requests: ({ requests }) => requests,
-  /** Latency of the answered ones, by the nearest rank. */
-  p50_ms: (counter) => quantile(counter, 0.5),
-  p95_ms: (counter) => quantile(counter, 0.95),
-  p99_ms: (counter) => quantile(counter, 0.99),
-  p999_ms: (counter) => quantile(counter, 0.999),
-  mean_ms: ({ latencyMs }) => finite(latencyMs.mean),
-  max_ms: ({ latencyMs }) => finite(latencyMs.max),
-  /** Share of the requests that were answered within their SLO. */
-  goodput: (counter) => shareOf(counter.inSlo, counter),
-  /** Answered with none of the function's layers resident before, */
-  cold_starts: ({ coldStarts }) => coldStarts,
-  cold_start_rate: (counter) => shareOf(counter.coldStarts, counter),
-  /** and with some of them. */
-  partial_starts: ({ partialStarts }) => partialStarts,
-  partial_start_rate: (counter) => shareOf(counter.partialStarts, counter),
-  /** Refused, or given up in the queue. */
-  shed: ({ shed }) => shed,
-  /** Answered by a CPU pool. */
-  offloaded: ({ offloaded }) => offloaded,
-  /** Answered by workers on other machines. */
-  workers: ({ workers }) => workers,
-  failed: ({ failed }) => failed,
-  evictions: ({ evictions }) => evictions,
-} satisfies Record<string, (counter: TallyCounter) => number | null>;
-
-type Table = typeof tally;
-
-export const tallyFields = Object.keys(tally) as (keyof Table)[];
-
-type Field<Name extends keyof Table> = { readonly [Key in Name]: ReturnType<Table[Key]> };
-
-/**
- * Counts and latencies of some invocations: all of them, those of a minute, of a function, of a model. Older reports
- * have no workers.
- */
-export type Tally = Field<Exclude<keyof Table, 'workers'>> & Partial<Field<'workers'>>;
-
 /** Limit of listed SLOs: a trace may give every invocation its own. */
 const slosMax = 32;
-
-/** Results of the invocations with one SLO. */
-export type SloRow = ReturnType<SloCounter['rows']>[number];
 
 interface Counts {
   requests: number;
@@ -151,7 +123,7 @@ export class SloCounter {
   }
 
   /** The tightest first; none if all are the same, or if there are too many to list. */
-  rows() {
+  rows(): SloRow[] {
     if (this.#isOver || this.#counts.size < 2) return [];
     return [...this.#counts]
       .sort(([a], [b]) => a - b)
@@ -167,9 +139,6 @@ export class SloCounter {
 /** Kinds of placement, in the order of the report. */
 const placements = ['gpu warm', 'gpu partial', 'gpu cold', 'cpu', 'worker'] as const;
 const errorSketch = { exactMax: 2 ** 10, precisionBits: 7 } as const;
-
-/** The predictions of one kind of placement. */
-export type PredictionRow = ReturnType<PredictionCounter['rows']>[number];
 
 /**
  * How far the scheduler's prediction of an invocation's end was off, late or early, when it chose the place. Shares are
@@ -194,7 +163,7 @@ export class PredictionCounter {
     counted.latencyMs += latencyMs;
   }
 
-  rows() {
+  rows(): PredictionRow[] {
     return placements.flatMap((placement, index) => {
       const { errorMs, errorShare, latencyMs } = this.#kinds[index]!;
       const { count } = errorShare;

@@ -2,9 +2,15 @@
  * The scheduler's settings in a running host, as the host reports them (`GET /api/scheduler`, `GET
  * /api/scheduler/{name}`): the simulator then uses the same GPUs, policy and offers.
  */
-import { schemaProblem, shown } from '../hardware/index.ts';
-import { policyChoices, type GpuOffer, type OfferSheet, type Policy, type SchedulerGpu } from '../schedule/index.ts';
-import { LiveError } from './live-inputs.ts';
+import { schemaProblem, shown } from '../../src/hardware/index.ts';
+import {
+  policyChoices,
+  type GpuOffer,
+  type OfferSheet,
+  type Policy,
+  type SchedulerGpu,
+} from '../../src/schedule/index.ts';
+import { LiveError } from '../../src/replay/index.ts';
 
 export interface HostScheduler {
   /** 'up' if the GPUs serve, 'none' if there are none. */

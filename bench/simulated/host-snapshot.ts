@@ -1,16 +1,16 @@
-/** Reads from a host what the simulator needs to repeat a live replay. */
+/** Reads from a host what the simulator needs to repeat a replay. */
+import { request, type HostAddress } from '../../src/cli/client.ts';
+import { CliError } from '../../src/cli/error.ts';
+import { LiveError } from '../../src/replay/index.ts';
+import { Semaphore } from '../../src/tools/index.ts';
 import {
-  LiveError,
   parseHostScheduler,
   parseOfferedFunction,
   type HostScheduler,
   type OfferedFunction,
-} from '../../replay/index.ts';
-import { Semaphore } from '../../tools/index.ts';
-import { request, type HostAddress } from '../client.ts';
-import { CliError } from '../error.ts';
+} from './host-scheduler.ts';
 
-export type HostSnapshot = NonNullable<Awaited<ReturnType<typeof openSnapshot>>>;
+export type HostSnapshot = Awaited<ReturnType<typeof openSnapshot>>;
 
 const fetchesMax = 8;
 
@@ -26,19 +26,14 @@ export async function readScheduler(host: HostAddress): Promise<HostScheduler | 
 
 /**
  * The scheduler's inputs for these functions, and for the others that are on a GPU.
- *
- * @param wish undefined: where the host has GPUs; true: an error where it has none
- * @returns undefined where there is nothing to simulate
+ * @throws CliError where the host has no GPUs
  */
 export async function openSnapshot(
   host: HostAddress,
   scheduler: Awaited<ReturnType<typeof readScheduler>>,
   names: readonly string[],
-  wish: boolean | undefined,
 ) {
-  if (wish === false) return undefined;
   if ('missing' in scheduler || scheduler.status !== 'up' || scheduler.gpus.length === 0) {
-    if (wish === undefined) return undefined;
     throw new CliError(`there is nothing to simulate beside the host at ${host.url}: ${whyNot(scheduler)}`);
   }
   const resident = scheduler.functions.filter(({ residents }) => residents.length > 0).map(({ name }) => name);
@@ -48,19 +43,6 @@ export async function openSnapshot(
 function whyNot(scheduler: Awaited<ReturnType<typeof readScheduler>>): string {
   if ('missing' in scheduler) return scheduler.missing;
   return scheduler.reason ?? `its GPUs are '${scheduler.status}'`;
-}
-
-/** The same functions as they are now; those that are gone are left out. */
-export async function functionsNow(
-  host: HostAddress,
-  { scheduler, functions }: HostSnapshot,
-): Promise<ReadonlyMap<string, OfferedFunction>> {
-  try {
-    return await fetchFunctions(host, scheduler, [...functions.keys()]);
-  } catch (error) {
-    if (error instanceof LiveError || error instanceof CliError) return new Map();
-    throw error;
-  }
 }
 
 async function fetchFunctions(

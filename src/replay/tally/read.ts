@@ -1,6 +1,6 @@
 /** Reads reports back from files, as far as a comparison needs them. */
 import { schemaProblem } from '../../hardware/index.ts';
-import type { Report } from './types.ts';
+import type { Report } from '../../report/index.ts';
 
 /** What is wrong with a report's file, in one sentence. */
 export class ReportError extends Error {

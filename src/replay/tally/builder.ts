@@ -1,3 +1,15 @@
+import {
+  verdictOf,
+  type FleetRow,
+  type FunctionRow,
+  type GpuRow,
+  type HostMemoryRow,
+  type IntervalRow,
+  type Judged,
+  type ModelRow,
+  type Report,
+  type SettingValue,
+} from '../../report/index.ts';
 import { count, getOrMake } from '../../tools/index.ts';
 import type {
   EvictionRecord,
@@ -7,12 +19,9 @@ import type {
   StageRecord,
   TraceInvocation,
 } from '../types.ts';
-import type { FleetRow } from '../hosts/record.ts';
 import { IntervalSeries, joined, type Interval } from './series.ts';
 import { Sketch } from './sketch.ts';
 import { finite, PredictionCounter, rounded, SloCounter, sortedRecord, TallyCounter } from './tally.ts';
-import { verdictOf, type Judged } from './verdict.ts';
-import type { FunctionRow, GpuRow, HostMemoryRow, IntervalRow, ModelRow, Report, SettingValue } from './types.ts';
 
 /** Percentiles of the whole are exact up to this many answers (1 MB); then within 0.05%. */
 const wholeSketch = { exactMax: 2 ** 17, precisionBits: 10 } as const;
@@ -197,6 +206,7 @@ export class ReportBuilder implements ReplayObserver {
       goodput_per_s: perSecond(this.#whole.inSlo, spanMs),
       queue_mean_ms: finite(this.#queueMs.mean),
       queue_p99_ms: finite(this.#queueMs.quantile(0.99)),
+      latency_cdf: cdfOf(this.#whole.latencyMs),
       evictions_by_cause: sortedRecord(this.#evictions),
       failures_by_reason: sortedRecord(this.#failures),
       plan_changes: { ...this.#planChanges },
@@ -281,6 +291,17 @@ export class ReportBuilder implements ReplayObserver {
     }
     return Array.from(models, ([model, { tally, functions }]) => ({ model, functions, ...tally.result() }));
   }
+}
+
+/** Denser where the tail is: steps of 2%, of 1% from 90% on, and of 0.1% from 99% on. */
+const cdfShares = [
+  ...Array.from({ length: 45 }, (_, index) => index / 50),
+  ...Array.from({ length: 9 }, (_, index) => (90 + index) / 100),
+  ...Array.from({ length: 11 }, (_, index) => (990 + index) / 1000),
+];
+
+function cdfOf(latencyMs: Sketch): (readonly [share: number, ms: number])[] {
+  return latencyMs.count === 0 ? [] : cdfShares.map((share) => [share, rounded(latencyMs.quantile(share))]);
 }
 
 function perSecond(count: number, ms: number): number {

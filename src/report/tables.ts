@@ -1,7 +1,6 @@
 /** A report as tables, sentences and figures, the same for the terminal and the page. */
-import { formatBytes, formatMs } from '../../tools/index.ts';
-import type { Tally } from './tally.ts';
-import type { Report } from './types.ts';
+import { formatBytes, formatMs } from '../tools/index.ts';
+import type { Report, Tally } from './types.ts';
 
 /** A report under its name in a comparison. */
 export interface NamedReport {

@@ -1,9 +1,13 @@
 /** Simulates a running host: the same arrivals, with its scheduler's inputs. */
-import { scaledOffer, type OfferSheet } from '../schedule/index.ts';
-import type { HostScheduler, OfferedFunction } from './live-scheduler.ts';
-import type { LiveAnswer } from './live.ts';
-import { runSimulation } from './simulator.ts';
-import type { EvictionRecord, PlanChangeRecord, ReplayObserver, TraceInvocation } from './types.ts';
+import {
+  runSimulation,
+  type EvictionRecord,
+  type LiveAnswer,
+  type PlanChangeRecord,
+  type ReplayObserver,
+  type TraceInvocation,
+} from '../../src/replay/index.ts';
+import type { HostScheduler, OfferedFunction } from './host-scheduler.ts';
 
 export interface SimulatedHost {
   readonly scheduler: HostScheduler;
@@ -11,21 +15,6 @@ export interface SimulatedHost {
   readonly functions: ReadonlyMap<string, OfferedFunction>;
   /** The host's function for a trace's function. */
   readonly nameOf: (functionIndex: number) => string;
-}
-
-/** What the simulation takes from the measurement instead of predicting it. */
-export interface Observed {
-  /** `due`: as in the trace. `sent`: when the client actually sent. */
-  readonly arrivals: 'due' | 'sent';
-  /** Ratio of observed to predicted service times. */
-  readonly factors?: ServiceFactors;
-}
-
-/** By where and how an invocation began. */
-export interface ServiceFactors {
-  readonly warm: number;
-  readonly cold: number;
-  readonly cpu: number;
 }
 
 /** Gap between the arrivals that load the initially resident functions onto the GPUs: no call waits. */
@@ -42,14 +31,12 @@ export function simulateHost(
   answers: readonly LiveAnswer[],
   { scheduler, functions, nameOf }: SimulatedHost,
   observer: ReplayObserver,
-  { arrivals, factors }: Observed = { arrivals: 'due' },
 ): void {
   const numbers = numbersOf(functions);
   const names: string[] = [];
   for (const [name, number] of numbers) names[number] = name;
   const traceIndices = new Map(answers.map(({ outcome: { functionIndex } }) => [nameOf(functionIndex), functionIndex]));
-  const instantOf = ({ outcome, sentMs }: LiveAnswer): number => (arrivals === 'sent' ? sentMs : outcome.arrivalMs);
-  const inOrder = answers.toSorted((one, other) => instantOf(one) - instantOf(other));
+  const inOrder = answers.toSorted((one, other) => one.outcome.arrivalMs - other.outcome.arrivalMs);
   const { resident, gapMs } = preludeOf(functions);
   const offsetMs = (resident.length + 1) * gapMs;
 
@@ -57,9 +44,9 @@ export function simulateHost(
     for (const [index, { name }] of resident.entries()) {
       yield { arrivalMs: index * gapMs, functionIndex: numbers.get(name)! };
     }
-    for (const answer of inOrder) {
-      const { functionIndex, sloMs } = answer.outcome;
-      yield { arrivalMs: offsetMs + instantOf(answer), functionIndex: numbers.get(nameOf(functionIndex))!, sloMs };
+    for (const { outcome } of inOrder) {
+      const { arrivalMs, functionIndex, sloMs } = outcome;
+      yield { arrivalMs: offsetMs + arrivalMs, functionIndex: numbers.get(nameOf(functionIndex))!, sloMs };
     }
   }
   /** Passes on what happened during the replay to one of its functions, in its own numbers. */
@@ -74,7 +61,7 @@ export function simulateHost(
       gpus: scheduler.gpus,
       policy: scheduler.policy,
       cpu: { cores: scheduler.cpuCores, memoryBytes: Infinity },
-      sheetOf: (_, name) => sheetOf(functions.get(name)!.sheet, factors),
+      sheetOf: (_, name) => functions.get(name)!.sheet,
       observer: {
         outcome: ({ sequence, endMs, queueMs, placement, predictedEndMs }) => {
           const answer = inOrder[sequence - resident.length];
@@ -114,13 +101,4 @@ function preludeOf(functions: ReadonlyMap<string, OfferedFunction>): {
     }
   }
   return { resident, gapMs: preludeGapFactor * coldMs };
-}
-
-function sheetOf(sheet: OfferSheet, factors: ServiceFactors | undefined): OfferSheet {
-  if (factors === undefined) return sheet;
-  return {
-    ...sheet,
-    gpus: sheet.gpus.map((offer) => offer && scaledOffer(offer, factors)),
-    cpu: sheet.cpu && { ...sheet.cpu, latencyMs: sheet.cpu.latencyMs && sheet.cpu.latencyMs * factors.cpu },
-  };
 }

@@ -1,9 +1,8 @@
 /** The parts of a report beside its tallies: predictions, SLOs, host memory. */
 import { expect, test } from 'vitest';
+import { notesOf, type Report } from '../../report/index.ts';
 import type { Outcome } from '../types.ts';
 import { ReportBuilder, type ReportContext } from './builder.ts';
-import { renderReportPage } from './html.ts';
-import type { Report } from './types.ts';
 
 const context: ReportContext = {
   kind: 'simulated',
@@ -80,6 +79,6 @@ test('host memory that the functions exceed is reported, with the bytes read fro
     disk_read_bytes: 900,
     evictions: 1,
   });
-  expect(renderReportPage([{ name: 'one', report }])).toContain('host memory is exceeded: the functions have 900 B');
+  expect(notesOf(report).join()).toContain('host memory is exceeded: the functions have 900 B');
   expect(reportOf([warm]).host_memory).toBeUndefined();
 });
