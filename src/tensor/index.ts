@@ -9,6 +9,7 @@ export {
   sliceTensors,
   tensorHeaderText,
   type FrameSeal,
+  type RoomFor,
   type Message,
   type TensorHeader,
 } from './frame.ts';
