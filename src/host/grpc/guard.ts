@@ -209,7 +209,7 @@ class IncomingMessages {
   readonly #endLibrary: () => void;
   readonly #waiting: Buffer[] = [];
   #message: Incoming | undefined;
-  #inflating: Gunzip | Inflate | undefined;
+  #inflating: { readonly decoder: Gunzip | Inflate; readonly gathering: Gathering } | undefined;
   #hasEnded = false;
   #freshBytes = 0;
 
@@ -240,8 +240,11 @@ class IncomingMessages {
   }
 
   close(): void {
-    this.#inflating?.destroy();
+    this.#inflating?.decoder.destroy();
+    this.#inflating?.gathering.drop();
+    this.#inflating = undefined;
     this.#waiting.length = 0;
+    this.#message?.gathering.drop();
     this.#message = undefined;
   }
 
@@ -263,6 +266,7 @@ class IncomingMessages {
       held.grow(freshBytes);
       this.#pass();
     } catch (error) {
+      this.close();
       refuse(error);
     }
   }
@@ -313,12 +317,13 @@ class IncomingMessages {
 
   #inflate(packed: Buffer): void {
     const { bytesMax, encoding, held, isOver, refuse } = this.#options;
-    const decoder = (this.#inflating = decoders.get(encoding)!());
-    this.#stream.pause();
     const what = 'an inflated message';
+    const decoder = decoders.get(encoding)!();
     const gathering = new Gathering(what, headBytes + bytesMax, undefined, held);
+    this.#inflating = { decoder, gathering };
+    this.#stream.pause();
     const fail = (error: unknown): void => {
-      decoder.destroy();
+      this.close();
       refuse(error);
     };
     const add = (part: Buffer): void => {
