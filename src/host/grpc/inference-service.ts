@@ -10,7 +10,7 @@ import { versionNamed } from '../http/host-context.ts';
 import { loadRequestOf } from '../http/load-body.ts';
 import { loadFunction, unloadFunction } from '../http/repository.ts';
 import { serverMetadata, statisticsView } from '../http/model-routes.ts';
-import { pushInvocationHeaders, runInfer, type HeaderList } from '../infer/answer.ts';
+import { bytesIn, pushInvocationHeaders, runInfer, type HeaderList } from '../infer/answer.ts';
 import { specOf } from '../infer/model-spec.ts';
 import type { FunctionVersion } from '../types.ts';
 import { allVersions } from '../versions.ts';
@@ -168,9 +168,6 @@ async function modelInfer(
     throw error;
   }
 }
-
-const bytesIn = (tensors: readonly { readonly data: Uint8Array }[]): number =>
-  tensors.reduce((sum, { data }) => sum + data.byteLength, 0);
 
 /**
  * ModelMesh's routing: `mm-vmodel-id` names a function, `mm-model-id` a function or `name@version`; both override the
