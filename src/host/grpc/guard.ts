@@ -15,6 +15,7 @@ import { Gathering, tooLarge } from '../gathering.ts';
 import { paceBytesMin, type Watch, type Watches } from '../watches.ts';
 import { account, askingOf, type GrpcContext } from './call.ts';
 import { letIn } from './guarded-call.ts';
+import { entryBytes } from './infer-wire.ts';
 import { serviceError } from './status.ts';
 
 /** A request as the server's methods parse it: no handler sees this, the guard unwraps it. */
@@ -105,11 +106,19 @@ export function guard(context: GrpcContext, { scopeOf, watches }: GuardOptions):
               refuse(new HostError('bad-request', `${what}: ${parsed.reason}`));
               return;
             }
-            const { message, bytes } = parsed;
-            if (requestStream) {
-              // Of streams only inference holds its messages longer than it takes to read them.
-              if (method === 'ModelStreamInfer') bytesOf.set(message as object, headBytes + bytes);
-              else held.grow(-headBytes - bytes);
+            const { message } = parsed;
+            const objectBytes = entryBytes * (entriesOf(message) ?? 0);
+            const bytes = headBytes + parsed.bytes + objectBytes;
+            try {
+              held.grow(objectBytes);
+              if (requestStream) {
+                // Of streams only inference holds its messages longer than it takes to read them.
+                if (method === 'ModelStreamInfer') bytesOf.set(message as object, bytes);
+                else held.grow(-bytes);
+              }
+            } catch (error) {
+              refuse(error);
+              return;
             }
             pass(message);
           },
@@ -122,6 +131,8 @@ export function guard(context: GrpcContext, { scopeOf, watches }: GuardOptions):
     });
   };
 }
+
+const entriesOf = (message: unknown): number | undefined => (message as { readonly entries?: number }).entries;
 
 /** A reply is written in such pieces: smaller ones take more time, larger ones tell less of what the reader takes. */
 const pieceBytes = 4 * paceBytesMin;

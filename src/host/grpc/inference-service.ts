@@ -131,6 +131,8 @@ async function modelInfer(
   const arrivalMs = performance.now();
   let called: FunctionVersion | undefined;
   let requestBytes = 0;
+  /** Of tensors that were made of typed contents. */
+  let typedBytes = 0;
   const { keyName, held } = guardedCall(call);
   try {
     const { name, version: number } = modelAsked(call, request);
@@ -145,7 +147,10 @@ async function modelInfer(
       let heldBytes = 0;
       const slo = sloAsked(metadataText(call, 'x-turntable-slo'));
       const version = asked.state.status === 'ready' ? asked : await context.invoker.ready(asked, signal);
-      const decoded = decodeInferMessage(request, specOf(version));
+      const decoded = decodeInferMessage(request, specOf(version), (bytes) => {
+        held.grow(bytes);
+        typedBytes += bytes;
+      });
       called = version;
       requestBytes = bytesIn(decoded.tensors);
       const leftMs = deadlineInMs(call);
@@ -166,6 +171,8 @@ async function modelInfer(
   } catch (error) {
     account(context, { method, startMs: arrivalMs, error, called, keyName, requestBytes });
     throw error;
+  } finally {
+    held.grow(-typedBytes, true);
   }
 }
 
