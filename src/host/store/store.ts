@@ -3,6 +3,7 @@ import { rmdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Tensor } from '../../tensor/index.ts';
 import { KeyedMutex } from '../../tools/index.ts';
+import { isMachineShort } from '../../hardware/index.ts';
 import { HostError } from '../errors.ts';
 import type { Traffic } from '../traffic.ts';
 import type { FunctionVersion, ModelStore, Publication, Publisher, RowsState, SettingsOverride } from '../types.ts';
@@ -332,7 +333,7 @@ export class DiskModelStore extends Catalogue implements ModelStore {
     const { reason } = next.version.state;
     this.#options.logger.error({ function: name, reason }, 'a changed function folder was not taken over');
     throw new HostError(
-      'model-refused',
+      isMachineShort(reason) ? 'machine-short' : 'model-refused',
       `the folder of function '${name}' was not taken over: ${reason}; what served before goes on serving`,
     );
   }

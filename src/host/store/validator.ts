@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { pathToFileURL } from 'node:url';
-import { loadPeakBytes, ownMemory, processesShort, validatorLimitBytes } from '../../hardware/index.ts';
+import { isMachineShort, loadPeakBytes, ownMemory, processesShort, validatorLimitBytes } from '../../hardware/index.ts';
 import {
   compiledModule,
   niceness,
@@ -160,7 +160,7 @@ export class Validator {
     }
     try {
       const answer = await checked(process, modelPath, time, over);
-      if (answer.outcome === 'refused' && isShort(answer.reason)) throw unavailable(answer.reason);
+      if (answer.outcome === 'refused' && isMachineShort(answer.reason)) throw unavailable(answer.reason);
       const model = verdict(answer);
       await this.#keep(process, modelPath, model, modelsPerProcessMax - 1);
       return model;
@@ -170,7 +170,7 @@ export class Validator {
       if (error instanceof Late) throw this.#unfinished();
       if (!(error instanceof NoVerdict)) throw error;
       if (error.ended?.signal === 'SIGKILL') throw unavailable(killed(error.ended));
-      if (isShort(error.message)) throw unavailable(describeEnd(error));
+      if (isMachineShort(error.message)) throw unavailable(describeEnd(error));
       throw refused(describeEnd(error));
     }
   }
@@ -320,12 +320,6 @@ function killed({ isForMemory }: PeerEnd): string {
     ? 'the kernel ended the validator for lack of memory'
     : 'the validator was ended by SIGKILL while it opened the model';
 }
-
-/** Errors of the operating system that say what the machine lacks. */
-const isShort = (reason: string): boolean =>
-  /\bE(?:AGAIN|NOMEM|MFILE|NFILE|IO)\b|pthread_create|Resource temporarily unavailable|Too many open files/.test(
-    reason,
-  );
 
 function gone(): HostError {
   return new HostError('client-gone', 'the client closed the connection before its model was checked');
