@@ -79,6 +79,7 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
     ...config,
     fleet,
     validate: validator.validate,
+    inTurn: validator.inTurn,
     whyNowhere: (name, modelBytes) => {
       // GPUs, workers and other hosts may take what this CPU cannot.
       const hasOthers = gpus !== undefined || queueing !== undefined || fleet !== undefined;

@@ -66,7 +66,8 @@ export class DiskModelStore extends Catalogue implements ModelStore {
     const { functionsDir, defaults, limits, logger, healFrom = { hostUrls: [] } } = options;
     const blobs = new BlobStore(data.blobs);
     const validations = new Validations(data.validated, options.validate);
-    const rows = new RowChecks(data.rows, options.checkRows ?? checkRowsInProcess, logger, (modelSha256) => {
+    const { inTurn, checkRows = checkRowsInProcess } = options;
+    const rows = new RowChecks(data.rows, checkRows, inTurn, logger, (modelSha256) => {
       for (const name of this.names()) {
         if (this.versions(name).some((each) => each.modelSha256 === modelSha256)) this.refresh(name);
       }

@@ -64,6 +64,16 @@ interface TimeLeft {
   leftMs: number;
 }
 
+/**
+ * Does the work when it is the caller's turn, with the memory that a validator has. Rejects with the signal's reason if it
+ * aborts before.
+ */
+export type InTurn = <Result>(
+  caller: string,
+  signal: AbortSignal,
+  work: (memoryBytes: number) => Promise<Result>,
+) => Promise<Result>;
+
 /** How long a process may take to start, by try: on a machine without a free core it takes many times its 0.3 s. */
 const startMsMaxOfTry = [10_000, 20_000, 40_000];
 export const validationsAtOnce = 2;
@@ -93,6 +103,19 @@ export class Validator {
       throw stop.aborted ? stopping() : gone();
     }
   };
+
+  /**
+   * Other work that runs models takes one of the validator's turns, so that all of it stays in the validators' part of
+   * the memory.
+   */
+  readonly inTurn: InTurn = async (caller, signal, work) => {
+    using _turn = await this.#turns.lock(caller, signal);
+    return await work(this.#memoryBytes);
+  };
+
+  get #memoryBytes(): number {
+    return this.#options.memoryBytes ?? validatorLimitBytes(ownMemory('host'));
+  }
 
   /** Ends running validations and refuses waiting and new ones, with HostError 'draining'. */
   stop(): void {
@@ -197,14 +220,14 @@ export class Validator {
 
   /** A new process, for a model of so many bytes. */
   #start(modelBytes: number): ValidatorProcess {
-    const { processPath, heapMiBMax = 2048, memoryBytes = validatorLimitBytes(ownMemory('host')) } = this.#options;
+    const { processPath, heapMiBMax = 2048 } = this.#options;
     const own = compiledModule('./validator-process.js', import.meta.url);
     const limits = {
       module: processPath === undefined ? own : pathToFileURL(processPath),
       heapMiBMax,
       // A model that wants more memory than its share fails alone, and harms nothing else. What is large itself may
       // take what any session of it takes.
-      limits: { memoryBytes: Math.max(memoryBytes, loadPeakBytes(modelBytes)), files: filesMax },
+      limits: { memoryBytes: Math.max(this.#memoryBytes, loadPeakBytes(modelBytes)), files: filesMax },
       nodeOptions: ['--expose-gc'],
       ownGroup: true,
       hugePages: true,
