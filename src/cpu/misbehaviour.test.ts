@@ -6,7 +6,8 @@ import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { bodyOf as textOf, poolLimits, requestOf } from '../../test/support/cpu-pools.ts';
 import { writeReluModel } from '../../test/support/models.ts';
-import { createCpuPools, type CpuPools, type PoolResult } from './index.ts';
+import { given } from '../tools/index.ts';
+import { createCpuPools, type CpuPools, type PoolResult, type ReplyMemory } from './index.ts';
 
 let folder: string;
 let modelPath: string;
@@ -28,7 +29,17 @@ const tensors = `[{ name: 'x', datatype: 'FP32', shape: [1, 4], data: [1, 2, 3, 
 let handlers = 0;
 
 /** Calls a function whose handler has these bodies. */
-async function call({ pre = `return ${tensors}`, post = `return 'ok'`, before = '' }): Promise<PoolResult> {
+async function call({
+  pre = `return ${tensors}`,
+  post = `return 'ok'`,
+  before = '',
+  replies,
+}: {
+  readonly pre?: string;
+  readonly post?: string;
+  readonly before?: string;
+  readonly replies?: ReplyMemory;
+}): Promise<PoolResult> {
   const handlerPath = join(folder, `handler-${handlers++}.mjs`);
   await writeFile(
     handlerPath,
@@ -41,6 +52,7 @@ async function call({ pre = `return ${tensors}`, post = `return 'ok'`, before = 
     blankInstances: 0,
     memoryBytes: 4e9,
     log: (_pid, _key, line) => logged.push(line),
+    ...given({ replies }),
   });
   pools.register(
     { key: 'bad@1', modelPath, threads: 1, handlerPath },
@@ -126,4 +138,31 @@ test('headers that a handler writes to its request are not those of the next cal
   const first = await call({ pre, post: 'return String(seen)', before: 'let seen;' });
   const second = await pools.invoke('bad@1', requestOf('x'));
   expect([first, second].map(textOf)).toEqual(['1', '1']);
+});
+
+test('a reply without room is dropped while it arrives, its call is told so, and the instance serves the next', async () => {
+  const replyBytes = 4_000_000;
+  let held = 0;
+  const grown: number[] = [];
+  const replies = {
+    grow: (bytes: number) => {
+      if (held + bytes > 6_000_000) throw new Error(`${held} bytes are held`);
+      held += bytes;
+      grown.push(bytes);
+    },
+  };
+  const long = { post: `return 'x'.repeat(${replyBytes})`, replies };
+  expect(textOf(await call(long))).toHaveLength(replyBytes);
+  expect(grown).toEqual([expect.any(Number), -grown[0]!]);
+  expect(grown[0]).toBeGreaterThan(replyBytes);
+  held = 3_000_000;
+  const instances = pools.state('bad@1')?.instances.map(({ pid }) => pid);
+  await expect(pools.invoke('bad@1', requestOf('x'))).rejects.toMatchObject({
+    code: 'too-many-requests',
+    message: '3000000 bytes are held',
+  });
+  held = 0;
+  expect(textOf(await pools.invoke('bad@1', requestOf('x')))).toHaveLength(replyBytes);
+  expect(held).toBe(0);
+  expect(pools.state('bad@1')?.instances.map(({ pid }) => pid)).toEqual(instances);
 });

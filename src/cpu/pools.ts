@@ -29,6 +29,7 @@ import {
   type PoolsResources,
   type PoolState,
   type Reconfiguration,
+  type ReplyMemory,
   type Stopped,
 } from './types.ts';
 import { doneWithin } from '../tools/index.ts';
@@ -45,6 +46,8 @@ export interface CpuPoolsOptions extends PoolEvents {
   /** How much a process uses; default: its proportional set size. Where the system does not tell, estimates count. */
   readonly measureProcess?: MeasureProcess;
   readonly log: InstanceLog;
+  /** Counts replies while they arrive. */
+  readonly replies?: ReplyMemory;
   /** What is wrong with the machine, and no function's fault. */
   readonly warn?: (line: string) => void;
   /** Whether models without handlers run without network, where Linux allows it. Default: false. */
@@ -103,6 +106,7 @@ class MachinePools {
       modelsOffline: options.modelsOffline ?? false,
       measureProcess: options.measureProcess ?? proportionalBytes,
       log,
+      replies: options.replies,
       warn: options.warn ?? ((line) => log(undefined, undefined, line)),
       onMakesRoom: options.onMakesRoom,
       onShort: (holder) => this.#makeRoom(holder),

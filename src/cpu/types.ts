@@ -176,6 +176,15 @@ export type OtherAnswer =
 /** Calls other functions for a handler. Resolves when all have answered, to one answer for each; never rejects. */
 export type InvokeOthers = (calls: readonly OtherCall[]) => Promise<readonly OtherAnswer[]>;
 
+/** The account of memory in which replies count while they arrive from instances. */
+export interface ReplyMemory {
+  /**
+   * @param bytes about to come; below 0: they count elsewhere from now on
+   * @throws Error if they do not fit
+   */
+  grow(bytes: number): void;
+}
+
 /** What a call waits for, or what is done with it. */
 export type CallStage = 'turn' | 'load' | 'handler' | 'model';
 
@@ -221,6 +230,7 @@ export type CpuErrorCode =
   | 'handler-input'
   | 'handler-timeout'
   | 'queue-full'
+  | 'too-many-requests'
   | 'deadline-passed'
   | 'cancelled'
   | 'unknown-function'

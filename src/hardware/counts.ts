@@ -41,3 +41,13 @@ export function readDescriptors(root = '/'): CountLimit {
 export function connectionsMax({ most = 1_000_000 }: CountLimit = readDescriptors()): number {
   return Math.max(2, Math.floor(0.75 * most));
 }
+
+/**
+ * Whether a failure is the machine's: memory, processes, files or disk did not suffice. Told by what the operating
+ * system, Node, ONNX Runtime and this host say of it.
+ */
+export function isMachineShort(reason: string): boolean {
+  return /\bE(?:AGAIN|NOMEM|MFILE|NFILE|NOSPC|DQUOT|IO)\b|pthread_create|Resource temporarily unavailable|Cannot allocate memory|Too many open files|No space left on device|for lack of memory|no room for it in the memory|the model was not checked|\(raise pids\.max\)/.test(
+    reason,
+  );
+}

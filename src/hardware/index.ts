@@ -21,6 +21,7 @@ export {
 export { processorIdentity, readCores, readCoreTimes, type Cores } from './cores.ts';
 export {
   connectionsMax,
+  isMachineShort,
   processesShort,
   readDescriptors,
   readProcesses,

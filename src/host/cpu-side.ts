@@ -1,6 +1,13 @@
 /** The CPU pools of this host as the scheduler sees them, with their measurement, prediction and configuration. */
 import { join } from 'node:path';
-import { createCpuPools, heldUpMs, type CpuPools, type PoolFacts, type RowsMix } from '../cpu/index.ts';
+import {
+  createCpuPools,
+  heldUpMs,
+  type CpuPools,
+  type PoolFacts,
+  type ReplyMemory,
+  type RowsMix,
+} from '../cpu/index.ts';
 import { sessionBytesOf } from '../hardware/index.ts';
 import type { CpuOffer, CpuPlace } from '../schedule/index.ts';
 import type { HostConfig } from './config.ts';
@@ -21,6 +28,7 @@ export interface CpuSideOptions {
   readonly config: HostConfig;
   readonly registry: Registry;
   readonly records: HostRecords;
+  readonly replies: ReplyMemory;
   /** A function's measured figures have changed, and with them the pools' offer. */
   readonly onFacts: (facts: PoolFacts) => void;
   readonly onRowsMix: (mix: RowsMix) => void;
@@ -35,13 +43,14 @@ export class CpuSide {
 
   constructor(options: CpuSideOptions) {
     this.#options = options;
-    const { config, registry, records, onFacts, onRowsMix } = options;
+    const { config, registry, records, replies, onFacts, onRowsMix } = options;
     const { logger, statistics, history } = records;
     const pools = createCpuPools({
       cores: config.cpu.cores,
       blankInstances: config.cpu.blankInstances,
       memoryBytes: config.cpu.memoryBytes,
       loadsBytes: config.memory.parts.loads,
+      replies,
       modelsOffline: config.cpu.modelNetwork === 'off',
       cacheFolder: join(config.dataDir, 'cache', 'weights'),
       onFacts: (known) => {

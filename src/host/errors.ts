@@ -3,6 +3,7 @@
  * `{"error": "<one sentence>"}` with the code in the reply header `X-Turntable-Error`.
  */
 import { CpuError } from '../cpu/index.ts';
+import { isMachineShort } from '../hardware/index.ts';
 import { QueueError, type QueueErrorCode } from '../queue/index.ts';
 import { TensorError } from '../tensor/index.ts';
 
@@ -96,6 +97,13 @@ export const catalogue = {
     when: 'The process that ran the model died, on the second try as well. Then the version may be stopped: `not-ready`.',
   },
   'model-load-failed': { status: 500, when: 'The model could not be loaded into an instance.' },
+  'machine-short': {
+    status: 503,
+    when:
+      'A model could not be loaded or run, because memory, processes or files of the machine did not suffice; the ' +
+      'sentence names the limit. Nothing is wrong with the function.',
+    retryAfterS: 10,
+  },
   'inference-failed': { status: 500, when: 'The run of the model failed.' },
   'handler-failed': { status: 500, when: "The function's handler threw." },
   'handler-timeout': { status: 500, when: "The function's handler went over its time limit and was stopped." },
@@ -194,9 +202,7 @@ export function toHostError(error: unknown): HostError {
   if (error instanceof HostError) return error;
   if (error instanceof TensorError) return new HostError('bad-tensor', error.message, { cause: error });
   if (error instanceof CpuError) {
-    const code: ErrorCode =
-      error.code === 'cancelled' ? 'client-gone' : error.code === 'stopping' ? 'draining' : error.code;
-    return new HostError(code, error.message, { cause: error, status: error.status });
+    return new HostError(codeOfCpu(error), error.message, { cause: error, status: error.status });
   }
   if (error instanceof QueueError) return new HostError(codeOfQueue[error.code], error.message, { cause: error });
   if (error instanceof Error && 'code' in error && error.code === 'ENOSPC') {
@@ -206,8 +212,38 @@ export function toHostError(error: unknown): HostError {
     const reason = 'the host has as many files open as it may (ulimit -n)';
     return new HostError('too-many-connections', reason, { cause: error });
   }
+  if (error instanceof Error && 'code' in error && (error.code === 'EAGAIN' || error.code === 'ENOMEM')) {
+    return new HostError('machine-short', `the machine is short of memory or processes (${error.code})`, {
+      cause: error,
+    });
+  }
   return new HostError('internal', 'the host met an unexpected error; its log has the details', { cause: error });
 }
+
+/** What a pool failed at may be nobody's fault but the machine's. */
+function codeOfCpu({ code, message }: CpuError): ErrorCode {
+  switch (code) {
+    case 'cancelled':
+      return 'client-gone';
+    case 'stopping':
+      return 'draining';
+    case 'instance-died':
+    case 'model-load-failed':
+    case 'inference-failed':
+      return isMachineShort(message) ? 'machine-short' : code;
+    default:
+      return code;
+  }
+}
+
+/** Failures that say nothing about the function: with more memory, processes or files it would have been served. */
+export const ofTheMachine: ReadonlySet<string> = new Set<ErrorCode>([
+  'machine-short',
+  'validator-unavailable',
+  'too-many-requests',
+  'too-many-connections',
+  'disk-full',
+]);
 
 const codeOfQueue = {
   unavailable: 'queue-unavailable',

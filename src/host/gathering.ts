@@ -1,4 +1,5 @@
 /** Gathers a body or a message that comes in pieces. */
+import { MessageChannel } from 'node:worker_threads';
 import { HostError } from './errors.ts';
 import type { HeldBytes } from './in-flight.ts';
 
@@ -17,6 +18,8 @@ export class Gathering {
   readonly #held: HeldBytes;
   readonly #expected: number | undefined;
   #buffer: Buffer | undefined;
+  /** Whether the buffer was made here; one that arrived may share its memory with others. */
+  #isOwn = false;
   bytes = 0;
 
   /** @param expected bytes to come, which are counted as held elsewhere */
@@ -46,14 +49,36 @@ export class Gathering {
     const next = bytes <= firstBytes ? firstBytes : Math.max(secondBytes, growth * (before?.byteLength ?? 0));
     this.#buffer = Buffer.allocUnsafeSlow(this.#expected ?? Math.min(next, this.#bytesMax));
     before?.copy(this.#buffer, 0, 0, this.bytes);
+    if (this.#isOwn) free(before!);
+    this.#isOwn = true;
+  }
+
+  /**
+   * Frees what is there, of which nobody else has a part: a flood of refused bodies makes garbage faster than it can be
+   * collected.
+   */
+  drop(): void {
+    if (this.#isOwn && this.#buffer !== undefined) free(this.#buffer);
+    if (this.#expected === undefined) this.#held.grow(-this.bytes);
+    this.#buffer = undefined;
+    this.bytes = 0;
   }
 
   whole(): Buffer {
     const whole = this.#buffer?.subarray(0, this.bytes) ?? Buffer.alloc(0);
     // The request's listeners keep this object as long as the request lasts.
     this.#buffer = undefined;
+    this.bytes = 0;
     return whole;
   }
+}
+
+const nowhere = new MessageChannel().port1;
+nowhere.close();
+
+/** A buffer that was sent away has no memory any more, and at a closed port what arrives is freed at once. */
+function free({ buffer }: Buffer): void {
+  nowhere.postMessage(null, [buffer as ArrayBuffer]);
 }
 
 export function tooLarge(what: string, bytesMax: number, bytes?: number): HostError {

@@ -79,6 +79,7 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
     ...config,
     fleet,
     validate: validator.validate,
+    inTurn: validator.inTurn,
     whyNowhere: (name, modelBytes) => {
       // GPUs, workers and other hosts may take what this CPU cannot.
       const hasOthers = gpus !== undefined || queueing !== undefined || fleet !== undefined;
@@ -86,10 +87,12 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
     },
     logger,
   });
+  const inFlight = new InFlightBytes(config.limits.inFlightBytesMax);
   const cpu = new CpuSide({
     config,
     registry: store,
     records,
+    replies: inFlight.held(() => undefined, 0),
     onRowsMix: ({ key, reason }) => store.rowsMix(key, reason),
     onFacts: ({ key, bytes }) => {
       live.session(key, bytes);
@@ -116,7 +119,6 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
   });
   const workers = queueing && new WorkersWatch(queueing.overflow, (place) => live.setWorkers(place));
   const gpus = await openGpus({ config, registry: store, records, live, pools });
-  const inFlight = new InFlightBytes(config.limits.inFlightBytesMax);
   const memory = new MemoryBudgets({
     budget: config.memory,
     held: () => ({

@@ -58,6 +58,15 @@ describe('the bytes of requests in progress', () => {
     expect(collect).not.toHaveBeenCalled();
     vi.runAllTimers();
     expect(collect).toHaveBeenCalledTimes(1);
+    // What a request gives back counts by what it says of it.
+    const second = request(account);
+    second.grow(3000 * kibibyte);
+    second.grow(-1001 * kibibyte);
+    vi.runAllTimers();
+    expect(collect).toHaveBeenCalledTimes(1);
+    second.grow(-1001 * kibibyte, true);
+    vi.runAllTimers();
+    expect(collect).toHaveBeenCalledTimes(2);
   });
 
   test('are collected a tenth of the time at most, and then all together', () => {

@@ -44,6 +44,7 @@ export class InFlightBytes {
     return {
       grow: (more, isThere = false) => {
         bytes += more;
+        if (more < 0 && isThere) this.#dropped(-more);
         if (isOver || (bytes < bytesMin && counted === 0)) return;
         if (more > 0 && this.#bytes + bytes - counted > this.#bytesMax) {
           bytes -= more;
@@ -89,7 +90,7 @@ export class InFlightBytes {
 export interface HeldBytes {
   /**
    * @param bytes below 0: given back
-   * @param isThere whether they are in memory already
+   * @param isThere whether they are in memory already, or now garbage
    * @throws HostError 'too-many-requests' if all requests together would hold too much
    */
   grow(bytes: number, isThere?: boolean): void;

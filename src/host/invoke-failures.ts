@@ -27,6 +27,7 @@ export function outcomeOf(failure: HostError, totalMs: number, sloMs: number): O
     case 'shed':
     case 'deadline-passed':
     case 'draining':
+    case 'machine-short':
       return 'shed';
     case 'client-gone':
       // A client that leaves after the SLO has passed was served too late; one that leaves before does not count.
@@ -46,6 +47,7 @@ export function reasonOf(code: ErrorCode): FailureReason {
     case 'too-many-requests':
     case 'not-ready':
     case 'unloaded':
+    case 'machine-short':
       return 'REJECTED';
     case 'client-gone':
       return 'CANCELED';

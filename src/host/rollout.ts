@@ -3,7 +3,7 @@
  * function's example. Then it is on trial: if half of its first calls fail, its share goes back automatically.
  */
 import type { PoolInput } from '../cpu/index.ts';
-import { HostError, toHostError } from './errors.ts';
+import { HostError, ofTheMachine, toHostError } from './errors.ts';
 import type { EventLog } from './history/index.ts';
 import { specOf } from './infer/model-spec.ts';
 import { decodePlain } from './infer/plain.ts';
@@ -167,7 +167,7 @@ export class Rollout implements InvocationRecorder {
     throw new HostError('unknown-version', `function '${name}' has no version '${version.slice(0, 80)}'`);
   }
 
-  /** Loads the version, and calls it once if the function has an example. Throws HostError 'warm-up-failed'. */
+  /** Loads the version, and calls it once if the function has an example. Throws HostError 'warm-up-failed', or that the machine is short. */
   async #warmUp(asked: FunctionVersion, serving: FunctionVersion): Promise<void> {
     const { invoker, logger, eventLog } = this.#options;
     const { name, version } = asked;
@@ -176,13 +176,13 @@ export class Rollout implements InvocationRecorder {
       await invoker.load(ready);
       await this.#callExample(ready);
     } catch (error) {
-      const reason = toHostError(error).message;
+      const { code, message: reason } = toHostError(error);
       logger.warn({ function: name, version, reason }, 'the warm-up of a version failed');
       const still = `version ${serving.version} goes on`;
       const message = `Version ${version} does not serve: its warm-up failed (${reason}); ${still}`;
       eventLog.add({ kind: 'traffic', functionName: name, message, level: 'warning' });
       throw new HostError(
-        'warm-up-failed',
+        ofTheMachine.has(code) ? code : 'warm-up-failed',
         `version ${version} of function '${name}' does not serve, because its warm-up failed: ${reason}; ` +
           `version ${serving.version} goes on serving`,
         { cause: error },

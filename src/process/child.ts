@@ -101,7 +101,7 @@ class Child<Out extends object, In extends object> implements Peer<Out> {
   readonly #child: SpawnedProcess;
   readonly #socket: Socket;
   readonly #events: PeerEvents<In>;
-  readonly #incoming: { message: ChannelEvents<In>['message']; readonly unreadable: (reason: string) => void };
+  readonly #incoming: { -readonly [Key in keyof ChannelEvents<In>]: ChannelEvents<In>[Key] };
   readonly #purpose: string | undefined;
   readonly #hasOwnGroup: boolean;
   #closing: NodeJS.Timeout | undefined;
@@ -119,6 +119,7 @@ class Child<Out extends object, In extends object> implements Peer<Out> {
     this.#incoming = {
       message: events.message,
       unreadable: (reason) => this.end(`it sent something unreadable: ${reason}`),
+      roomFor: events.roomFor,
     };
     this.#child = spawn(process.execPath, [...heap, ...nodeOptions, fileURLToPath(module)], {
       stdio: ['ignore', log === undefined ? 'ignore' : 'pipe', 'pipe', frameReader<In>(this.#incoming)],

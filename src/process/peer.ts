@@ -17,6 +17,7 @@ export interface PeerEnd {
 
 export interface PeerEvents<In extends object> {
   readonly message: ChannelEvents<In>['message'];
+  readonly roomFor?: ChannelEvents<In>['roomFor'];
   /** It is about to end by itself: messages sent before are still being read. */
   readonly closing?: (reason: string) => void;
   /** Called once, as the last event. */

@@ -2,7 +2,7 @@
 import type { Redis } from 'ioredis';
 
 /** An evicting Redis takes calls and may lose them; the others of these take none. */
-export type RedisTrouble = 'evicting' | 'read-only' | 'down';
+export type RedisTrouble = 'evicting' | 'full' | 'read-only' | 'down';
 
 /** Instants are milliseconds since 1970. */
 export type RedisHealth =
@@ -16,6 +16,7 @@ export function redisWorks({ status }: RedisHealth): boolean {
 
 const costs: Readonly<Record<RedisTrouble, string>> = {
   evicting: 'Redis evicts keys: accepted calls and kept replies may be lost',
+  full: 'The memory of Redis is full: asynchronous calls are refused, and workers get no work',
   'read-only': 'Redis takes no writes: asynchronous calls are refused, and workers get no work',
   down: 'Redis is down: asynchronous calls are refused, and workers get no work',
 };
@@ -25,9 +26,11 @@ export function redisCost(health: RedisHealth): string | undefined {
   return health.status === 'up' ? undefined : `${costs[health.status]} (${health.reason}).`;
 }
 
-/** Whether Redis answered that it takes no writes: a replica, a full disk, too few replicas. */
-export function isReadOnly({ message }: Error): boolean {
-  return /^(?:READONLY|MISCONF|NOREPLICAS)\b/.test(message);
+/** Whether Redis answered that it takes no writes: its memory is full; it is a replica, cannot save, or lacks replicas. */
+export function refusesWrites({ message }: Error): 'full' | 'read-only' | undefined {
+  // Before Redis 7, an error in a script comes last in the sentence.
+  if (/\bOOM command not allowed\b/.test(message)) return 'full';
+  return /^(?:READONLY|MISCONF|NOREPLICAS)\b/.test(message) ? 'read-only' : undefined;
 }
 
 /** Settings of Redis that decide whether an accepted call can be lost, and what each costs where it is otherwise. */

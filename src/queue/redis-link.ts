@@ -3,8 +3,8 @@ import { isIP } from 'node:net';
 import { Redis, type RedisOptions } from 'ioredis';
 import { probeRedis } from './redis-probe.ts';
 import { parseRedisUrl, redisUrlForm } from './redis-url.ts';
-import { durableSettings, isReadOnly, readRedisFacts, redisCost, redisWorks } from './redis-health.ts';
-import type { RedisFacts, RedisHealth } from './redis-health.ts';
+import { durableSettings, readRedisFacts, redisCost, redisWorks, refusesWrites } from './redis-health.ts';
+import type { RedisFacts, RedisHealth, RedisTrouble } from './redis-health.ts';
 import { QueueError } from './types.ts';
 import { doneWithin, given, type Log } from '../tools/index.ts';
 
@@ -42,8 +42,8 @@ export class RedisLink {
    * is not used, since it may be changed.
    */
   #clockAheadMs = performance.timeOrigin;
-  /** Redis is reachable but refuses: a replica, a user without rights, a server that is loading its files. */
-  #refuses: 'read-only' | 'down' | undefined;
+  /** Redis is reachable but refuses: its memory is full, it is a replica, a user without rights, a server that is loading its files. */
+  #refuses: Exclude<RedisTrouble, 'evicting'> | undefined;
   #closed = false;
 
   constructor(options: RedisLinkOptions) {
@@ -171,7 +171,7 @@ export class RedisLink {
       },
       // The former primary, say; by now the address may lead to the new one.
       reconnectOnError: (error: Error) => {
-        if (!isReadOnly(error)) return false;
+        if (refusesWrites(error) === undefined) return false;
         this.#refuse(error);
         return true;
       },
@@ -197,7 +197,7 @@ export class RedisLink {
   }
 
   #refuse(error: Error): void {
-    this.#refuses = isReadOnly(error) ? 'read-only' : 'down';
+    this.#refuses = refusesWrites(error) ?? 'down';
     this.#lastError = refusalOf(error);
     if (!this.works) this.#away();
   }

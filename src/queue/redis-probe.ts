@@ -2,7 +2,8 @@ import { createHash } from 'node:crypto';
 import type { Redis } from 'ioredis';
 
 /** What calls do: a script that writes several keys. */
-const script = "for _, key in ipairs(KEYS) do redis.call('DEL', key) end return 1";
+const script =
+  "for _, key in ipairs(KEYS) do redis.call('SET', key, '', 'PX', 1000) redis.call('DEL', key) end return 1";
 const scriptSha1 = createHash('sha1').update(script).digest('hex');
 
 /** Errors of Redis whose own words do not say what to do. */
@@ -26,7 +27,7 @@ class Unusable extends Error {
 }
 
 /**
- * Runs what calls run, so that a cluster, a replica or a user without scripts shows before the first call.
+ * Runs what calls run, so that a cluster, a replica, a full memory or a user without scripts shows before the first call.
  * @throws ioredis' errors, and one in our words for a cluster
  */
 export async function probeRedis(client: Pick<Redis, 'eval' | 'evalsha' | 'info'>, prefix: string): Promise<void> {

@@ -50,12 +50,19 @@ test('a frame larger than the first reservation arrives as it was sent', () => {
 });
 
 /** Reads a stream as a socket does: into the space that the decoder gives, by so many bytes at a time. */
-function* readIntoSpace(decoder: FrameDecoder, stream: Buffer, cuts: readonly number[]) {
+function* readIntoSpace<Header extends object>(decoder: FrameDecoder<Header>, stream: Buffer, cuts: readonly number[]) {
   for (let at = 0, cut = 0; at < stream.byteLength; cut++) {
     const space = decoder.space();
     const bytes = stream.copy(space, 0, at, at + cuts[cut % cuts.length]!);
     at += bytes;
     yield { space, messages: decoder.filled(bytes) };
+  }
+}
+
+function* pushInParts<Header extends object>(decoder: FrameDecoder<Header>, stream: Buffer, cuts: readonly number[]) {
+  for (let at = 0, cut = 0; at < stream.byteLength; cut++) {
+    const part = stream.subarray(at, (at += cuts[cut % cuts.length]!));
+    yield { messages: decoder.push(Buffer.from(part)) };
   }
 }
 
@@ -79,6 +86,36 @@ test('messages of any size are read into the given space, wherever the stream is
     expect(received.map(({ header }) => header['index'])).toEqual(sent.map(({ header }) => header.index));
     for (const [index, { tensors }] of received.entries())
       expect(sent[index]!.tensors[0]!.data.equals(tensors[0]!.data)).toBe(true);
+    expect(decoder.idle).toBe(true);
+  });
+  fc.assert(property, { numRuns: 50 });
+});
+
+test('of messages that come in several reads, those without room are dropped, and all others arrive as they were sent', () => {
+  const sizes = fc.array(fc.record({ bytes: fc.nat(400_000), isRefused: fc.boolean() }), {
+    minLength: 1,
+    maxLength: 6,
+  });
+  const cuts = fc.array(fc.integer({ min: 1, max: 150_000 }), { minLength: 1, maxLength: 6 });
+  const property = fc.property(sizes, cuts, fc.boolean(), (frames, some, isPushed) => {
+    const sent = frames.map(({ bytes }, index) => sizedMessage(bytes, index));
+    const stream = Buffer.concat(sent.flatMap((message) => encodeMessage(message)));
+    const asked: number[] = [];
+    const decoder = new FrameDecoder<{ index: number }>(undefined, ({ index }, bytes) => {
+      asked.push(index);
+      expect(bytes).toBeGreaterThan(frames[index]!.bytes);
+      return !frames[index]!.isRefused;
+    });
+    const read = isPushed ? pushInParts(decoder, stream, some) : readIntoSpace(decoder, stream, [...some, 100_000]);
+    const received = [...read].flatMap(({ messages }) => messages);
+    expect(received.map(({ header }) => header.index)).toEqual(sent.map(({ header }) => header.index));
+    for (const [index, { tensors, isDropped }] of received.entries()) {
+      const isExpected = asked.includes(index) && frames[index]!.isRefused;
+      const [data] = tensors.map((tensor) => Buffer.from(tensor.data));
+      expect(isDropped).toBe(isExpected ? true : undefined);
+      expect(data?.equals(sent[index]!.tensors[0]!.data)).toBe(isExpected ? undefined : true);
+    }
+    expect(asked).toEqual([...new Set(asked)]);
     expect(decoder.idle).toBe(true);
   });
   fc.assert(property, { numRuns: 50 });

@@ -9,6 +9,7 @@ export {
   sliceTensors,
   tensorHeaderText,
   type FrameSeal,
+  type RoomFor,
   type Message,
   type TensorHeader,
 } from './frame.ts';
@@ -27,7 +28,14 @@ export {
 } from './onnx-runtime.ts';
 export { OnnxRuntimeError, onnxRuntimeReason, type OnnxRuntimeErrorKind } from './onnx-runtime-reason.ts';
 export { bf16ToNumber, fp16ToNumber, numberToBf16, numberToFp16, singlesToBf16, singlesToFp16 } from './half.ts';
-export { JsonText, nestedTensorFromJson, parseDocument, tensorFromJson, type JsonForm } from './json-read.ts';
+export {
+  JsonText,
+  nestedTensorFromJson,
+  parseDocument,
+  tensorFromJson,
+  type Grow,
+  type JsonForm,
+} from './json-read.ts';
 export { TextParts, writeTensor } from './json-write.ts';
 export { longWorkMs, runInSlices, runSteps, type Steps } from './steps.ts';
 export {

@@ -8,7 +8,7 @@
 import { TensorError } from './error.ts';
 import { elementsOf, endOfString, skipBlanks, unexpected, quote } from './json-elements.ts';
 import type { Steps } from './steps.ts';
-import { elementCount, type Tensor, type DataType } from './tensor.ts';
+import { elementBytes, elementCount, type Tensor, type DataType } from './tensor.ts';
 
 /** Where tensors are in a document. */
 export type JsonForm =
@@ -222,6 +222,7 @@ const rankMax = 16;
 
 /**
  * Reads a tensor of a known shape, flat or nested to that shape.
+ * @param grow is told bytes of its elements before they are read; what it throws is thrown
  * @throws TensorError naming the tensor, and the element that is not a value of the datatype; SyntaxError for text that
  * is not JSON
  */
@@ -230,10 +231,11 @@ export function* tensorFromJson(
   datatype: DataType,
   shape: readonly number[],
   text: JsonText,
+  grow?: Grow,
 ): Steps<Tensor> {
   const { bytes, start } = text;
   if (bytes[start] !== openArray) throw new TensorError(`tensor '${name}': 'data' is not an array`);
-  const { count, sizes, data } = yield* readNested(name, datatype, text, shape);
+  const { count, sizes, data } = yield* readNested(name, datatype, text, shape, grow);
   const expected = elementCount(shape);
   const isNested = sizes.length > 1;
   // A size of 0 ends the nesting: [2,0,3] is [[],[]].
@@ -249,10 +251,12 @@ export function* tensorFromJson(
 }
 
 /** Reads a tensor whose shape is that of its nesting; a bare number is a scalar. Empty arrays end the shape. */
-export function* nestedTensorFromJson(name: string, datatype: DataType, text: JsonText): Steps<Tensor> {
-  const { sizes, data } = yield* readNested(name, datatype, text, undefined);
+export function* nestedTensorFromJson(name: string, datatype: DataType, text: JsonText, grow?: Grow): Steps<Tensor> {
+  const { sizes, data } = yield* readNested(name, datatype, text, undefined, grow);
   return { name, datatype, shape: sizes, data };
 }
+
+export type Grow = (bytes: number) => void;
 
 interface Nested {
   readonly sizes: readonly number[];
@@ -265,7 +269,11 @@ function* readNested(
   datatype: DataType,
   { bytes, start, end }: JsonText,
   shape: readonly number[] | undefined,
+  grow: Grow | undefined,
 ): Steps<Nested> {
+  // Of BYTES, the length of the text to come is the best that is known.
+  const strideBytes = datatype === 'BYTES' ? 0 : strideElements * elementBytes[datatype];
+  if (end - start > strideElements) grow?.(datatype === 'BYTES' ? end - start : strideBytes);
   const elements = elementsOf(name, datatype, end - start);
   const depthMax = shape === undefined ? rankMax : Math.max(1, shape.length);
   const sizes: number[] = [];
@@ -301,7 +309,10 @@ function* readNested(
     if (open.length === 0) break;
     if (bytes[at] !== comma) throw unexpected(bytes, at);
     at++;
-    if (++strides % strideElements === 0) yield;
+    if (++strides % strideElements === 0) {
+      grow?.(strideBytes);
+      yield;
+    }
   } while (at < end);
   if (open.length > 0 || at < end) throw unexpected(bytes, at);
   if (rank !== undefined && sizes.length > rank) throw misshapen(name, shape);

@@ -14,12 +14,17 @@ const partCharacters = 64 * 1024;
 export class TextParts {
   readonly #bytesMax: number;
   readonly #refuse: () => Error;
+  readonly #grow: ((bytes: number) => void) | undefined;
   readonly #parts: Buffer[] = [];
   #text = '';
   #bytes = 0;
 
-  /** @param refuse makes the error for a text of more than `bytesMax` */
-  constructor(bytesMax: number, refuse: () => Error) {
+  /**
+   * @param refuse makes the error for a text of more than `bytesMax`
+   * @param grow is told the bytes of each part; what it throws is thrown
+   */
+  constructor(bytesMax: number, refuse: () => Error, grow?: (bytes: number) => void) {
+    this.#grow = grow;
     this.#bytesMax = bytesMax;
     this.#refuse = refuse;
   }
@@ -41,6 +46,7 @@ export class TextParts {
     const part = Buffer.from(this.#text, 'utf8');
     this.#bytes += part.byteLength;
     if (this.#bytes > this.#bytesMax) throw this.#refuse();
+    this.#grow?.(part.byteLength);
     this.#parts.push(part);
     this.#text = '';
   }

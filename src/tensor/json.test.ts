@@ -295,3 +295,21 @@ test.each([
   expect(id).toBe(7);
   expect(JSON.parse(bytes.toString('utf8', data.start, data.end))).toEqual(values);
 });
+
+test.each<DataType>(['UINT8', 'FP32', 'INT64', 'FP64', 'BYTES'])(
+  'the bytes of %s elements are told before they are read, and not many more',
+  (datatype) => {
+    const count = 100_000;
+    const text = JSON.stringify(Array.from({ length: count }, () => (datatype === 'BYTES' ? 'word' : 7)));
+    const json = (): JsonText => new JsonText(Buffer.from(text), 0, text.length);
+    let told = 0;
+    const { data } = runSteps(tensorFromJson('x', datatype, [count], json(), (bytes) => (told += bytes)));
+    expect(told).toBeGreaterThanOrEqual(data.byteLength * 0.85);
+    expect(told).toBeLessThan(data.byteLength * 1.1);
+    expect(() => runSteps(tensorFromJson('x', datatype, [count], json(), refuse))).toThrow('no room');
+  },
+);
+
+function refuse(): never {
+  throw new RangeError('no room');
+}

@@ -69,6 +69,7 @@ export function storeFixture(changes: Partial<ModelStoreOptions> = {}): StoreFix
         functionsDir,
         defaults,
         limits: { uploadBytesMax: 1_000_000 },
+        inTurn: async (_caller, _signal, work) => await work(1e9),
         checkRows: async () => ({ kind: 'independent', by: 'runs' }),
         validate: async (modelPath) => {
           validated.push(modelPath);

@@ -15,6 +15,7 @@ const store = new DiskModelStore({
   functionsDir,
   defaults,
   limits: { uploadBytesMax: 10_000_000 },
+  inTurn: async (_caller, _signal, work) => await work(1e9),
   validate: () => Promise.resolve({ metadata, externalFiles: [] }),
   logger: { info: ignore, warn: ignore, error: ignore },
 });

@@ -8,6 +8,7 @@ import { pino } from 'pino';
 import { expect, test, vi } from 'vitest';
 import { loadConfig, startHost } from '../../src/host/index.ts';
 import type { RedisHealth, RemoteTaker } from '../../src/queue/index.ts';
+import { redisCost } from '../../src/queue/redis-health.ts';
 import { errorLog } from '../../src/queue/error-log.ts';
 import { RedisLink, startRemoteWorker } from '../../src/queue/redis.ts';
 import { redisMissing, RedisServer } from '../support/redis-server.ts';
@@ -83,6 +84,29 @@ test.skipIf(redisMissing !== undefined)('a Redis that cannot save to its disk is
 });
 
 test.skipIf(redisMissing !== undefined)(
+  'a Redis whose memory is full and evicts nothing is full until it has room',
+  async () => {
+    await using server = await RedisServer.start({ durable: true });
+    const link = new RedisLink({ url: server.url, prefix: 't' });
+    await link.ready(waitLimitMs);
+    const reason = /^OOM command not allowed/;
+    await server.command('CONFIG SET maxmemory 1');
+    const gone = nextHealth(link);
+    await expect(link.commands.set('t:x', '1')).rejects.toThrow(reason);
+    const health = await gone;
+    expect(health).toMatchObject({ status: 'full', reason: expect.stringMatching(reason) as string });
+    expect(redisCost(health)).toMatch(/^The memory of Redis is full: asynchronous calls are refused, .*OOM/);
+    expect(() => link.check()).toThrow(/^Redis at \S+ refuses: OOM/);
+    // Found by the probe, before the first call.
+    await expect(refusedLink(server.url, /OOM/)).rejects.toThrow(/refuses: OOM/);
+    const back = nextHealth(link);
+    await server.command('CONFIG SET maxmemory 0');
+    expect(await back).toMatchObject({ status: 'up' });
+    link.close();
+  },
+);
+
+test.skipIf(redisMissing !== undefined)(
   'each change of what Redis evicts, and of its policy, is one warning with the numbers, and calls go on',
   async () => {
     await using server = await RedisServer.start({ durable: true });
@@ -105,11 +129,11 @@ test.skipIf(redisMissing !== undefined)(
       });
     });
     const used = Number(/used_memory:(\d+)/.exec(await link.commands.info('memory'))?.[1]);
-    await link.commands.set('t:large', Buffer.alloc(2 ** 20));
+    for (let key = 0; key < 8; key++) await link.commands.set(`t:large${key}`, Buffer.alloc(2 ** 20));
     // In one step, so that no look comes in between.
     await link.commands
       .multi()
-      .config('SET', 'maxmemory', String(used + 2 ** 19))
+      .config('SET', 'maxmemory', String(used + 6 * 2 ** 20))
       .set('t:x', '1')
       .exec();
     await calm;

@@ -18,7 +18,8 @@ export function failure(error: unknown, run?: FailedRun): ResultHeader & { reado
     const { code, message, status } = error;
     return status === undefined ? { kind: 'error', code, message } : { kind: 'error', code, message, status };
   }
-  const message = messageOf(error);
+  const isShort = error instanceof OnnxRuntimeError && error.kind === 'memory' && isMemoryShort();
+  const message = isShort ? `${messageOf(error)}, for lack of memory` : messageOf(error);
   if (error instanceof TensorError) return { kind: 'error', code: 'inference-input', message };
   const isInput = error instanceof OnnxRuntimeError && isCausedByInput(error, run);
   return { kind: 'error', code: isInput ? 'inference-input' : 'inference-failed', message };

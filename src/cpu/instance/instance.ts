@@ -15,7 +15,14 @@ import { processesShort } from '../../hardware/index.ts';
 import type { Message } from '../../tensor/index.ts';
 import { pinProcess } from './affinity.ts';
 import { AwayRuns } from './away-runs.ts';
-import { takeResults, type FromInstance, type Phase, type SessionSettings, type ToInstance } from './protocol.ts';
+import {
+  droppedResults,
+  takeResults,
+  type FromInstance,
+  type Phase,
+  type SessionSettings,
+  type ToInstance,
+} from './protocol.ts';
 import type {
   Crash,
   Death,
@@ -28,7 +35,7 @@ import type {
   SessionId,
   Task,
 } from './tasks.ts';
-import { CpuError, type CallStage, type InstanceSpec } from '../types.ts';
+import { CpuError, type CallStage, type InstanceSpec, type ReplyMemory } from '../types.ts';
 import { Turns } from './turns.ts';
 import { limitMsOf, LoadTimeout, tookTooLong, Watchdog } from './watchdog.ts';
 
@@ -74,8 +81,16 @@ export class Instance {
   /** When the process last became empty (performance.now()). */
   emptySinceMs = performance.now();
 
-  /** @param memoryBytesMax for the models that it holds */
-  constructor(log: InstanceLog, memoryBytesMax = Infinity) {
+  readonly #replies: ReplyMemory | undefined;
+  /** Bytes of the reply that arrives now, or why it is dropped. */
+  #arriving: number | string = 0;
+
+  /**
+   * @param memoryBytesMax for the models that it holds
+   * @param replies takes account of replies while they arrive
+   */
+  constructor(log: InstanceLog, memoryBytesMax = Infinity, replies?: ReplyMemory) {
+    this.#replies = replies;
     this.#peer = startProcess<ToInstance, FromInstance>(
       {
         module: compiledModule('./instance-process.js', import.meta.url),
@@ -90,6 +105,7 @@ export class Instance {
       },
       {
         message: (message) => this.#take(message),
+        ...(replies === undefined ? {} : { roomFor: ({ op }, bytes) => op !== 'ran' || this.#hasRoomFor(bytes) }),
         closing: (reason) => {
           if (this.#tasks.length === 0) this.#die(reason);
         },
@@ -214,6 +230,26 @@ export class Instance {
     if (this.#tasks.length === 1) this.#turnToNext();
   }
 
+  #hasRoomFor(bytes: number): boolean {
+    try {
+      this.#replies?.grow(bytes);
+      this.#arriving = bytes;
+      return true;
+    } catch (error) {
+      this.#arriving = (error as Error).message;
+      return false;
+    }
+  }
+
+  /** What has arrived is whose request it was from now on. Returns why it was dropped, if it was. */
+  #arrived(): string | undefined {
+    const arriving = this.#arriving;
+    this.#arriving = 0;
+    if (typeof arriving === 'string') return arriving;
+    if (arriving > 0) this.#replies?.grow(-arriving);
+    return undefined;
+  }
+
   #take({ header, tensors }: Message<FromInstance>): void {
     switch (header.op) {
       case 'started': {
@@ -265,10 +301,15 @@ export class Instance {
         return;
       }
       case 'ran': {
+        const whyDropped = this.#arrived();
         const answered = this.#shift('run');
         if (answered === undefined) return;
         const startedMs = answered.startedMs ?? performance.now();
-        answered.done({ kind: 'ran', startedMs, result: takeResults(header, tensors) });
+        const result =
+          whyDropped === undefined
+            ? takeResults(header, tensors)
+            : droppedResults(header, performance.now() - startedMs, whyDropped);
+        answered.done({ kind: 'ran', startedMs, result });
         this.turns.offer();
       }
     }
@@ -382,6 +423,7 @@ export class Instance {
     clearTimeout(this.#startTimer);
     this.#watchdog.disarm();
     this.#peer.end(reason);
+    this.#arrived();
     const tasks = this.#tasks.splice(0);
     const away = this.#away.end();
     this.turns.end();

@@ -244,3 +244,15 @@ export function takeResults(header: FromInstance & { op: 'ran' }, [first, ...ten
   }));
   return { busyMs: numbers[0]!, results, loaded: header.loaded, mixing: header.mixing };
 }
+
+/** Of a run whose answer had no room. */
+export function droppedResults(header: FromInstance & { op: 'ran' }, busyMs: number, message: string): RunResult {
+  const times = { waitMs: 0, loadMs: 0, preprocessMs: 0, inferMs: busyMs, postprocessMs: 0 };
+  const error: ResultHeader = { kind: 'error', code: 'too-many-requests', message };
+  const results = header.results.map((result) => ({
+    header: result.kind === 'error' ? result : error,
+    times,
+    tensors: [],
+  }));
+  return { busyMs, results, loaded: header.loaded, mixing: header.mixing };
+}

@@ -313,7 +313,7 @@ export interface MachineAnswer {
   /** Queues that are not empty, the longest first. */
   readonly queues: readonly { readonly functionName: string; readonly version: string; readonly waiting: number }[];
   /** 'off' on a host without Redis. */
-  readonly redis: 'up' | 'evicting' | 'read-only' | 'down' | 'off';
+  readonly redis: 'up' | 'evicting' | 'full' | 'read-only' | 'down' | 'off';
   readonly workers: readonly {
     readonly name: string;
     readonly cores: number;

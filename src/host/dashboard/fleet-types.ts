@@ -4,7 +4,8 @@
 export interface FleetAnswer {
   readonly fleet: string;
   readonly redis:
-    { readonly status: 'up' } | { readonly status: 'evicting' | 'read-only' | 'down'; readonly reason: string };
+    | { readonly status: 'up' }
+    | { readonly status: 'evicting' | 'full' | 'read-only' | 'down'; readonly reason: string };
   readonly hosts: readonly FleetHostAnswer[];
   /** Functions whose homes changed, as the answering host has seen it; the newest first. */
   readonly moves: readonly FleetMove[];

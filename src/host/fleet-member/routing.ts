@@ -28,6 +28,7 @@ const refusals: ReadonlySet<string> = new Set([
   'queue-full',
   'too-many-requests',
   'model-load-failed',
+  'machine-short',
   'forbidden',
 ]);
 

@@ -15,6 +15,7 @@ import { Gathering, tooLarge } from '../gathering.ts';
 import { paceBytesMin, type Watch, type Watches } from '../watches.ts';
 import { account, askingOf, type GrpcContext } from './call.ts';
 import { letIn } from './guarded-call.ts';
+import { entryBytes } from './infer-wire.ts';
 import { serviceError } from './status.ts';
 
 /** A request as the server's methods parse it: no handler sees this, the guard unwraps it. */
@@ -105,11 +106,19 @@ export function guard(context: GrpcContext, { scopeOf, watches }: GuardOptions):
               refuse(new HostError('bad-request', `${what}: ${parsed.reason}`));
               return;
             }
-            const { message, bytes } = parsed;
-            if (requestStream) {
-              // Of streams only inference holds its messages longer than it takes to read them.
-              if (method === 'ModelStreamInfer') bytesOf.set(message as object, headBytes + bytes);
-              else held.grow(-headBytes - bytes);
+            const { message } = parsed;
+            const objectBytes = entryBytes * (entriesOf(message) ?? 0);
+            const bytes = headBytes + parsed.bytes + objectBytes;
+            try {
+              held.grow(objectBytes);
+              if (requestStream) {
+                // Of streams only inference holds its messages longer than it takes to read them.
+                if (method === 'ModelStreamInfer') bytesOf.set(message as object, bytes);
+                else held.grow(-bytes);
+              }
+            } catch (error) {
+              refuse(error);
+              return;
             }
             pass(message);
           },
@@ -122,6 +131,8 @@ export function guard(context: GrpcContext, { scopeOf, watches }: GuardOptions):
     });
   };
 }
+
+const entriesOf = (message: unknown): number | undefined => (message as { readonly entries?: number }).entries;
 
 /** A reply is written in such pieces: smaller ones take more time, larger ones tell less of what the reader takes. */
 const pieceBytes = 4 * paceBytesMin;
@@ -209,7 +220,7 @@ class IncomingMessages {
   readonly #endLibrary: () => void;
   readonly #waiting: Buffer[] = [];
   #message: Incoming | undefined;
-  #inflating: Gunzip | Inflate | undefined;
+  #inflating: { readonly decoder: Gunzip | Inflate; readonly gathering: Gathering } | undefined;
   #hasEnded = false;
   #freshBytes = 0;
 
@@ -240,8 +251,11 @@ class IncomingMessages {
   }
 
   close(): void {
-    this.#inflating?.destroy();
+    this.#inflating?.decoder.destroy();
+    this.#inflating?.gathering.drop();
+    this.#inflating = undefined;
     this.#waiting.length = 0;
+    this.#message?.gathering.drop();
     this.#message = undefined;
   }
 
@@ -263,6 +277,7 @@ class IncomingMessages {
       held.grow(freshBytes);
       this.#pass();
     } catch (error) {
+      this.close();
       refuse(error);
     }
   }
@@ -313,12 +328,13 @@ class IncomingMessages {
 
   #inflate(packed: Buffer): void {
     const { bytesMax, encoding, held, isOver, refuse } = this.#options;
-    const decoder = (this.#inflating = decoders.get(encoding)!());
-    this.#stream.pause();
     const what = 'an inflated message';
+    const decoder = decoders.get(encoding)!();
     const gathering = new Gathering(what, headBytes + bytesMax, undefined, held);
+    this.#inflating = { decoder, gathering };
+    this.#stream.pause();
     const fail = (error: unknown): void => {
-      decoder.destroy();
+      this.close();
       refuse(error);
     };
     const add = (part: Buffer): void => {

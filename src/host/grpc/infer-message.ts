@@ -2,10 +2,18 @@
  * `ModelInfer`: converts messages to tensors and back, with the same checks as over HTTP. Pure. For any message, only
  * HostError and TensorError are thrown.
  */
-import { checkBytes, elementCount, packBytes, TensorError, type DataType, type Tensor } from '../../tensor/index.ts';
-import { given } from '../../tools/index.ts';
+import {
+  byteCount,
+  checkBytes,
+  elementCount,
+  TensorError,
+  type DataType,
+  type Grow,
+  type Tensor,
+} from '../../tensor/index.ts';
 import { HostError } from '../errors.ts';
 import { checkComplete, checkShape, rowsOf, type ModelSpec } from '../infer/model-spec.ts';
+import { contentBytes, outOfRange, typedForms } from './infer-wire.ts';
 import { describeInput, readOutputs, readRequestFields, refuseSurplus, type InferCall } from '../infer/oip.ts';
 import type {
   InferInputTensor,
@@ -15,8 +23,11 @@ import type {
   Parameters,
 } from './messages.ts';
 
-/** @throws HostError 'bad-request', or TensorError naming the tensor */
-export function decodeInferMessage(message: ModelInferRequest, spec: ModelSpec): Omit<InferCall, 'binary'> {
+/**
+ * @param grow is told the bytes of tensors before they are made of typed contents; what it throws is thrown
+ * @throws HostError 'bad-request', or TensorError naming the tensor
+ */
+export function decodeInferMessage(message: ModelInferRequest, spec: ModelSpec, grow: Grow): Omit<InferCall, 'binary'> {
   const { inputs, raw_input_contents: raw, outputs } = message;
   const { timeoutMs, priority } = readRequestFields({ parameters: plainParameters(message.parameters) });
   if (inputs.length > spec.inputByName.size) refuseSurplus(inputs, spec);
@@ -28,7 +39,7 @@ export function decodeInferMessage(message: ModelInferRequest, spec: ModelSpec):
   }
   const tensors: Tensor[] = [];
   for (const [index, input] of inputs.entries()) {
-    const tensor = tensorFrom(input, raw[index], spec);
+    const tensor = tensorFrom(input, raw[index], spec, grow);
     if (tensors.some(({ name }) => name === tensor.name))
       throw new TensorError(`input '${tensor.name}' is given twice`);
     tensors.push(tensor);
@@ -40,84 +51,55 @@ export function decodeInferMessage(message: ModelInferRequest, spec: ModelSpec):
   return { tensors, id, outputs: names, classes, timeoutMs, priority, rows: rowsOf(spec, tensors) };
 }
 
-function tensorFrom(input: InferInputTensor, raw: Buffer | undefined, spec: ModelSpec): Tensor {
+function tensorFrom(input: InferInputTensor, raw: Uint8Array | undefined, spec: ModelSpec, grow: Grow): Tensor {
   const { name, datatype, input: declared } = describeInput({ name: input.name ?? '', datatype: input.datatype }, spec);
   if (input.parameters !== undefined && 'shared_memory_region' in input.parameters) {
     throw new HostError('bad-request', `input '${name}' asks for shared memory, which this host does not offer`);
   }
   const shape = checkShape(declared, input.shape.map(Number));
-  const contents = input.contents ?? undefined;
-  if (raw !== undefined && contents !== undefined && lengthOf(contents) > 0) {
+  const { contents } = input;
+  if (raw !== undefined && lengthOf(contents) > 0) {
     throw new TensorError(
       `input '${name}' has contents, and the request raw_input_contents: only one of them may be there`,
     );
   }
-  const data = raw ?? dataOf(name, datatype, contents, elementCount(shape));
+  const data = raw ?? dataOf(name, datatype, contents, elementCount(shape), grow);
   const tensor: Tensor = { name, datatype, shape, data };
   checkBytes(tensor);
   return tensor;
 }
-
-interface TypedContents {
-  /** The list of a message that holds the elements. */
-  readonly key: keyof InferTensorContents;
-  readonly bytes: (list: readonly never[]) => Uint8Array;
-  /** Range of the datatype, if the list's type can hold more. */
-  readonly range?: readonly [number, number];
-}
-
-const numbers = (
-  key: keyof InferTensorContents,
-  array: { from(list: readonly number[]): { readonly buffer: ArrayBuffer } },
-  range?: readonly [number, number],
-): TypedContents => ({ key, bytes: (list) => new Uint8Array(array.from(list).buffer), ...given({ range }) });
-
-/** Other datatypes travel only as raw bytes. */
-const typed: Partial<Readonly<Record<DataType, TypedContents>>> = {
-  BOOL: { key: 'bool_contents', bytes: (list) => Uint8Array.from(list, Number) },
-  INT8: numbers('int_contents', Int8Array, [-128, 127]),
-  INT16: numbers('int_contents', Int16Array, [-32_768, 32_767]),
-  INT32: numbers('int_contents', Int32Array),
-  INT64: { key: 'int64_contents', bytes: (list) => new Uint8Array(BigInt64Array.from(list, BigInt).buffer) },
-  UINT8: numbers('uint_contents', Uint8Array, [0, 255]),
-  UINT16: numbers('uint_contents', Uint16Array, [0, 65_535]),
-  UINT32: numbers('uint_contents', Uint32Array),
-  UINT64: { key: 'uint64_contents', bytes: (list) => new Uint8Array(BigUint64Array.from(list, BigInt).buffer) },
-  FP32: numbers('fp32_contents', Float32Array),
-  FP64: numbers('fp64_contents', Float64Array),
-  BYTES: { key: 'bytes_contents', bytes: packBytes },
-};
 
 function dataOf(
   name: string,
   datatype: DataType,
   contents: InferTensorContents | undefined,
   count: number,
+  grow: Grow,
 ): Uint8Array {
-  const form = typed[datatype];
+  const form = typedForms[datatype];
   if (form === undefined) {
     throw new TensorError(`input '${name}' is ${datatype}, which travels in raw_input_contents only`);
   }
-  const { key, range, bytes } = form;
-  const list = contents?.[key] ?? [];
-  const total = contents === undefined ? 0 : lengthOf(contents);
-  if (list.length !== total) throw new TensorError(`input '${name}' is ${datatype}, so only ${key} may have elements`);
-  if (list.length !== count) {
-    throw new TensorError(`input '${name}' has ${list.length} elements in ${key}, but its shape takes ${count}`);
+  const { field } = form;
+  const given = contents?.counts[field] ?? 0;
+  if (given !== lengthOf(contents)) {
+    throw new TensorError(`input '${name}' is ${datatype}, so only ${field} may have elements`);
   }
-  if (range !== undefined) {
-    const wrong = (list as readonly number[]).findIndex((value) => value < range[0] || value > range[1]);
-    if (wrong >= 0) {
-      throw new TensorError(
-        `input '${name}': element ${wrong} is ${String(list[wrong])}, which ${datatype} cannot hold`,
-      );
-    }
+  if (given !== count) {
+    throw new TensorError(`input '${name}' has ${given} elements in ${field}, but its shape takes ${count}`);
   }
-  return bytes(list as readonly never[]);
+  if (contents === undefined) return new Uint8Array();
+  const wrong = outOfRange(contents, form);
+  if (wrong !== undefined) {
+    throw new TensorError(`input '${name}': element ${wrong.index} is ${wrong.value}, which ${datatype} cannot hold`);
+  }
+  const bytes = byteCount(datatype, [count]) ?? contents.textBytes + 4 * count;
+  grow(bytes);
+  return contentBytes(contents, form, bytes);
 }
 
-const lengthOf = (contents: InferTensorContents): number =>
-  Object.values(contents).reduce((sum: number, list: readonly unknown[]) => sum + list.length, 0);
+const lengthOf = (contents: InferTensorContents | undefined): number =>
+  Object.values(contents?.counts ?? {}).reduce((sum, count) => sum + count, 0);
 
 /** Parameters in the form of the HTTP API; undefined without parameters. */
 export function plainParameters(parameters: Parameters | undefined): Record<string, unknown> | undefined {

@@ -10,7 +10,7 @@ import { versionNamed } from '../http/host-context.ts';
 import { loadRequestOf } from '../http/load-body.ts';
 import { loadFunction, unloadFunction } from '../http/repository.ts';
 import { serverMetadata, statisticsView } from '../http/model-routes.ts';
-import { pushInvocationHeaders, runInfer, type HeaderList } from '../infer/answer.ts';
+import { bytesIn, pushInvocationHeaders, runInfer, type HeaderList } from '../infer/answer.ts';
 import { specOf } from '../infer/model-spec.ts';
 import type { FunctionVersion } from '../types.ts';
 import { allVersions } from '../versions.ts';
@@ -131,6 +131,8 @@ async function modelInfer(
   const arrivalMs = performance.now();
   let called: FunctionVersion | undefined;
   let requestBytes = 0;
+  /** Of tensors that were made of typed contents. */
+  let typedBytes = 0;
   const { keyName, held } = guardedCall(call);
   try {
     const { name, version: number } = modelAsked(call, request);
@@ -145,7 +147,10 @@ async function modelInfer(
       let heldBytes = 0;
       const slo = sloAsked(metadataText(call, 'x-turntable-slo'));
       const version = asked.state.status === 'ready' ? asked : await context.invoker.ready(asked, signal);
-      const decoded = decodeInferMessage(request, specOf(version));
+      const decoded = decodeInferMessage(request, specOf(version), (bytes) => {
+        held.grow(bytes);
+        typedBytes += bytes;
+      });
       called = version;
       requestBytes = bytesIn(decoded.tensors);
       const leftMs = deadlineInMs(call);
@@ -166,11 +171,10 @@ async function modelInfer(
   } catch (error) {
     account(context, { method, startMs: arrivalMs, error, called, keyName, requestBytes });
     throw error;
+  } finally {
+    held.grow(-typedBytes, true);
   }
 }
-
-const bytesIn = (tensors: readonly { readonly data: Uint8Array }[]): number =>
-  tensors.reduce((sum, { data }) => sum + data.byteLength, 0);
 
 /**
  * ModelMesh's routing: `mm-vmodel-id` names a function, `mm-model-id` a function or `name@version`; both override the

@@ -1,4 +1,4 @@
-/** The messages of inference.proto that calls decode and encode, as the proto loader represents them. */
+/** The messages of inference.proto that calls decode and encode. */
 
 /** 64-bit integers are strings, so that none is rounded. */
 export type Int64 = string | number;
@@ -14,15 +14,23 @@ export interface InferParameter {
 
 export type Parameters = Readonly<Record<string, InferParameter>>;
 
+export type ContentsField =
+  | 'bool_contents'
+  | 'int_contents'
+  | 'int64_contents'
+  | 'uint_contents'
+  | 'uint64_contents'
+  | 'fp32_contents'
+  | 'fp64_contents'
+  | 'bytes_contents';
+
+/** Typed contents as they came; see infer-wire.ts. */
 export interface InferTensorContents {
-  readonly bool_contents: readonly boolean[];
-  readonly int_contents: readonly number[];
-  readonly int64_contents: readonly string[];
-  readonly uint_contents: readonly number[];
-  readonly uint64_contents: readonly string[];
-  readonly fp32_contents: readonly number[];
-  readonly fp64_contents: readonly number[];
-  readonly bytes_contents: readonly Buffer[];
+  /** Elements in each list; absent: none. */
+  readonly counts: Readonly<Partial<Record<ContentsField, number>>>;
+  /** Of `bytes_contents`, without their lengths. */
+  readonly textBytes: number;
+  readonly messages: readonly Uint8Array[];
 }
 
 export interface InferInputTensor {
@@ -30,7 +38,7 @@ export interface InferInputTensor {
   readonly datatype?: string;
   readonly shape: readonly Int64[];
   readonly parameters?: Parameters;
-  readonly contents?: InferTensorContents | null;
+  readonly contents?: InferTensorContents;
 }
 
 export interface ModelInferRequest {
@@ -40,7 +48,9 @@ export interface ModelInferRequest {
   readonly parameters?: Parameters;
   readonly inputs: readonly InferInputTensor[];
   readonly outputs: readonly { readonly name?: string; readonly parameters?: Parameters }[];
-  readonly raw_input_contents: readonly Buffer[];
+  readonly raw_input_contents: readonly Uint8Array[];
+  /** Inputs, outputs, parameters and dimensions. */
+  readonly entries: number;
 }
 
 export interface ModelInferResponse {

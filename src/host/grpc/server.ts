@@ -9,6 +9,7 @@ import { backlog } from '../connections.ts';
 import { Watches } from '../watches.ts';
 import { scopeOfHandler, type GrpcContext } from './call.ts';
 import { guard, ParsingServer } from './guard.ts';
+import { readInferRequest } from './infer-wire.ts';
 import { inferenceService } from './inference-service.ts';
 import { loadProtos, serviceOf } from './protos.ts';
 import { addReflection } from './reflection.ts';
@@ -53,7 +54,11 @@ export async function createGrpcServer(context: GrpcContext, { host, port, tls }
   const { service } = serviceOf(protos, 'inference', 'GRPCInferenceService');
   const handlers = inferenceService(context);
   for (const [name, handler] of Object.entries(handlers)) scopes.set(service[name]!.path, scopeOfHandler(handler));
-  server.addService(service, handlers);
+  const own = ['ModelInfer', 'ModelStreamInfer'].map((name) => [
+    name,
+    { ...service[name]!, requestDeserialize: readInferRequest },
+  ]);
+  server.addService({ ...service, ...Object.fromEntries(own) }, handlers);
   const health = new HealthImplementation({ '': 'SERVING', 'inference.GRPCInferenceService': 'SERVING' });
   health.addToServer(server);
   addReflection(server, protos);

@@ -20,6 +20,7 @@ const passing: ReadonlySet<ErrorCode> = new Set([
   'not-ready',
   'draining',
   'too-many-requests',
+  'machine-short',
   'client-gone',
   'queue-unavailable',
 ]);

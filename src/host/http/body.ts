@@ -99,6 +99,7 @@ export class Bodies {
     return new Promise((resolve, reject) => {
       const fail = (error: unknown): void => {
         source.pause();
+        gathering.drop();
         this.#watches.remove(watch);
         source.off('data', onData);
         source.off('end', onEnd);

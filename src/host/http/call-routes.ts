@@ -8,6 +8,7 @@ import { longWorkMs, runInSlices } from '../../tensor/index.ts';
 import { admit } from '../access.ts';
 import { HostError } from '../errors.ts';
 import {
+  bytesIn,
   encodeInfer,
   pushInvocationHeaders,
   pushServerTiming,
@@ -30,7 +31,7 @@ import { versionAsked, versionNamed, type HostContext } from './host-context.ts'
 export function infer(context: HostContext, exchange: Exchange): Promise<void> {
   return answer(context, exchange, (version, arrived) => {
     const headerLength = parseHeaderLength(exchange.incoming.headers[headerLengthName]);
-    return answerInfer(context, version, arrived, headerLength, (bytes) => exchange.held.grow(bytes));
+    return answerInfer(context, version, arrived, headerLength);
   });
 }
 
@@ -81,6 +82,7 @@ async function answerKnown(context: HostContext, exchange: Exchange, run: Run): 
       sloMs,
       signal: clientSignal(exchange.incoming.socket),
       traced: exchange.traceparent !== undefined,
+      memory: exchange,
     };
     const reply = await unlessRemoved(
       version,
@@ -172,6 +174,8 @@ interface ArrivedCall {
   readonly traced?: boolean;
   /** 1 is the highest; undefined: the function's. */
   readonly priority?: number;
+  /** Counts the memory that it takes beside the body. */
+  readonly memory?: Pick<Exchange, 'growRequest' | 'growReply'>;
 }
 
 interface FunctionCall extends ArrivedCall {
@@ -194,7 +198,6 @@ interface FunctionReply {
  * Runs an `infer` of the Open Inference Protocol.
  *
  * @param headerLength from {@link parseHeaderLength}
- * @param onDecoded is told the bytes of large requests' tensors, which are in memory beside the body
  * @throws HostError, or TensorError naming the input
  */
 async function answerInfer(
@@ -202,18 +205,19 @@ async function answerInfer(
   version: FunctionVersion,
   arrived: ArrivedCall,
   headerLength: number | undefined,
-  onDecoded?: (bytes: number) => void,
 ): Promise<FunctionReply> {
   const beforeMs = longWorkMs();
-  const decoded = runInSlices(decodeInfer(arrived.body, headerLength, specOf(version)));
+  const { memory } = arrived;
+  const decoded = runInSlices(decodeInfer(arrived.body, headerLength, specOf(version), memory?.growRequest));
   // A promise for what is small would cost more than decoding it.
   const call = decoded instanceof Promise ? await decoded : decoded;
-  if (decoded instanceof Promise) onDecoded?.(call.tensors.reduce((bytes, { data }) => bytes + data.byteLength, 0));
   const { priority, arrivalMs, sloMs, signal } = arrived;
   const options = { arrivalMs, sloMs, signal, decodeMs: longWorkMs() - beforeMs };
   const asked = priority === undefined ? call : { ...call, priority };
   const { invocation, outputs } = await runInfer(context.invoker, version, asked, options);
-  const encoded = runInSlices(encodeInfer(version, call, outputs, context.config.limits.replyBytesMax));
+  memory?.growReply(bytesIn(outputs));
+  const { replyBytesMax } = context.config.limits;
+  const encoded = runInSlices(encodeInfer(version, call, outputs, replyBytesMax, memory?.growReply));
   return invocationReply(version, invocation, encoded instanceof Promise ? await encoded : encoded, arrived);
 }
 
@@ -243,7 +247,7 @@ export async function answerCall(
   version: FunctionVersion,
   call: FunctionCall,
 ): Promise<FunctionReply> {
-  const { method, url, headers, body, arrivalMs, sloMs, signal, priority, traced } = call;
+  const { method, url, headers, body, arrivalMs, sloMs, signal, priority, traced, memory } = call;
   if (url.startsWith('/v2/'))
     return await answerInfer(context, version, call, parseHeaderLength(headers[headerLengthName]));
   const options = { arrivalMs, sloMs, signal, priority };
@@ -251,16 +255,19 @@ export async function answerCall(
     const request = { method, url, headers, body };
     const result = await context.invoker.invoke(version, { kind: 'request', request }, { ...options, rows: 1 });
     if (result.output.kind !== 'response') throw new HostError('internal', 'the pool answered a request with tensors');
+    memory?.growReply(result.output.response.body.byteLength);
     const replied = handledReply(version, result, result.output.response, arrivalMs);
     if (traced === true) pushServerTiming(replied.headers, result, arrivalMs);
     return replied;
   }
   const beforeMs = longWorkMs();
-  const { tensors, form, rows } = await runInSlices(decodePlain(body, specOf(version)));
+  const { tensors, form, rows } = await runInSlices(decodePlain(body, specOf(version), memory?.growRequest));
   const timed = { arrivalMs, sloMs, signal, decodeMs: longWorkMs() - beforeMs };
   const inferred = { tensors, outputs: undefined, timeoutMs: undefined, priority, rows, classes: undefined };
   const { invocation, outputs } = await runInfer(context.invoker, version, inferred, timed);
-  const parts = await runInSlices(encodePlain(form, outputs, context.config.limits.replyBytesMax));
+  memory?.growReply(bytesIn(outputs));
+  const { replyBytesMax } = context.config.limits;
+  const parts = await runInSlices(encodePlain(form, outputs, replyBytesMax, memory?.growReply));
   return invocationReply(version, invocation, { headerLength: undefined, parts }, call);
 }
 

@@ -73,6 +73,9 @@ export class Exchange {
   sentBytes = 0;
   readonly #means: ExchangeMeans;
   #held: HeldBytes | undefined;
+  /** What the reply is made of, and how much of it counts as held. */
+  #replyBytes = 0;
+  #heldReplyBytes = 0;
 
   constructor(
     incoming: IncomingMessage,
@@ -149,6 +152,24 @@ export class Exchange {
     return (this.#held ??= this.#means.inFlight.held((over) => this.outgoing.once('close', over)));
   }
 
+  /** Counts tensors that are made of its body. @throws HostError 'too-many-requests' */
+  readonly growRequest = (bytes: number): void => this.held.grow(bytes);
+
+  /**
+   * Counts what its reply is made of, before {@link send}.
+   *
+   * @throws HostError 'too-many-requests'
+   */
+  readonly growReply = (bytes: number): void => {
+    this.#replyBytes += bytes;
+    if (this.#replyBytes >= countedReplyBytesMin) this.#holdReply(this.#replyBytes);
+  };
+
+  #holdReply(bytes: number): void {
+    this.held.grow(bytes - this.#heldReplyBytes, true);
+    this.#heldReplyBytes = bytes;
+  }
+
   /** Whether the client has hung up. */
   get gone(): boolean {
     return this.outgoing.destroyed || this.incoming.socket.destroyed;
@@ -164,7 +185,8 @@ export class Exchange {
     const { outgoing } = this;
     if (this.gone || outgoing.headersSent) return;
     const bytes = bytesOf(parts);
-    if (bytes >= countedReplyBytesMin && this.functionName !== undefined) this.held.grow(bytes, true);
+    const isCounted = bytes >= countedReplyBytesMin && this.functionName !== undefined;
+    if (isCounted || this.#heldReplyBytes > 0) this.#holdReply(bytes);
     headers.push('X-Request-ID', this.requestId, 'X-Call-Id', this.callId);
     if (this.traceparent !== undefined) headers.push('traceparent', this.traceparent);
     this.sentBytes = bytes;

@@ -3,7 +3,15 @@
  * gRPC metadata) and the body of `infer`.
  */
 import type { PoolInput } from '../../cpu/index.ts';
-import { tensorHeaderText, TensorError, TextParts, writeTensor, type Steps, type Tensor } from '../../tensor/index.ts';
+import {
+  tensorHeaderText,
+  TensorError,
+  TextParts,
+  writeTensor,
+  type Grow,
+  type Steps,
+  type Tensor,
+} from '../../tensor/index.ts';
 import { HostError } from '../errors.ts';
 import type { Invocation, InvocationOptions, Invoker } from '../invoke.ts';
 import { inHeader, isColdStart, placementText } from '../placement.ts';
@@ -172,6 +180,7 @@ export interface InferReply {
 /**
  * Encodes the outputs of a run.
  * @param bytesMax limit of the JSON part
+ * @param grow is told the bytes of the JSON as it is written; what it throws is thrown
  * @throws HostError 'reply-too-large', TensorError for an output without a JSON form
  */
 export function* encodeInfer(
@@ -179,8 +188,9 @@ export function* encodeInfer(
   call: Pick<InferCall, 'id' | 'binary'>,
   tensors: readonly Tensor[],
   bytesMax = Infinity,
+  grow?: Grow,
 ): Steps<InferReply> {
-  const json = replyText(bytesMax);
+  const json = replyText(bytesMax, grow);
   const payload: Uint8Array[] = [];
   const { id, binary } = call;
   // Written by hand: JSON.stringify takes a microsecond for each of these objects.
@@ -207,7 +217,7 @@ export function* encodeInfer(
 }
 
 /** Collects the JSON of a reply, within its limit. */
-export function replyText(bytesMax: number): TextParts {
+export function replyText(bytesMax: number, grow?: Grow): TextParts {
   return new TextParts(
     bytesMax,
     () =>
@@ -215,6 +225,7 @@ export function replyText(bytesMax: number): TextParts {
         'reply-too-large',
         `the reply is over the limit of ${bytesMax} bytes of JSON; ask for fewer outputs, or for binary data`,
       ),
+    grow,
   );
 }
 
@@ -223,3 +234,6 @@ export function bytesOf(parts: readonly (string | Uint8Array)[]): number {
   for (const part of parts) bytes += typeof part === 'string' ? Buffer.byteLength(part) : part.byteLength;
   return bytes;
 }
+
+export const bytesIn = (tensors: readonly Tensor[]): number =>
+  tensors.reduce((sum, { data }) => sum + data.byteLength, 0);

@@ -3,7 +3,7 @@
  * in, tensors out. For any bytes, only HostError and TensorError are thrown.
  */
 import { checkBytes, elementBytes, JsonText, packBytes, tensorFromJson, TensorError } from '../../tensor/index.ts';
-import type { DataType, JsonForm, Steps, Tensor } from '../../tensor/index.ts';
+import type { DataType, Grow, JsonForm, Steps, Tensor } from '../../tensor/index.ts';
 import { getOrMake } from '../../tools/index.ts';
 import { HostError } from '../errors.ts';
 import type { TensorSpec } from '../types.ts';
@@ -54,9 +54,15 @@ export function parseHeaderLength(header: string | string[] | undefined): number
  * Decodes and checks a request.
  * @param headerLength bytes of JSON at the start of `body`; undefined: all of it; 0: `body` is the raw data of the only
  * input
+ * @param grow is told the bytes of tensors before they are read from JSON; what it throws is thrown
  * @throws HostError 'bad-request' | 'bad-json', or TensorError, with a sentence that names the tensor or field
  */
-export function* decodeInfer(body: Buffer, headerLength: number | undefined, spec: ModelSpec): Steps<InferCall> {
+export function* decodeInfer(
+  body: Buffer,
+  headerLength: number | undefined,
+  spec: ModelSpec,
+  grow?: Grow,
+): Steps<InferCall> {
   if (headerLength === 0) return decodeRaw(body, spec);
   if (headerLength !== undefined && headerLength > body.byteLength) {
     throw new HostError(
@@ -73,7 +79,7 @@ export function* decodeInfer(body: Buffer, headerLength: number | undefined, spe
   const request = yield* parseTensorJson(json, what, form);
   if (!isObject(request)) throw new HostError('bad-json', `${what} is JSON, but not an object`);
   const { id, timeoutMs, priority, binaryByDefault } = readRequestFields(request);
-  const tensors = yield* readInputs(request['inputs'], payload, spec, what);
+  const tensors = yield* readInputs(request['inputs'], payload, spec, what, grow);
   const { names, byName, classes } = readOutputs(request['outputs'], spec);
   const binary = { byDefault: binaryByDefault, byName };
   const call = { tensors, id, outputs: names, binary, classes, timeoutMs, priority, rows: rowsOf(spec, tensors) };
@@ -168,7 +174,13 @@ function rawShape(input: TensorSpec, bytes: number): number[] {
   return shape;
 }
 
-function* readInputs(inputs: unknown, payload: Buffer | undefined, spec: ModelSpec, what: string): Steps<Tensor[]> {
+function* readInputs(
+  inputs: unknown,
+  payload: Buffer | undefined,
+  spec: ModelSpec,
+  what: string,
+  grow: Grow | undefined,
+): Steps<Tensor[]> {
   if (!Array.isArray(inputs)) throw new HostError('bad-request', "the request has no 'inputs' that is an array");
   // Before the loop, so that a million entries are refused at the first one too many.
   if (inputs.length > spec.inputByName.size) refuseSurplus(inputs, spec);
@@ -180,7 +192,7 @@ function* readInputs(inputs: unknown, payload: Buffer | undefined, spec: ModelSp
     const shape = checkShape(input, fields['shape']);
     const size = binarySize(name, fields);
     if (size === undefined) {
-      tensors.push(yield* fromJson(name, datatype, shape, fields['data'], what));
+      tensors.push(yield* fromJson(name, datatype, shape, fields['data'], what, grow));
       continue;
     }
     const left = payload === undefined ? 0 : payload.byteLength - at;
@@ -220,10 +232,11 @@ function* fromJson(
   shape: readonly number[],
   data: unknown,
   what: string,
+  grow: Grow | undefined,
 ): Steps<Tensor> {
   if (!(data instanceof JsonText)) throw new TensorError(`input '${name}' has neither 'data' nor a binary_data_size`);
   try {
-    return yield* tensorFromJson(name, datatype, shape, data);
+    return yield* tensorFromJson(name, datatype, shape, data, grow);
   } catch (error) {
     throw notJson(what, error);
   }

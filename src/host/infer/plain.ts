@@ -4,7 +4,7 @@
  * nesting.
  */
 import { JsonText, nestedTensorFromJson, TensorError, writeTensor } from '../../tensor/index.ts';
-import type { JsonForm, Steps, Tensor } from '../../tensor/index.ts';
+import type { Grow, JsonForm, Steps, Tensor } from '../../tensor/index.ts';
 import { HostError } from '../errors.ts';
 import type { TensorSpec } from '../types.ts';
 import { isObject, notJson, parseTensorJson } from './json-body.ts';
@@ -27,8 +27,11 @@ export interface PlainCall {
   readonly rows: number;
 }
 
-/** @throws HostError 'bad-json' | 'bad-request', or TensorError naming the input and the expected shape */
-export function* decodePlain(body: Buffer, spec: ModelSpec): Steps<PlainCall> {
+/**
+ * @param grow is told the bytes of tensors before they are read; what it throws is thrown
+ * @throws HostError 'bad-json' | 'bad-request', or TensorError naming the input and the expected shape
+ */
+export function* decodePlain(body: Buffer, spec: ModelSpec, grow?: Grow): Steps<PlainCall> {
   const request = yield* parseTensorJson(body, 'the body', requestForm);
   const example = spec.inputs.length === 1 ? '{"input": ...}' : '{"inputs": {...}}';
   if (!isObject(request)) throw new HostError('bad-request', `the body is JSON, but not an object such as ${example}`);
@@ -40,7 +43,7 @@ export function* decodePlain(body: Buffer, spec: ModelSpec): Steps<PlainCall> {
       const names = spec.inputs.map(({ name }) => `'${name}'`).join(', ');
       throw new HostError('bad-request', `the model has ${spec.inputs.length} inputs: name ${names} in 'inputs'`);
     }
-    const tensors = [yield* plainTensor(only, input)];
+    const tensors = [yield* plainTensor(only, input, grow)];
     return { tensors, form: 'single', rows: rowsOf(spec, tensors) };
   }
   if (!(inputs instanceof Map)) throw new HostError('bad-request', withoutInputs(Object.keys(request), spec));
@@ -48,7 +51,7 @@ export function* decodePlain(body: Buffer, spec: ModelSpec): Steps<PlainCall> {
   for (const [name, data] of inputs as Map<string, JsonText>) {
     const named = spec.inputByName.get(name);
     if (named === undefined) throw unknownName('input', name, spec);
-    tensors.push(yield* plainTensor(named, data));
+    tensors.push(yield* plainTensor(named, data, grow));
   }
   checkComplete(spec, tensors);
   return { tensors, form: 'named', rows: rowsOf(spec, tensors) };
@@ -72,10 +75,10 @@ function withoutInputs(keys: readonly string[], { inputs, inputByName }: ModelSp
 /** A model may have thousands of inputs. */
 const inputsShown = 8;
 
-function* plainTensor(spec: TensorSpec, data: JsonText): Steps<Tensor> {
+function* plainTensor(spec: TensorSpec, data: JsonText, grow: Grow | undefined): Steps<Tensor> {
   let tensor: Tensor;
   try {
-    tensor = yield* nestedTensorFromJson(spec.name, spec.datatype, data);
+    tensor = yield* nestedTensorFromJson(spec.name, spec.datatype, data, grow);
   } catch (error) {
     throw notJson('the body', error);
   }
@@ -98,8 +101,9 @@ export function* encodePlain(
   form: PlainCall['form'],
   tensors: readonly Tensor[],
   bytesMax = Infinity,
+  grow?: Grow,
 ): Steps<(string | Uint8Array)[]> {
-  const json = replyText(bytesMax);
+  const json = replyText(bytesMax, grow);
   const [only] = tensors;
   if (form === 'single' && tensors.length === 1 && only !== undefined) {
     json.add('{"output":');

@@ -5,21 +5,24 @@
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createHash } from 'node:crypto';
-import { ownMemory, processorIdentity, validatorLimitBytes } from '../../hardware/index.ts';
+import { loadPeakBytes, processorIdentity } from '../../hardware/index.ts';
 import { callOnce, compiledModule, niceness } from '../../process/index.ts';
 import { declaredRows } from '../../rows/index.ts';
 import { onnxRuntimeVersion, type Tensor } from '../../tensor/index.ts';
-import { jsonAs, KeyedMutex, type Log } from '../../tools/index.ts';
+import { jsonAs, type Log } from '../../tools/index.ts';
 import { HostError } from '../errors.ts';
 import type { FunctionVersion, RowsState } from '../types.ts';
 import { namesIn, readTextIfThere, replaceFile, unlinkIfThere } from './disk.ts';
 import { isSha256 } from './names.ts';
+import type { InTurn } from './validator.ts';
 
 export interface RowCheckOrder {
   readonly modelPath: string;
   /** Most rows of a run. */
   readonly rowsMax: number;
   readonly timeMs: number;
+  /** All memory of its process. */
+  readonly memoryBytes: number;
 }
 
 /** What a check has found. `unknown`: the model does not run on inputs that were guessed, or is random. */
@@ -54,6 +57,8 @@ const patienceMs = 5_000;
 const checkMsMax = 120_000;
 /** For a process that hangs in a run. */
 const graceMs = 30_000;
+/** In the place of a publisher's name: those have no such form. */
+const turnName = 'checks of rows';
 /** Checks of one model that came to no verdict. */
 const triesMax = 5;
 
@@ -66,13 +71,17 @@ export class RowChecks {
   /** By {@link identityOf}. */
   readonly #entries = new Map<string, Entry>();
   readonly #tries = new Map<string, number>();
-  readonly #queue = new KeyedMutex();
+  readonly #inTurn: InTurn;
   readonly #stop = new AbortController();
 
-  /** @param onVerdict called when what is known of a model has changed */
-  constructor(folder: string, check: CheckRows, logger: Log, onVerdict: (modelSha256: string) => void) {
+  /**
+   * @param inTurn lets one check run beside validations
+   * @param onVerdict called when what is known of a model has changed
+   */
+  constructor(folder: string, check: CheckRows, inTurn: InTurn, logger: Log, onVerdict: (modelSha256: string) => void) {
     this.#folder = folder;
     this.#check = check;
+    this.#inTurn = inTurn;
     this.#logger = logger;
     this.#onVerdict = onVerdict;
   }
@@ -181,13 +190,15 @@ export class RowChecks {
 
   async #checked(version: Subject, rowsMax: number, inputs: readonly Tensor[]): Promise<void> {
     const identity = identityOf(version);
-    const found = await this.#queue.run('', async (): Promise<RowsFound> => {
-      const { signal } = this.#stop;
+    const { signal } = this.#stop;
+    const found = await this.#inTurn(turnName, signal, async (ownBytes): Promise<RowsFound> => {
       const tries = (this.#tries.get(identity) ?? 0) + 1;
       this.#tries.set(identity, tries);
       if (tries > triesMax) return { kind: 'mixing', reason: 'no check of its rows came to an end' };
       try {
-        return await this.#check({ modelPath: version.modelPath, rowsMax, timeMs: checkMsMax }, inputs, signal);
+        const { modelPath, modelBytes } = version;
+        const memoryBytes = Math.max(ownBytes, loadPeakBytes(modelBytes));
+        return await this.#check({ modelPath, rowsMax, timeMs: checkMsMax, memoryBytes }, inputs, signal);
       } catch (error) {
         // A publication has moved its files meanwhile, or the model ends its process.
         return { kind: 'unknown', reason: error instanceof Error ? error.message : String(error) };
@@ -233,7 +244,7 @@ export const checkRowsInProcess: CheckRows = async (order, tensors, stop) => {
     process: {
       module: compiledModule('./row-check-process.js', import.meta.url),
       // A model that wants more memory than its share fails alone.
-      limits: { memoryBytes: validatorLimitBytes(ownMemory('host')) },
+      limits: { memoryBytes: order.memoryBytes },
       // Nothing of the host's environment: a model must not see keys and addresses.
       environment: { LANG: 'C.UTF-8', TMPDIR: tmpdir() },
       memoryScore: 1000,

@@ -3,6 +3,7 @@ import { rmdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Tensor } from '../../tensor/index.ts';
 import { KeyedMutex } from '../../tools/index.ts';
+import { isMachineShort } from '../../hardware/index.ts';
 import { HostError } from '../errors.ts';
 import type { Traffic } from '../traffic.ts';
 import type { FunctionVersion, ModelStore, Publication, Publisher, RowsState, SettingsOverride } from '../types.ts';
@@ -65,7 +66,8 @@ export class DiskModelStore extends Catalogue implements ModelStore {
     const { functionsDir, defaults, limits, logger, healFrom = { hostUrls: [] } } = options;
     const blobs = new BlobStore(data.blobs);
     const validations = new Validations(data.validated, options.validate);
-    const rows = new RowChecks(data.rows, options.checkRows ?? checkRowsInProcess, logger, (modelSha256) => {
+    const { inTurn, checkRows = checkRowsInProcess } = options;
+    const rows = new RowChecks(data.rows, checkRows, inTurn, logger, (modelSha256) => {
       for (const name of this.names()) {
         if (this.versions(name).some((each) => each.modelSha256 === modelSha256)) this.refresh(name);
       }
@@ -332,7 +334,7 @@ export class DiskModelStore extends Catalogue implements ModelStore {
     const { reason } = next.version.state;
     this.#options.logger.error({ function: name, reason }, 'a changed function folder was not taken over');
     throw new HostError(
-      'model-refused',
+      isMachineShort(reason) ? 'machine-short' : 'model-refused',
       `the folder of function '${name}' was not taken over: ${reason}; what served before goes on serving`,
     );
   }

@@ -5,6 +5,7 @@ import type { HostConfig } from '../config.ts';
 import type { FleetStore } from './fleet-store.ts';
 import type { CheckRows } from './row-checks.ts';
 import type { ValidateModel } from './validation.ts';
+import type { InTurn } from './validator.ts';
 
 export interface ModelStoreOptions {
   /** Everything that survives a restart; one host at a time. Created if missing. */
@@ -20,6 +21,8 @@ export interface ModelStoreOptions {
   readonly defaults: HostConfig['defaults'];
   readonly limits: Pick<HostConfig['limits'], 'uploadBytesMax'>;
   readonly validate: ValidateModel;
+  /** For checks of rows, which take turns with validations. */
+  readonly inTurn: InTurn;
   /** Default: in a process. */
   readonly checkRows?: CheckRows;
   /** Why no place could ever run a model of this size; undefined if one might. Asked before it is published. */

@@ -425,6 +425,30 @@ describe('the queue', () => {
     for (const bomb of bombs) expect((await bomb).code).toBe('draining');
   });
 
+  test('a check of rows takes one of the two turns, with the memory of a validator', async () => {
+    const log = join(folder, 'turns.log');
+    start({ processPath: hanging(log), memoryBytes: 3e8 });
+    const { signal } = new AbortController();
+    let end: (() => void) | undefined;
+    const given = new Promise<number>((resolve) => {
+      void validator.inTurn('checks of rows', signal, async (memoryBytes) => {
+        resolve(memoryBytes);
+        await new Promise<void>((done) => (end = done));
+      });
+    });
+    expect(await given).toBe(3e8);
+    const bombs = ['hang1', 'hang2'].map((path) => failureOf(validator.validate(path, publisher(path))));
+    await expect.poll(() => begun(log)).toBe('hang1;');
+    end?.();
+    await expect.poll(() => begun(log)).toBe('hang1;hang2;');
+    const late = new AbortController();
+    const waiting = validator.inTurn('checks of rows', late.signal, async () => await Promise.resolve());
+    late.abort(new Error('the host stops'));
+    await expect(waiting).rejects.toThrow('the host stops');
+    validator.stop();
+    for (const bomb of bombs) expect((await bomb).code).toBe('draining');
+  });
+
   test('what waits or runs for a client that has left is dropped', async () => {
     const log = join(folder, 'left.log');
     start({ processPath: hanging(log) });

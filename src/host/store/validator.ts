@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { pathToFileURL } from 'node:url';
-import { loadPeakBytes, ownMemory, processesShort, validatorLimitBytes } from '../../hardware/index.ts';
+import { isMachineShort, loadPeakBytes, ownMemory, processesShort, validatorLimitBytes } from '../../hardware/index.ts';
 import { compiledModule, GoneError, niceness, Remote, type PeerEnd } from '../../process/index.ts';
 import { FairTurns } from '../../tools/index.ts';
 import { HostError } from '../errors.ts';
@@ -50,6 +50,16 @@ interface TimeLeft {
   leftMs: number;
 }
 
+/**
+ * Does the work when it is the caller's turn, with the memory that a validator has. Rejects with the signal's reason if it
+ * aborts before.
+ */
+export type InTurn = <Result>(
+  caller: string,
+  signal: AbortSignal,
+  work: (memoryBytes: number) => Promise<Result>,
+) => Promise<Result>;
+
 /** How long a process may take to start, by try: on a machine without a free core it takes many times its 0.3 s. */
 const startMsMaxOfTry = [10_000, 20_000, 40_000];
 export const validationsAtOnce = 2;
@@ -79,6 +89,19 @@ export class Validator {
       throw stop.aborted ? stopping() : gone();
     }
   };
+
+  /**
+   * Other work that runs models takes one of the validator's turns, so that all of it stays in the validators' part of
+   * the memory.
+   */
+  readonly inTurn: InTurn = async (caller, signal, work) => {
+    using _turn = await this.#turns.lock(caller, signal);
+    return await work(this.#memoryBytes);
+  };
+
+  get #memoryBytes(): number {
+    return this.#options.memoryBytes ?? validatorLimitBytes(ownMemory('host'));
+  }
 
   /** Ends running validations and refuses waiting and new ones, with HostError 'draining'. */
   stop(): void {
@@ -146,7 +169,7 @@ export class Validator {
     }
     try {
       const answer = await checked(process, modelPath, time, over);
-      if (answer.outcome === 'refused' && isShort(answer.reason)) throw unavailable(answer.reason);
+      if (answer.outcome === 'refused' && isMachineShort(answer.reason)) throw unavailable(answer.reason);
       const model = verdict(answer);
       await this.#keep(process, modelPath, model, modelsPerProcessMax - 1);
       return model;
@@ -158,7 +181,7 @@ export class Validator {
       const end = endOf(error);
       if (end?.signal === 'SIGKILL') throw unavailable(killed(end));
       const words = describeEnd(error as Error);
-      throw isShort((error as Error).message) ? unavailable(words) : refused(words);
+      throw isMachineShort((error as Error).message) ? unavailable(words) : refused(words);
     }
   }
 
@@ -183,14 +206,14 @@ export class Validator {
 
   /** A new process, for a model of so many bytes. */
   #start(modelBytes: number): ValidatorProcess {
-    const { processPath, heapMiBMax = 2048, memoryBytes = validatorLimitBytes(ownMemory('host')) } = this.#options;
+    const { processPath, heapMiBMax = 2048 } = this.#options;
     const own = compiledModule('./validator-process.js', import.meta.url);
     const process = {
       module: processPath === undefined ? own : pathToFileURL(processPath),
       heapMiBMax,
       // A model that wants more memory than its share fails alone, and harms nothing else. What is large itself may
       // take what any session of it takes.
-      limits: { memoryBytes: Math.max(memoryBytes, loadPeakBytes(modelBytes)), files: filesMax },
+      limits: { memoryBytes: Math.max(this.#memoryBytes, loadPeakBytes(modelBytes)), files: filesMax },
       nodeOptions: ['--expose-gc'],
       ownGroup: true,
       hugePages: true,
@@ -277,12 +300,6 @@ function killed({ isForMemory }: PeerEnd): string {
     ? 'the kernel ended the validator for lack of memory'
     : 'the validator was ended by SIGKILL while it opened the model';
 }
-
-/** Errors of the operating system that say what the machine lacks. */
-const isShort = (reason: string): boolean =>
-  /\bE(?:AGAIN|NOMEM|MFILE|NFILE|IO)\b|pthread_create|Resource temporarily unavailable|Too many open files/.test(
-    reason,
-  );
 
 function gone(): HostError {
   return new HostError('client-gone', 'the client closed the connection before its model was checked');

@@ -10,6 +10,7 @@ const everyMs = 5000;
 const redisNotes: Readonly<Record<MachineAnswer['redis'], string>> = {
   off: 'this host has no Redis',
   down: 'Redis is down',
+  full: 'the memory of Redis is full',
   'read-only': 'Redis takes no writes',
   evicting: 'Redis evicts keys',
   up: 'share one Redis with this host',
