@@ -13,6 +13,7 @@ const house = [
   'tensor',
   'process',
   'onnx',
+  'operators',
   'hardware',
   'profile',
   'rows',

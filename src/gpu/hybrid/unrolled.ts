@@ -1,16 +1,8 @@
 /** The model file that plans over GPU and CPU are made from. */
 import { createHash } from 'node:crypto';
 import { join } from 'node:path';
-import {
-  attributeOf,
-  Graph,
-  loadUnroll,
-  readServed,
-  writeModel,
-  type ModelProto,
-  type NodeProto,
-} from '../../onnx/index.ts';
-import { inferShapes } from '../../profile/index.ts';
+import { attributeOf, Graph, readServed, writeModel, type ModelProto, type NodeProto } from '../../onnx/index.ts';
+import { inferShapes, loadUnroll } from '../../operators/index.ts';
 import { baseOf } from '../program/compile-model.ts';
 import { prepareGraph } from '../program/prepare.ts';
 import type { PreparedGraph } from '../program/prepared.ts';

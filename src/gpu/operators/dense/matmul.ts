@@ -1,5 +1,5 @@
 /** MatMul, Gemm, and `turntable.Product`, which fusion makes of them. */
-import { broadcast } from '../../../profile/index.ts';
+import { broadcast } from '../../../operators/index.ts';
 import { elementBytes, type DataType } from '../../../tensor/index.ts';
 import { given } from '../../../tools/index.ts';
 import { broadcastIndex, broadcastStrides } from '../common/indexing.ts';

@@ -1,6 +1,6 @@
 /** Operators that are one strided copy: Slice, Expand, Tile, DepthToSpace and SpaceToDepth. */
 import { Unsupported, type Emitter, type Operator } from '../types.ts';
-import { sliceRange } from '../../../profile/index.ts';
+import { sliceRange } from '../../../operators/index.ts';
 import { axisOf, broadcastStrides, stridesOf } from '../common/indexing.ts';
 import { asDeclared, knownNumbers, listOf, requiredOutput } from '../common/inputs.ts';
 import { moveStrided, sideOf } from '../common/launching.ts';

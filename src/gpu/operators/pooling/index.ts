@@ -1,5 +1,5 @@
 /** MaxPool, AveragePool and LpPool. Their global forms are reductions over the spatial axes. */
-import { poolWindows } from '../../../profile/index.ts';
+import { poolWindows } from '../../../operators/index.ts';
 import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
 import { accumulatorOf, floats } from '../common/element.ts';
 import { indexType } from '../common/indexing.ts';
