@@ -29,7 +29,7 @@ const otherAxis = ({ shape, axis }: Point, choice: number, wide = false): number
 };
 
 const unary: Step = (graph, at, choice) => {
-  const type = ['Tanh', 'Relu', 'Sigmoid', 'Neg', 'Identity', 'Abs'][choice % 6]!;
+  const type = ['Tanh', 'Relu', 'Sigmoid', 'Neg', 'Identity', 'Abs', 'Cosh', 'Asinh'][choice % 8]!;
   return { ...at, value: graph.node(type, [at.value]) };
 };
 
@@ -169,7 +169,8 @@ const steps: Readonly<Record<string, Step>> = {
   },
   softmax: (graph, at, choice) => {
     const axis = otherAxis(at, choice);
-    return axis === undefined ? undefined : { ...at, value: graph.node('Softmax', [at.value], { axis }) };
+    const type = ['Softmax', 'LogSoftmax', 'LpNormalization'][choice % 3]!;
+    return axis === undefined ? undefined : { ...at, value: graph.node(type, [at.value], { axis }) };
   },
   'itself beside it': (graph, at, choice) => {
     const axis = otherAxis(at, choice);
