@@ -8,6 +8,7 @@ const floors = [
   'tensor',
   'process',
   'onnx',
+  'operators',
   'hardware',
   'profile',
   'rows',
@@ -39,11 +40,17 @@ const importRule = (floor) =>
     { regex: `^(\\.\\./)+(${floors.join('|')})/${pastTheDoor}`, message: door },
   ]);
 
-/** src/gpu has a folder `process` of its own, one step up; the floor of that name is two or more. */
-const importRuleInsideGpu = restrict('src/gpu/*/**/*.ts', 'gpu', [
-  { regex: `^(\\.\\./)+(${floors.filter((floor) => floor !== 'process').join('|')})/${pastTheDoor}`, message: door },
-  { regex: `^(\\.\\./){2,}process/${pastTheDoor}`, message: door },
-]);
+/** src/gpu has folders `process` and `operators` of its own, some steps up; the floors of these names are one more. */
+const ownOfGpu = ['process', 'operators'];
+const importRulesInsideGpu = [2, 3].map((steps) =>
+  restrict(`src/gpu/${'*/'.repeat(steps - 1)}**/*.ts`, 'gpu', [
+    {
+      regex: `^(\\.\\./)+(${floors.filter((floor) => !ownOfGpu.includes(floor)).join('|')})/${pastTheDoor}`,
+      message: door,
+    },
+    { regex: `^(\\.\\./){${steps},}(${ownOfGpu.join('|')})/${pastTheDoor}`, message: door },
+  ]),
+);
 
 export default {
   plugins: ['typescript', 'unicorn', 'oxc', 'import', 'promise', 'vitest'],
@@ -117,7 +124,7 @@ export default {
   },
   overrides: [
     ...floors.map(importRule),
-    importRuleInsideGpu,
+    ...importRulesInsideGpu,
     {
       files: ['test/**/*.ts', 'bench/**/*.ts', 'functions/_training/**/*.ts', '**/*.test.ts'],
       rules: {

@@ -1,14 +1,13 @@
-/** Model files: reads, writes and checks them; graphs, layers and sub-graphs; architectures with seeded weights. */
-import type * as Unroll from './unroll/index.ts';
+/** Model files: reads, writes and checks them; graphs and sub-graphs; architectures with seeded weights. */
 export * from './types.ts';
 export { OnnxError, type OnnxErrorCode } from './error.ts';
 export { dataTypeOf, elementBits, elementTypeName, elementTypeOf } from './element-type.ts';
-export { isExternal, readAt } from './external-data.ts';
+export { externalReference, isExternal, readAt } from './external-data.ts';
 export { checkExpansion } from './expansion.ts';
 export { externalFiles } from './external-files.ts';
 export { parseModel, readModel } from './read.ts';
 export { serializeModel, writeModel, type WriteOptions, type Written } from './write.ts';
-export { tensorByteLength, tensorBytes, tensorElementCount, tensorsOfModel } from './tensor-data.ts';
+export { tensorByteLength, tensorBytes, tensorElementCount, tensorsOfModel, withoutData } from './tensor-data.ts';
 export {
   attributeOf,
   attributeReader,
@@ -32,16 +31,14 @@ export {
   type OpenInput,
   type Sizes,
 } from './trial-sizes.ts';
-export { Graph, isRandom } from './graph.ts';
+export { functionKey, Graph, isRandom } from './graph.ts';
 export { tensorType, withInputShapes, type GraphNode, type ValueShape, type ValueType } from './graph-node.ts';
-export { allNodes, capturedBy } from './scope.ts';
-export { layers, type Layer, type LayerKind, takeArguments } from './layers.ts';
+export { allNodes, capturedBy, nestedGraphs } from './scope.ts';
 export { extract } from './extract.ts';
 export { unrollLoops } from './loops.ts';
-export type { UnrolledModel, UnrollOptions } from './unroll/index.ts';
 export { isParameter, wholeNumbers, type Weight } from './weight.ts';
 export { fileStamp, weightLocations, type WeightLocation } from './weight-locations.ts';
-export { GraphBuilderError, nodeProto, type AttributeValue } from './protos.ts';
+export { attributeProto, GraphBuilderError, nodeProto, type AttributeValue } from './protos.ts';
 export {
   GraphBuilder,
   type ConstantValue,
@@ -61,6 +58,3 @@ export {
   type SettingSpecs,
   type SettingValue,
 } from './architectures/index.ts';
-
-/** Unrolls recurrent operators into cells; loaded on demand. */
-export const loadUnroll = (): Promise<typeof Unroll> => import('./unroll/index.ts');

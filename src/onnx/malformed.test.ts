@@ -10,7 +10,6 @@ import { checkModel } from './check.ts';
 import { describeModel } from './describe.ts';
 import { OnnxError } from './error.ts';
 import { Graph } from './graph.ts';
-import { layers } from './layers.ts';
 import { parseModel, readModel } from './read.ts';
 import { AttributeType, ElementType, type GraphProto, type NodeProto } from './types.ts';
 import { serializeModel } from './write.ts';
@@ -39,7 +38,6 @@ function takeIn(bytes: Uint8Array): void {
   const model = parseModel(bytes);
   checkModel(model);
   describeModel(model);
-  layers(new Graph(model));
   serializeModel(model);
 }
 
@@ -221,7 +219,7 @@ describe('depth and size', () => {
     ]);
   });
 
-  test('a chain of 50,000 nodes is read, ordered and cut into layers', () => {
+  test('a chain of 50,000 nodes is read and ordered', () => {
     const node: NodeProto[] = Array.from({ length: 50_000 }, (_, index) => ({
       name: '',
       opType: 'Identity',
@@ -250,7 +248,6 @@ describe('depth and size', () => {
     const read = new Graph(parseModel(bytes));
     expect(read.nodes[0]?.outputs).toEqual(['v0']);
     expect(read.weight('v49999')?.name).toBe('w');
-    expect(layers(read)).toHaveLength(1);
   });
 
   test('an attribute of graph type without a graph is refused by name', async () => {

@@ -15,12 +15,3 @@ export { parseLayerProfile, type LayerCost, type LayerProfile, type ProfileLayer
 export { estimateLayers, type Estimate, type EstimateOptions } from './analytic/estimate.ts';
 export { estimateOperators, type OperatorsEstimate } from './analytic/operators.ts';
 export { modelNames, namedModel, type NamedModel } from './named-models.ts';
-export {
-  broadcast,
-  exactArithmetic,
-  inferShapes,
-  sliceRange,
-  poolWindows,
-  type InferredShapes,
-  type ShapeOptions,
-} from './shapes/index.ts';

@@ -8,7 +8,7 @@ import {
   withInputShapes,
   type ModelProto,
 } from '../onnx/index.ts';
-import { exactArithmetic, inferShapes } from '../profile/index.ts';
+import { factsOf, inferShapes } from '../operators/index.ts';
 import { bytesOfNumbers, type Tensor } from '../tensor/index.ts';
 import { rowsOf, type RowGraph } from './compare-graphs.ts';
 
@@ -50,7 +50,7 @@ function graphFor(model: ModelProto, inputs: readonly Pick<Tensor, 'name' | 'sha
   for (const [name, { dims, ints }] of inferred.values) {
     values.set(name, { shape: dims });
     const producer = graph.producer(name);
-    const isExact = producer !== undefined && exactArithmetic.has(producer.proto.opType);
+    const isExact = producer !== undefined && (factsOf(producer.proto)?.arithmetic ?? 'none') !== 'none';
     if (ints === undefined || !isExact || !isDefaultDomain(producer.proto.domain)) continue;
     constants.set(name, { name, datatype: 'INT64', shape: dims, data: bytesOfNumbers('INT64', ints) });
   }

@@ -5,10 +5,22 @@
  * that both are the same. Where they cannot, the error says whether a node is known to mix rows.
  */
 import { elementCount, type Tensor } from '../tensor/index.ts';
-import { differingAxis, outerAt, placeOf, repeated, RowsMeet, type Place, type RowCounts } from './layout.ts';
 import { isRandom, type NodeProto } from '../onnx/index.ts';
-import { rules } from './rules.ts';
-import { hasRows, type Known, type OtherRows, type Outcome, type Step } from './step.ts';
+import {
+  differingAxis,
+  factsOf,
+  hasRows,
+  outerAt,
+  placeOf,
+  RowsMeet,
+  type OtherRows,
+  type Outcome,
+  type Place,
+  type RowCounts,
+  type RowStep as Step,
+  type RowValue as Known,
+} from '../operators/index.ts';
+import { repeated } from './layout.ts';
 
 /** A model's graph for one number of rows. */
 export interface RowGraph {
@@ -172,7 +184,7 @@ class Comparison {
 
 function outcomesOf(step: Step): readonly Outcome[] {
   const { proto, inputs, outputs, name } = step;
-  const rule = rules.get(proto.opType);
+  const rule = factsOf(proto)?.rows ?? 'unknown';
   const isSame =
     inputs.every((input) => input === undefined || input.kind === 'same') &&
     outputs.every((sizes) => sizes === undefined || sizes.few.join() === sizes.many.join());
@@ -180,7 +192,7 @@ function outcomesOf(step: Step): readonly Outcome[] {
     throw new RowsMeet(`${proto.opType} '${name}' is random or has a nested graph`);
   if (isSame) return outputs.map(() => ({ kind: 'same' }));
   try {
-    if (rule === undefined) throw new RowsMeet(`there is no rule for the rows of ${proto.opType} '${name}'`);
+    if (rule === 'unknown') throw new RowsMeet(`there is no rule for the rows of ${proto.opType} '${name}'`);
     if (outputs[0] === undefined && proto.output[0] !== '') throw new RowsMeet(`the shape of '${name}' is not known`);
     return rule(step);
   } catch (error) {

@@ -46,6 +46,10 @@ export class SharedValues<Value> {
   }
 }
 
+/** The entries of an object that is written in the source, with the names that it has there. */
+export const typedEntries = <Name extends string, Value>(record: Readonly<Record<Name, Value>>): [Name, Value][] =>
+  Object.entries(record) as [Name, Value][];
+
 /** The names in a text, separated by blanks. */
 export const namesIn = (text: string): ReadonlySet<string> => new Set(text.split(/\s+/));
 

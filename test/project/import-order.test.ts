@@ -14,6 +14,7 @@ const house = [
   'tensor',
   'process',
   'onnx',
+  'operators',
   'hardware',
   'profile',
   'rows',

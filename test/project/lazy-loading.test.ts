@@ -53,7 +53,7 @@ test('the Redis client is found where it is loaded', async () => {
 });
 
 /** Plans over a GPU and CPU cores: planner, unrolling, execution, and the host's part. */
-const chrion = /^src\/(plan\/chrion|onnx\/unroll|gpu\/hybrid|host\/gpu\/variants)\//;
+const chrion = /^src\/(plan\/chrion|operators\/unroll|gpu\/hybrid|host\/gpu\/variants)\//;
 
 test.each(['src/host/index.ts', 'src/gpu/process/main.ts', 'src/gpu/process/compile-worker.ts', 'src/index.ts'])(
   '%s loads no part of Chrion until a function may have plans over GPU and CPU',
@@ -65,7 +65,7 @@ test.each(['src/host/index.ts', 'src/gpu/process/main.ts', 'src/gpu/process/comp
 );
 
 test('the parts of Chrion are found behind their exports', async () => {
-  for (const door of ['src/plan/chrion', 'src/onnx/unroll', 'src/gpu/hybrid', 'src/host/gpu/variants']) {
+  for (const door of ['src/plan/chrion', 'src/operators/unroll', 'src/gpu/hybrid', 'src/host/gpu/variants']) {
     const { files } = await loadedWith(`${door}/index.ts`);
     expect(files.some((file) => chrion.test(file))).toBe(true);
   }

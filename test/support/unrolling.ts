@@ -3,8 +3,8 @@
  */
 import { Tensor } from 'onnxruntime-node';
 import { expect } from 'vitest';
-import { checkModel, ElementType, Graph, type ModelProto, type UnrolledModel } from '../../src/onnx/index.ts';
-import { unrollRecurrent } from '../../src/onnx/unroll/index.ts';
+import { checkModel, ElementType, Graph, type ModelProto } from '../../src/onnx/index.ts';
+import { unrollRecurrent, type UnrolledModel } from '../../src/operators/unroll/index.ts';
 import { runExactly, type Values } from './onnx.ts';
 
 const elementCount = (shape: readonly number[]): number => shape.reduce((all, size) => all * size, 1);

@@ -1,5 +1,6 @@
 /** Random inputs for a check before the first call. They depend on the model alone, so each check draws the same. */
-import { attributeOf, dataTypeOf, Graph } from '../../onnx/index.ts';
+import { attributeOf, dataTypeOf, Graph, type NodeProto } from '../../onnx/index.ts';
+import { factsOf } from '../../operators/index.ts';
 import { bytesOfNumbers, elementCount, type DataType, type Tensor } from '../../tensor/index.ts';
 import type { FunctionBase } from '../program/base.ts';
 import { ProgramError } from '../program/error.ts';
@@ -19,8 +20,8 @@ function sequence(seed: number): () => number {
   };
 }
 
-/** Operators that keep their input's numbers. */
-const passing = new Set(['Cast', 'Flatten', 'Identity', 'Reshape', 'Squeeze', 'Unsqueeze']);
+/** Whether its result has its input's numbers. */
+const passesOn = (proto: NodeProto): boolean => (factsOf(proto)?.keeps ?? 'nothing') !== 'nothing';
 
 /**
  * Rows of the smallest table that an input indexes, so that drawn token ids are in the vocabulary. Undefined if it
@@ -32,7 +33,7 @@ function rowsLookedUp(graph: Graph, base: FunctionBase, input: string): number |
   let least: number | undefined;
   for (let value = waiting.pop(); value !== undefined; value = waiting.pop()) {
     for (const { proto } of graph.consumers(value)) {
-      if (passing.has(proto.opType) && proto.input[0] === value) {
+      if (passesOn(proto) && proto.input[0] === value) {
         const [output] = proto.output;
         if (output !== undefined && !seen.has(output)) {
           seen.add(output);

@@ -6,8 +6,6 @@
  * everything must agree within the tolerance: the values before the jumps, and what comes behind them.
  */
 import {
-  attributeOf,
-  dataTypeOf,
   elementTypeOf,
   Graph,
   isDefaultDomain,
@@ -15,28 +13,10 @@ import {
   type ModelProto,
   type NodeProto,
 } from '../../onnx/index.ts';
-import { namesIn } from '../../tools/index.ts';
+import { factsOf } from '../../operators/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
 
-const jumping = namesIn(
-  'ArgMax ArgMin Ceil Equal Floor Greater GreaterOrEqual Hardmax Less LessOrEqual Mod NonMaxSuppression NonZero Round ' +
-    'Shrink Sign ThresholdedRelu TopK Unique',
-);
-
-const floats = new Set(['FP64', 'FP32', 'FP16', 'BF16']);
-
-function jumps(proto: NodeProto): boolean {
-  if (!isDefaultDomain(proto.domain)) return false;
-  switch (proto.opType) {
-    case 'Cast':
-      return !floats.has(dataTypeOf(attributeOf(proto, 'to', 1)) ?? '');
-    // The places of the maxima.
-    case 'MaxPool':
-      return (proto.output[1] ?? '') !== '';
-    default:
-      return jumping.has(proto.opType);
-  }
-}
+const jumps = (proto: NodeProto): boolean => isDefaultDomain(proto.domain) && factsOf(proto)?.jumps(proto) === true;
 
 /** Whether each of these outputs depends on a jump. */
 export function areBehindJumps(model: ModelProto, outputs: readonly string[]): boolean {

@@ -1,16 +1,8 @@
 /** The model file that plans over GPU and CPU are made from. */
 import { createHash } from 'node:crypto';
 import { join } from 'node:path';
-import {
-  attributeOf,
-  Graph,
-  loadUnroll,
-  readServed,
-  writeModel,
-  type ModelProto,
-  type NodeProto,
-} from '../../onnx/index.ts';
-import { inferShapes } from '../../profile/index.ts';
+import { attributeOf, Graph, readServed, writeModel, type ModelProto, type NodeProto } from '../../onnx/index.ts';
+import { factsOf, inferShapes, loadUnroll } from '../../operators/index.ts';
 import { baseOf } from '../program/compile-model.ts';
 import { prepareGraph } from '../program/prepare.ts';
 import type { PreparedGraph } from '../program/prepared.ts';
@@ -20,14 +12,14 @@ import { exists } from './submodel.ts';
 /** Part of the cache's key. Increase it when unrolling makes other graphs than before. */
 const unrolledFormat = 3;
 
-const recurrent = new Set(['LSTM', 'GRU', 'RNN']);
+const isRecurrent = (node: NodeProto): boolean => factsOf(node)?.cost === 'recurrence';
 /** ONNX: a recurrent operator with `layout` 1 takes [batch, time, size], with 0 [time, batch, size]. */
 const batchFirst = (node: NodeProto): boolean => attributeOf(node, 'layout', 0) === 1;
 
 /** Steps of the longest recurrent operator. */
 function stepsMaxOf({ nodes, values }: PreparedGraph): number {
   const steps = nodes.flatMap(({ proto }) =>
-    recurrent.has(proto.opType) ? [values.get(proto.input[0] ?? '')?.shape[batchFirst(proto) ? 1 : 0] ?? 0] : [],
+    isRecurrent(proto) ? [values.get(proto.input[0] ?? '')?.shape[batchFirst(proto) ? 1 : 0] ?? 0] : [],
   );
   return Math.max(0, ...steps);
 }
@@ -57,7 +49,7 @@ export async function unrolledModel(
   cacheFolder: string,
 ): Promise<string> {
   const base = await baseOf(modelPath, cacheFolder);
-  if (!base.model.graph.node.some(({ opType }) => recurrent.has(opType))) return modelPath;
+  if (!base.model.graph.node.some(isRecurrent)) return modelPath;
   const form = createHash('sha256')
     .update(JSON.stringify([unrolledFormat, shapes, cells]))
     .digest('hex')

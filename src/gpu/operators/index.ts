@@ -32,7 +32,7 @@ import { linearOperators } from './quantized/linear.ts';
 import { quantizedProductOperators } from './quantized/products.ts';
 import { reductionOperators } from './reduction/index.ts';
 import { signalOperators } from './signal/fourier.ts';
-import type { Operator } from './types.ts';
+import type { KernelFamily, KernelNameOf, Operator } from './types.ts';
 import { viewOperators } from './views.ts';
 import { deformConv } from './vision/deformable.ts';
 import { gridOperators } from './vision/grid-sample.ts';
@@ -40,8 +40,20 @@ import { regionOperators } from './vision/regions.ts';
 
 export type { Emitter, Operator, Value } from './types.ts';
 
-/** Operators by kind. The self-test checks a group at a time. */
-export const operatorGroups = {
+/** Compiles only if each operator of each family has kernels, and none is in another family than its record. */
+type Whole<Kernels extends Record<KernelFamily, readonly Operator[]>> = {
+  readonly [Family in KernelFamily]: [Exclude<KernelNameOf<Family>, Kernels[Family][number]['type']>] extends [never]
+    ? readonly (Operator & { readonly type: KernelNameOf<Family> })[]
+    : { readonly lacks: Exclude<KernelNameOf<Family>, Kernels[Family][number]['type']> };
+};
+
+const kernelsOf = <Kernels extends Record<KernelFamily, readonly Operator[]>>(
+  kernels: Kernels & Whole<Kernels>,
+): Readonly<Record<KernelFamily, readonly Operator[]>> => kernels;
+
+/** The kernels of each family of records. */
+const byFamily = kernelsOf({
+  views: viewOperators,
   elementwise: elementwiseOperators,
   /** Attention operators, and the parts that fusion makes. */
   attention: [headProduct, wholeAttention, attention, ...rotaryOperators, ...microsoftAttentionOperators],
@@ -80,11 +92,15 @@ export const operatorGroups = {
   /** Operators on images: sampling by a grid, pooling of regions, and deformable convolutions. */
   vision: [...gridOperators, ...regionOperators, deformConv],
   signal: signalOperators,
-} as const satisfies Record<string, readonly Operator[]>;
+});
 
-export type OperatorGroup = keyof typeof operatorGroups;
+export type OperatorGroup = Exclude<KernelFamily, 'views'>;
 
-export const operators: readonly Operator[] = [...viewOperators, ...Object.values(operatorGroups).flat()];
+const { views: _views, ...groups } = byFamily;
+/** Operators that launch kernels. The self-test checks a group at a time. */
+export const operatorGroups: Readonly<Record<OperatorGroup, readonly Operator[]>> = groups;
+
+export const operators: readonly Operator[] = Object.values(byFamily).flat();
 
 /** All operators without those of `groups`. */
 export function operatorsWithout(groups: readonly OperatorGroup[]): readonly Operator[] {

@@ -3,6 +3,7 @@
  * launches over buffers, which get places in memory later.
  */
 import type { AttributeReader, GraphNode } from '../../onnx/index.ts';
+import type { families, fused } from '../../operators/index.ts';
 import type { DataType, Tensor } from '../../tensor/index.ts';
 import type { MatmulDescription } from '../driver/types.ts';
 import type { ProgramSettings } from '../program/types.ts';
@@ -95,9 +96,19 @@ export class Unsupported extends Error {
   }
 }
 
-export interface Operator {
+/** Families of operators that have kernels. */
+export type KernelFamily = Exclude<keyof typeof families, 'withoutKernels'>;
+
+/** The operators of a family, with the ones that fusion makes. */
+export type KernelNameOf<Family extends KernelFamily> =
+  | (keyof (typeof families)[Family] & string)
+  | (Family extends keyof typeof fused ? keyof (typeof fused)[Family] & string : never);
+
+export type KernelName = { [Family in KernelFamily]: KernelNameOf<Family> }[KernelFamily];
+
+export interface Operator<Type extends string = string> {
   /** ONNX operator, with its domain unless that is ONNX's: 'com.microsoft.Gelu'. */
-  readonly type: string;
+  readonly type: Type;
   /**
    * The input that output 0 is a view of (the same bytes with another shape); then `emit` is not called. Undefined or
    * absent: output 0 is no view.
@@ -111,3 +122,6 @@ export interface Operator {
    */
   readonly elementwise?: (emitter: Emitter, inputs: readonly string[]) => string | undefined;
 }
+
+/** The engine's own operators: those that have a record, and those that fusion makes. */
+export type Kernels = Operator<KernelName>;

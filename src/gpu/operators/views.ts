@@ -1,7 +1,7 @@
 /** Operators that move no bytes: their result is their operand with another shape. */
 import { elementBytes, elements } from '../../tensor/index.ts';
 import { asDeclared } from './common/inputs.ts';
-import { Unsupported, type Emitter, type Operator } from './types.ts';
+import { type Emitter, type Kernels, Unsupported } from './types.ts';
 
 /** For operators that are always views. */
 export function emitNoView(emitter: Emitter): never {
@@ -10,14 +10,14 @@ export function emitNoView(emitter: Emitter): never {
 
 const firstInput = (): number => 0;
 
-const plain = ['Identity', 'Reshape', 'Flatten', 'Squeeze', 'Unsqueeze', 'turntable.View'].map((type): Operator => ({
+const plain = (['Identity', 'Reshape', 'Flatten', 'Squeeze', 'Unsqueeze', 'turntable.View'] as const).map((type) => ({
   type,
   viewOf: firstInput,
   emit: emitNoView,
 }));
 
 /** At inference nothing is dropped. If the mask is used, it is all true. */
-const dropout: Operator = {
+const dropout = {
   type: 'Dropout',
   viewOf: (emitter) => {
     const training = emitter.constant(2);
@@ -33,6 +33,6 @@ const dropout: Operator = {
     if (output !== undefined) emitter.copy(input.buffer, output.buffer, bytes);
     if (mask !== undefined) emitter.fill(mask.buffer, 1, mask.elements);
   },
-};
+} satisfies Kernels;
 
-export const viewOperators: readonly Operator[] = [...plain, dropout];
+export const viewOperators = [...plain, dropout] as const satisfies readonly Kernels[];

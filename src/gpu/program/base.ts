@@ -12,19 +12,18 @@ import {
   elementTypeOf,
   extract,
   Graph,
-  layers,
   readServed,
   tensorBytes,
   weightLocations,
   writeModel,
   type GraphNode,
-  type Layer,
   type ModelProto,
   type NodeProto,
   type Weight,
   type WeightLocation,
   tensorType,
 } from '../../onnx/index.ts';
+import { factsOf, layers, type Layer } from '../../operators/index.ts';
 import type { DataType, Tensor } from '../../tensor/index.ts';
 import { ProgramError } from './error.ts';
 import { runModel } from './fold-client.ts';
@@ -181,7 +180,7 @@ function isNarrowable(graph: Graph, value: string): boolean {
   return users.every(({ proto, outputs }) => {
     if (proto.opType === 'Identity') return outputs.every((output) => isNarrowable(graph, output));
     if (proto.opType === 'Transpose') return outputs.every((output) => isNarrowable(graph, output));
-    if (!['MatMul', 'Gemm', 'Conv'].includes(proto.opType)) return false;
+    if (factsOf(proto)?.narrow !== 'product') return false;
     return proto.input.every((input, place) => input !== value || place === 1);
   });
 }
@@ -194,10 +193,10 @@ function usesOf(
 ): { readonly inUse: ReadonlySet<string>; readonly asArgument: ReadonlySet<string> } {
   const asArgument = new Set<string>();
   const inUse = new Set(graph.outputs.map((value) => alias.get(value) ?? value));
-  for (const { input, opType } of nodes) {
-    for (const [place, value] of input.entries()) {
+  for (const node of nodes) {
+    for (const [place, value] of node.input.entries()) {
       inUse.add(value);
-      if (takesArgument(opType, place)) asArgument.add(value);
+      if (takesArgument(node, place)) asArgument.add(value);
     }
   }
   return { inUse, asArgument };

@@ -7,23 +7,20 @@
  * The graph's types do not change: a value of type FP32 may be in memory in 16 bits, as weights may. Only kernels that
  * heed `Value.kept` can handle one, so its producer and all its consumers must be of the kinds below.
  */
-import { namesIn } from '../../tools/index.ts';
+import { kernelFacts } from '../../operators/index.ts';
 import { isView, rootOf } from './fusion/patterns.ts';
 import type { WorkGraph, WorkNode } from './work-graph.ts';
 
-const products = namesIn(
-  'MatMul Gemm Conv turntable.Conv turntable.Product turntable.JointProduct turntable.HeadProduct',
-);
+const isProduct = ({ type }: WorkNode): boolean => kernelFacts(type)?.narrow === 'product';
 
 /** Their first output and all their inputs may be in 16 bits. */
-const rowOperators =
-  namesIn(`LayerNormalization RMSNormalization SimplifiedLayerNormalization turntable.AddLayerNormalization Softmax
-  turntable.MaskedSoftmax turntable.Attention`);
+const worksOnRows = ({ type }: WorkNode): boolean => kernelFacts(type)?.narrow === 'row';
 
-const isPool = ({ type, outputs }: WorkNode): boolean =>
-  (type === 'MaxPool' || type === 'AveragePool') && outputs.length === 1;
+const isPool = ({ type, outputs }: WorkNode): boolean => kernelFacts(type)?.narrow === 'pool' && outputs.length === 1;
 
-const passesOn = (node: WorkNode): boolean => node.type === 'Concat' || isPool(node);
+const isJoint = ({ type }: WorkNode): boolean => kernelFacts(type)?.narrow === 'join';
+
+const passesOn = (node: WorkNode): boolean => isJoint(node) || isPool(node);
 
 interface Question {
   readonly graph: WorkGraph;
@@ -40,8 +37,8 @@ export function narrowValues(question: Question): Set<string> {
     if (isView(node)) continue;
     for (const value of node.outputs) if (isCandidate(question, node, value)) narrow.add(value);
   }
-  const nodes = graph.nodes.filter(({ type }) => products.has(type));
-  const joints = graph.nodes.filter(({ type }) => type === 'Concat');
+  const nodes = graph.nodes.filter(isProduct);
+  const joints = graph.nodes.filter(isJoint);
   for (let before = -1; before !== narrow.size;) {
     before = narrow.size;
     for (const node of nodes) settle(question, node, narrow);
@@ -73,25 +70,17 @@ const isOperand = ({ proto }: WorkNode, value: string): boolean => proto.input.i
 function isCandidate(question: Question, node: WorkNode, value: string): boolean {
   const { graph, isElementwise, isNarrowWeight } = question;
   const isMade =
-    products.has(node.type) ||
-    isElementwise(node) ||
-    passesOn(node) ||
-    (rowOperators.has(node.type) && node.outputs[0] === value);
+    isProduct(node) || isElementwise(node) || passesOn(node) || (worksOnRows(node) && node.outputs[0] === value);
   const users = isMade ? usersOf(graph, value) : undefined;
   if (users === undefined) return false;
   const isRead = users.every(
     ({ node: user, as }) =>
-      (products.has(user.type) && isOperand(user, as)) ||
-      rowOperators.has(user.type) ||
-      passesOn(user) ||
-      isElementwise(user),
+      (isProduct(user) && isOperand(user, as)) || worksOnRows(user) || passesOn(user) || isElementwise(user),
   );
   // A value without a product at either end keeps its 32 bits.
-  const byProduct = products.has(node.type) && isNarrowWeight(node.proto.input[1] ?? '');
+  const byProduct = isProduct(node) && isNarrowWeight(node.proto.input[1] ?? '');
   const forProduct = ({ node: user }: { readonly node: WorkNode }): boolean =>
-    products.has(user.type) ||
-    user.type === 'Concat' ||
-    (isPool(user) && isCandidate(question, user, user.outputs[0]!));
+    isProduct(user) || isJoint(user) || (isPool(user) && isCandidate(question, user, user.outputs[0]!));
   return isRead && (byProduct || users.some(forProduct));
 }
 

@@ -11,14 +11,13 @@
  *     ONNX Runtime   x32 > MatMul > Inserted_y32 > Cast > y16
  *     here           x32 > Cast > MatMul > y16
  */
-import { namesIn } from '../../tools/index.ts';
 import { capturedBy, ElementType, nodeProto, type ModelProto, type NodeProto } from '../../onnx/index.ts';
+import { factsOf } from '../../operators/index.ts';
 
 const prefix = 'InsertedPrecisionFreeCast_';
 
 /** Operators that may have 32-bit inputs and 16-bit results. */
-const mixed = namesIn(`BatchNormalization DequantizeLinear LayerNormalization QuantizeLinear Resize RMSNormalization
-  SimplifiedLayerNormalization Upsample`);
+const isMixed = (proto: NodeProto): boolean => proto.domain !== '' || factsOf(proto)?.mixesPrecisions === true;
 
 const isInserted = ({ opType, name }: NodeProto): boolean => opType === 'Cast' && name.startsWith(prefix);
 
@@ -46,10 +45,11 @@ export function withoutInsertedCasts(
     if (isInserted(node) && to.startsWith(prefix)) raised.set(to, node.input[0] ?? '');
   }
   const captured = new Set(graph.node.flatMap((node) => capturedBy(node)));
-  const isPromoted = ({ opType, domain, input, output }: NodeProto): boolean => {
+  const isPromoted = (proto: NodeProto): boolean => {
+    const { input, output } = proto;
     if (!output.some((value) => value.startsWith(prefix)) || output.some((value) => captured.has(value))) return false;
     if (!input.every((value) => value === '' || isKnown(value))) return false;
-    if (domain === '' && !mixed.has(opType)) return true;
+    if (!isMixed(proto)) return true;
     return input.every((value) => !isFloat(value) || raised.has(value) || value.startsWith(prefix));
   };
   const promoted = new Set(graph.node.filter((node) => !isInserted(node) && isPromoted(node)));
@@ -78,8 +78,7 @@ export function withoutInsertedCasts(
       const before = raised.get(value);
       if (before !== undefined) return nameOf(before);
       if (half.has(value)) return nameOf(value);
-      const isMixed = each.domain !== '' || mixed.has(each.opType);
-      return isFloat(value) && !isMixed ? converted(value, ElementType.FLOAT16) : value;
+      return isFloat(value) && !isMixed(each) ? converted(value, ElementType.FLOAT16) : value;
     }
     if (!half.has(value)) return value;
     return each.opType === 'Cast' ? nameOf(value) : converted(nameOf(value), ElementType.FLOAT);

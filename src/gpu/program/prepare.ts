@@ -15,7 +15,7 @@ import {
   type ValueType,
   withInputShapes,
 } from '../../onnx/index.ts';
-import { exactArithmetic, inferShapes, type InferredShapes, type ShapeOptions } from '../../profile/index.ts';
+import { factsOf, inferShapes, type InferredShapes, type ShapeOptions } from '../../operators/index.ts';
 import {
   bytesOfNumbers,
   elementBytes,
@@ -198,7 +198,7 @@ function valuesOf(
       return;
     }
     values.set(value, { datatype, shape: known.dims });
-    const exact = producer !== undefined && exactArithmetic.has(producer.proto.opType);
+    const exact = producer !== undefined && (factsOf(producer.proto)?.arithmetic ?? 'none') !== 'none';
     if (exact && known.ints?.length === elementCount(known.dims) && isInteger(datatype)) {
       constants.set(value, {
         name: value,

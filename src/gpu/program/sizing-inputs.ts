@@ -2,28 +2,13 @@
  * Sizing inputs: their elements decide how large other tensors are (the new shape of a Reshape, the axes of a sum).
  * Memory cannot be planned without them, so a program is made for their values as well as for all shapes.
  */
-import { namesIn } from '../../tools/index.ts';
 import { dataTypeOf, Graph, type ModelProto, type TensorProto } from '../../onnx/index.ts';
+import { argumentsOf, factsOf } from '../../operators/index.ts';
 import { bytesOfNumbers, type DataType } from '../../tensor/index.ts';
 import type { FunctionBase } from './base.ts';
 import { ProgramError } from './error.ts';
-import { argumentsOf } from './shaped-by-shapes.ts';
 import { argumentsMax } from './input-shapes.ts';
 import type { InputShapes } from './types.ts';
-
-/** Operators that may stand between a sizing input and the operator that it sizes. */
-const arithmetic = namesIn(
-  'Add Cast Ceil Concat Div Floor Gather Identity Max Min Mul Neg Reshape Slice Squeeze Sub Unsqueeze',
-);
-
-/** Operators with an input that does not change the result's shape, but that their kernels need as a constant. */
-const kernelArguments = new Map([
-  ['CumSum', 1],
-  ['CumProd', 1],
-]);
-
-/** Its cache grows by one with each call, so a program for one of its sizes would not be used twice. */
-const grown = new Set(['GroupQueryAttention']);
 
 /** Names of the sizing inputs. Inputs with more than one axis are data. */
 export function sizingInputs({ model, inputs }: FunctionBase): ReadonlySet<string> {
@@ -43,13 +28,11 @@ export function sizingInputs({ model, inputs }: FunctionBase): ReadonlySet<strin
     seen.add(value);
     if (few.has(value)) found.add(value);
     const producer = graph.producer(value)?.proto;
-    if (producer !== undefined && arithmetic.has(producer.opType)) producer.input.forEach(follow);
+    // Arithmetic may stand between a sizing input and the operator that it sizes.
+    if (producer !== undefined && factsOf(producer)?.arithmetic === 'elements') producer.input.forEach(follow);
   };
   for (const { proto } of graph.nodes) {
-    if (grown.has(proto.opType)) continue;
-    argumentsOf(proto.opType, proto.input).forEach(follow);
-    const place = kernelArguments.get(proto.opType);
-    if (place !== undefined) follow(proto.input[place] ?? '');
+    argumentsOf(proto, 'shape', 'kernel').forEach(follow);
   }
   return found;
 }

@@ -2,7 +2,7 @@
  * A program: a model with given input shapes as a list of launches over one activation arena. Plain data, kept on disk
  * too; the engine fills in addresses when it binds a program to a device.
  */
-import type { LayerKind } from '../../onnx/index.ts';
+import type { LayerKind } from '../../operators/index.ts';
 import type { DataType } from '../../tensor/index.ts';
 import type { Work } from './work.ts';
 

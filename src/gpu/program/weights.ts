@@ -1,10 +1,10 @@
 /** Which constants of a model are weights, which layers load. All others are part of the program. */
-import { attributeOf, ElementType, takeArguments, type Graph, type GraphNode, type Weight } from '../../onnx/index.ts';
+import { attributeOf, ElementType, type Graph, type GraphNode, type NodeProto, type Weight } from '../../onnx/index.ts';
+import { factsOf } from '../../operators/index.ts';
 
-/** Operators whose constant inputs, except the first, are arguments (shapes, axes) and not learned values. */
-const takeAny = new Set([...takeArguments, 'Reshape', 'Slice', 'Tile', 'Expand']);
-
-export const takesArgument = (opType: string, place: number): boolean => place > 0 && takeAny.has(opType);
+/** Whether a constant input of a node is an argument (shapes, axes) and no learned value. */
+export const takesArgument = (proto: NodeProto, place: number): boolean =>
+  place > 0 && factsOf(proto)?.weights === 'first';
 
 const floats = new Set<number>([ElementType.FLOAT, ElementType.FLOAT16, ElementType.BFLOAT16, ElementType.DOUBLE]);
 const quantised = new Set<number>([ElementType.INT8, ElementType.UINT8]);
@@ -21,11 +21,9 @@ export function isWeight({ elementType, elementCount, tensor }: Weight): boolean
   return quantised.has(elementType) && elementCount >= quantisedElementsMin;
 }
 
-const views = new Set(['Reshape', 'Squeeze', 'Unsqueeze', 'Flatten', 'Identity']);
-
 /** Whether a node that reads only weights stays in the program, instead of being computed once for all shapes. */
 export function isFrontierKept(graph: Graph, { proto, outputs }: GraphNode): boolean {
-  if (views.has(proto.opType)) return true;
+  if (factsOf(proto)?.keeps === 'bytes') return true;
   if (proto.opType === 'Gather') {
     const axis = attributeOf(proto, 'axis', 0);
     const table = graph.weight(proto.input[0] ?? '');

@@ -6,7 +6,7 @@
 import type { CostConstants, MachineGpu } from '../../hardware/index.ts';
 import { attributeOf, type Graph, type GraphNode, type Weight } from '../../onnx/index.ts';
 import { elementCount } from '../../tensor/index.ts';
-import type { Dims, InferredShapes } from '../shapes/index.ts';
+import { factsOf, type Dims, type InferredShapes } from '../../operators/index.ts';
 
 export interface NodeContext {
   readonly graph: Graph;
@@ -34,6 +34,8 @@ function trafficBytes(context: NodeContext, node: GraphNode): number {
   return elements * elementBytes;
 }
 
+const costOf = ({ proto }: GraphNode) => factsOf(proto)?.cost ?? 'traffic';
+
 const compute = (operations: number, tflops: number): number => operations / (tflops * 1e9);
 
 /** Milliseconds on the GPU for one node with all its data in GPU memory. */
@@ -45,28 +47,21 @@ export function gpuMs(context: NodeContext, node: GraphNode): number {
   const output = dimsOf(context, node.outputs[0]);
   const a = dimsOf(context, proto.input[0]);
   const b = dimsOf(context, proto.input[1]);
-  switch (proto.opType) {
-    case 'MatMul':
-    case 'FusedMatMul':
-    case 'Gemm':
-    case 'FusedGemm': {
-      const depth = proto.opType.endsWith('Gemm') && attributeOf(proto, 'transA', 0) === 1 ? a[0]! : a.at(-1)!;
+  switch (costOf(node)) {
+    case 'product': {
+      const depth = a.at(attributeOf(proto, 'transA', 0) === 1 ? -2 : -1) ?? 1;
       const operations = 2 * elementCount(output) * depth;
       const batched = b.length > 2;
       const rate = batched ? gpu.batchedGemmTflops : gpu.gemmTflops;
       return Math.max(compute(operations, rate), move(trafficBytes(context, node))) + kernel;
     }
-    case 'Conv':
-    case 'FusedConv':
-    case 'ConvTranspose': {
+    case 'convolution': {
       const weight = b;
       const operations = 2 * elementCount(output) * elementCount(weight.slice(1));
       const rate = gpu.gemmTflops * gpu.convolutionShare * fill(output, gpu);
       return Math.max(compute(operations, rate), move(trafficBytes(context, node))) + kernel;
     }
-    case 'LSTM':
-    case 'GRU':
-    case 'RNN': {
+    case 'recurrence': {
       const [steps = 1, batch = 1] = a;
       const weights = elementCount(b) + elementCount(dimsOf(context, proto.input[2]));
       // One product and one element-wise kernel per step; each step reads the weights again.
@@ -76,10 +71,10 @@ export function gpuMs(context: NodeContext, node: GraphNode): number {
         2 * steps * kernel
       );
     }
-    case 'Gather':
-    case 'GatherElements':
+    case 'lookup':
       return move(2 * elementCount(output) * elementBytes) + kernel;
-    default:
+    case 'channel-normalization':
+    case 'traffic':
       return move(trafficBytes(context, node)) + kernel;
   }
 }
@@ -105,8 +100,8 @@ export function hostRead(context: NodeContext, node: GraphNode, weights: readonl
   const output = dimsOf(context, node.outputs[0]);
   const bytes = weights.reduce((sum, { byteLength }) => sum + byteLength, 0);
   const plain = (passes: number): HostRead => ({ bytes: bytes * passes, linkGBps: constants.linkGBps });
-  switch (proto.opType) {
-    case 'Gather': {
+  switch (costOf(node)) {
+    case 'lookup': {
       const [table] = weights;
       const rows = elementCount(dimsOf(context, proto.input[1]));
       const tableRows = table?.dims[0] ?? 1;
@@ -115,11 +110,9 @@ export function hostRead(context: NodeContext, node: GraphNode, weights: readonl
       const share = tableRows < rows ? constants.repeatedRowsShare : 1;
       return { bytes: rows * rowBytes * share, linkGBps: constants.rowsGBps };
     }
-    case 'BatchNormalization':
+    case 'channel-normalization':
       return { bytes: (output[1] ?? 1) * constants.batchNormBytesPerChannel, linkGBps: constants.batchNormGBps };
-    case 'Conv':
-    case 'FusedConv':
-    case 'ConvTranspose': {
+    case 'convolution': {
       const kernel = Math.max(...(weights[0]?.dims.slice(2) ?? [1]));
       const pixels = elementCount(output.slice(2));
       if (kernel === 3) {
@@ -128,19 +121,14 @@ export function hostRead(context: NodeContext, node: GraphNode, weights: readonl
       }
       return plain(Math.max(1, Math.round(pixels / constants.convolutionPixelsPerPass)));
     }
-    case 'LSTM':
-    case 'GRU':
-    case 'RNN': {
+    case 'recurrence': {
       const [steps = 1, batch = 1] = dimsOf(context, proto.input[0]);
       return plain(steps * Math.ceil(batch / constants.gemmRowsPerPass));
     }
-    case 'MatMul':
-    case 'FusedMatMul':
-    case 'Gemm':
-    case 'FusedGemm':
+    case 'product':
       // Table 1: 446,276 reads against 36,920 of a copy are 12.1 passes for 384 rows.
       return plain(Math.ceil(rowsOf(output) / constants.gemmRowsPerPass));
-    default:
+    case 'traffic':
       // A scale or a bias is read for every element of the input that it is applied to.
       return { bytes: bytes * rowsOf(output), linkGBps: constants.linkGBps };
   }

@@ -2,7 +2,7 @@ import type { Machine } from '../../hardware/index.ts';
 import { Graph, type ModelProto, type Weight } from '../../onnx/index.ts';
 import { ProfileError } from '../profile-error.ts';
 import type { LayerProfile, ProfileLayer } from '../layers.ts';
-import { inferShapes, type ShapeOptions } from '../shapes/index.ts';
+import { inferShapes, type ShapeOptions } from '../../operators/index.ts';
 import { gpuMs, hostRead, type NodeContext } from './cost.ts';
 import { leavesOf, type Leaf } from './leaves.ts';
 

@@ -3,9 +3,8 @@
  * granularity. A layer of `src/onnx` is one leaf with weights; activations and poolings that are modules in PyTorch are
  * leaves without weights; every other operator runs after the leaf before it.
  */
-import { byNames, namesIn } from '../../tools/index.ts';
-import { isParameter, layers, type Graph, type GraphNode, type Layer, type Weight } from '../../onnx/index.ts';
-import type { InferredShapes } from '../shapes/index.ts';
+import { isParameter, type Graph, type GraphNode, type Weight } from '../../onnx/index.ts';
+import { factsOf, layers, type InferredShapes, type Layer } from '../../operators/index.ts';
 
 export interface Leaf {
   readonly name: string;
@@ -20,23 +19,17 @@ export interface Leaf {
   readonly operators: readonly GraphNode[];
 }
 
-/** Kinds of leaves without weights, by operator. */
-const modules = byNames<string>([
-  ['Relu Clip LeakyRelu PRelu Elu Selu HardSwish HardSigmoid', 'activation'],
-  ['MaxPool AveragePool GlobalAveragePool GlobalMaxPool', 'pool'],
-]);
-
-/** Modules only directly after a leaf with weights; inside a GELU they are arithmetic. */
-const modulesBehindWeights = new Set(['Tanh', 'Sigmoid']);
-
-/** Operators that change the view of a tensor and copy nothing. */
-const views =
-  namesIn(`Identity Reshape Flatten Squeeze Unsqueeze Dropout Split Slice Shape Size Constant ConstantOfShape Expand
-  Range`);
+/** The kind of a leaf without weights; undefined for an operator that is no module. */
+function moduleKind({ proto, uses }: GraphNode, produced: ReadonlySet<string>): string | undefined {
+  const leaf = factsOf(proto)?.leaf;
+  // Elsewhere, inside a GELU, they are arithmetic.
+  if (leaf === 'activation-behind-weights') return uses.some((value) => produced.has(value)) ? 'activation' : undefined;
+  return leaf === 'activation' || leaf === 'pool' ? leaf : undefined;
+}
 
 const kindOf = ({ kind }: Layer, own: readonly GraphNode[]): string => {
   if (kind !== 'norm') return kind;
-  return own.some(({ proto }) => proto.opType === 'BatchNormalization') ? 'batch-norm' : 'layer-norm';
+  return own.some(({ proto }) => factsOf(proto)?.cost === 'channel-normalization') ? 'batch-norm' : 'layer-norm';
 };
 
 export function leavesOf(graph: Graph, { values }: InferredShapes): Leaf[] {
@@ -69,9 +62,7 @@ export function leavesOf(graph: Graph, { values }: InferredShapes): Leaf[] {
       } else if (fused.has(node) || isFree(graph, node, values)) {
         continue;
       } else {
-        const { opType } = node.proto;
-        const behind = modulesBehindWeights.has(opType) && node.uses.some((value) => produced.has(value));
-        const kind = behind ? 'activation' : modules.get(opType);
+        const kind = moduleKind(node, produced);
         if (kind !== undefined) open({ name: node.name, kind, own: [node], weights: [], sharedWeights: [] });
         else if (current === undefined) before.push(node);
         else current.operators.push(node);
@@ -87,7 +78,7 @@ export function leavesOf(graph: Graph, { values }: InferredShapes): Leaf[] {
 /** Runs no kernel: a constant, a view, shape arithmetic, or a transpose that a product reads through its strides. */
 function isFree(graph: Graph, node: GraphNode, values: InferredShapes['values']): boolean {
   const { opType } = node.proto;
-  if (node.constant || views.has(opType)) return true;
+  if (node.constant || factsOf(node.proto)?.leaf === 'free') return true;
   const [output] = node.outputs;
   if (output === undefined || values.get(output)?.ints !== undefined) return true;
   if (opType !== 'Transpose') return false;

@@ -1,7 +1,7 @@
 import type { Machine } from '../../hardware/index.ts';
 import { Graph, type ModelProto } from '../../onnx/index.ts';
 import { ProfileError } from '../profile-error.ts';
-import { inferShapes, type ShapeOptions } from '../shapes/index.ts';
+import { inferShapes, type ShapeOptions } from '../../operators/index.ts';
 import { gpuMs, type NodeContext } from './cost.ts';
 
 export type OperatorsEstimate = ReturnType<typeof estimateOperators>;

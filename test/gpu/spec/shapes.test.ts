@@ -3,7 +3,7 @@
  */
 import { expect, test } from 'vitest';
 import { Graph, elementTypeOf } from '../../../src/onnx/index.ts';
-import { inferShapes } from '../../../src/profile/index.ts';
+import { inferShapes } from '../../../src/operators/index.ts';
 import { describeCase } from '../conformance/case.ts';
 import { casesOf, drawn } from '../../support/operator-cases/index.ts';
 import { modelOf, referenceOf } from '../../support/operator-cases/models.ts';

@@ -4,7 +4,7 @@ import { elementOf, floats, requireDatatype } from '../common/element.ts';
 import { weightedSum, broadcastStrides } from '../common/indexing.ts';
 import { parametersOf } from '../common/elements.ts';
 import { asDeclared, requiredOutput } from '../common/inputs.ts';
-import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
+import { type Emitter, type Kernels, Unsupported, type Value } from '../types.ts';
 import { emitAttention, moveHeads, softcapped } from './core.ts';
 import { headsApart, headsTogether, scratchHeads, type Heads, type ScoreChange } from './heads.ts';
 
@@ -124,4 +124,4 @@ function emit(emitter: Emitter): void {
   });
 }
 
-export const attention: Operator = { type: 'Attention', emit };
+export const attention = { type: 'Attention', emit } satisfies Kernels;

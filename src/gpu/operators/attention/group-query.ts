@@ -8,7 +8,7 @@ import { coordinates } from '../common/indexing.ts';
 import { knownNumbers, requiredOutput } from '../common/inputs.ts';
 import { forEachElement, parametersOf, written } from '../common/elements.ts';
 import type { Parameter } from '../common/launching.ts';
-import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
+import { type Emitter, type Kernels, Unsupported, type Value } from '../types.ts';
 import { emitAttention, softcapped } from './core.ts';
 import {
   addedBias,
@@ -168,4 +168,4 @@ function emit(emitter: Emitter): void {
   });
 }
 
-export const groupQueryAttention: Operator = { type: 'com.microsoft.GroupQueryAttention', emit };
+export const groupQueryAttention = { type: 'com.microsoft.GroupQueryAttention', emit } satisfies Kernels;

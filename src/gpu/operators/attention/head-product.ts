@@ -5,7 +5,7 @@
  */
 import { elementBytes, type DataType } from '../../../tensor/index.ts';
 import { emitProduct } from '../dense/product.ts';
-import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
+import { type Emitter, type Kernels, Unsupported, type Value } from '../types.ts';
 import type { Heads, HeadSizes } from './heads.ts';
 
 /** The attribute: offset and strides of a value's heads, in elements. */
@@ -43,4 +43,4 @@ function emit(emitter: Emitter): void {
   });
 }
 
-export const headProduct: Operator = { type: 'turntable.HeadProduct', emit };
+export const headProduct = { type: 'turntable.HeadProduct', emit } satisfies Kernels;

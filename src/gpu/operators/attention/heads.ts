@@ -3,7 +3,7 @@ import { elementBytes, type DataType } from '../../../tensor/index.ts';
 import { elementsOf, parametersOf, type Stored } from '../common/elements.ts';
 import { broadcastStrides, weightedSum } from '../common/indexing.ts';
 import type { Parameter } from '../common/launching.ts';
-import { Unsupported, type Emitter, type Value } from '../types.ts';
+import { type Emitter, Unsupported, type Value } from '../types.ts';
 
 /** Heads of a batch item, rows of a head, elements of a row. */
 export interface HeadSizes {

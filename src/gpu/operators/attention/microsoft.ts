@@ -10,7 +10,7 @@ import { asDeclared, requiredOutput } from '../common/inputs.ts';
 import { parametersOf, written, type Stored } from '../common/elements.ts';
 import { emitMatmul } from '../dense/matmul.ts';
 import { emitIntegerProduct, zeroPointOf } from '../quantized/products.ts';
-import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
+import { type Emitter, type Kernels, Unsupported, type Value } from '../types.ts';
 import { joined, splitHeads } from './attention.ts';
 import { emitAttention, moveHeads } from './core.ts';
 import { addedBias, headsTogether, refuseInputs, scratchHeads, type Heads, type ScoreChange } from './heads.ts';
@@ -77,7 +77,7 @@ function biased(emitter: Emitter, at: Heads, batch: number, bias: Value | undefi
   return to;
 }
 
-const multiHead: Operator = {
+const multiHead = {
   type: 'com.microsoft.MultiHeadAttention',
   emit(emitter) {
     const heads = emitter.attribute('num_heads', 0);
@@ -111,7 +111,7 @@ const multiHead: Operator = {
       scores: captured && { value: captured, after: 0 },
     });
   },
-};
+} satisfies Kernels;
 
 interface SelfAttention {
   readonly projected: Stored;
@@ -183,7 +183,7 @@ function widthsOf(emitter: Emitter, columns: number): readonly [number, number, 
   return [q, k, v];
 }
 
-const selfAttention: Operator = {
+const selfAttention = {
   type: 'com.microsoft.Attention',
   emit(emitter) {
     refuseShared(emitter);
@@ -202,10 +202,10 @@ const selfAttention: Operator = {
       bias: emitter.input(5),
     });
   },
-};
+} satisfies Kernels;
 
 /** Its projection is an integer product, dequantised by the scales of input and weights. */
-const quantizedAttention: Operator = {
+const quantizedAttention = {
   type: 'com.microsoft.QAttention',
   emit(emitter) {
     refuseShared(emitter);
@@ -238,11 +238,11 @@ const quantizedAttention: Operator = {
       bias: undefined,
     });
   },
-};
+} satisfies Kernels;
 
-export const microsoftAttentionOperators: readonly Operator[] = [
+export const microsoftAttentionOperators = [
   multiHead,
   groupQueryAttention,
   selfAttention,
   quantizedAttention,
-];
+] as const satisfies readonly Kernels[];

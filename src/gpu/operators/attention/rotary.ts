@@ -4,7 +4,7 @@ import { coordinates } from '../common/indexing.ts';
 import { requiredOutput } from '../common/inputs.ts';
 import { forEachElement, parametersOf, written, type Elements } from '../common/elements.ts';
 import type { Parameter } from '../common/launching.ts';
-import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
+import { type Emitter, type KernelName, type Kernels, type Operator, Unsupported, type Value } from '../types.ts';
 import { headsApart, headsTogether, rowAt, type Heads } from './heads.ts';
 
 export interface Rotation {
@@ -58,7 +58,10 @@ function positionOf(
   return { position, parameters: parametersOf({ positions: ids }) };
 }
 
-function rotary(type: string, places: { readonly ids: number; readonly cos: number; readonly sin: number }): Operator {
+function rotary<Type extends KernelName>(
+  type: Type,
+  places: { readonly ids: number; readonly cos: number; readonly sin: number },
+): Operator<Type> {
   return {
     type,
     emit(emitter) {
@@ -89,7 +92,7 @@ function rotary(type: string, places: { readonly ids: number; readonly cos: numb
   };
 }
 
-export const rotaryOperators: readonly Operator[] = [
+export const rotaryOperators = [
   rotary('RotaryEmbedding', { cos: 1, sin: 2, ids: 3 }),
   rotary('com.microsoft.RotaryEmbedding', { ids: 1, cos: 2, sin: 3 }),
-];
+] as const satisfies readonly Kernels[];

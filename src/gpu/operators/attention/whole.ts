@@ -6,7 +6,7 @@
  * the heads of `q`, `k`, `v` and `y`, as in `turntable.HeadProduct`.
  */
 import { requireDatatype } from '../common/element.ts';
-import { Unsupported, type Emitter, type Operator } from '../types.ts';
+import { type Emitter, type Kernels, Unsupported } from '../types.ts';
 import { maskOf } from './attention.ts';
 import { headsOf } from './head-product.ts';
 import { emitOneKernel, isOneKernel } from './one-kernel.ts';
@@ -43,4 +43,4 @@ function emit(emitter: Emitter): void {
   emitOneKernel(emitter, attention, number('noNan') === 1 ? 'no-nan' : 'nan');
 }
 
-export const wholeAttention: Operator = { type: 'turntable.Attention', emit };
+export const wholeAttention = { type: 'turntable.Attention', emit } satisfies Kernels;

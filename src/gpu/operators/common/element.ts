@@ -1,6 +1,6 @@
 /** How elements of each datatype are stored on a device, and how kernels load and store them. */
 import type { DataType } from '../../../tensor/index.ts';
-import { Unsupported, type Emitter, type Value } from '../types.ts';
+import { type Emitter, Unsupported, type Value } from '../types.ts';
 
 /** C types of the kernels' prelude. 16-bit floats are stored as bit patterns and computed as float. */
 export interface Element {

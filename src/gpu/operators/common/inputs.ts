@@ -1,7 +1,7 @@
 /** Helpers for operators to read inputs and attributes. */
 import { elementBytes, elements } from '../../../tensor/index.ts';
 import type { AttributeProto } from '../../../onnx/index.ts';
-import { Unsupported, type Emitter, type Value } from '../types.ts';
+import { type Emitter, Unsupported, type Value } from '../types.ts';
 import { forEachElement } from './elements.ts';
 
 /**

@@ -11,7 +11,7 @@ import { accumulatorOf, floats, floatLiteral } from '../common/element.ts';
 import { changed, forEachElement, written, type Stored } from '../common/elements.ts';
 import { coordinates, indexType, product, stridesOf, weightedSum } from '../common/indexing.ts';
 import { requiredOutput } from '../common/inputs.ts';
-import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
+import { type Emitter, type Kernels, Unsupported, type Value } from '../types.ts';
 import { activationExpression, convert, emitProduct } from './product.ts';
 import {
   convolutionOf,
@@ -293,8 +293,8 @@ function transposedPads(
   });
 }
 
-export const convolutionOperators: readonly Operator[] = [
+export const convolutionOperators = [
   { type: 'Conv', emit: (emitter) => emitConvolution(emitter, { kind: 'none' }) },
   { type: 'turntable.Conv', emit: (emitter) => emitConvolution(emitter, finishOf(emitter)) },
   { type: 'ConvTranspose', emit: emitTransposed },
-];
+] as const satisfies readonly Kernels[];

@@ -9,7 +9,7 @@ import { collapse, coordinates, product, stridesOf, weightedSum } from '../commo
 import { asDeclared, requiredOutput } from '../common/inputs.ts';
 import { forEachElement, written, type Elements } from '../common/elements.ts';
 import { moveStrided, sideOf } from '../common/launching.ts';
-import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
+import { type Emitter, type Kernels, Unsupported, type Value } from '../types.ts';
 import { emitProduct, productTypes, type Factor } from './product.ts';
 
 interface Operand {
@@ -161,7 +161,7 @@ function emitDirectly(emitter: Emitter, { operands, sizes, output }: Equation, r
   });
 }
 
-export const einsum: Operator = {
+export const einsum = {
   type: 'Einsum',
   emit(emitter) {
     const equation = equationOf(emitter);
@@ -169,4 +169,4 @@ export const einsum: Operator = {
     if (result.elements === 0) return;
     if (!emitAsProduct(emitter, equation, result)) emitDirectly(emitter, equation, result);
   },
-};
+} satisfies Kernels;

@@ -5,7 +5,7 @@
 import { asDeclared, requiredOutput } from '../common/inputs.ts';
 import { operatorOf, permuted } from '../common/derived.ts';
 import { mathOf } from '../common/teams.ts';
-import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
+import { type Emitter, type KernelName, type Kernels, type Operator, Unsupported, type Value } from '../types.ts';
 import { convolutionOperators } from './convolution.ts';
 import { activated } from './activations.ts';
 import { emitMatmul, matmulOperators } from './matmul.ts';
@@ -30,16 +30,16 @@ function emitAfter(emitter: Emitter, output: Value, addend: Value | undefined, p
   );
 }
 
-const fusedConv: Operator = {
+const fusedConv = {
   type: 'com.microsoft.FusedConv',
   emit(emitter) {
     const output = requiredOutput(emitter);
     operatorOf(convolutionOperators, 'Conv').emit(emitter);
     emitAfter(emitter, output, emitter.input(3), emitter.attribute<readonly number[]>('activation_params', []));
   },
-};
+} satisfies Kernels;
 
-const fusedGemm: Operator = {
+const fusedGemm = {
   type: 'com.microsoft.FusedGemm',
   emit(emitter) {
     const output = requiredOutput(emitter);
@@ -52,7 +52,7 @@ const fusedGemm: Operator = {
       given.filter((value) => !Number.isNaN(value)),
     );
   },
-};
+} satisfies Kernels;
 
 /** Permutes [rows, batch..., depth] to [batch..., rows, depth]. */
 function batchFirst(emitter: Emitter, value: Value): Value {
@@ -61,7 +61,7 @@ function batchFirst(emitter: Emitter, value: Value): Value {
   return permuted(emitter, 'batch_first', asDeclared(emitter, value), order);
 }
 
-const fusedMatmul = (type: string): Operator => ({
+const fusedMatmul = <Type extends KernelName>(type: Type): Operator<Type> => ({
   type,
   emit(emitter) {
     const factor = (index: 0 | 1, name: 'A' | 'B'): Value => {
@@ -78,9 +78,9 @@ const fusedMatmul = (type: string): Operator => ({
   },
 });
 
-export const fusedOperators: readonly Operator[] = [
+export const fusedOperators = [
   fusedConv,
   fusedGemm,
   fusedMatmul('com.microsoft.FusedMatMul'),
   fusedMatmul('com.microsoft.TransposeMatMul'),
-];
+] as const satisfies readonly Kernels[];

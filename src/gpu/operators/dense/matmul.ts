@@ -1,10 +1,10 @@
 /** MatMul, Gemm, and `turntable.Product`, which fusion makes of them. */
-import { broadcast } from '../../../profile/index.ts';
+import { broadcast } from '../../../operators/index.ts';
 import { elementBytes, type DataType } from '../../../tensor/index.ts';
 import { given } from '../../../tools/index.ts';
 import { broadcastIndex, broadcastStrides } from '../common/indexing.ts';
 import { requiredOutput } from '../common/inputs.ts';
-import { Unsupported, type Buffer, type Emitter, type Operator, type Value } from '../types.ts';
+import { type Buffer, type Emitter, type Kernels, Unsupported, type Value } from '../types.ts';
 import { emitProduct, productTypes, type Activation, type Factor } from './product.ts';
 import { scratchValue } from '../common/derived.ts';
 import { forEachElement, written } from '../common/elements.ts';
@@ -94,12 +94,12 @@ function biasOf(emitter: Emitter, bias: Value, type: DataType, columns: number):
   return spread.buffer;
 }
 
-const matmul: Operator = {
+const matmul = {
   type: 'MatMul',
   emit(emitter) {
     emitMatmul(emitter, emitter.required(0), emitter.required(1), requiredOutput(emitter), {});
   },
-};
+} satisfies Kernels;
 
 const activations: readonly Activation[] = ['none', 'relu', 'gelu-tanh'];
 
@@ -111,7 +111,7 @@ function activationOf(emitter: Emitter): Activation {
 }
 
 /** Made by fusion: A, B and perhaps a bias of n values; attributes transA, transB, alpha, activation. */
-const fusedProduct: Operator = {
+const fusedProduct = {
   type: 'turntable.Product',
   emit(emitter) {
     emitMatmul(emitter, emitter.required(0), emitter.required(1), requiredOutput(emitter), {
@@ -122,7 +122,7 @@ const fusedProduct: Operator = {
       activation: activationOf(emitter),
     });
   },
-};
+} satisfies Kernels;
 
 /** The biases of a batch, `stride` elements apart; converted if their type is not that of the output. */
 function jointBiases(
@@ -144,7 +144,7 @@ function jointBiases(
 }
 
 /** Made by fusion: see src/gpu/program/fusion/joint-products.ts. A batch of products, all with the same A. */
-const jointProduct: Operator = {
+const jointProduct = {
   type: 'turntable.JointProduct',
   emit(emitter) {
     const count = emitter.attribute('count', 0);
@@ -181,9 +181,9 @@ const jointProduct: Operator = {
       activation: activationOf(emitter),
     });
   },
-};
+} satisfies Kernels;
 
-const gemm: Operator = {
+const gemm = {
   type: 'Gemm',
   emit(emitter) {
     const [a, b] = [emitter.required(0, productTypes), emitter.required(1, productTypes)];
@@ -219,7 +219,7 @@ const gemm: Operator = {
       accumulate: added !== undefined && !isBias,
     });
   },
-};
+} satisfies Kernels;
 
 /** Writes beta * C, broadcast, to the output, to which the product is then added. */
 function emitAddend(emitter: Emitter, c: Value, beta: number, output: Value): void {
@@ -230,4 +230,4 @@ function emitAddend(emitter: Emitter, c: Value, beta: number, output: Value): vo
   });
 }
 
-export const matmulOperators: readonly Operator[] = [matmul, gemm, fusedProduct, jointProduct];
+export const matmulOperators = [matmul, gemm, fusedProduct, jointProduct] as const satisfies readonly Kernels[];

@@ -9,7 +9,7 @@ import { changed, forEachElement, parametersOf, written, type Stored } from '../
 import { collapse, coordinates, product as productOf, stridesOf, weightedSum } from '../common/indexing.ts';
 import { kernelFrom } from '../common/kernel-file.ts';
 import { argumentsOf, declared, type Parameter } from '../common/launching.ts';
-import { Unsupported, type Buffer, type Emitter } from '../types.ts';
+import { type Buffer, type Emitter, Unsupported } from '../types.ts';
 
 export type Activation = 'none' | 'relu' | 'gelu-tanh';
 

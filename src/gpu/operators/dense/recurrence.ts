@@ -17,7 +17,7 @@ import {
 } from '../common/elements.ts';
 import { findAttribute } from '../common/inputs.ts';
 import { moveStrided } from '../common/launching.ts';
-import { Unsupported, type Buffer, type Emitter, type Value } from '../types.ts';
+import { type Buffer, type Emitter, Unsupported, type Value } from '../types.ts';
 import { activated, parameterCount } from './activations.ts';
 import { convert, emitProduct } from './product.ts';
 import { isOneKernel, RecurrentSequence } from './recurrent-sequence.ts';

@@ -1,7 +1,7 @@
 /** The cells of LSTM, GRU and RNN: one step from gates to state. */
 import { elementBytes } from '../../../tensor/index.ts';
 import { changed, written } from '../common/elements.ts';
-import type { Emitter, Operator } from '../types.ts';
+import type { Emitter, Kernels } from '../types.ts';
 import {
   activatedGate,
   emitRecurrence,
@@ -89,8 +89,8 @@ function emitRnn(emitter: Emitter): void {
   });
 }
 
-export const recurrentOperators: readonly Operator[] = [
+export const recurrentOperators = [
   { type: 'LSTM', emit: emitLstm },
   { type: 'GRU', emit: emitGru },
   { type: 'RNN', emit: emitRnn },
-];
+] as const satisfies readonly Kernels[];

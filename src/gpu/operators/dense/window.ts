@@ -1,6 +1,6 @@
 /** The window of a convolution: kernel size, strides, dilations and padding along each spatial axis. */
 import { product, weightedSum, stridesOf } from '../common/indexing.ts';
-import { Unsupported, type Emitter, type Value } from '../types.ts';
+import { type Emitter, Unsupported, type Value } from '../types.ts';
 
 export interface Window {
   readonly kernel: readonly number[];

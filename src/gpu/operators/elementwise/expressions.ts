@@ -3,8 +3,9 @@
  * ONNX Runtime's.
  */
 import type { DataType } from '../../../tensor/index.ts';
+import { typedEntries } from '../../../tools/index.ts';
 import { elementOf, floatLiteral } from '../common/element.ts';
-import { Unsupported, type Emitter, type Operator } from '../types.ts';
+import { type Emitter, type KernelName, type KernelNameOf, type Operator, Unsupported } from '../types.ts';
 
 type Expression = (emitter: Emitter, x: readonly string[]) => string;
 
@@ -197,7 +198,7 @@ const sigmoid = (x: string, { c, f }: Tools): string => `(${c(1)} / (${c(1)} + $
 const between0and1 = (x: string, { c }: Tools): string =>
   `(${x} < ${c(0)} ? ${c(0)} : ${x} > ${c(1)} ? ${c(1)} : ${x})`;
 
-const table: Readonly<Record<string, Expression>> = {
+const table: Readonly<Record<KernelNameOf<'elementwise'>, Expression>> = {
   Add: arithmetic('+'),
   Sub: arithmetic('-'),
   Mul: arithmetic('*'),
@@ -335,14 +336,12 @@ export function emitNothing(emitter: Emitter): void {
 const sameDatatype = (emitter: Emitter): number | undefined =>
   emitter.required(0).datatype === emitter.output(0)?.datatype ? 0 : undefined;
 
-const operatorOf = ([type, expression]: readonly [string, Expression]): Operator => ({
+const operatorOf = <Type extends KernelName>([type, expression]: readonly [Type, Expression]): Operator<Type> => ({
   type,
   elementwise: (emitter, inputs) => expressionOf(expression, emitter, inputs),
   emit: emitNothing,
 });
 
-export const elementwiseOperators: readonly Operator[] = Object.entries(table).map(([type, expression]) =>
-  type === 'Cast'
-    ? { type, viewOf: sameDatatype, elementwise: operatorOf([type, expression]).elementwise!, emit: emitNothing }
-    : operatorOf([type, expression]),
+export const elementwiseOperators = typedEntries<KernelNameOf<'elementwise'>, Expression>(table).map((entry) =>
+  entry[0] === 'Cast' ? Object.assign(operatorOf(entry), { viewOf: sameDatatype }) : operatorOf(entry),
 );

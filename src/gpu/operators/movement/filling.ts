@@ -1,13 +1,13 @@
 /** Range, ConstantOfShape, OneHot and Trilu. */
 import { elementBytes } from '../../../tensor/index.ts';
 import { elementTypeOf } from '../../../onnx/index.ts';
-import { Unsupported, type Emitter, type Operator } from '../types.ts';
+import { type Emitter, type Kernels, Unsupported } from '../types.ts';
 import { numbers, requireDatatype } from '../common/element.ts';
 import { axisOf, product } from '../common/indexing.ts';
 import { asDeclared, findAttribute, requiredOutput } from '../common/inputs.ts';
 import { forEachElement, written, asBits } from '../common/elements.ts';
 
-const trilu: Operator = {
+const trilu = {
   type: 'Trilu',
   emit(emitter) {
     const input = asDeclared(emitter, emitter.required(0));
@@ -28,9 +28,9 @@ const trilu: Operator = {
       ),
     ]);
   },
-};
+} satisfies Kernels;
 
-const range: Operator = {
+const range = {
   type: 'Range',
   emit(emitter) {
     const start = emitter.required(0, ['FP32', 'FP64', 'INT16', 'INT32', 'INT64']);
@@ -40,7 +40,7 @@ const range: Operator = {
       of.output.set('i', `(${of.start.stored})(${of.start.at('0')} + (${of.start.computed})i * ${of.step.at('0')})`),
     );
   },
-};
+} satisfies Kernels;
 
 /** The bits of the element that fills a tensor: the attribute `value`, by default 0. */
 function fillOf(emitter: Emitter): bigint {
@@ -57,7 +57,7 @@ function fillOf(emitter: Emitter): bigint {
   return bits;
 }
 
-const constantOfShape: Operator = {
+const constantOfShape = {
   type: 'ConstantOfShape',
   emit(emitter) {
     const output = requiredOutput(emitter);
@@ -75,9 +75,9 @@ const constantOfShape: Operator = {
       of.output.set('i', `(${of.output.stored})${bits}ull`),
     );
   },
-};
+} satisfies Kernels;
 
-const oneHot: Operator = {
+const oneHot = {
   type: 'OneHot',
   emit(emitter) {
     const indices = emitter.required(0, numbers);
@@ -94,6 +94,6 @@ const oneHot: Operator = {
       of.output.set('i', of.values.at('place == hot ? 1 : 0')),
     ]);
   },
-};
+} satisfies Kernels;
 
-export const fillingOperators: readonly Operator[] = [trilu, range, constantOfShape, oneHot];
+export const fillingOperators = [trilu, range, constantOfShape, oneHot] as const satisfies readonly Kernels[];

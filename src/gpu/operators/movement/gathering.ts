@@ -3,7 +3,7 @@
  * tensor. The result then has all bits set: NaN in every float type, and -1 in signed integers.
  */
 import { elementBytes } from '../../../tensor/index.ts';
-import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
+import { type Emitter, type Kernels, Unsupported, type Value } from '../types.ts';
 import { elementOf } from '../common/element.ts';
 import { axisOf, coordinates, indexType, product, stridesOf, weightedSum } from '../common/indexing.ts';
 import { requiredOutput } from '../common/inputs.ts';
@@ -87,7 +87,7 @@ function emitGather(
   );
 }
 
-const gather: Operator = {
+const gather = {
   type: 'Gather',
   emit(emitter) {
     const data = emitter.required(0);
@@ -108,9 +108,9 @@ const gather: Operator = {
       `else ${transfer.copy('i', `((${type})(r / ${indices.elements}u) * ${size}u + (${type})at) * ${row}u + c`)}`,
     ]);
   },
-};
+} satisfies Kernels;
 
-const gatherElements: Operator = {
+const gatherElements = {
   type: 'GatherElements',
   emit(emitter) {
     const data = emitter.required(0);
@@ -129,9 +129,9 @@ const gatherElements: Operator = {
       `else ${transfer.copy('i', weightedSum(places, strides))}`,
     ]);
   },
-};
+} satisfies Kernels;
 
-const gatherNd: Operator = {
+const gatherNd = {
   type: 'GatherND',
   emit(emitter) {
     const data = emitter.required(0);
@@ -157,6 +157,6 @@ const gatherNd: Operator = {
       `else ${transfer.copy('i', `at * ${row}u + c`)}`,
     ]);
   },
-};
+} satisfies Kernels;
 
-export const gatheringOperators: readonly Operator[] = [gather, gatherElements, gatherNd];
+export const gatheringOperators = [gather, gatherElements, gatherNd] as const satisfies readonly Kernels[];

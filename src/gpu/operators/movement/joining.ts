@@ -1,6 +1,6 @@
 /** Concat and Split: several tensors (pieces) that are parts of one (the whole) along an axis. */
 import { elementBytes } from '../../../tensor/index.ts';
-import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
+import { type Emitter, type Kernels, Unsupported, type Value } from '../types.ts';
 import { axisOf, product } from '../common/indexing.ts';
 import { asDeclared, requiredOutput } from '../common/inputs.ts';
 import { forEachIndex, moveStrided, sideOf, widestWord, wordType } from '../common/launching.ts';
@@ -89,7 +89,7 @@ function piecesOf(values: readonly Value[], axis: number): Piece[] {
   });
 }
 
-const concat: Operator = {
+const concat = {
   type: 'Concat',
   emit(emitter) {
     const output = requiredOutput(emitter);
@@ -100,9 +100,9 @@ const concat: Operator = {
     const values = given.map((value) => (value.kept === output.kept ? value : asDeclared(emitter, value)));
     movePieces(emitter, output, piecesOf(values, axis), product(output.shape.slice(0, axis)), true);
   },
-};
+} satisfies Kernels;
 
-const split: Operator = {
+const split = {
   type: 'Split',
   emit(emitter) {
     const given = emitter.required(0);
@@ -125,7 +125,7 @@ const split: Operator = {
     if (pieces.length === count) movePieces(emitter, input, pieces, rows, false);
     else for (const piece of pieces) movePieces(emitter, input, [piece], rows, false);
   },
-};
+} satisfies Kernels;
 
 function splitSizes(emitter: Emitter, outputs: readonly (Value | undefined)[], axis: number, size: number): number[] {
   const input = emitter.constant(1);
@@ -138,4 +138,4 @@ function splitSizes(emitter: Emitter, outputs: readonly (Value | undefined)[], a
   return outputs.map((_, index) => Math.min(each, size - each * index));
 }
 
-export const joiningOperators: readonly Operator[] = [concat, split];
+export const joiningOperators = [concat, split] as const satisfies readonly Kernels[];

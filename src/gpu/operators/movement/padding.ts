@@ -1,5 +1,5 @@
 /** Pad: constant, reflect, edge and wrap. Negative padding removes elements. */
-import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
+import { type Emitter, type Kernels, Unsupported, type Value } from '../types.ts';
 import { axisOf, coordinates, product, stridesOf, weightedSum } from '../common/indexing.ts';
 import { asDeclared, findAttribute, knownNumbers, listOf, requiredOutput } from '../common/inputs.ts';
 import { moveStrided, sideOf } from '../common/launching.ts';
@@ -91,4 +91,4 @@ function emit(emitter: Emitter): void {
   });
 }
 
-export const pad: Operator = { type: 'Pad', emit };
+export const pad = { type: 'Pad', emit } satisfies Kernels;

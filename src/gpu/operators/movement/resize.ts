@@ -1,6 +1,6 @@
 /** Resize and Upsample: nearest, linear and cubic, along any axes, with and without antialiasing. */
 import type { DataType } from '../../../tensor/index.ts';
-import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
+import { type Emitter, type Kernels, Unsupported, type Value } from '../types.ts';
 import { floatLiteral, floats, requireDatatype } from '../common/element.ts';
 import { axisOf, coordinates, stridesOf, weightedSum } from '../common/indexing.ts';
 import { asDeclared, findAttribute, knownNumbers, requiredOutput } from '../common/inputs.ts';
@@ -271,7 +271,7 @@ function emitResize(emitter: Emitter, old: boolean): void {
   });
 }
 
-export const resizeOperators: readonly Operator[] = [
+export const resizeOperators = [
   { type: 'Resize', emit: (emitter) => emitResize(emitter, false) },
   { type: 'Upsample', emit: (emitter) => emitResize(emitter, true) },
-];
+] as const satisfies readonly Kernels[];

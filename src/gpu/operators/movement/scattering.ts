@@ -3,7 +3,7 @@
  * may have the same target, in order, so that results are deterministic. An index beyond its axis is ignored.
  */
 import { elementBytes } from '../../../tensor/index.ts';
-import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
+import { type Emitter, type Kernels, Unsupported, type Value } from '../types.ts';
 import { asBits, changed, forEachElement, type Elements } from '../common/elements.ts';
 import { axisOf, coordinates, indexType, product, stridesOf, weightedSum } from '../common/indexing.ts';
 import { asDeclared, requiredOutput } from '../common/inputs.ts';
@@ -113,9 +113,9 @@ function emitTensorScatter(emitter: Emitter): void {
   ]);
 }
 
-export const scatteringOperators: readonly Operator[] = [
+export const scatteringOperators = [
   { type: 'TensorScatter', emit: emitTensorScatter },
   { type: 'Scatter', emit: emitScatterElements },
   { type: 'ScatterElements', emit: emitScatterElements },
   { type: 'ScatterND', emit: emitScatterNd },
-];
+] as const satisfies readonly Kernels[];

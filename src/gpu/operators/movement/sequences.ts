@@ -4,10 +4,10 @@ import { floats, numbers, requireDatatype } from '../common/element.ts';
 import { coordinates, product, stridesOf, weightedSum } from '../common/indexing.ts';
 import { asDeclared, knownNumbers, requiredOutput } from '../common/inputs.ts';
 import { asBits, changed, forEachElement, written } from '../common/elements.ts';
-import { Unsupported, type Operator } from '../types.ts';
+import { type Kernels, Unsupported } from '../types.ts';
 import { emitNoView } from '../views.ts';
 
-const reverseSequence: Operator = {
+const reverseSequence = {
   type: 'ReverseSequence',
   emit(emitter) {
     const input = asDeclared(emitter, emitter.required(0));
@@ -27,9 +27,9 @@ const reverseSequence: Operator = {
       of.output.set('i', of.input.at(weightedSum(moved, stridesOf(input.shape)))),
     ]);
   },
-};
+} satisfies Kernels;
 
-const eyeLike: Operator = {
+const eyeLike = {
   type: 'EyeLike',
   emit(emitter) {
     const output = requiredOutput(emitter);
@@ -41,10 +41,10 @@ const eyeLike: Operator = {
       of.output.set('i', `(${of.output.computed})((i64)(i % ${columns}u) == ${diagonal} ? 1 : 0)`),
     );
   },
-};
+} satisfies Kernels;
 
 /** Writes each element to its index in the whole result, as ONNX Runtime does; the rest is 0. */
-const maxUnpool: Operator = {
+const maxUnpool = {
   type: 'MaxUnpool',
   emit(emitter) {
     const input = asDeclared(emitter, emitter.required(0));
@@ -57,10 +57,10 @@ const maxUnpool: Operator = {
       `if (at >= 0 && at < ${output.elements}) ${of.output.set('at', of.input.at('i'))}`,
     ]);
   },
-};
+} satisfies Kernels;
 
 /** Each element of the image is the sum of the block elements at its place. */
-const col2im: Operator = {
+const col2im = {
   type: 'Col2Im',
   emit(emitter) {
     const given = emitter.required(0, floats);
@@ -104,10 +104,10 @@ const col2im: Operator = {
       of.output.set('i', 'sum'),
     ]);
   },
-};
+} satisfies Kernels;
 
 /** The same bytes as another type of the same width. */
-const bitCast: Operator = {
+const bitCast = {
   type: 'BitCast',
   viewOf: (emitter) => {
     const { datatype, kept } = emitter.required(0);
@@ -115,6 +115,12 @@ const bitCast: Operator = {
     return 0;
   },
   emit: emitNoView,
-};
+} satisfies Kernels;
 
-export const sequenceOperators: readonly Operator[] = [reverseSequence, eyeLike, maxUnpool, col2im, bitCast];
+export const sequenceOperators = [
+  reverseSequence,
+  eyeLike,
+  maxUnpool,
+  col2im,
+  bitCast,
+] as const satisfies readonly Kernels[];

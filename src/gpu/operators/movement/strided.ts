@@ -1,12 +1,12 @@
 /** Operators that are one strided copy: Slice, Expand, Tile, DepthToSpace and SpaceToDepth. */
-import { Unsupported, type Emitter, type Operator } from '../types.ts';
-import { sliceRange } from '../../../profile/index.ts';
+import { type Emitter, type Kernels, Unsupported } from '../types.ts';
+import { sliceRange } from '../../../operators/index.ts';
 import { axisOf, broadcastStrides, stridesOf } from '../common/indexing.ts';
 import { asDeclared, knownNumbers, listOf, requiredOutput } from '../common/inputs.ts';
 import { moveStrided, sideOf } from '../common/launching.ts';
 import { emitPermutation } from '../common/derived.ts';
 
-const slice: Operator = {
+const slice = {
   type: 'Slice',
   emit(emitter) {
     const given = emitter.required(0);
@@ -30,9 +30,9 @@ const slice: Operator = {
     const to = sideOf(output, stridesOf(output.shape));
     moveStrided(emitter, 'slice', output.shape, input.datatype, sideOf(input, walk, start), to);
   },
-};
+} satisfies Kernels;
 
-const expand: Operator = {
+const expand = {
   type: 'Expand',
   emit(emitter) {
     const input = asDeclared(emitter, emitter.required(0));
@@ -40,9 +40,9 @@ const expand: Operator = {
     const from = sideOf(input, broadcastStrides(input.shape, output.shape));
     moveStrided(emitter, 'expand', output.shape, input.datatype, from, sideOf(output, stridesOf(output.shape)));
   },
-};
+} satisfies Kernels;
 
-const tile: Operator = {
+const tile = {
   type: 'Tile',
   emit(emitter) {
     const repeats = knownNumbers(emitter, 1, 'repeats');
@@ -57,7 +57,7 @@ const tile: Operator = {
     );
     moveStrided(emitter, 'tile', sizes, input.datatype, from, sideOf(output, stridesOf(sizes)));
   },
-};
+} satisfies Kernels;
 
 /** Reads the input as a tensor of 6 dimensions, and writes it with its axes in another order. */
 function permuteBlocks(emitter: Emitter, hint: string, sizes: readonly number[], order: readonly number[]): void {
@@ -71,7 +71,7 @@ function planes(emitter: Emitter): readonly [batch: number, channels: number, he
   return shape as [number, number, number, number];
 }
 
-const depthToSpace: Operator = {
+const depthToSpace = {
   type: 'DepthToSpace',
   emit(emitter) {
     const [batch, channels, height, width] = planes(emitter);
@@ -83,9 +83,9 @@ const depthToSpace: Operator = {
       permuteBlocks(emitter, 'depth_to_space', [batch, block, block, depth, height, width], [0, 3, 4, 1, 5, 2]);
     }
   },
-};
+} satisfies Kernels;
 
-const spaceToDepth: Operator = {
+const spaceToDepth = {
   type: 'SpaceToDepth',
   emit(emitter) {
     const [batch, channels, height, width] = planes(emitter);
@@ -93,6 +93,6 @@ const spaceToDepth: Operator = {
     const sizes = [batch, channels, height / block, block, width / block, block];
     permuteBlocks(emitter, 'space_to_depth', sizes, [0, 3, 5, 1, 2, 4]);
   },
-};
+} satisfies Kernels;
 
-export const stridedOperators: readonly Operator[] = [slice, expand, tile, depthToSpace, spaceToDepth];
+export const stridedOperators = [slice, expand, tile, depthToSpace, spaceToDepth] as const satisfies readonly Kernels[];

@@ -1,5 +1,5 @@
 import { elementBytes } from '../../../tensor/index.ts';
-import { Unsupported, type Emitter, type Operator } from '../types.ts';
+import { type Emitter, type Kernels, Unsupported } from '../types.ts';
 import { asDeclared, requiredOutput } from '../common/inputs.ts';
 import {
   collapse,
@@ -94,8 +94,8 @@ function emit(emitter: Emitter): void {
   });
 }
 
-export const transpose: Operator = {
+export const transpose = {
   type: 'Transpose',
   viewOf: (emitter) => (isView(emitter) && emitter.required(0).kept === emitter.required(0).datatype ? 0 : undefined),
   emit,
-};
+} satisfies Kernels;

@@ -1,5 +1,5 @@
 /** BatchNormalization at inference, and LRN: a thread for each element. */
-import { Unsupported, type Operator, type Value } from '../types.ts';
+import { type Kernels, Unsupported, type Value } from '../types.ts';
 import { accumulatorOf, floatLiteral, floats } from '../common/element.ts';
 import { forEachElement, written } from '../common/elements.ts';
 import { product } from '../common/indexing.ts';
@@ -11,7 +11,7 @@ function channelsOf({ name, shape }: Value): { readonly channels: number; readon
   return { channels: shape[1]!, spatial: product(shape.slice(2)) };
 }
 
-const batchNormalization: Operator = {
+const batchNormalization = {
   type: 'BatchNormalization',
   emit(emitter) {
     const given = emitter.required(0, floats);
@@ -38,9 +38,9 @@ const batchNormalization: Operator = {
       ),
     ]);
   },
-};
+} satisfies Kernels;
 
-const localResponseNormalization: Operator = {
+const localResponseNormalization = {
   type: 'LRN',
   emit(emitter) {
     const given = emitter.required(0, floats);
@@ -65,6 +65,9 @@ const localResponseNormalization: Operator = {
       of.output.set('i', `${of.input.at('i')} / ${power}`),
     ]);
   },
-};
+} satisfies Kernels;
 
-export const channelNormalizationOperators: readonly Operator[] = [batchNormalization, localResponseNormalization];
+export const channelNormalizationOperators = [
+  batchNormalization,
+  localResponseNormalization,
+] as const satisfies readonly Kernels[];

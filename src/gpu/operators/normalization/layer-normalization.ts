@@ -9,7 +9,7 @@
  * numpy's rules, so that an addend may be the bias of a layer. Attributes: `axis` (-1, the first normalised axis),
  * `epsilon` (1e-5). Outputs: Y; S (optional), for the next residual connection.
  */
-import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
+import { type Emitter, type KernelName, type Kernels, type Operator, Unsupported, type Value } from '../types.ts';
 import { accumulatorOf, elementOf, floats, requireDatatype } from '../common/element.ts';
 import { axisOf, broadcastIndex, indexType, product } from '../common/indexing.ts';
 import { requiredOutput } from '../common/inputs.ts';
@@ -111,7 +111,7 @@ function weighting(value: Value | undefined, input: Value, columns: number): Wei
 const columnsFrom = ({ shape }: Value, axis: number): number => product(shape.slice(axisOf(axis, shape.length)));
 
 /** Outputs: Y; mean and inverse standard deviation (optional). */
-const rowOperator = (type: string, hint: string, centered: boolean): Operator => ({
+const rowOperator = <Type extends KernelName>(type: Type, hint: string, centered: boolean): Operator<Type> => ({
   type,
   emit(emitter) {
     const input = emitter.required(0);
@@ -129,7 +129,7 @@ const rowOperator = (type: string, hint: string, centered: boolean): Operator =>
   },
 });
 
-const addLayerNormalization: Operator = {
+const addLayerNormalization = {
   type: 'turntable.AddLayerNormalization',
   emit(emitter) {
     const input = emitter.required(0);
@@ -144,13 +144,13 @@ const addLayerNormalization: Operator = {
       sum: emitter.output(1),
     });
   },
-};
+} satisfies Kernels;
 
 /**
  * ONNX Runtime's SkipLayerNormalization. Inputs: input, skip, gamma, beta (only if centered), bias. Outputs: Y, mean,
  * inverse standard deviation, sum.
  */
-const skipOperator = (type: string, hint: string, centered: boolean): Operator => ({
+const skipOperator = <Type extends KernelName>(type: Type, hint: string, centered: boolean): Operator<Type> => ({
   type,
   emit(emitter) {
     const input = emitter.required(0);
@@ -173,7 +173,7 @@ const skipOperator = (type: string, hint: string, centered: boolean): Operator =
 });
 
 /** Each channel of each item is a row. */
-const instanceNormalization: Operator = {
+const instanceNormalization = {
   type: 'InstanceNormalization',
   emit(emitter) {
     const input = emitter.required(0);
@@ -188,10 +188,10 @@ const instanceNormalization: Operator = {
       bias: { value: emitter.required(2), index },
     });
   },
-};
+} satisfies Kernels;
 
 /** All channels of a group are one row. There is a weight for each channel, before opset 21 for each group. */
-const groupNormalization: Operator = {
+const groupNormalization = {
   type: 'GroupNormalization',
   emit(emitter) {
     const input = emitter.required(0);
@@ -213,9 +213,9 @@ const groupNormalization: Operator = {
       bias: weight(emitter.required(2)),
     });
   },
-};
+} satisfies Kernels;
 
-export const rowNormalizationOperators: readonly Operator[] = [
+export const rowNormalizationOperators = [
   rowOperator('LayerNormalization', 'layer_normalization', true),
   rowOperator('RMSNormalization', 'rms_normalization', false),
   rowOperator('SimplifiedLayerNormalization', 'rms_normalization', false),
@@ -224,4 +224,4 @@ export const rowNormalizationOperators: readonly Operator[] = [
   skipOperator('com.microsoft.SkipSimplifiedLayerNormalization', 'skip_rms_normalization', false),
   instanceNormalization,
   groupNormalization,
-];
+] as const satisfies readonly Kernels[];

@@ -8,10 +8,10 @@ import { forEachElement, written } from '../common/elements.ts';
 import { axisOf, broadcastIndex, product } from '../common/indexing.ts';
 import { asDeclared, requiredOutput } from '../common/inputs.ts';
 import { emitReduction, orderingOperators, reductions } from '../reduction/index.ts';
-import type { Operator } from '../types.ts';
+import type { Kernels } from '../types.ts';
 import { emitNormalization } from './layer-normalization.ts';
 
-const lpNormalization: Operator = {
+const lpNormalization = {
   type: 'LpNormalization',
   emit(emitter) {
     const given = emitter.required(0, floats);
@@ -28,10 +28,10 @@ const lpNormalization: Operator = {
       of.output.set('i', `norm == 0 ? (${of.norms.computed})0 : ${of.input.at('i')} / norm`),
     ]);
   },
-};
+} satisfies Kernels;
 
 /** Moves the normalised axes to the end, so that each mean is of a row. */
-const meanVarianceNormalization: Operator = {
+const meanVarianceNormalization = {
   type: 'MeanVarianceNormalization',
   emit(emitter) {
     const given = emitter.required(0, floats);
@@ -56,10 +56,10 @@ const meanVarianceNormalization: Operator = {
     const back = shape.map((_, axis) => order.indexOf(axis));
     emitPermutation(emitter, 'axes_back', made, rows.shape, back, output);
   },
-};
+} satisfies Kernels;
 
 /** 1 at the first of the largest elements. Before opset 13 the axis splits the tensor into a matrix. */
-const hardmax: Operator = {
+const hardmax = {
   type: 'Hardmax',
   emit(emitter) {
     const given = emitter.required(0, floats);
@@ -80,6 +80,10 @@ const hardmax: Operator = {
       of.output.set('i', `(${of.places.at(at)} == (i64)(i / ${inner}u % ${input.shape[axis]}u) ? 1.0f : 0.0f)`),
     );
   },
-};
+} satisfies Kernels;
 
-export const scalingOperators: readonly Operator[] = [lpNormalization, meanVarianceNormalization, hardmax];
+export const scalingOperators = [
+  lpNormalization,
+  meanVarianceNormalization,
+  hardmax,
+] as const satisfies readonly Kernels[];

@@ -7,7 +7,7 @@
  * `axis` (-1). It replaces Mul or Div by a constant, Add of a mask, and Softmax. It computes the same in float, without
  * rounding to 16 bits in between.
  */
-import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
+import { type Emitter, type KernelName, type Kernels, type Operator, Unsupported, type Value } from '../types.ts';
 import { accumulatorOf, elementOf, floatLiteral, floats, requireDatatype } from '../common/element.ts';
 import { axisOf, broadcastIndex, coordinates, indexType, product, weightedSum } from '../common/indexing.ts';
 import { parametersOf, type Stored } from '../common/elements.ts';
@@ -118,12 +118,12 @@ export function emitSoftmaxRows(emitter: Emitter, softmax: SoftmaxRows): void {
   });
 }
 
-const plain = (type: string, hint: string, logarithm: boolean): Operator => ({
+const plain = <Type extends KernelName>(type: Type, hint: string, logarithm: boolean): Operator<Type> => ({
   type,
   emit: (emitter) => emitSoftmax(emitter, { hint, logarithm, coerced: emitter.opset < 13 }),
 });
 
-export const softmaxOperators: readonly Operator[] = [
+export const softmaxOperators = [
   plain('Softmax', 'softmax', false),
   plain('LogSoftmax', 'log_softmax', true),
   {
@@ -133,4 +133,4 @@ export const softmaxOperators: readonly Operator[] = [
       emitSoftmax(emitter, { hint: 'masked_softmax', logarithm: false, coerced: false, scale, mask });
     },
   },
-];
+] as const satisfies readonly Kernels[];

@@ -1,6 +1,6 @@
 /** MaxPool, AveragePool and LpPool. Their global forms are reductions over the spatial axes. */
-import { poolWindows } from '../../../profile/index.ts';
-import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
+import { poolWindows } from '../../../operators/index.ts';
+import { type Emitter, type KernelName, type Kernels, type Operator, Unsupported, type Value } from '../types.ts';
 import { accumulatorOf, floats } from '../common/element.ts';
 import { indexType } from '../common/indexing.ts';
 import { requiredOutput } from '../common/inputs.ts';
@@ -104,12 +104,16 @@ function emitPool(emitter: Emitter, { hint, maximum, map = 'x', finish = 'total'
   });
 }
 
-const windowed = (type: string, pooling: (emitter: Emitter) => Pooling): Operator => ({
+const windowed = <Type extends KernelName>(type: Type, pooling: (emitter: Emitter) => Pooling): Operator<Type> => ({
   type,
   emit: (emitter) => emitPool(emitter, pooling(emitter)),
 });
 
-const global = (type: string, hint: string, reductionOf: (emitter: Emitter) => Reduction): Operator => ({
+const global = <Type extends KernelName>(
+  type: Type,
+  hint: string,
+  reductionOf: (emitter: Emitter) => Reduction,
+): Operator<Type> => ({
   type,
   emit(emitter) {
     const input = emitter.required(0);
@@ -130,7 +134,7 @@ function norm(emitter: Emitter): { readonly map: string; readonly root: (total: 
   };
 }
 
-export const poolingOperators: readonly Operator[] = [
+export const poolingOperators = [
   windowed('MaxPool', () => ({ hint: 'max_pool', maximum: true })),
   windowed('AveragePool', () => ({
     hint: 'average_pool',
@@ -152,4 +156,4 @@ export const poolingOperators: readonly Operator[] = [
       floatsOnly: true,
     };
   }),
-];
+] as const satisfies readonly Kernels[];

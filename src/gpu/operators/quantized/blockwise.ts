@@ -8,7 +8,7 @@ import { allElementsOf, elementsOf, forEachElement, parametersOf, written } from
 import { axisOf, coordinates, product as productOf, stridesOf, weightedSum } from '../common/indexing.ts';
 import { asDeclared, requiredOutput } from '../common/inputs.ts';
 import { emitComputedProduct, emitProduct } from '../dense/product.ts';
-import { Unsupported, type Operator, type Value } from '../types.ts';
+import { type Kernels, Unsupported, type Value } from '../types.ts';
 
 /** Up to this number of rows, writing the dequantised weights to memory does not pay. */
 const fewRows = 64;
@@ -47,7 +47,7 @@ function dequantized({ scales, zeros, bits, block, depth }: BlockWeights, column
   return `((float)(${weight}) - (float)(${zero})) * ${elementsOf('scales', scales).at(inBlocks)}`;
 }
 
-const matmulNBits: Operator = {
+const matmulNBits = {
   type: 'com.microsoft.MatMulNBits',
   emit(emitter) {
     const [given, packed, scales] = [emitter.required(0, floats), emitter.required(1, ['UINT8']), emitter.required(2)];
@@ -95,10 +95,10 @@ const matmulNBits: Operator = {
       d: { buffer: output.buffer, kept: output.datatype },
     });
   },
-};
+} satisfies Kernels;
 
 /** Rows of a table of quantised weights: 8 bits, or 4 bits with two in a byte along the last axis. */
-const gatherBlockQuantized: Operator = {
+const gatherBlockQuantized = {
   type: 'com.microsoft.GatherBlockQuantized',
   emit(emitter) {
     const data = emitter.required(0, ['UINT8']);
@@ -140,6 +140,6 @@ const gatherBlockQuantized: Operator = {
       of.output.set('i', 'y'),
     ]);
   },
-};
+} satisfies Kernels;
 
-export const blockwiseOperators: readonly Operator[] = [matmulNBits, gatherBlockQuantized];
+export const blockwiseOperators = [matmulNBits, gatherBlockQuantized] as const satisfies readonly Kernels[];

@@ -8,7 +8,7 @@ import { asDeclared, requiredOutput } from '../common/inputs.ts';
 import { allElementsOf, parametersOf, written, type ElementsOf, type Uses } from '../common/elements.ts';
 import { emitComputedProduct } from '../dense/product.ts';
 import { convolutionOf, depthOf, inputPlaces, placeInChannel, placesInside } from '../dense/window.ts';
-import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
+import { type Emitter, type KernelName, type Kernels, type Operator, Unsupported, type Value } from '../types.ts';
 import { bytes, saturated, scaleAt } from './products.ts';
 
 interface Quantized<Given extends Uses> {
@@ -61,7 +61,7 @@ function emitConvolution<Given extends Uses>(emitter: Emitter, quantized: Quanti
   });
 }
 
-const convInteger: Operator = {
+const convInteger = {
   type: 'ConvInteger',
   emit(emitter) {
     const output = requiredOutput(emitter);
@@ -76,9 +76,9 @@ const convInteger: Operator = {
       finish: (sum, _, at, { d }) => d.set(at, sum),
     });
   },
-};
+} satisfies Kernels;
 
-const qlinearConv = (type: string): Operator => ({
+const qlinearConv = <Type extends KernelName>(type: Type): Operator<Type> => ({
   type,
   emit(emitter) {
     if (emitter.attribute('channels_last', 0) === 1) throw new Unsupported('its channels come last');
@@ -105,8 +105,8 @@ const qlinearConv = (type: string): Operator => ({
   },
 });
 
-export const quantizedConvolutionOperators: readonly Operator[] = [
+export const quantizedConvolutionOperators = [
   convInteger,
   qlinearConv('QLinearConv'),
   qlinearConv('com.microsoft.QLinearConv'),
-];
+] as const satisfies readonly Kernels[];

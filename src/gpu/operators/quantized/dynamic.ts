@@ -5,7 +5,7 @@ import { asDeclared, requiredOutput } from '../common/inputs.ts';
 import { forEachElement, written } from '../common/elements.ts';
 import { read, write } from '../common/launching.ts';
 import { teamKernel } from '../common/teams.ts';
-import type { Buffer, Emitter, Operator, Value } from '../types.ts';
+import type { Buffer, Emitter, Kernels, Value } from '../types.ts';
 
 const block = 256;
 /** Elements that one block of the first kernel reads. */
@@ -60,7 +60,7 @@ export function emitDynamicQuantization(emitter: Emitter, given: Value, { y, sca
   ]);
 }
 
-export const dynamicQuantizeLinear: Operator = {
+export const dynamicQuantizeLinear = {
   type: 'DynamicQuantizeLinear',
   emit(emitter) {
     const input = emitter.required(0, floats);
@@ -70,4 +70,4 @@ export const dynamicQuantizeLinear: Operator = {
       zero: emitter.output(2)?.buffer ?? emitter.scratch(1),
     });
   },
-};
+} satisfies Kernels;

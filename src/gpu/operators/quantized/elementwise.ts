@@ -2,6 +2,7 @@
  * ONNX Runtime's operators on 8-bit tensors (com.microsoft.QLinear...): dequantise, compute, quantise. Elementwise ones
  * are one expression over all inputs; the others run the float operator on dequantised tensors.
  */
+import { typedEntries } from '../../../tools/index.ts';
 import { derived, operatorOf, scratchValue } from '../common/derived.ts';
 import { product } from '../common/indexing.ts';
 import { requiredOutput } from '../common/inputs.ts';
@@ -9,7 +10,7 @@ import { emitNothing } from '../elementwise/expressions.ts';
 import { joiningOperators } from '../movement/joining.ts';
 import { poolingOperators } from '../pooling/index.ts';
 import { softmaxOperators } from '../normalization/softmax.ts';
-import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
+import { type Emitter, type KernelName, type Kernels, type Operator, Unsupported, type Value } from '../types.ts';
 import { narrowed } from './products.ts';
 import { forEachElement, written } from '../common/elements.ts';
 
@@ -51,7 +52,7 @@ const unary =
   (emitter, [x = '', xScale = '', xZero = '', scale = '', zero = '']) =>
     whole(emitter, make(real(x, xScale, xZero), emitter), scale, zero);
 
-const expressions: Readonly<Record<string, Expression>> = {
+const expressions = {
   QLinearAdd: add,
   QLinearMul: multiply,
   QLinearSigmoid: unary((x) => `(1.0f / (1.0f + expf(-${x})))`),
@@ -60,7 +61,7 @@ const expressions: Readonly<Record<string, Expression>> = {
     emitter,
     [condition = '', x = '', xScale = '', xZero = '', y = '', yScale = '', yZero = '', scale = '', zero = ''],
   ) => whole(emitter, `(${condition} ? ${real(x, xScale, xZero)} : ${real(y, yScale, yZero)})`, scale, zero),
-};
+} satisfies Readonly<Record<string, Expression>>;
 
 /** Dequantises an 8-bit tensor to floats, in scratch memory. */
 function dequantize(emitter: Emitter, value: Value, scale: Value, zero: Value | undefined): Value {
@@ -81,7 +82,7 @@ function quantize(emitter: Emitter, from: Value, scale: Value, zero: Value | und
 /**
  * An operator with the inputs X, its scale and zero point, the scale and zero point of Y. It runs `inner` on floats.
  */
-const around = (type: string, inner: Operator): Operator => ({
+const around = <Type extends KernelName>(type: Type, inner: Operator): Operator<Type> => ({
   type,
   emit(emitter) {
     if (emitter.attribute('channels_last', 0) === 1) throw new Unsupported('its channels come last');
@@ -95,7 +96,7 @@ const around = (type: string, inner: Operator): Operator => ({
 });
 
 /** Inputs: the scale and zero point of Y; then for each part X, its scale and zero point. */
-const concat: Operator = {
+const concat = {
   type: 'com.microsoft.QLinearConcat',
   emit(emitter) {
     const output = requiredOutput(emitter);
@@ -111,11 +112,11 @@ const concat: Operator = {
     operatorOf(joiningOperators, 'Concat').emit({ ...inner, node });
     quantize(emitter, y, emitter.required(0), emitter.input(1));
   },
-};
+} satisfies Kernels;
 
-export const quantizedElementwiseOperators: readonly Operator[] = [
-  ...Object.entries(expressions).map(([name, expression]): Operator => ({
-    type: `com.microsoft.${name}`,
+export const quantizedElementwiseOperators = [
+  ...typedEntries<keyof typeof expressions, Expression>(expressions).map(([name, expression]) => ({
+    type: `com.microsoft.${name}` as const,
     elementwise: expression,
     emit: emitNothing,
   })),
@@ -123,4 +124,4 @@ export const quantizedElementwiseOperators: readonly Operator[] = [
   around('com.microsoft.QLinearGlobalAveragePool', operatorOf(poolingOperators, 'GlobalAveragePool')),
   around('com.microsoft.QLinearSoftmax', operatorOf(softmaxOperators, 'Softmax')),
   concat,
-];
+] as const satisfies readonly Kernels[];

@@ -6,7 +6,7 @@
 import type { DataType } from '../../../tensor/index.ts';
 import { axisOf, coordinates, stridesOf, weightedSum } from '../common/indexing.ts';
 import { requiredOutput } from '../common/inputs.ts';
-import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
+import { type Emitter, type KernelName, type Operator, Unsupported, type Value } from '../types.ts';
 import { narrowed } from './products.ts';
 import { forEachElement, written } from '../common/elements.ts';
 
@@ -46,7 +46,7 @@ function scaleIndex(emitter: Emitter, input: Value, scale: Value): string | unde
   return weightedSum(places, stridesOf(scale.shape));
 }
 
-const linear = (type: string, hint: string, formula: Formula): Operator => ({
+const linear = <Type extends KernelName>(type: Type, hint: string, formula: Formula): Operator<Type> => ({
   type,
   elementwise(emitter, [x = '', scale = '', zero = '']) {
     if (scaleIndex(emitter, emitter.required(0), emitter.required(1)) !== undefined) return undefined;
@@ -64,7 +64,7 @@ const linear = (type: string, hint: string, formula: Formula): Operator => ({
   },
 });
 
-export const linearOperators: readonly Operator[] = ['', 'com.microsoft.'].flatMap((domain) => [
+export const linearOperators = (['', 'com.microsoft.'] as const).flatMap((domain) => [
   linear(`${domain}DequantizeLinear`, 'dequantize_linear', dequantized),
   linear(`${domain}QuantizeLinear`, 'quantize_linear', quantized),
 ]);

@@ -10,7 +10,7 @@ import { asDeclared, requiredOutput } from '../common/inputs.ts';
 import { allElementsOf, elementsOf, parametersOf, written, type ElementsOf, type Uses } from '../common/elements.ts';
 import { broadcastShapes, factorOf, sidesOf } from '../dense/matmul.ts';
 import { emitComputedProduct, type Product } from '../dense/product.ts';
-import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
+import { type Emitter, type KernelName, type Kernels, type Operator, Unsupported, type Value } from '../types.ts';
 import { emitDynamicQuantization } from './dynamic.ts';
 
 export const bytes: readonly DataType[] = ['INT8', 'UINT8'];
@@ -108,7 +108,7 @@ function emitQuantizedMatmul<Given extends Uses>(
   });
 }
 
-const matmulInteger = (type: string, types: readonly DataType[]): Operator => ({
+const matmulInteger = <Type extends KernelName>(type: Type, types: readonly DataType[]): Operator<Type> => ({
   type,
   emit(emitter) {
     const factors = [emitter.required(0, types), emitter.required(1, types)] as const;
@@ -147,7 +147,7 @@ function asFloats(emitter: Emitter, value: Value): Value {
   return asDeclared(emitter, value);
 }
 
-const qlinearMatmul: Operator = {
+const qlinearMatmul = {
   type: 'QLinearMatMul',
   emit(emitter) {
     const [a, aScale, aZero] = [emitter.required(0, bytes), emitter.required(1), emitter.required(2)];
@@ -168,7 +168,7 @@ const qlinearMatmul: Operator = {
       },
     });
   },
-};
+} satisfies Kernels;
 
 /** A product with float results: times both scales, plus a bias for each column. */
 function emitToFloat(
@@ -193,16 +193,16 @@ function emitToFloat(
   });
 }
 
-const matmulIntegerToFloat: Operator = {
+const matmulIntegerToFloat = {
   type: 'com.microsoft.MatMulIntegerToFloat',
   emit(emitter) {
     const factors = [emitter.required(0, bytes), emitter.required(1, bytes)] as const;
     const scales = [emitter.required(2), emitter.required(3)] as const;
     emitToFloat(emitter, factors, [emitter.input(4), emitter.input(5)], scales, emitter.input(6));
   },
-};
+} satisfies Kernels;
 
-const dynamicQuantizeMatmul: Operator = {
+const dynamicQuantizeMatmul = {
   type: 'com.microsoft.DynamicQuantizeMatMul',
   emit(emitter) {
     const [input, b, bScale] = [emitter.required(0, ['FP32']), emitter.required(1, bytes), emitter.required(2)];
@@ -212,10 +212,10 @@ const dynamicQuantizeMatmul: Operator = {
     emitDynamicQuantization(emitter, input, { y: a.buffer, scale: scale.buffer, zero: zero.buffer });
     emitToFloat(emitter, [a, b], [zero, emitter.input(3)], [scale, bScale], emitter.input(4));
   },
-};
+} satisfies Kernels;
 
 /** A x B + C as floats, or as 8 bits if there is a scale for the output. */
-const qgemm: Operator = {
+const qgemm = {
   type: 'com.microsoft.QGemm',
   emit(emitter) {
     const [a, aScale] = [emitter.required(0, bytes), emitter.required(1)];
@@ -252,13 +252,13 @@ const qgemm: Operator = {
       },
     });
   },
-};
+} satisfies Kernels;
 
-export const quantizedProductOperators: readonly Operator[] = [
+export const quantizedProductOperators = [
   matmulInteger('MatMulInteger', bytes),
   matmulInteger('com.microsoft.MatMulInteger16', ['INT16']),
   qlinearMatmul,
   matmulIntegerToFloat,
   dynamicQuantizeMatmul,
   qgemm,
-];
+] as const satisfies readonly Kernels[];

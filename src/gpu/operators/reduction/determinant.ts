@@ -3,9 +3,9 @@ import { elementBytes } from '../../../tensor/index.ts';
 import { floats } from '../common/element.ts';
 import { forEachElement, written } from '../common/elements.ts';
 import { requiredOutput } from '../common/inputs.ts';
-import { Unsupported, type Operator } from '../types.ts';
+import { type Kernels, Unsupported } from '../types.ts';
 
-export const determinant: Operator = {
+export const determinant = {
   type: 'Det',
   emit(emitter) {
     const given = emitter.required(0, floats);
@@ -50,4 +50,4 @@ export const determinant: Operator = {
       ],
     );
   },
-};
+} satisfies Kernels;

@@ -1,8 +1,9 @@
 /** Reductions, ArgMax, ArgMin, TopK, running sums, and Det. */
-import { Unsupported, type Emitter, type Operator } from '../types.ts';
+import { type Emitter, type Kernels, Unsupported } from '../types.ts';
 import { listOf } from '../common/inputs.ts';
 import { determinant } from './determinant.ts';
 import { orderingOperators } from './ordering.ts';
+import { typedEntries } from '../../../tools/index.ts';
 import { emitReduction, reductions, type Reduction } from './reducing.ts';
 
 export { orderingOperators } from './ordering.ts';
@@ -15,9 +16,9 @@ function axesOf(emitter: Emitter): readonly number[] {
   return emitter.attribute('noop_with_empty_axes', 0) === 1 ? [] : emitter.required(0).shape.map((_, axis) => axis);
 }
 
-const reducing = Object.entries<Reduction>(reductions).map(([type, reduction]): Operator => ({
+const reducing = typedEntries<keyof typeof reductions, Reduction>(reductions).map(([type, reduction]) => ({
   type,
-  emit: (emitter) => {
+  emit: (emitter: Emitter) => {
     const input = emitter.required(0);
     const axes = axesOf(emitter);
     // ONNX Runtime does not reduce such axes of an empty tensor, though its inference says so.
@@ -29,4 +30,8 @@ const reducing = Object.entries<Reduction>(reductions).map(([type, reduction]): 
   },
 }));
 
-export const reductionOperators: readonly Operator[] = [...reducing, ...orderingOperators, determinant];
+export const reductionOperators = [
+  ...reducing,
+  ...orderingOperators,
+  determinant,
+] as const satisfies readonly Kernels[];

@@ -1,5 +1,5 @@
 /** ArgMax, ArgMin and TopK, and running sums (CumSum, CumProd), along lines of an axis. */
-import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
+import { type Emitter, type Kernels, Unsupported, type Value } from '../types.ts';
 import { numbers } from '../common/element.ts';
 import { axisOf, coordinates, indexType, product, stridesOf, weightedSum } from '../common/indexing.ts';
 import { asDeclared, knownNumbers, requiredOutput } from '../common/inputs.ts';
@@ -127,10 +127,10 @@ function emitScan(emitter: Emitter, operation: 'Sum' | 'Product'): void {
   });
 }
 
-export const orderingOperators: readonly Operator[] = [
+export const orderingOperators = [
   { type: 'ArgMax', emit: (emitter) => emitArg(emitter, true) },
   { type: 'ArgMin', emit: (emitter) => emitArg(emitter, false) },
   { type: 'TopK', emit: emitTopK },
   { type: 'CumSum', emit: (emitter) => emitScan(emitter, 'Sum') },
   { type: 'CumProd', emit: (emitter) => emitScan(emitter, 'Product') },
-];
+] as const satisfies readonly Kernels[];

@@ -6,7 +6,7 @@ import { accumulatorOf, floats } from '../common/element.ts';
 import { axisOf, coordinates, product } from '../common/indexing.ts';
 import { asDeclared, knownNumbers, requiredOutput } from '../common/inputs.ts';
 import { forEachElement, written, type Use } from '../common/elements.ts';
-import { Unsupported, type Emitter, type Operator, type Value } from '../types.ts';
+import { type Emitter, type Kernels, Unsupported, type Value } from '../types.ts';
 import { scratchValue } from '../common/derived.ts';
 
 /** A table [length, 2] of cos and sin of `length` steps around the circle. */
@@ -71,7 +71,7 @@ function emitSum(emitter: Emitter, output: Value, sum: Sum): void {
   });
 }
 
-const dft: Operator = {
+const dft = {
   type: 'DFT',
   emit(emitter) {
     const given = emitter.required(0, floats);
@@ -105,9 +105,9 @@ const dft: Operator = {
       mirrored,
     });
   },
-};
+} satisfies Kernels;
 
-const stft: Operator = {
+const stft = {
   type: 'STFT',
   emit(emitter) {
     const given = emitter.required(0, floats);
@@ -139,6 +139,6 @@ const stft: Operator = {
       window,
     });
   },
-};
+} satisfies Kernels;
 
-export const signalOperators: readonly Operator[] = [dft, stft];
+export const signalOperators = [dft, stft] as const satisfies readonly Kernels[];

@@ -9,9 +9,9 @@ import { coordinates, product } from '../common/indexing.ts';
 import { requiredOutput } from '../common/inputs.ts';
 import { emitFinish, emitProducts } from '../dense/convolution.ts';
 import { convolutionOf } from '../dense/window.ts';
-import { Unsupported, type Operator } from '../types.ts';
+import { type Kernels, Unsupported } from '../types.ts';
 
-export const deformConv: Operator = {
+export const deformConv = {
   type: 'DeformConv',
   emit(emitter) {
     const [given, weight, offset] = [emitter.required(0, floats), emitter.required(1), emitter.required(2)];
@@ -53,4 +53,4 @@ export const deformConv: Operator = {
     emitProducts(emitter, convolution, images, weight, windows, output);
     if (bias !== undefined) emitFinish(emitter, { kind: 'none' }, bias, output);
   },
-};
+} satisfies Kernels;

@@ -6,7 +6,7 @@ import { floats, floatLiteral } from '../common/element.ts';
 import { forEachElement, written } from '../common/elements.ts';
 import { coordinates, product, stridesOf, weightedSum } from '../common/indexing.ts';
 import { requiredOutput } from '../common/inputs.ts';
-import { Unsupported, type Emitter, type Operator } from '../types.ts';
+import { type Emitter, type KernelName, type Kernels, type Operator, Unsupported } from '../types.ts';
 
 type Padding = 'zeros' | 'border' | 'reflection';
 
@@ -71,7 +71,7 @@ function reachOf(mode: Mode, axis: number): { readonly lines: string[]; readonly
   };
 }
 
-const gridSample = (type: string): Operator => ({
+const gridSample = <Type extends KernelName>(type: Type): Operator<Type> => ({
   type,
   emit(emitter) {
     const [given, grid] = [emitter.required(0, floats), emitter.required(1, floats)];
@@ -130,7 +130,7 @@ const gridSample = (type: string): Operator => ({
 });
 
 /** Coordinates of an image's elements, in [-1, 1], after an affine transformation of theta [items, axes, axes + 1]. */
-const affineGrid: Operator = {
+const affineGrid = {
   type: 'AffineGrid',
   emit(emitter) {
     const theta = emitter.required(0, floats);
@@ -155,10 +155,10 @@ const affineGrid: Operator = {
       ];
     });
   },
-};
+} satisfies Kernels;
 
-export const gridOperators: readonly Operator[] = [
+export const gridOperators = [
   gridSample('GridSample'),
   gridSample('com.microsoft.GridSample'),
   affineGrid,
-];
+] as const satisfies readonly Kernels[];

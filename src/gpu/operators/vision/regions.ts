@@ -6,9 +6,9 @@ import { floatLiteral, floats } from '../common/element.ts';
 import { forEachElement, written } from '../common/elements.ts';
 import { coordinates } from '../common/indexing.ts';
 import { requiredOutput } from '../common/inputs.ts';
-import { Unsupported, type Operator } from '../types.ts';
+import { type Kernels, Unsupported } from '../types.ts';
 
-const roiAlign: Operator = {
+const roiAlign = {
   type: 'RoiAlign',
   emit(emitter) {
     const given = emitter.required(0, floats);
@@ -73,7 +73,7 @@ const roiAlign: Operator = {
       ];
     });
   },
-};
+} satisfies Kernels;
 
 const range = (low: string, high: string, at: string, bin: string, start: string, size: number): string[] => [
   `int ${low} = (int)floorf((float)(${at}) * ${bin}) + ${start};`,
@@ -82,7 +82,7 @@ const range = (low: string, high: string, at: string, bin: string, start: string
   `${high} = ${high} < 0 ? 0 : ${high} > ${size} ? ${size} : ${high};`,
 ];
 
-const maxRoiPool: Operator = {
+const maxRoiPool = {
   type: 'MaxRoiPool',
   emit(emitter) {
     const given = emitter.required(0, floats);
@@ -119,6 +119,6 @@ const maxRoiPool: Operator = {
       ];
     });
   },
-};
+} satisfies Kernels;
 
-export const regionOperators: readonly Operator[] = [roiAlign, maxRoiPool];
+export const regionOperators = [roiAlign, maxRoiPool] as const satisfies readonly Kernels[];

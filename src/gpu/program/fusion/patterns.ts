@@ -1,11 +1,10 @@
 /** Patterns that several fusions look for. */
 import { attributeOf } from '../../../onnx/index.ts';
+import { kernelFacts } from '../../../operators/index.ts';
 import type { DataType } from '../../../tensor/index.ts';
 import type { WorkGraph, WorkNode } from '../work-graph.ts';
 
-const views = new Set(['Reshape', 'Flatten', 'Squeeze', 'Unsqueeze', 'Identity', 'turntable.View']);
-
-export const isView = ({ type }: WorkNode): boolean => views.has(type);
+export const isView = ({ type }: WorkNode): boolean => kernelFacts(type)?.keeps === 'bytes';
 
 /** The value behind views of it. */
 export function rootOf(graph: WorkGraph, value: string): string {

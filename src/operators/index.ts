@@ -1,0 +1,34 @@
+/** What is known about ONNX's operators, in one record each, and what follows from it alone: shapes, layers, cells. */
+import type * as Unroll from './unroll/index.ts';
+export { families, fused, argumentsOf, factsOf, kernelFacts } from './records.ts';
+export type { LayerKind, OperatorFacts } from './facts.ts';
+export { layers, type Layer } from './layers.ts';
+export {
+  differingAxis,
+  outerAt,
+  placeOf,
+  RowsMeet,
+  type Place,
+  type RowCounts,
+  type Sizes as RowSizes,
+} from './row-rules/place.ts';
+export {
+  hasRows,
+  type Known as RowValue,
+  type OtherRows,
+  type Outcome,
+  type Step as RowStep,
+} from './row-rules/step.ts';
+export {
+  broadcast,
+  inferShapes,
+  poolWindows,
+  sliceRange,
+  type Dims,
+  type InferredShapes,
+  type ShapeOptions,
+} from './shapes/index.ts';
+export type { UnrolledModel, UnrollOptions } from './unroll/index.ts';
+
+/** Unrolls recurrent operators into cells; loaded on demand. */
+export const loadUnroll = (): Promise<typeof Unroll> => import('./unroll/index.ts');
