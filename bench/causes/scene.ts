@@ -70,6 +70,19 @@ export class Scene {
     return Object.fromEntries(Array.from(lines, ([, cause, count]) => [cause, Number(count)]));
   }
 
+  /** Milliseconds of all calls beyond their SLO, and those of them that nothing explains. */
+  async missedTime(): Promise<{ readonly lateMs: number; readonly unexplainedMs: number }> {
+    const lines = (await this.metricsText()).matchAll(
+      /^turntable_missed_seconds_total\{.*explained="(\w+)"\} (\S+)$/gm,
+    );
+    let [lateMs, unexplainedMs] = [0, 0];
+    for (const [, explained, seconds] of lines) {
+      lateMs += Number(seconds) * 1000;
+      if (explained === 'no') unexplainedMs += Number(seconds) * 1000;
+    }
+    return { lateMs, unexplainedMs };
+  }
+
   async top(): Promise<string> {
     return (await turntable(['top', '--once', '--url', this.host.url])).stdout;
   }

@@ -57,6 +57,8 @@ const trouble: TroubleAnswer = {
       overdue: { calls: 2, oldestMs: 24_000 },
       sinceMs: 0,
       lastMs: 0,
+      lateMs: 1200,
+      unexplainedMs: 0,
       facts: 'evicted 4 times for good: 2 GB of 2 GB used',
       advice: 'Pin it.',
       clientErrors: 0,

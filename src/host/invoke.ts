@@ -18,9 +18,8 @@ import { accounted, outcomeOf, withExplanation } from './invoke-failures.ts';
 import { PlacedInvoker, type InvocationGpus } from './invoke-placed.ts';
 import type { LiveScheduler } from './live/index.ts';
 import type { Routing } from './fleet-member/index.ts';
-import type { MissCause } from './miss-causes.ts';
-import type { InvocationRecord, InvocationRecorder, Outcome, Placement, Ran } from './placement.ts';
-import { missCause, OpenCalls, type OpenCall } from './open-calls.ts';
+import type { InvocationRecord, InvocationRecorder, Placement, Ran } from './placement.ts';
+import { missOf, OpenCalls, type OpenCall } from './open-calls.ts';
 import { OutOfService } from './out-of-service.ts';
 import type { Queueing } from './queueing/index.ts';
 import type { Statistics } from './statistics.ts';
@@ -248,8 +247,8 @@ export class Invoker {
     accounted.add(failure);
     const latencyMs = performance.now() - call.arrivalMs;
     const outcome = outcomeOf(failure, latencyMs, call.sloMs);
-    const cause = this.#causeOf(outcome, call, latencyMs, undefined);
-    this.#record(version, options, call, { latencyMs, outcome, cause, failure });
+    const miss = missOf(outcome, call, latencyMs, undefined, () => this.#wasBusy(latencyMs));
+    this.#record(version, options, call, { latencyMs, outcome, miss, failure });
     return failure;
   }
 
@@ -259,26 +258,20 @@ export class Invoker {
     const { output, timings, instancePid } = result;
     const latencyMs = performance.now() - call.arrivalMs;
     const outcome = latencyMs <= call.sloMs ? 'in_slo' : 'late';
-    const cause = this.#causeOf(outcome, call, latencyMs, timings);
-    this.#record(version, options, call, { latencyMs, outcome, cause, ran });
+    const miss = missOf(outcome, call, latencyMs, timings, () => this.#wasBusy(latencyMs));
+    this.#record(version, options, call, { latencyMs, outcome, miss, ran });
     return { output, timings, placement, instancePid };
   }
 
-  #causeOf(
-    outcome: Outcome | undefined,
-    call: OpenCall,
-    latencyMs: number,
-    timings: PoolTimings | undefined,
-  ): MissCause | undefined {
-    const isBusy = (): boolean => this.#options.isBusy?.(latencyMs) ?? false;
-    return missCause(outcome, call, latencyMs, timings, isBusy);
+  #wasBusy(lastMs: number): boolean {
+    return this.#options.isBusy?.(lastMs) ?? false;
   }
 
   #record(
     { key, version }: FunctionVersion,
     { rows }: InvocationOptions,
     { functionName, arrivalMs, sloMs, hasRun }: OpenCall,
-    end: Pick<InvocationRecord, 'latencyMs' | 'outcome' | 'cause' | 'ran' | 'failure'>,
+    end: Pick<InvocationRecord, 'latencyMs' | 'outcome' | 'miss' | 'ran' | 'failure'>,
   ): void {
     const record = { key, functionName, version, arrivalMs, sloMs, rows, hasRun, ...end };
     this.#options.statistics.record(record);

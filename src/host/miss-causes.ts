@@ -8,3 +8,12 @@ export const lateCauses = ['queue', 'load', 'handler', 'model', 'body', 'busy', 
 /** Why a call missed its SLO: the part of its time that was longest, or how it ended. */
 export const missCauses = [...lateCauses, 'shed', 'failed'] as const;
 export type MissCause = (typeof missCauses)[number];
+
+/** A call that missed its SLO. */
+export interface Miss {
+  readonly cause: MissCause;
+  /** Its time beyond the SLO, in milliseconds; 0 if it was shed or failed before that. */
+  readonly lateMs: number;
+  /** As much of that as no measured part of its time explains. */
+  readonly unexplainedMs: number;
+}

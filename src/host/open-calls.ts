@@ -1,6 +1,6 @@
 /** The calls that are open now: what each waits for, and which have passed their SLO already. */
 import type { CallStage, CallStages, PoolTimings } from '../cpu/index.ts';
-import type { MissCause } from './miss-causes.ts';
+import type { Miss } from './miss-causes.ts';
 import type { Outcome } from './placement.ts';
 
 /** Milliseconds in each stage so far. `body`: from the call's arrival until its body was read and decoded. */
@@ -104,20 +104,22 @@ export class OpenCalls {
 
 /**
  * Why a call missed its SLO: the part of its time that was longest. What no part accounts for is unexplained, and says
- * so, unless the machine or the event loop was measured to be busy meanwhile.
+ * so, unless the machine or the event loop was measured to be busy meanwhile. Without that rest the call would have been
+ * late by as much less, so of the time beyond the SLO that much is unexplained too.
  *
  * @param timings of its answer, which tell handler and model apart from a process that got no core for them
  * @param isBusy whether cores were full or the event loop late since the call arrived
  */
-export function missCause(
+export function missOf(
   outcome: Outcome | undefined,
   call: OpenCall,
   latencyMs: number,
   timings: PoolTimings | undefined,
   isBusy: () => boolean,
-): MissCause | undefined {
-  if (outcome === 'shed' || outcome === 'failed') return outcome;
-  if (outcome !== 'late') return undefined;
+): Miss | undefined {
+  if (outcome === undefined || outcome === 'in_slo') return undefined;
+  const lateMs = Math.max(0, latencyMs - call.sloMs);
+  if (outcome !== 'late') return { cause: outcome, lateMs, unexplainedMs: 0 };
   const spent = call.times();
   const { turn, load, handler, model } = timings === undefined ? spent : stagesOf(timings, spent);
   const body = Math.min(spent.body, call.decodeMs);
@@ -125,8 +127,13 @@ export function missCause(
   const parts = { queue: turn, load, handler, model, body };
   let cause: keyof typeof parts = 'queue';
   for (const each of Object.keys(parts) as (keyof typeof parts)[]) if (parts[each] > parts[cause]) cause = each;
-  if (parts[cause] >= restMs) return cause;
-  return isBusy() ? 'busy' : 'unexplained';
+  const isRestBusy = isBusy();
+  const rest = isRestBusy ? 'busy' : 'unexplained';
+  return {
+    cause: parts[cause] >= restMs ? cause : rest,
+    lateMs,
+    unexplainedMs: isRestBusy ? 0 : Math.min(lateMs, Math.max(0, restMs)),
+  };
 }
 
 /** Waits in the scheduler count with those in the pool; a run split into parts has stages of no single one. */

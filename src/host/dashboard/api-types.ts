@@ -173,6 +173,9 @@ export interface TroubleRow {
   /** When the first and the last of the missed calls ended, in steps of some seconds; null while none has. */
   readonly sinceMs: number | null;
   readonly lastMs: number | null;
+  /** Time of its ended calls beyond the SLO, and as much of it as nothing that was measured explains. */
+  readonly lateMs: number;
+  readonly unexplainedMs: number;
   /** What was measured that explains the largest cause: 'evicted 12 times for big-3: up to 709 MB of 700 MB used'. */
   readonly facts: string;
   /** What to do; null where nothing measured says so. */

@@ -28,7 +28,7 @@ const causeWords: Readonly<Record<MissCause, string>> = {
   model: 'in the model',
   body: 'decoding large bodies',
   busy: 'waited for a busy host or core',
-  unexplained: 'unexplained',
+  unexplained: 'mostly unexplained',
   shed: 'shed',
   failed: 'failed',
 };
@@ -116,6 +116,7 @@ function rowOf(sources: ViewSources, counted: Counted, rangeMs: number, nowMs: n
     .map((cause): MissedBy => ({ cause, words: causeWords[cause], calls: calls[cause] }))
     .toSorted((one, other) => other.calls - one.calls);
   const { atMs, late, shed, failed } = history.columns(history.span(rangeMs, nowMs, name), name);
+  const { facts, advice } = explainedAll(sources, version, causes, nowMs - rangeMs);
   const steps = atMs.filter((_, at) => late[at]! + shed[at]! + failed[at]! > 0);
   return {
     name,
@@ -127,7 +128,10 @@ function rowOf(sources: ViewSources, counted: Counted, rangeMs: number, nowMs: n
     overdue: { calls: now?.calls ?? 0, oldestMs: now?.oldestMs ?? 0 },
     sinceMs: steps[0] ?? null,
     lastMs: steps.at(-1) ?? null,
-    ...explainedAll(sources, version, causes, nowMs - rangeMs),
+    lateMs: counts.lateMs,
+    unexplainedMs: counts.unexplainedMs,
+    facts: [...facts, ...unexplainedText(counts)].join('; '),
+    advice,
     clientErrors: counts.client,
   };
 }
@@ -154,7 +158,7 @@ function explainedAll(
   version: FunctionVersion,
   causes: readonly MissedBy[],
   sinceMs: number,
-): Pick<TroubleRow, 'facts' | 'advice'> {
+): { readonly facts: readonly string[]; readonly advice: string | null } {
   const missed = causes.reduce((sum, { calls }) => sum + calls, 0);
   const all = causes
     .slice(0, 2)
@@ -162,9 +166,17 @@ function explainedAll(
     .map(({ cause }) => explained(sources, version, cause, sinceMs));
   const advice = once(all.flatMap((each) => each.advice));
   return {
-    facts: once(all.flatMap(({ facts }) => facts)).join('; '),
+    facts: once(all.flatMap(({ facts }) => facts)),
     advice: advice.length === 0 ? null : advice.join(' '),
   };
+}
+
+/** Below this share of the time beyond the SLO, what explains the rest is not told. */
+const unexplainedShareMin = 0.01;
+
+function unexplainedText({ lateMs, unexplainedMs }: HistoryCounts): readonly string[] {
+  if (unexplainedMs < unexplainedShareMin * lateMs || unexplainedMs === 0) return [];
+  return [`${percent(unexplainedMs / lateMs)} of ${formatMs(lateMs)} beyond the SLO unexplained`];
 }
 
 /** What is true of two causes is said once. */
