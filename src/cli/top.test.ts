@@ -33,6 +33,7 @@ const machine: MachineAnswer = {
   ],
   queues: [],
   redis: 'up',
+  calledAs: 'turntable',
   workers: [{ name: 'lab-7', cores: 8, outstanding: 1, backlogMs: 40, draining: true, functions: 2 }],
   usage: { atMs: [0], cores: [1], ownCores: [0.1], waiting: [], inFlight: [], atWorkers: [], gpus: [], links: [] },
 };

@@ -121,6 +121,8 @@ export interface FunctionAnswer {
   readonly prediction: readonly PredictionPoint[];
   /** A command that calls it. */
   readonly curl: string;
+  /** The words for `turntable` on this host's machine, such as `node bin/turntable.js`. */
+  readonly calledAs: string;
   readonly handler: boolean;
   readonly example: string | null;
   readonly inputs: readonly TensorAnswer[];
@@ -317,6 +319,8 @@ export interface MachineAnswer {
   readonly queues: readonly { readonly functionName: string; readonly version: string; readonly waiting: number }[];
   /** 'off' on a host without Redis. */
   readonly redis: 'up' | 'evicting' | 'read-only' | 'down' | 'off';
+  /** The words for `turntable` on this host's machine. */
+  readonly calledAs: string;
   readonly workers: readonly {
     readonly name: string;
     readonly cores: number;

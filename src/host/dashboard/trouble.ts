@@ -2,7 +2,7 @@
  * `GET /api/trouble`: which functions miss their SLO, since when, and why. A cause is what calls were measured to wait
  * for, and advice follows only from what was measured of that: the page, `turntable top` and `/metrics` say the same.
  */
-import { formatBytes, formatMs } from '../../tools/index.ts';
+import { calledAs, formatBytes, formatMs } from '../../tools/index.ts';
 import type { CallStage } from '../../cpu/index.ts';
 import { fullShare, lateLoopMs, type HistoryCounts } from '../history/index.ts';
 import { missCauses, type MissCause } from '../miss-causes.ts';
@@ -293,7 +293,7 @@ function loads({ history, pools, usage }: ViewSources, name: string, sinceMs: nu
   return { facts: [`released ${times(idle)} after it had been idle`], advice: [pinned(name)] };
 }
 
-const pin = (name: string): string => `pin it: turntable set ${name} pinned=true`;
+const pin = (name: string): string => `pin it: ${calledAs()} set ${name} pinned=true`;
 const pinned = (name: string): string => `To keep it loaded, ${pin(name)}.`;
 const moreMemory = (name: string): string =>
   `Functions evict each other: give them more memory (cpu.memory, GPUs), or ${pin(name)}.`;
