@@ -54,7 +54,11 @@ async function tried({ name, functions, flags, plant, truth }: Fault): Promise<R
   await scene(functions, flags, async (run) => {
     const planted = await plant(run);
     try {
-      const { worst } = await run.trouble();
+      const { worst, refused } = await run.trouble();
+      if (truth === 'no miss') {
+        row = nothingMissed(name, worst, refused.calls, await run.top());
+        return;
+      }
       const names = ({ causes: [first], facts }: TroubleRow): boolean =>
         first !== undefined && truth.causes.includes(first.cause) && truth.facts.test(facts);
       // Of two faults, one may be what most calls of one function wait for, and the other of another.
@@ -77,6 +81,20 @@ async function tried({ name, functions, flags, plant, truth }: Fault): Promise<R
     }
   });
   return row!;
+}
+
+/** Calls were refused: that is counted, and no function has trouble. */
+function nothingMissed(name: string, worst: readonly TroubleRow[], refused: number, top: string): Row {
+  const said = worst[0]?.facts;
+  return {
+    name,
+    said: said ?? `nothing, and ${refused} calls refused`,
+    isTrue: said === undefined && refused > 0,
+    agrees: said !== undefined || / 0 of \d+ functions? miss/.test(top),
+    missed: 0,
+    lateMs: 0,
+    unexplainedMs: 0,
+  };
 }
 
 async function withoutRedis(flags: readonly string[], kill: () => Promise<void>): Promise<Row> {

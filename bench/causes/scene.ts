@@ -1,4 +1,6 @@
 /** Hosts in which a fault is planted, called and asked as a user would. */
+import { request } from 'node:http';
+import { setTimeout as pause } from 'node:timers/promises';
 import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -16,6 +18,12 @@ export async function preprocess() {
 }
 export const postprocess = () => 'ok';
 `;
+
+/** Keeps its thread for 150 ms. */
+export const blockingHandler = slowHandler.replace(
+  'await new Promise((resolve) => setTimeout(resolve, 150));',
+  'for (const endMs = Date.now() + 150; Date.now() < endMs;);',
+);
 
 /** What is said of a function, in all places. */
 export interface Said {
@@ -41,6 +49,23 @@ export class Scene {
       },
       () => 0,
     );
+  }
+
+  /** Calls it, and sends the second half of the body after `pauseMs`. */
+  async callSlowly(name: string, pauseMs: number, body = '{"input":[[1]]}'): Promise<void> {
+    const sent = request(`${this.host.url}/function/${name}`, { method: 'POST' });
+    const over = new Promise<void>((resolve, reject) => {
+      sent.on('response', (reply) => reply.resume().on('end', resolve));
+      sent.on('error', reject);
+    });
+    sent.write(body.slice(0, body.length / 2));
+    await pause(pauseMs);
+    sent.end(body.slice(body.length / 2));
+    await over;
+  }
+
+  async unload(name: string): Promise<void> {
+    await fetch(`${this.host.url}/v2/repository/models/${name}/unload`, { method: 'POST' });
   }
 
   async trouble(): Promise<TroubleAnswer> {

@@ -176,8 +176,8 @@ export type OtherAnswer =
 /** Calls other functions for a handler. Resolves when all have answered, to one answer for each; never rejects. */
 export type InvokeOthers = (calls: readonly OtherCall[]) => Promise<readonly OtherAnswer[]>;
 
-/** What a call waits for, or what is done with it. */
-export type CallStage = 'turn' | 'load' | 'handler' | 'model';
+/** What a call waits for, or what is done with it; `away`: at a worker or another host. */
+export type CallStage = 'turn' | 'load' | 'handler' | 'model' | 'away';
 
 /** Is told of a call's stages as they begin. */
 export interface CallStages {

@@ -19,7 +19,7 @@ import { PlacedInvoker, type InvocationGpus } from './invoke-placed.ts';
 import type { LiveScheduler } from './live/index.ts';
 import type { Routing } from './fleet-member/index.ts';
 import type { InvocationRecord, InvocationRecorder, Placement, Ran } from './placement.ts';
-import { missOf, OpenCalls, type OpenCall } from './open-calls.ts';
+import { missOf, OpenCalls, type BeforeCall, type MachineBusy, type OpenCall } from './open-calls.ts';
 import { OutOfService } from './out-of-service.ts';
 import type { Queueing } from './queueing/index.ts';
 import type { Statistics } from './statistics.ts';
@@ -43,8 +43,7 @@ export interface InvocationOptions {
   /** The functions that wait for this call, the outermost first; undefined if a client calls. */
   readonly chain?: readonly string[] | undefined;
   readonly stages?: CallStages | undefined;
-  /** See {@link OpenCall.decodeMs}. */
-  readonly decodeMs?: number | undefined;
+  readonly before?: BeforeCall | undefined;
 }
 
 export interface Invocation {
@@ -61,8 +60,8 @@ export interface InvokerOptions {
   readonly registry: Registry & Pick<ModelStore, 'hurry' | 'showRows'>;
   readonly pools: CpuPools;
   readonly statistics: Statistics;
-  /** Whether the cores were full or the event loop late in the last milliseconds; absent: never. */
-  readonly isBusy?: (lastMs: number) => boolean;
+  /** How busy the machine was in the last milliseconds; absent: not at all. */
+  readonly machine?: (lastMs: number) => MachineBusy;
   /** Longest wait for a version that is still being validated. */
   readonly readyWaitMs?: number;
   /** Called for every invocation once it is counted; they may change. */
@@ -218,7 +217,7 @@ export class Invoker {
     this.outOfService.called(version);
     let ran: Ran | undefined;
     const { arrivalMs, sloMs = version.settings.sloMs } = options;
-    const call = this.open.begin(version.name, arrivalMs, sloMs, options.decodeMs);
+    const call = this.open.begin(version.name, arrivalMs, sloMs, options.before);
     const watched = { ...options, stages: call };
     try {
       this.outOfService.checkStopped(version);
@@ -247,7 +246,7 @@ export class Invoker {
     accounted.add(failure);
     const latencyMs = performance.now() - call.arrivalMs;
     const outcome = outcomeOf(failure, latencyMs, call.sloMs);
-    const miss = missOf(outcome, call, latencyMs, undefined, () => this.#wasBusy(latencyMs));
+    const miss = missOf(outcome, call, latencyMs, undefined, () => this.#machine(latencyMs));
     this.#record(version, options, call, { latencyMs, outcome, miss, failure });
     return failure;
   }
@@ -258,13 +257,13 @@ export class Invoker {
     const { output, timings, instancePid } = result;
     const latencyMs = performance.now() - call.arrivalMs;
     const outcome = latencyMs <= call.sloMs ? 'in_slo' : 'late';
-    const miss = missOf(outcome, call, latencyMs, timings, () => this.#wasBusy(latencyMs));
+    const miss = missOf(outcome, call, latencyMs, timings, () => this.#machine(latencyMs));
     this.#record(version, options, call, { latencyMs, outcome, miss, ran });
     return { output, timings, placement, instancePid };
   }
 
-  #wasBusy(lastMs: number): boolean {
-    return this.#options.isBusy?.(lastMs) ?? false;
+  #machine(lastMs: number): MachineBusy {
+    return this.#options.machine?.(lastMs) ?? { isFull: false, loopDelayMs: 0 };
   }
 
   #record(

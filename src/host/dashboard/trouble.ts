@@ -4,9 +4,9 @@
  */
 import { calledAs, formatBytes, formatMs } from '../../tools/index.ts';
 import type { CallStage } from '../../cpu/index.ts';
-import { fullShare, lateLoopMs, type HistoryCounts } from '../history/index.ts';
+import { fullShare, type HistoryCounts } from '../history/index.ts';
 import { missCauses, type MissCause } from '../miss-causes.ts';
-import type { Overdue } from '../open-calls.ts';
+import { lateLoopMs, type Overdue } from '../open-calls.ts';
 import { mapInSlices } from '../slices.ts';
 import type { FunctionVersion } from '../types.ts';
 import type { MissedBy, TroubleAnswer, TroubleRow } from './api-types.ts';
@@ -26,6 +26,8 @@ const causeWords: Readonly<Record<MissCause, string>> = {
   load: 'waited for the model',
   handler: 'in the handler',
   model: 'in the model',
+  away: 'at workers or other hosts',
+  upload: 'receiving the body',
   body: 'decoding large bodies',
   busy: 'waited for a busy host or core',
   unexplained: 'mostly unexplained',
@@ -99,12 +101,14 @@ function rowOf(sources: ViewSources, counted: Counted, rangeMs: number, nowMs: n
   const { version, counts, now, missed, ended } = counted;
   const { name } = version;
   const { history } = sources;
-  const { turn, load, handler, model } = stagesNow(now, version.settings.sloMs);
+  const { turn, load, handler, model, away } = stagesNow(now, version.settings.sloMs);
   const calls: Record<MissCause, number> = {
     queue: counts.queue + turn,
     load: counts.load + load,
     handler: counts.handler + handler,
     model: counts.model + model,
+    away: counts.away + away,
+    upload: counts.upload,
     body: counts.body,
     busy: counts.busy,
     unexplained: counts.unexplained,
@@ -138,8 +142,10 @@ function rowOf(sources: ViewSources, counted: Counted, rangeMs: number, nowMs: n
 
 /** Overdue calls by stage. Where one of a function's own calls is stuck, those that wait for a turn wait for it. */
 function stagesNow(now: Overdue | undefined, sloMs: number): Record<CallStage, number> {
-  const stages = { turn: 0, load: 0, handler: 0, model: 0, ...now?.stages };
-  const stuck = (['load', 'handler', 'model'] as const).find((each) => isStuckFor(now?.longestMs[each] ?? 0, sloMs));
+  const stages = { turn: 0, load: 0, handler: 0, model: 0, away: 0, ...now?.stages };
+  const stuck = (['load', 'handler', 'model', 'away'] as const).find((each) =>
+    isStuckFor(now?.longestMs[each] ?? 0, sloMs),
+  );
   return stuck === undefined ? stages : { ...stages, turn: 0, [stuck]: stages[stuck] + stages.turn };
 }
 
@@ -210,6 +216,18 @@ function explained(sources: ViewSources, version: FunctionVersion, cause: MissCa
         facts: [machine.text],
         advice: ['Its handler takes most of the time: look at what it does and waits for.', ...byOthers],
       };
+    case 'away': {
+      const taking = sources.workers().filter(({ draining }) => !draining).length;
+      return {
+        facts: [`workers that take calls: ${taking}`],
+        advice: ['Workers or other hosts take long to answer, or were lost: see Machine, Fleet and their logs.'],
+      };
+    }
+    case 'upload':
+      return {
+        facts: ['its clients took long to send the bodies'],
+        advice: ['Look at the clients and the network, or send smaller bodies, such as tensors in binary form.'],
+      };
     case 'body':
       return {
         facts: ["decoding took the host's time", machine.text],
@@ -259,8 +277,8 @@ function loads({ history, pools, usage }: ViewSources, name: string, sinceMs: nu
   const evictions = recent.filter((event) => event.kind === 'eviction');
   const count = (why: string): number => evictions.filter((event) => event.why === why).length;
   const deaths = recent.filter(({ kind }) => kind === 'instance-died').length;
-  const [room, reconfigured, idle] = [count('room'), count('reconfigured'), count('idle')];
-  const most = Math.max(room, reconfigured, idle, deaths);
+  const [room, reconfigured, idle, unload] = [count('room'), count('reconfigured'), count('idle'), count('unload')];
+  const most = Math.max(room, reconfigured, idle, unload, deaths);
   const { memoryUsedBytes: usedNowBytes, memoryBytes } = pools.resources();
   // An eviction leaves less: what was used before it is the reason.
   const memoryUsedBytes = usage.samples
@@ -289,6 +307,12 @@ function loads({ history, pools, usage }: ViewSources, name: string, sinceMs: nu
   }
   if (deaths === most) {
     return { facts: [`its instances died ${times(deaths)}`], advice: ['Its log says why they died.'] };
+  }
+  if (unload === most) {
+    return {
+      facts: [`unloaded, or replaced by another version, ${times(unload)}`],
+      advice: ['Who unloads or publishes it stands in the log of the host. A call after that loads it again.'],
+    };
   }
   return { facts: [`released ${times(idle)} after it had been idle`], advice: [pinned(name)] };
 }

@@ -3,14 +3,13 @@ import type { CpuInfo } from 'node:os';
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { readCoreTimes } from '../../hardware/index.ts';
 import { treeCpuMs } from '../../process/index.ts';
+import type { MachineBusy } from '../open-calls.ts';
 
 const sampleEveryMs = 5000;
 const samplesKept = 720;
 const loopResolutionMs = 10;
-/** Cores that are busier than this are full, */
+/** Cores that are busier than this are full. */
 export const fullShare = 0.85;
-/** and an event loop that is this late is busy. */
-export const lateLoopMs = 50;
 
 /** Bytes copied over a GPU's link so far. */
 export interface LinkBytes {
@@ -144,18 +143,18 @@ export class Usage {
     return this.#loop.scraped();
   }
 
-  /**
-   * Whether the event loop is late now, or a sample of the last milliseconds, or the latest, shows that or full cores.
-   */
-  wasBusy(lastMs: number, nowMs = Date.now()): boolean {
-    if (this.#loop.longestMs() >= lateLoopMs) return true;
+  /** By the samples of the last milliseconds, or the latest, and how late the event loop is since then. */
+  busiest(lastMs: number, nowMs = Date.now()): MachineBusy {
     const { samples } = this;
+    let isFull = false;
+    let loopDelayMs = this.#loop.longestMs();
     for (let index = samples.length - 1; index >= 0; index--) {
-      const { atMs, cores, loopDelayMs } = samples[index]!;
-      if (index < samples.length - 1 && atMs < nowMs - lastMs) return false;
-      if (cores >= fullShare || loopDelayMs >= lateLoopMs) return true;
+      const sample = samples[index]!;
+      if (index < samples.length - 1 && sample.atMs < nowMs - lastMs) break;
+      isFull ||= sample.cores >= fullShare;
+      loopDelayMs = Math.max(loopDelayMs, sample.loopDelayMs);
     }
-    return false;
+    return { isFull, loopDelayMs };
   }
 
   sample(atMs: number): void {
