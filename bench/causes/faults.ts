@@ -195,7 +195,7 @@ export const faults: readonly Fault[] = [
   },
   {
     name: 'an operator unloads it again and again',
-    functions: { f: { ...sloOf('10ms'), model: slowToLoad } },
+    functions: { f: sloOf('10ms') },
     flags: [...oneCore, '--unloaded', 'until-call'],
     plant: async (run) =>
       await times(25, async () => {
@@ -208,7 +208,10 @@ export const faults: readonly Fault[] = [
     name: 'clients that send their bodies slowly',
     functions: { f: sloOf('100ms') },
     flags: oneCore,
-    plant: async (run) => await together(25, () => run.callSlowly('f', 400)),
+    plant: async (run) => {
+      await run.call('f');
+      return await together(25, () => run.callSlowly('f', 400));
+    },
     truth: { causes: ['upload'], facts: /took long to send/ },
   },
   {
@@ -248,7 +251,7 @@ export const faults: readonly Fault[] = [
   {
     name: 'clients that send too much or a wrong type',
     functions: { f: sloOf('1s') },
-    flags: [...oneCore, '--limits-body', '1kB'],
+    flags: [...oneCore, '--limits-body', '1KiB'],
     plant: async (run) =>
       await times(30, async () => {
         await run.call('f', undefined, '{"input":["text"]}');

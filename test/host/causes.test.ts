@@ -80,6 +80,7 @@ describe('the cause that is named', () => {
         expect(await run.call('slow')).toBe(200);
         expect(await run.call('failing')).toBe(500);
       }
+      expect(await run.call('uploaded')).toBe(200);
       await Promise.all(Array.from({ length: 20 }, () => run.callSlowly('uploaded', 2000)));
       const words = { slow: 'in the handler', failing: 'failed', uploaded: 'receiving the body' };
       const causes = { slow: 'handler', failing: 'failed', uploaded: 'upload' } as const;

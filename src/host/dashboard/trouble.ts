@@ -203,9 +203,16 @@ function explained(sources: ViewSources, version: FunctionVersion, cause: MissCa
     }
     case 'queue': {
       const { instances = [], queueLength = 0 } = sources.pools.state(version.key) ?? {};
-      const facts = [machine.text, `its instances: ${instances.length}, calls that wait for them: ${queueLength}`];
-      const more = 'More calls come than cores carry: add cores or workers, or set admission to shed.';
-      return { facts, advice: machine.isFull ? unlessByOthers(more) : [] };
+      const gpus = gpuBusyShares(sources, version);
+      const facts = [machine.text];
+      for (const { gpu, share } of gpus) facts.push(`GPU ${gpu} ${percent(share)} busy`);
+      // One that runs on GPUs alone has none.
+      if (gpus.length === 0 || instances.length > 0 || queueLength > 0)
+        facts.push(`its instances: ${instances.length}, calls that wait for them: ${queueLength}`);
+      const more = (what: string): string =>
+        `More calls come than ${what} carry: add some, or workers, or set admission to shed.`;
+      if (gpus.some(({ share }) => share >= fullShare)) return { facts, advice: [more('GPUs')] };
+      return { facts, advice: machine.isFull ? unlessByOthers(more('cores')) : [] };
     }
     case 'model': {
       const { facts, advice } = runs(sources, version, machine);
@@ -347,6 +354,15 @@ function machineFacts({ usage }: ViewSources): MachineFacts {
     isFull: busy >= fullShare,
     isTakenByOthers: busy >= fullShare && others >= own,
   };
+}
+
+/** How busy the GPUs are that have a function's weights. */
+function gpuBusyShares({ gpus, usage }: ViewSources, { key }: FunctionVersion): { gpu: number; share: number }[] {
+  const samples = usage.samples.slice(-samplesRead);
+  return (gpus?.presence(key)?.gpus ?? []).map((gpu) => ({
+    gpu,
+    share: meanOf(samples.map(({ gpus: shares }) => shares[gpu] ?? 0)),
+  }));
 }
 
 /** A minute of samples. */
