@@ -209,10 +209,8 @@ function explained(sources: ViewSources, version: FunctionVersion, cause: MissCa
       // One that runs on GPUs alone has none.
       if (gpus.length === 0 || instances.length > 0 || queueLength > 0)
         facts.push(`its instances: ${instances.length}, calls that wait for them: ${queueLength}`);
-      const more = (what: string): string =>
-        `More calls come than ${what} carry: add some, or workers, or set admission to shed.`;
-      if (gpus.some(({ share }) => share >= fullShare)) return { facts, advice: [more('GPUs')] };
-      return { facts, advice: machine.isFull ? unlessByOthers(more('cores')) : [] };
+      if (gpus.some(({ share }) => share >= fullShare)) return { facts, advice: [tooMany('GPUs')] };
+      return { facts, advice: machine.isFull ? unlessByOthers(tooMany('cores')) : [] };
     }
     case 'model': {
       const { facts, advice } = runs(sources, version, machine);
@@ -255,6 +253,9 @@ function explained(sources: ViewSources, version: FunctionVersion, cause: MissCa
       return { facts: ['its calls fail'], advice: ['The errors stand on its page and in its log.'] };
   }
 }
+
+const tooMany = (what: string): string =>
+  `More calls come than ${what} carry: add some, or workers, or set admission to shed.`;
 
 /** Why its runs take too long. */
 function runs({ statistics }: ViewSources, { key, settings }: FunctionVersion, machine: MachineFacts): Explained {
