@@ -210,7 +210,8 @@ export const faults: readonly Fault[] = [
     flags: oneCore,
     plant: async (run) => {
       await run.call('f');
-      return await together(25, () => run.callSlowly('f', 400));
+      // Not all at once, so that they do not wait for each other.
+      return await together(5, () => times(5, () => run.callSlowly('f', 1000)));
     },
     truth: { causes: ['upload'], facts: /took long to send/ },
   },
