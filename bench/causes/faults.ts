@@ -7,7 +7,7 @@ import type { MissCause } from '../../src/host/miss-causes.ts';
 import { ElementType, GraphBuilder } from '../../src/onnx/index.ts';
 import { redisMissing, RedisServer } from '../../test/support/redis-server.ts';
 import { busyGraph } from '../chaos/models.ts';
-import { instancesOf, slowHandler, type Scene, type SceneFunctions } from './scene.ts';
+import { blockingHandler, instancesOf, slowHandler, type Scene, type SceneFunctions } from './scene.ts';
 
 export interface Fault {
   readonly name: string;
@@ -15,8 +15,8 @@ export interface Fault {
   readonly flags: readonly string[];
   /** Plants the fault, and calls. What it returns is disposed of when all was asked. */
   readonly plant: (run: Scene) => Promise<Disposable | AsyncDisposable | undefined>;
-  /** One of these is true; `facts` must match as well. */
-  readonly truth: { readonly causes: readonly MissCause[]; readonly facts: RegExp };
+  /** One of these is true; `facts` must match as well. 'no miss': calls were refused for what their clients did. */
+  readonly truth: { readonly causes: readonly MissCause[]; readonly facts: RegExp } | 'no miss';
 }
 
 const sloOf = (slo: string): { readonly settings: object } => ({ settings: { slo } });
@@ -123,6 +123,13 @@ export const faults: readonly Fault[] = [
     truth: { causes: ['handler'], facts: /cores|not measured/ },
   },
   {
+    name: 'a handler that blocks its thread',
+    functions: { f: { ...sloOf('50ms'), handler: blockingHandler } },
+    flags: oneCore,
+    plant: async (run) => await times(30, () => run.call('f')),
+    truth: { causes: ['handler'], facts: /cores|not measured/ },
+  },
+  {
     name: 'clients that leave a slow handler after the SLO',
     functions: { f: { ...sloOf('50ms'), handler: slowHandler } },
     flags: oneCore,
@@ -154,6 +161,22 @@ export const faults: readonly Fault[] = [
     truth: { causes: ['queue'], facts: /its instances: \d+/ },
   },
   {
+    name: 'a flood of another function',
+    functions: { f: { ...sloOf('20ms') }, flood: { model: slowRun } },
+    flags: oneCore,
+    plant: async (run) => {
+      await Promise.all([run.call('f'), run.call('flood')]);
+      const leave = new AbortController();
+      const flood = together(24, async () => {
+        while (!leave.signal.aborted) await run.call('flood', leave.signal);
+      });
+      await times(30, () => run.call('f'));
+      leave.abort();
+      return await flood;
+    },
+    truth: { causes: ['queue', 'load', 'busy'], facts: /its instances|evicted|cores/ },
+  },
+  {
     name: 'more calls than a core carries are shed',
     functions: { f: { ...sloOf('20ms'), model: slowRun } },
     flags: [...oneCore, '--admission', 'shed'],
@@ -171,6 +194,45 @@ export const faults: readonly Fault[] = [
     truth: { causes: ['load'], facts: /its first use/ },
   },
   {
+    name: 'an operator unloads it again and again',
+    functions: { f: sloOf('10ms') },
+    flags: [...oneCore, '--unloaded', 'until-call'],
+    plant: async (run) =>
+      await times(25, async () => {
+        await run.call('f');
+        await run.unload('f');
+      }),
+    truth: { causes: ['load'], facts: /unloaded, or replaced by another version, \d+ times/ },
+  },
+  {
+    name: 'clients that send their bodies slowly',
+    functions: { f: sloOf('100ms') },
+    flags: oneCore,
+    plant: async (run) => {
+      await run.call('f');
+      // Not all at once, so that they do not wait for each other.
+      return await together(5, () => times(5, () => run.callSlowly('f', 1000)));
+    },
+    truth: { causes: ['upload'], facts: /took long to send/ },
+  },
+  {
+    name: 'the host gets no core for half a second at a time',
+    functions: { f: { ...sloOf('300ms'), handler: slowHandler } },
+    flags: oneCore,
+    plant: async (run) => {
+      await run.call('f');
+      return await times(22, async () => {
+        const call = run.call('f');
+        await pause(50);
+        run.host.child.kill('SIGSTOP');
+        await pause(500);
+        run.host.child.kill('SIGCONT');
+        await call;
+      });
+    },
+    truth: { causes: ['busy'], facts: /event loop was up to [\d.]+ m?s late/ },
+  },
+  {
     name: 'large JSON bodies',
     functions: { f: { ...sloOf('5ms'), model: longInput() } },
     flags: oneCore,
@@ -186,6 +248,17 @@ export const faults: readonly Fault[] = [
     flags: oneCore,
     plant: async (run) => await times(25, () => run.call('f')),
     truth: { causes: ['failed'], facts: /its calls fail/ },
+  },
+  {
+    name: 'clients that send too much or a wrong type',
+    functions: { f: sloOf('1s') },
+    flags: [...oneCore, '--limits-body', '1KiB'],
+    plant: async (run) =>
+      await times(30, async () => {
+        await run.call('f', undefined, '{"input":["text"]}');
+        await run.call('f', undefined, ' '.repeat(2000));
+      }),
+    truth: 'no miss',
   },
   {
     name: 'a busy neighbour',

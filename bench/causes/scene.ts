@@ -1,4 +1,6 @@
 /** Hosts in which a fault is planted, called and asked as a user would. */
+import { request } from 'node:http';
+import { setTimeout as pause } from 'node:timers/promises';
 import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -16,6 +18,12 @@ export async function preprocess() {
 }
 export const postprocess = () => 'ok';
 `;
+
+/** Keeps its thread for 150 ms. */
+export const blockingHandler = slowHandler.replace(
+  'await new Promise((resolve) => setTimeout(resolve, 150));',
+  'for (const endMs = Date.now() + 150; Date.now() < endMs;);',
+);
 
 /** What is said of a function, in all places. */
 export interface Said {
@@ -43,6 +51,23 @@ export class Scene {
     );
   }
 
+  /** Calls it, and sends the second half of the body after `pauseMs`. */
+  async callSlowly(name: string, pauseMs: number, body = '{"input":[[1]]}'): Promise<void> {
+    const sent = request(`${this.host.url}/function/${name}`, { method: 'POST' });
+    const over = new Promise<void>((resolve, reject) => {
+      sent.on('response', (reply) => reply.resume().on('end', resolve));
+      sent.on('error', reject);
+    });
+    sent.write(body.slice(0, body.length / 2));
+    await pause(pauseMs);
+    sent.end(body.slice(body.length / 2));
+    await over;
+  }
+
+  async unload(name: string): Promise<void> {
+    await fetch(`${this.host.url}/v2/repository/models/${name}/unload`, { method: 'POST' });
+  }
+
   async trouble(): Promise<TroubleAnswer> {
     return (await (await fetch(`${this.host.url}/api/trouble?range=1m`)).json()) as TroubleAnswer;
   }
@@ -68,6 +93,19 @@ export class Scene {
       new RegExp(`^turntable_missed_total\\{function="${name}",cause="(\\w+)"\\} (\\d+)`, 'gm'),
     );
     return Object.fromEntries(Array.from(lines, ([, cause, count]) => [cause, Number(count)]));
+  }
+
+  /** Milliseconds of all calls beyond their SLO, and those of them that nothing explains. */
+  async missedTime(): Promise<{ readonly lateMs: number; readonly unexplainedMs: number }> {
+    const lines = (await this.metricsText()).matchAll(
+      /^turntable_missed_seconds_total\{.*explained="(\w+)"\} (\S+)$/gm,
+    );
+    let [lateMs, unexplainedMs] = [0, 0];
+    for (const [, explained, seconds] of lines) {
+      lateMs += Number(seconds) * 1000;
+      if (explained === 'no') unexplainedMs += Number(seconds) * 1000;
+    }
+    return { lateMs, unexplainedMs };
   }
 
   async top(): Promise<string> {

@@ -1,9 +1,9 @@
 /** A command line of `turntable`, from its words to its exit code. */
-import { asCalled } from './called-as.ts';
 import { Command, CommanderError, type AnyCommand } from './commander.ts';
 import { commands, retired } from './commands.ts';
 import { isSpoken, usage } from './error.ts';
 import { packageVersion } from './package.ts';
+import { asCalled } from '../tools/index.ts';
 
 const usageExitCode = 2;
 

@@ -12,8 +12,7 @@ import {
   writeModel,
   type Sizes,
 } from '../onnx/index.ts';
-import { makeFolders } from '../tools/index.ts';
-import { calledAs, quoted } from './called-as.ts';
+import { calledAs, makeFolders, quoted } from '../tools/index.ts';
 import { CliError, tellingOf, usage } from './error.ts';
 import { copyExample, exampleFolder, installPackages } from './init-example.ts';
 import { handlerText, partsOfModel, testText, trendParts, typesText, type HandlerParts } from './init-files.ts';

@@ -33,6 +33,7 @@ const machine: MachineAnswer = {
   ],
   queues: [],
   redis: 'up',
+  calledAs: 'turntable',
   workers: [{ name: 'lab-7', cores: 8, outstanding: 1, backlogMs: 40, draining: true, functions: 2 }],
   usage: { atMs: [0], cores: [1], ownCores: [0.1], waiting: [], inFlight: [], atWorkers: [], gpus: [], links: [] },
 };
@@ -57,6 +58,8 @@ const trouble: TroubleAnswer = {
       overdue: { calls: 2, oldestMs: 24_000 },
       sinceMs: 0,
       lastMs: 0,
+      lateMs: 1200,
+      unexplainedMs: 0,
       facts: 'evicted 4 times for good: 2 GB of 2 GB used',
       advice: 'Pin it.',
       clientErrors: 0,

@@ -3,7 +3,6 @@ import { setTimeout as pause } from 'node:timers/promises';
 import { Command, InvalidArgumentError, Option, type AnyCommand } from './commander.ts';
 import type { FunctionRow, MachineAnswer, TroubleAnswer } from '../host/index.ts';
 import { formatBytes, formatMs } from '../tools/index.ts';
-import { asCalled } from './called-as.ts';
 import { asks, request, type HostAddress } from './client.ts';
 import { CliError } from './error.ts';
 import { Interruption } from './interruption.ts';
@@ -151,7 +150,7 @@ export function topText({ machine, rangeMs, functions, trouble }: Top, url: stri
     ...trouble.dependencies.map(({ text }) => printable(text)),
     ...trouble.worst.map(
       ({ name, causes, facts, advice }) =>
-        `${name}: ${causes[0]?.words ?? ''}: ${printable(facts)}.${advice === null ? '' : ` ${asCalled(printable(advice))}`}`,
+        `${name}: ${causes[0]?.words ?? ''}: ${printable(facts)}.${advice === null ? '' : ` ${printable(advice)}`}`,
     ),
     '',
     renderRows(columns, functions.slice(0, linesMax)),

@@ -185,8 +185,8 @@ export interface ReplyMemory {
   grow(bytes: number): void;
 }
 
-/** What a call waits for, or what is done with it. */
-export type CallStage = 'turn' | 'load' | 'handler' | 'model';
+/** What a call waits for, or what is done with it; `away`: at a worker or another host. */
+export type CallStage = 'turn' | 'load' | 'handler' | 'model' | 'away';
 
 /** Is told of a call's stages as they begin. */
 export interface CallStages {

@@ -5,7 +5,7 @@
 import { X509Certificate } from 'node:crypto';
 import { access, constants, statfs } from 'node:fs/promises';
 import { redisCost, type RedisHealth, type RedisTrouble } from '../queue/index.ts';
-import { formatBytes } from '../tools/index.ts';
+import { calledAs, formatBytes } from '../tools/index.ts';
 
 /** In the order in which their troubles are told. */
 export const dependencyNames = ['redis', 'disk', 'workers', 'certificate'] as const;
@@ -123,7 +123,7 @@ export class Dependencies {
     const { taking, waiting } = this.#noteWorkers();
     if (taking > 0 || waiting === 0 || !this.#hadWorkers) return undefined;
     const calls = waiting === 1 ? '1 call waits' : `${waiting} calls wait`;
-    const text = `No worker answers, and ${calls}: start one (turntable worker --redis URL), or see why they ended.`;
+    const text = `No worker answers, and ${calls}: start one (${calledAs()} worker --redis URL), or see why they ended.`;
     return { dependency: 'workers', state: 'gone', text };
   }
 

@@ -305,7 +305,7 @@ function callsOf(
     statistics,
     recorders,
     unloaded: config.unloaded,
-    isBusy: (lastMs) => usage.wasBusy(lastMs),
+    machine: (lastMs) => usage.busiest(lastMs),
     cpuRefusal: cpu.refusal,
     invokeOthers: (version, options) => others(version, options),
     ...(fleet === undefined ? {} : { routing: () => fleet.routing }),

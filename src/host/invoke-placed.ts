@@ -161,6 +161,7 @@ export class PlacedInvoker {
       return pools.invoke(key, input, lending).then((result) => ran(result), failed);
     }
     if (overflow === undefined) return failed(new QueueError('no-worker', 'this host has no workers'));
+    options.stages?.enter('away');
     return overflow.submit(key, input, options).then(({ result, worker }) => ran(result, worker), failed);
   }
 

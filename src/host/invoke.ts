@@ -18,9 +18,8 @@ import { accounted, outcomeOf, withExplanation } from './invoke-failures.ts';
 import { PlacedInvoker, type InvocationGpus } from './invoke-placed.ts';
 import type { LiveScheduler } from './live/index.ts';
 import type { Routing } from './fleet-member/index.ts';
-import type { MissCause } from './miss-causes.ts';
-import type { InvocationRecord, InvocationRecorder, Outcome, Placement, Ran } from './placement.ts';
-import { missCause, OpenCalls, type OpenCall } from './open-calls.ts';
+import type { InvocationRecord, InvocationRecorder, Placement, Ran } from './placement.ts';
+import { missOf, OpenCalls, type BeforeCall, type MachineBusy, type OpenCall } from './open-calls.ts';
 import { OutOfService } from './out-of-service.ts';
 import type { Queueing } from './queueing/index.ts';
 import type { Statistics } from './statistics.ts';
@@ -44,8 +43,7 @@ export interface InvocationOptions {
   /** The functions that wait for this call, the outermost first; undefined if a client calls. */
   readonly chain?: readonly string[] | undefined;
   readonly stages?: CallStages | undefined;
-  /** See {@link OpenCall.decodeMs}. */
-  readonly decodeMs?: number | undefined;
+  readonly before?: BeforeCall | undefined;
 }
 
 export interface Invocation {
@@ -62,8 +60,8 @@ export interface InvokerOptions {
   readonly registry: Registry & Pick<ModelStore, 'hurry' | 'showRows'>;
   readonly pools: CpuPools;
   readonly statistics: Statistics;
-  /** Whether the cores were full or the event loop late in the last milliseconds; absent: never. */
-  readonly isBusy?: (lastMs: number) => boolean;
+  /** How busy the machine was in the last milliseconds; absent: not at all. */
+  readonly machine?: (lastMs: number) => MachineBusy;
   /** Longest wait for a version that is still being validated. */
   readonly readyWaitMs?: number;
   /** Called for every invocation once it is counted; they may change. */
@@ -219,7 +217,7 @@ export class Invoker {
     this.outOfService.called(version);
     let ran: Ran | undefined;
     const { arrivalMs, sloMs = version.settings.sloMs } = options;
-    const call = this.open.begin(version.name, arrivalMs, sloMs, options.decodeMs);
+    const call = this.open.begin(version.name, arrivalMs, sloMs, options.before);
     const watched = { ...options, stages: call };
     try {
       this.outOfService.checkStopped(version);
@@ -248,8 +246,8 @@ export class Invoker {
     accounted.add(failure);
     const latencyMs = performance.now() - call.arrivalMs;
     const outcome = outcomeOf(failure, latencyMs, call.sloMs);
-    const cause = this.#causeOf(outcome, call, latencyMs, undefined);
-    this.#record(version, options, call, { latencyMs, outcome, cause, failure });
+    const miss = missOf(outcome, call, latencyMs, undefined, () => this.#machine(latencyMs));
+    this.#record(version, options, call, { latencyMs, outcome, miss, failure });
     return failure;
   }
 
@@ -259,26 +257,20 @@ export class Invoker {
     const { output, timings, instancePid } = result;
     const latencyMs = performance.now() - call.arrivalMs;
     const outcome = latencyMs <= call.sloMs ? 'in_slo' : 'late';
-    const cause = this.#causeOf(outcome, call, latencyMs, timings);
-    this.#record(version, options, call, { latencyMs, outcome, cause, ran });
+    const miss = missOf(outcome, call, latencyMs, timings, () => this.#machine(latencyMs));
+    this.#record(version, options, call, { latencyMs, outcome, miss, ran });
     return { output, timings, placement, instancePid };
   }
 
-  #causeOf(
-    outcome: Outcome | undefined,
-    call: OpenCall,
-    latencyMs: number,
-    timings: PoolTimings | undefined,
-  ): MissCause | undefined {
-    const isBusy = (): boolean => this.#options.isBusy?.(latencyMs) ?? false;
-    return missCause(outcome, call, latencyMs, timings, isBusy);
+  #machine(lastMs: number): MachineBusy {
+    return this.#options.machine?.(lastMs) ?? { isFull: false, loopDelayMs: 0 };
   }
 
   #record(
     { key, version }: FunctionVersion,
     { rows }: InvocationOptions,
     { functionName, arrivalMs, sloMs, hasRun }: OpenCall,
-    end: Pick<InvocationRecord, 'latencyMs' | 'outcome' | 'cause' | 'ran' | 'failure'>,
+    end: Pick<InvocationRecord, 'latencyMs' | 'outcome' | 'miss' | 'ran' | 'failure'>,
   ): void {
     const record = { key, functionName, version, arrivalMs, sloMs, rows, hasRun, ...end };
     this.#options.statistics.record(record);

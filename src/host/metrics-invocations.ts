@@ -31,6 +31,12 @@ function addOutcomes({ exposition: { counter, gauge }, statistics, inPools, invo
       for (const [cause, count] of misses) add({ function: name, cause }, count);
     }
   });
+  counter('turntable_missed_seconds_total', 'Time of calls beyond their SLO, by whether its cause is known', (add) => {
+    for (const { name, lateMs, unexplainedMs } of statistics.versions()) {
+      add({ function: name, explained: 'yes' }, (lateMs - unexplainedMs) / 1000);
+      add({ function: name, explained: 'no' }, unexplainedMs / 1000);
+    }
+  });
   gauge('turntable_overdue_calls', 'Calls that are open and have passed their SLO', (set) => {
     for (const [name, { calls }] of invoker.open.overdue()) set({ function: name }, calls);
   });

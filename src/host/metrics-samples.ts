@@ -6,6 +6,7 @@ import type { Dependencies } from './dependencies.ts';
 import type { Exposition } from './exposition.ts';
 import type { FleetMember } from './fleet-member/index.ts';
 import type { GpuHost } from './gpu/index.ts';
+import type { Usage } from './history/index.ts';
 import type { Invoker } from './invoke.ts';
 import type { MemoryBudgets } from './memory-budgets.ts';
 import type { Queueing } from './queueing/index.ts';
@@ -22,6 +23,7 @@ export interface MetricsOptions {
   readonly dependencies: Pick<Dependencies, 'names' | 'troubled' | 'disk'>;
   /** How memory is divided. */
   readonly memory: Pick<MemoryBudgets, 'totalBytes' | 'parts' | 'killCounts' | 'used'>;
+  readonly usage: Pick<Usage, 'scrapeLoopDelay'>;
   readonly connections: Pick<Connections, 'open' | 'refusals'>;
   /** Absent if the host has no GPU. */
   readonly gpus?: GpuHost | undefined;

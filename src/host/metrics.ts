@@ -2,7 +2,6 @@
  * Prometheus metrics. {@link Statistics} and the pools keep the numbers; they become series only at a scrape, which is
  * never a use of a function.
  */
-import { monitorEventLoopDelay, type IntervalHistogram } from 'node:perf_hooks';
 import { collectDefaultMetrics, Registry as PromRegistry } from 'prom-client';
 import type { PoolState } from '../cpu/index.ts';
 import type { GpuProcessState } from '../gpu/index.ts';
@@ -19,7 +18,8 @@ import type { FunctionVersion } from './types.ts';
 export type Metrics = ReturnType<typeof createMetrics>;
 
 export function createMetrics(options: MetricsOptions) {
-  const { connections, memory, dependencies, registry, pools, statistics, fleet, queueing, invoker, gpus } = options;
+  const { connections, memory, dependencies, usage, registry, pools, statistics, fleet, queueing, invoker, gpus } =
+    options;
   const prom = new PromRegistry();
   collectDefaultMetrics({ register: prom });
 
@@ -62,7 +62,9 @@ export function createMetrics(options: MetricsOptions) {
   counter('turntable_oom_kills_total', 'Processes that the kernel ended for lack of memory', (add) => {
     for (const [part, count] of memory.killCounts) add({ part }, count);
   });
-  const loopDelay = addLoopDelay(exposition);
+  gauge('turntable_event_loop_delay_seconds', "Delay of the host's event loop since the last scrape", (set) => {
+    for (const [statistic, ms] of Object.entries(usage.scrapeLoopDelay())) set({ statistic }, ms / 1000);
+  });
   return {
     contentType: prom.contentType,
     /** The exposition text. */
@@ -72,26 +74,6 @@ export function createMetrics(options: MetricsOptions) {
       // The process's own series are few, however many functions there are.
       return `${await exposition.text()}${await prom.metrics()}`;
     },
-    /** Stops measuring the event loop's delay. */
-    close: () => {
-      loopDelay.disable();
-      prom.clear();
-    },
+    close: () => prom.clear(),
   };
-}
-
-function addLoopDelay({ gauge }: Exposition): IntervalHistogram {
-  // Own sampler: the default metrics reset theirs on each scrape, and sample every 10 ms.
-  const resolutionMs = 5;
-  const loopDelay = monitorEventLoopDelay({ resolution: resolutionMs });
-  loopDelay.enable();
-  gauge('turntable_event_loop_delay_seconds', "Delay of the host's event loop since the last scrape", (set) => {
-    const read = { p50: loopDelay.percentile(50), p99: loopDelay.percentile(99), max: loopDelay.max };
-    for (const [statistic, betweenNs] of Object.entries(read)) {
-      // Node records the time between two ticks of its timer, so without any delay it reports the resolution.
-      set({ statistic }, loopDelay.count === 0 ? 0 : Math.max(0, betweenNs / 1e9 - resolutionMs / 1000));
-    }
-    loopDelay.reset();
-  });
-  return loopDelay;
 }

@@ -1,7 +1,19 @@
 /** The calls that are open now: what each waits for, and which have passed their SLO already. */
 import type { CallStage, CallStages, PoolTimings } from '../cpu/index.ts';
-import type { MissCause } from './miss-causes.ts';
+import { lateCauses, type Miss } from './miss-causes.ts';
 import type { Outcome } from './placement.ts';
+
+type LateCause = (typeof lateCauses)[number];
+
+/** What was measured of a call before it became an invocation, in milliseconds. */
+export interface BeforeCall {
+  /** How long large bodies were decoded until its own was: others' before it too. */
+  readonly decodeMs?: number | undefined;
+  /** How long the host waited for its body. */
+  readonly receiveMs?: number | undefined;
+  /** How long it waited until its version was validated. */
+  readonly readyMs?: number | undefined;
+}
 
 /** Milliseconds in each stage so far. `body`: from the call's arrival until its body was read and decoded. */
 export type StageTimes = Readonly<Record<CallStage | 'body', number>>;
@@ -11,19 +23,18 @@ export class OpenCall implements CallStages {
   /** Instant (performance.now()) at which it arrived. */
   readonly arrivalMs: number;
   readonly sloMs: number;
-  /** How long large bodies were decoded until its own was: others' before it too. */
-  readonly decodeMs: number;
+  readonly before: BeforeCall;
   readonly #spentMs: Record<CallStage | 'body', number>;
   #stage: CallStage = 'turn';
   #sinceMs: number;
   #hasRun = false;
 
-  constructor(functionName: string, arrivalMs: number, sloMs: number, nowMs: number, decodeMs = 0) {
+  constructor(functionName: string, arrivalMs: number, sloMs: number, nowMs: number, before: BeforeCall = {}) {
     this.functionName = functionName;
     this.arrivalMs = arrivalMs;
     this.sloMs = sloMs;
-    this.decodeMs = decodeMs;
-    this.#spentMs = { body: Math.max(0, nowMs - arrivalMs), turn: 0, load: 0, handler: 0, model: 0 };
+    this.before = before;
+    this.#spentMs = { body: Math.max(0, nowMs - arrivalMs), turn: 0, load: 0, handler: 0, model: 0, away: 0 };
     this.#sinceMs = nowMs;
   }
 
@@ -68,8 +79,8 @@ export interface Overdue {
 export class OpenCalls {
   readonly #open = new Set<OpenCall>();
 
-  begin(functionName: string, arrivalMs: number, sloMs: number, decodeMs = 0): OpenCall {
-    const call = new OpenCall(functionName, arrivalMs, sloMs, performance.now(), decodeMs);
+  begin(functionName: string, arrivalMs: number, sloMs: number, before?: BeforeCall): OpenCall {
+    const call = new OpenCall(functionName, arrivalMs, sloMs, performance.now(), before);
     this.#open.add(call);
     return call;
   }
@@ -102,37 +113,79 @@ export class OpenCalls {
   }
 }
 
+/** How busy the machine was during a call. */
+export interface MachineBusy {
+  /** Its cores were full. */
+  readonly isFull: boolean;
+  /** The longest that the host's event loop was late. */
+  readonly loopDelayMs: number;
+}
+
+/** An event loop that is this late is busy, */
+export const lateLoopMs = 50;
+/** a body that took this much longer than that to come was sent slowly, */
+const slowUploadMs = 50;
+/** and a host that needed this long for a call's request, without receiving and decoding it, had others to do. */
+const othersFirstMs = 10;
+
 /**
  * Why a call missed its SLO: the part of its time that was longest. What no part accounts for is unexplained, and says
- * so, unless the machine or the event loop was measured to be busy meanwhile.
+ * so, unless the machine or the event loop was measured to be busy meanwhile. Without that rest the call would have been
+ * late by as much less, so of the time beyond the SLO that much is unexplained too.
  *
  * @param timings of its answer, which tell handler and model apart from a process that got no core for them
- * @param isBusy whether cores were full or the event loop late since the call arrived
+ * @param machineOf how busy the machine was since the call arrived
  */
-export function missCause(
+export function missOf(
   outcome: Outcome | undefined,
   call: OpenCall,
   latencyMs: number,
   timings: PoolTimings | undefined,
-  isBusy: () => boolean,
-): MissCause | undefined {
-  if (outcome === 'shed' || outcome === 'failed') return outcome;
-  if (outcome !== 'late') return undefined;
+  machineOf: () => MachineBusy,
+): Miss | undefined {
+  if (outcome === undefined || outcome === 'in_slo') return undefined;
+  const lateMs = Math.max(0, latencyMs - call.sloMs);
+  if (outcome !== 'late') return { cause: outcome, lateMs, unexplainedMs: 0 };
+  const machine = machineOf();
   const spent = call.times();
-  const { turn, load, handler, model } = timings === undefined ? spent : stagesOf(timings, spent);
-  const body = Math.min(spent.body, call.decodeMs);
-  const restMs = latencyMs - turn - load - handler - model - body;
-  const parts = { queue: turn, load, handler, model, body };
-  let cause: keyof typeof parts = 'queue';
-  for (const each of Object.keys(parts) as (keyof typeof parts)[]) if (parts[each] > parts[cause]) cause = each;
-  if (parts[cause] >= restMs) return cause;
-  return isBusy() ? 'busy' : 'unexplained';
+  const { turn, load, handler, model, away } = timings === undefined ? spent : stagesOf(timings, spent, call.stage);
+  const before = beforeOf(call, spent.body, machine);
+  const measured = { queue: turn, load: load + before.load, handler, model, away, ...before.parts };
+  const sum = Object.values(measured).reduce((total, ms) => total + ms, 0);
+  const restMs = Math.max(0, latencyMs - sum);
+  const isRestBusy = machine.isFull || machine.loopDelayMs >= lateLoopMs;
+  const parts: Record<LateCause, number> = {
+    ...measured,
+    busy: measured.busy + (isRestBusy ? restMs : 0),
+    unexplained: isRestBusy ? 0 : restMs,
+  };
+  let cause: LateCause = 'queue';
+  for (const each of lateCauses) if (parts[each] > parts[cause]) cause = each;
+  return { cause, lateMs, unexplainedMs: Math.min(lateMs, parts.unexplained) };
+}
+
+/** What a call's time before its invocation went to. */
+function beforeOf({ before }: OpenCall, spentMs: number, { loopDelayMs }: MachineBusy) {
+  const { decodeMs = 0, receiveMs, readyMs = 0 } = before;
+  const body = Math.min(spentMs, decodeMs);
+  if (receiveMs === undefined) return { load: readyMs, parts: { body, upload: 0, busy: 0 } };
+  const slowMs = receiveMs - loopDelayMs;
+  const hostMs = spentMs - body - receiveMs - readyMs;
+  const upload = slowMs >= slowUploadMs ? slowMs : 0;
+  return { load: readyMs, parts: { body, upload, busy: hostMs >= othersFirstMs ? hostMs : 0 } };
 }
 
 /** Waits in the scheduler count with those in the pool; a run split into parts has stages of no single one. */
-const stagesOf = (timings: PoolTimings, spent: StageTimes): Record<CallStage, number> => ({
-  turn: Math.max(timings.queueMs, spent.turn),
-  load: Math.max(timings.loadMs, spent.load),
-  handler: timings.preprocessMs + timings.postprocessMs,
-  model: timings.inferMs,
-});
+function stagesOf(timings: PoolTimings, spent: StageTimes, stage: CallStage): Record<CallStage, number> {
+  const { queueMs, loadMs, preprocessMs, inferMs, postprocessMs } = timings;
+  const handler = preprocessMs + postprocessMs;
+  const thereMs = queueMs + loadMs + handler + inferMs;
+  return {
+    turn: Math.max(queueMs, spent.turn),
+    load: Math.max(loadMs, spent.load),
+    handler,
+    model: inferMs,
+    // One that came back has its answer from here.
+    away: stage === 'away' ? Math.max(0, spent.away - thereMs) : spent.away,
+  };
+}

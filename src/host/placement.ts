@@ -3,7 +3,7 @@ import type { PoolResult } from '../cpu/index.ts';
 import type { Start } from '../schedule/index.ts';
 import type { HostError } from './errors.ts';
 import type { Overflow } from './live/index.ts';
-import type { MissCause } from './miss-causes.ts';
+import type { Miss } from './miss-causes.ts';
 
 /** How an invocation ended, against the SLO. A client's own mistake is none of these. */
 export type Outcome = 'in_slo' | 'late' | 'shed' | 'failed';
@@ -142,8 +142,8 @@ export interface InvocationRecord {
   readonly hasRun: boolean;
   /** Undefined if the client's own input or leaving ended it. */
   readonly outcome: Outcome | undefined;
-  /** Why it missed its SLO, if it did. */
-  readonly cause: MissCause | undefined;
+  /** Why it missed its SLO, and by how much, if it did. */
+  readonly miss: Miss | undefined;
   /** Its answer, with the times and the placement; undefined without one. Recorders must not keep it: it has outputs. */
   readonly ran?: Ran;
   /** Why it has none. */

@@ -101,6 +101,9 @@ export class VersionStatistics implements BatchStatistics {
   readonly outcomes: Record<Outcome, number> = { in_slo: 0, late: 0, shed: 0, failed: 0 };
   /** Calls that missed the SLO, by cause. */
   readonly misses = new Map<MissCause, number>();
+  /** Their time beyond the SLO, and as much of it as nothing explains. */
+  lateMs = 0;
+  unexplainedMs = 0;
   /** By the rows of a run. */
   readonly batches = new Map<number, BatchStatistics>();
   readonly queueSeconds = new Histogram(secondsBuckets);
@@ -122,12 +125,16 @@ export class VersionStatistics implements BatchStatistics {
     this.version = version;
   }
 
-  record({ outcome, cause, latencyMs, rows, hasRun, ran, failure }: InvocationRecord): void {
+  record({ outcome, miss, latencyMs, rows, hasRun, ran, failure }: InvocationRecord): void {
     if (failure !== undefined) this.failed(reasonOf(failure.code), latencyMs);
     // A call that was refused before is no use: it keeps no instance loaded either.
     if (hasRun) this.lastCallAtMs = Date.now();
     if (outcome !== undefined) this.outcomes[outcome]++;
-    if (cause !== undefined) count(this.misses, cause);
+    if (miss !== undefined) {
+      count(this.misses, miss.cause);
+      this.lateMs += miss.lateMs;
+      this.unexplainedMs += miss.unexplainedMs;
+    }
     if (ran === undefined) return;
     const { timings, coldStart, batchSize, batchRows = rows } = ran.result;
     this.#placed(ran.placement);

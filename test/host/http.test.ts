@@ -416,7 +416,15 @@ describe('limits', () => {
   test('before the functions are read, an unknown one may still appear', async () => {
     await using early = await startTestHost();
     early.lifecycle.phase = 'starting';
-    expect((await fetch(`${early.url}/v2/health/ready`)).status).toBe(503);
+    early.store.put(functionVersion('later', { state: { status: 'validating' } }));
+    for (const path of ['/v2/health/ready', '/healthz', '/v2/models/later/ready']) {
+      const reply = await fetch(`${early.url}${path}`);
+      expect([path, reply.status, reply.headers.get('x-turntable-error')]).toEqual([path, 503, 'not-ready']);
+    }
+    // A probe was answered, which is neither an error of the host nor of a client.
+    expect(await (await fetch(`${early.url}/api/errors?range=1m`)).json()).toMatchObject({ causes: [] });
+    expect(early.log.filter(({ level }) => Number(level) > 20)).toEqual([]);
+    await early.store.remove('later', '1');
     expect(await errorOf(await post('/function/later', '', {}, early))).toMatchObject({
       status: 503,
       code: 'not-ready',

@@ -161,7 +161,16 @@ export async function startTestHost(options: TestHostOptions = {}): Promise<Test
     trustedProxies: config.trustedProxies,
     warn: (facts, message) => logger.warn(facts, message),
   });
+  const usage = new Usage(() => ({
+    memoryUsedBytes: 0,
+    waiting: 0,
+    inFlight: 0,
+    atWorkers: 0,
+    gpus: [],
+    linkBytes: [],
+  }));
   const metrics = createMetrics({
+    usage,
     connections,
     registry: store,
     pools,
@@ -172,14 +181,6 @@ export async function startTestHost(options: TestHostOptions = {}): Promise<Test
     config,
   });
   store.put(functionVersion('pair'));
-  const usage = new Usage(() => ({
-    memoryUsedBytes: 0,
-    waiting: 0,
-    inFlight: 0,
-    atWorkers: 0,
-    gpus: [],
-    linkBytes: [],
-  }));
   const server = await createHttpServer({
     tls: readTls(config),
     config,

@@ -28,7 +28,7 @@ export async function startHostWithHistory({
       latencyMs,
       sloMs: 100,
       outcome: latencyMs <= 100 ? 'in_slo' : 'late',
-      cause: latencyMs <= 100 ? undefined : 'model',
+      miss: latencyMs <= 100 ? undefined : { cause: 'model', lateMs: latencyMs - 100, unexplainedMs: 0 },
       ran: ranOnCpu({ loadMs: 3, inferMs: latencyMs }, count % 97 === 0),
     });
   }

@@ -1,8 +1,7 @@
 /** Turns facts into findings: for each topic whether it is present, and what that enables or costs. Pure. */
 import { durableSettings } from '../../queue/index.ts';
 import { connectionsMax, divisionText, sessionsThatFit, threadsOfProcess } from '../../hardware/index.ts';
-import { formatBytes, formatMs } from '../../tools/index.ts';
-import { asCalled, calledAs } from '../called-as.ts';
+import { asCalled, calledAs, formatBytes, formatMs } from '../../tools/index.ts';
 import { counted } from '../table.ts';
 import type { Facts } from './collect.ts';
 

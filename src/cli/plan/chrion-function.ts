@@ -18,8 +18,7 @@ import { chrionPatterns, hybridPage, patternsJson, patternsText } from './chrion
 import { readMachine } from './layer-source.ts';
 import { planned, readProfile, writePlanPage } from '../planning.ts';
 import { parseCount, parseWhole, parseSizes } from '../values.ts';
-import { given, makeFolders } from '../../tools/index.ts';
-import { calledAs } from '../called-as.ts';
+import { calledAs, given, makeFolders } from '../../tools/index.ts';
 
 /** The paper measures no more (Yang et al., 6.1), and beyond that memory is what cores wait for. */
 const coresMax = 8;

@@ -2,8 +2,7 @@
 import { writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { CliError, tellingOf, usage } from '../error.ts';
-import { formatBytes, makeFolders } from '../../tools/index.ts';
-import { calledAs } from '../called-as.ts';
+import { calledAs, formatBytes, makeFolders } from '../../tools/index.ts';
 import { GpuError, startGpuProcess, type InputShapes, type MeasuredLayerProfile } from '../../gpu/index.ts';
 import { ownMemory } from '../../hardware/index.ts';
 import { trialShapes, unknownSize, type Sizes, type TensorSpec } from '../../onnx/index.ts';

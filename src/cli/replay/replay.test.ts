@@ -535,7 +535,7 @@ describe("a recording of a host's traffic", () => {
       latencyMs: 12.3456,
       sloMs: 100,
       outcome: 'in_slo',
-      cause: undefined,
+      miss: undefined,
       ran: ranOnCpu({ preprocessMs: 2, inferMs: 6, postprocessMs: 1 }),
     });
     recording.record({
@@ -548,7 +548,7 @@ describe("a recording of a host's traffic", () => {
       latencyMs: 1,
       sloMs: 50,
       outcome: undefined,
-      cause: undefined,
+      miss: undefined,
     });
     await recording.close();
     expect(readdirSync(place)).toEqual(['20260102T030405-006Z.jsonl']);

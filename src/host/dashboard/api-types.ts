@@ -121,6 +121,8 @@ export interface FunctionAnswer {
   readonly prediction: readonly PredictionPoint[];
   /** A command that calls it. */
   readonly curl: string;
+  /** The words for `turntable` on this host's machine, such as `node bin/turntable.js`. */
+  readonly calledAs: string;
   readonly handler: boolean;
   readonly example: string | null;
   readonly inputs: readonly TensorAnswer[];
@@ -173,6 +175,9 @@ export interface TroubleRow {
   /** When the first and the last of the missed calls ended, in steps of some seconds; null while none has. */
   readonly sinceMs: number | null;
   readonly lastMs: number | null;
+  /** Time of its ended calls beyond the SLO, and as much of it as nothing that was measured explains. */
+  readonly lateMs: number;
+  readonly unexplainedMs: number;
   /** What was measured that explains the largest cause: 'evicted 12 times for big-3: up to 709 MB of 700 MB used'. */
   readonly facts: string;
   /** What to do; null where nothing measured says so. */
@@ -314,6 +319,8 @@ export interface MachineAnswer {
   readonly queues: readonly { readonly functionName: string; readonly version: string; readonly waiting: number }[];
   /** 'off' on a host without Redis. */
   readonly redis: 'up' | 'evicting' | 'full' | 'read-only' | 'down' | 'off';
+  /** The words for `turntable` on this host's machine. */
+  readonly calledAs: string;
   readonly workers: readonly {
     readonly name: string;
     readonly cores: number;

@@ -2,6 +2,7 @@
 import type { UsageNow } from '../history/index.ts';
 import type { MachineAnswer } from './api-types.ts';
 import { waitingCount, type ViewSources } from './views.ts';
+import { calledAs } from '../../tools/index.ts';
 
 const queuesMax = 20;
 
@@ -58,6 +59,7 @@ export function machineAnswer(sources: ViewSources, nowMs: number): MachineAnswe
         return { functionName: key.slice(0, at), version: key.slice(at + 1), waiting: queueLength };
       }),
     redis: redis()?.status ?? 'off',
+    calledAs: calledAs(),
     workers: workers().map(({ name, cores: workerCores, outstanding, backlogMs, draining, functions }) => ({
       name,
       cores: workerCores,

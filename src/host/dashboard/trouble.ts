@@ -2,11 +2,11 @@
  * `GET /api/trouble`: which functions miss their SLO, since when, and why. A cause is what calls were measured to wait
  * for, and advice follows only from what was measured of that: the page, `turntable top` and `/metrics` say the same.
  */
-import { formatBytes, formatMs } from '../../tools/index.ts';
+import { calledAs, formatBytes, formatMs } from '../../tools/index.ts';
 import type { CallStage } from '../../cpu/index.ts';
-import { fullShare, lateLoopMs, type HistoryCounts } from '../history/index.ts';
+import { fullShare, type HistoryCounts } from '../history/index.ts';
 import { missCauses, type MissCause } from '../miss-causes.ts';
-import type { Overdue } from '../open-calls.ts';
+import { lateLoopMs, type Overdue } from '../open-calls.ts';
 import { mapInSlices } from '../slices.ts';
 import type { FunctionVersion } from '../types.ts';
 import type { MissedBy, TroubleAnswer, TroubleRow } from './api-types.ts';
@@ -26,9 +26,11 @@ const causeWords: Readonly<Record<MissCause, string>> = {
   load: 'waited for the model',
   handler: 'in the handler',
   model: 'in the model',
+  away: 'at workers or other hosts',
+  upload: 'receiving the body',
   body: 'decoding large bodies',
   busy: 'waited for a busy host or core',
-  unexplained: 'unexplained',
+  unexplained: 'mostly unexplained',
   shed: 'shed',
   failed: 'failed',
 };
@@ -99,12 +101,14 @@ function rowOf(sources: ViewSources, counted: Counted, rangeMs: number, nowMs: n
   const { version, counts, now, missed, ended } = counted;
   const { name } = version;
   const { history } = sources;
-  const { turn, load, handler, model } = stagesNow(now, version.settings.sloMs);
+  const { turn, load, handler, model, away } = stagesNow(now, version.settings.sloMs);
   const calls: Record<MissCause, number> = {
     queue: counts.queue + turn,
     load: counts.load + load,
     handler: counts.handler + handler,
     model: counts.model + model,
+    away: counts.away + away,
+    upload: counts.upload,
     body: counts.body,
     busy: counts.busy,
     unexplained: counts.unexplained,
@@ -116,6 +120,7 @@ function rowOf(sources: ViewSources, counted: Counted, rangeMs: number, nowMs: n
     .map((cause): MissedBy => ({ cause, words: causeWords[cause], calls: calls[cause] }))
     .toSorted((one, other) => other.calls - one.calls);
   const { atMs, late, shed, failed } = history.columns(history.span(rangeMs, nowMs, name), name);
+  const { facts, advice } = explainedAll(sources, version, causes, nowMs - rangeMs);
   const steps = atMs.filter((_, at) => late[at]! + shed[at]! + failed[at]! > 0);
   return {
     name,
@@ -127,15 +132,20 @@ function rowOf(sources: ViewSources, counted: Counted, rangeMs: number, nowMs: n
     overdue: { calls: now?.calls ?? 0, oldestMs: now?.oldestMs ?? 0 },
     sinceMs: steps[0] ?? null,
     lastMs: steps.at(-1) ?? null,
-    ...explainedAll(sources, version, causes, nowMs - rangeMs),
+    lateMs: counts.lateMs,
+    unexplainedMs: counts.unexplainedMs,
+    facts: [...facts, ...unexplainedText(counts)].join('; '),
+    advice,
     clientErrors: counts.client,
   };
 }
 
 /** Overdue calls by stage. Where one of a function's own calls is stuck, those that wait for a turn wait for it. */
 function stagesNow(now: Overdue | undefined, sloMs: number): Record<CallStage, number> {
-  const stages = { turn: 0, load: 0, handler: 0, model: 0, ...now?.stages };
-  const stuck = (['load', 'handler', 'model'] as const).find((each) => isStuckFor(now?.longestMs[each] ?? 0, sloMs));
+  const stages = { turn: 0, load: 0, handler: 0, model: 0, away: 0, ...now?.stages };
+  const stuck = (['load', 'handler', 'model', 'away'] as const).find((each) =>
+    isStuckFor(now?.longestMs[each] ?? 0, sloMs),
+  );
   return stuck === undefined ? stages : { ...stages, turn: 0, [stuck]: stages[stuck] + stages.turn };
 }
 
@@ -154,7 +164,7 @@ function explainedAll(
   version: FunctionVersion,
   causes: readonly MissedBy[],
   sinceMs: number,
-): Pick<TroubleRow, 'facts' | 'advice'> {
+): { readonly facts: readonly string[]; readonly advice: string | null } {
   const missed = causes.reduce((sum, { calls }) => sum + calls, 0);
   const all = causes
     .slice(0, 2)
@@ -162,9 +172,17 @@ function explainedAll(
     .map(({ cause }) => explained(sources, version, cause, sinceMs));
   const advice = once(all.flatMap((each) => each.advice));
   return {
-    facts: once(all.flatMap(({ facts }) => facts)).join('; '),
+    facts: once(all.flatMap(({ facts }) => facts)),
     advice: advice.length === 0 ? null : advice.join(' '),
   };
+}
+
+/** Below this share of the time beyond the SLO, what explains the rest is not told. */
+const unexplainedShareMin = 0.01;
+
+function unexplainedText({ lateMs, unexplainedMs }: HistoryCounts): readonly string[] {
+  if (unexplainedMs < unexplainedShareMin * lateMs || unexplainedMs === 0) return [];
+  return [`${percent(unexplainedMs / lateMs)} of ${formatMs(lateMs)} beyond the SLO unexplained`];
 }
 
 /** What is true of two causes is said once. */
@@ -185,9 +203,14 @@ function explained(sources: ViewSources, version: FunctionVersion, cause: MissCa
     }
     case 'queue': {
       const { instances = [], queueLength = 0 } = sources.pools.state(version.key) ?? {};
-      const facts = [machine.text, `its instances: ${instances.length}, calls that wait for them: ${queueLength}`];
-      const more = 'More calls come than cores carry: add cores or workers, or set admission to shed.';
-      return { facts, advice: machine.isFull ? unlessByOthers(more) : [] };
+      const gpus = gpuBusyShares(sources, version);
+      const facts = [machine.text];
+      for (const { gpu, share } of gpus) facts.push(`GPU ${gpu} ${percent(share)} busy`);
+      // One that runs on GPUs alone has none.
+      if (gpus.length === 0 || instances.length > 0 || queueLength > 0)
+        facts.push(`its instances: ${instances.length}, calls that wait for them: ${queueLength}`);
+      if (gpus.some(({ share }) => share >= fullShare)) return { facts, advice: [tooMany('GPUs')] };
+      return { facts, advice: machine.isFull ? unlessByOthers(tooMany('cores')) : [] };
     }
     case 'model': {
       const { facts, advice } = runs(sources, version, machine);
@@ -197,6 +220,18 @@ function explained(sources: ViewSources, version: FunctionVersion, cause: MissCa
       return {
         facts: [machine.text],
         advice: ['Its handler takes most of the time: look at what it does and waits for.', ...byOthers],
+      };
+    case 'away': {
+      const taking = sources.workers().filter(({ draining }) => !draining).length;
+      return {
+        facts: [`workers that take calls: ${taking}`],
+        advice: ['Workers or other hosts take long to answer, or were lost: see Machine, Fleet and their logs.'],
+      };
+    }
+    case 'upload':
+      return {
+        facts: ['its clients took long to send the bodies'],
+        advice: ['Look at the clients and the network, or send smaller bodies, such as tensors in binary form.'],
       };
     case 'body':
       return {
@@ -218,6 +253,9 @@ function explained(sources: ViewSources, version: FunctionVersion, cause: MissCa
       return { facts: ['its calls fail'], advice: ['The errors stand on its page and in its log.'] };
   }
 }
+
+const tooMany = (what: string): string =>
+  `More calls come than ${what} carry: add some, or workers, or set admission to shed.`;
 
 /** Why its runs take too long. */
 function runs({ statistics }: ViewSources, { key, settings }: FunctionVersion, machine: MachineFacts): Explained {
@@ -247,8 +285,8 @@ function loads({ history, pools, usage }: ViewSources, name: string, sinceMs: nu
   const evictions = recent.filter((event) => event.kind === 'eviction');
   const count = (why: string): number => evictions.filter((event) => event.why === why).length;
   const deaths = recent.filter(({ kind }) => kind === 'instance-died').length;
-  const [room, reconfigured, idle] = [count('room'), count('reconfigured'), count('idle')];
-  const most = Math.max(room, reconfigured, idle, deaths);
+  const [room, reconfigured, idle, unload] = [count('room'), count('reconfigured'), count('idle'), count('unload')];
+  const most = Math.max(room, reconfigured, idle, unload, deaths);
   const { memoryUsedBytes: usedNowBytes, memoryBytes } = pools.resources();
   // An eviction leaves less: what was used before it is the reason.
   const memoryUsedBytes = usage.samples
@@ -278,10 +316,16 @@ function loads({ history, pools, usage }: ViewSources, name: string, sinceMs: nu
   if (deaths === most) {
     return { facts: [`its instances died ${times(deaths)}`], advice: ['Its log says why they died.'] };
   }
+  if (unload === most) {
+    return {
+      facts: [`unloaded, or replaced by another version, ${times(unload)}`],
+      advice: ['Who unloads or publishes it stands in the log of the host. A call after that loads it again.'],
+    };
+  }
   return { facts: [`released ${times(idle)} after it had been idle`], advice: [pinned(name)] };
 }
 
-const pin = (name: string): string => `pin it: turntable set ${name} pinned=true`;
+const pin = (name: string): string => `pin it: ${calledAs()} set ${name} pinned=true`;
 const pinned = (name: string): string => `To keep it loaded, ${pin(name)}.`;
 const moreMemory = (name: string): string =>
   `Functions evict each other: give them more memory (cpu.memory, GPUs), or ${pin(name)}.`;
@@ -311,6 +355,15 @@ function machineFacts({ usage }: ViewSources): MachineFacts {
     isFull: busy >= fullShare,
     isTakenByOthers: busy >= fullShare && others >= own,
   };
+}
+
+/** How busy the GPUs are that have a function's weights. */
+function gpuBusyShares({ gpus, usage }: ViewSources, { key }: FunctionVersion): { gpu: number; share: number }[] {
+  const samples = usage.samples.slice(-samplesRead);
+  return (gpus?.presence(key)?.gpus ?? []).map((gpu) => ({
+    gpu,
+    share: meanOf(samples.map(({ gpus: shares }) => shares[gpu] ?? 0)),
+  }));
 }
 
 /** A minute of samples. */

@@ -16,7 +16,7 @@ import {
 import type { RedisHealth, WorkerState } from '../../queue/index.ts';
 import { groupsText, type CpuPools, type PoolState } from '../../cpu/index.ts';
 import { memoryParts, type MemoryDivision, type MemoryPart } from '../../hardware/index.ts';
-import { formatMs } from '../../tools/index.ts';
+import { calledAs, formatMs } from '../../tools/index.ts';
 import type { MemoryBudgets, UsedMemory } from '../memory-budgets.ts';
 import { mapInSlices } from '../slices.ts';
 import { namedTensors } from '../infer/model-spec.ts';
@@ -258,6 +258,7 @@ export function functionAnswer(
     events: history.eventLog.of(name).map(eventAnswer),
     prediction: history.predictions(name),
     curl: curlCall(baseUrl, version),
+    calledAs: calledAs(),
     handler: version.handlerPath !== undefined,
     example: version.settings.example ?? null,
     ...(version.metadata === undefined ? { inputs: [], outputs: [] } : namedTensors(version.metadata)),

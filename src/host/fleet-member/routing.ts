@@ -241,6 +241,7 @@ export class Routing {
     const leftMs = deadlineMs === undefined ? undefined : Math.max(0, deadlineMs - performance.now());
     const { name, version: versionName, modelSha256: model } = version;
     const call = { name, version: versionName, model, wish: { ...wish, leftMs }, input };
+    options.stages?.enter('away');
     const answer = await pass(fleet, member, call, signal);
     if ('failure' in answer) return refused(member, answer.failure);
     this.#count(member.name, reason);

@@ -15,7 +15,7 @@ const answered = (functionName: string, arrivalMs: number, latencyMs: number): I
   latencyMs,
   sloMs: 100,
   outcome: latencyMs <= 100 ? 'in_slo' : 'late',
-  cause: latencyMs <= 100 ? undefined : 'model',
+  miss: latencyMs <= 100 ? undefined : { cause: 'model', lateMs: latencyMs - 100, unexplainedMs: 0 },
   ran: ranOnCpu({ inferMs: latencyMs }),
 });
 
@@ -57,16 +57,20 @@ describe('the history', () => {
   it('counts a late call under its cause, and each of the others once', () => {
     const history = new History((ms) => ms);
     const record = (more: Partial<InvocationRecord>): void => history.record({ ...answered('a', 1000, 200), ...more });
-    for (const cause of ['queue', 'load', 'handler', 'model', 'body', 'unexplained'] as const) record({ cause });
-    record({ outcome: 'shed', cause: 'shed' });
-    record({ outcome: 'failed', cause: 'failed' });
-    record({ outcome: undefined, cause: undefined });
-    record({ outcome: 'in_slo', cause: undefined, latencyMs: 20 });
+    const late = { lateMs: 100, unexplainedMs: 12.5 };
+    const causes = ['queue', 'load', 'handler', 'model', 'body', 'unexplained'] as const;
+    for (const cause of causes) record({ miss: { cause, ...late } });
+    record({ outcome: 'shed', miss: { cause: 'shed', lateMs: 0, unexplainedMs: 0 } });
+    record({ outcome: 'failed', miss: { cause: 'failed', lateMs: 50, unexplainedMs: 0 } });
+    record({ outcome: undefined, miss: undefined });
+    record({ outcome: 'in_slo', miss: undefined, latencyMs: 20 });
     history.refused('a', 1000);
 
     const counts = { queue: 1, load: 1, handler: 1, model: 1, body: 1, unexplained: 1, client: 2 };
     const span = history.span(60_000, 20_000, 'a');
-    expect(history.counts(span, 'a')).toMatchObject({ offered: 10, in_slo: 1, late: 6, shed: 1, failed: 1, ...counts });
+    const found = history.counts(span, 'a');
+    expect(found).toMatchObject({ offered: 10, in_slo: 1, late: 6, shed: 1, failed: 1, ...counts });
+    expect(found).toMatchObject({ lateMs: 650, unexplainedMs: 75 });
   });
 
   it('lists the seconds in which something was counted since a given time', () => {

@@ -38,8 +38,8 @@ const functionTiers: readonly RingOptions[] = [
   { stepMs: 240_000, steps: 370, scale: coarseScale },
 ];
 
-/** Counts of a span, with the causes of missed SLOs. */
-export type HistoryCounts = Record<CountName | CauseName, number>;
+/** Counts of a span, with the causes of missed SLOs, and the milliseconds beyond them. */
+export type HistoryCounts = Record<CountName | CauseName | 'lateMs' | 'unexplainedMs', number>;
 
 /** An hour of windows of ten seconds. */
 const predictionsKept = 360;
@@ -176,11 +176,13 @@ export class History implements InvocationRecorder {
 
   counts({ stepMs, fromMs, toMs }: HistorySpan, functionName?: string): HistoryCounts {
     const names = [...countNames, ...causeNames];
-    const totals = Object.fromEntries(names.map((name) => [name, 0])) as HistoryCounts;
+    const totals = Object.fromEntries([...names, 'lateMs', 'unexplainedMs'].map((name) => [name, 0])) as HistoryCounts;
     const ring = this.#ring(stepMs, functionName);
     if (ring === undefined) return totals;
     const sums = ring.sums(fromMs / stepMs, toMs / stepMs);
     for (const name of names) totals[name] = countIn(sums, name);
+    totals.lateMs = countIn(sums, 'lateTenths') / 10;
+    totals.unexplainedMs = countIn(sums, 'unexplainedTenths') / 10;
     return totals;
   }
 
@@ -227,16 +229,16 @@ const timeOfDayNow = (instantMs: number): number => Date.now() - (performance.no
 
 /** What to count, computed once for all rings. */
 function endedOf(record: InvocationRecord): Ended {
-  const { outcome, latencyMs, ran } = record;
+  const { outcome, latencyMs, miss, ran } = record;
   const counted: number[] = [indexOf[outcome ?? 'client']];
   const parts = partsOf(record);
   // Shed and failed calls count as such already.
-  if (outcome === 'late' && record.cause !== undefined) counted.push(indexOf[record.cause]);
-  if (ran === undefined) return { counted, answer: undefined };
+  if (outcome === 'late' && miss !== undefined) counted.push(indexOf[miss.cause]);
+  if (ran === undefined) return { counted, miss, answer: undefined };
   if (ran.result.coldStart) counted.push(indexOf.cold);
   counted.push(indexOf[ranOn(ran.placement)]);
   const tenths = parts.map((ms) => Math.max(0, Math.round(ms * 10)));
-  return { counted, answer: { tenths, latencyMs } };
+  return { counted, miss, answer: { tenths, latencyMs } };
 }
 
 /** In the order of {@link partNames}. */

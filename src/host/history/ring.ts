@@ -1,4 +1,4 @@
-import { lateCauses } from '../miss-causes.ts';
+import { lateCauses, type Miss } from '../miss-causes.ts';
 
 /** Counts of each time step: `offered` by arrival, all others by the end of the invocation. */
 export const countNames = [
@@ -23,10 +23,14 @@ export type CauseName = (typeof causeNames)[number];
 export const partNames = ['partQueue', 'partLoad', 'partHandler', 'partModel', 'partHost'] as const;
 export type PartName = (typeof partNames)[number];
 
-const names = [...countNames, ...causeNames, ...partNames];
+/** Time of calls beyond their SLO, and as much of it as nothing explains; in tenths of a millisecond too. */
+export const lateNames = ['lateTenths', 'unexplainedTenths'] as const;
+type LateName = (typeof lateNames)[number];
+
+const names = [...countNames, ...causeNames, ...partNames, ...lateNames];
 const width = names.length;
 export const indexOf = Object.fromEntries(names.map((name, index) => [name, index])) as Record<
-  CountName | CauseName | PartName,
+  CountName | CauseName | PartName | LateName,
   number
 >;
 
@@ -34,6 +38,7 @@ export const indexOf = Object.fromEntries(names.map((name, index) => [name, inde
 export interface Ended {
   /** Indices of counts, as in {@link indexOf}. */
   readonly counted: readonly number[];
+  readonly miss: Miss | undefined;
   /** For an answered call: its parts as in {@link partNames}, in tenths of a millisecond, and its latency. */
   readonly answer: { readonly tenths: readonly number[]; readonly latencyMs: number } | undefined;
 }
@@ -79,11 +84,15 @@ export class Ring {
     if (slot >= 0) this.#counts[slot * width + indexOf[name]]!++;
   }
 
-  ended({ counted, answer }: Ended, atMs: number): void {
+  ended({ counted, miss, answer }: Ended, atMs: number): void {
     const slot = this.#slot(atMs);
     if (slot < 0) return;
     const first = slot * width;
     for (const index of counted) this.#counts[first + index]!++;
+    if (miss !== undefined) {
+      this.#counts[first + indexOf.lateTenths]! += Math.round(miss.lateMs * 10);
+      this.#counts[first + indexOf.unexplainedTenths]! += Math.round(miss.unexplainedMs * 10);
+    }
     if (answer === undefined) return;
     const firstPart = first + indexOf[partNames[0]];
     for (let part = 0; part < partNames.length; part++) this.#counts[firstPart + part]! += answer.tenths[part]!;
@@ -143,8 +152,10 @@ export class Ring {
   }
 }
 
-export const countIn = (counts: Uint32Array | Float64Array, name: CountName | CauseName | PartName): number =>
-  counts[indexOf[name]]!;
+export const countIn = (
+  counts: Uint32Array | Float64Array,
+  name: CountName | CauseName | PartName | LateName,
+): number => counts[indexOf[name]]!;
 
 /** Latencies are counted on a logarithmic scale, so that a quantile of any span is computed from a few small arrays. */
 

@@ -67,7 +67,7 @@ test('a sample has the busy share of all cores, the part of it that is our own, 
   usage.close();
 });
 
-test('the host was busy where cores were full or the event loop late, and in no older sample', () => {
+test('the machine was full where a sample since then has full cores, and in no older sample', () => {
   const busy: CpuInfo[][] = [[core(0, 0)], [core(100, 0)], [core(100, 100)], [core(100, 200)]];
   const usage = new Usage(
     () => ({ memoryUsedBytes: 0, waiting: 0, inFlight: 0, atWorkers: 0, gpus: [], linkBytes: [] }),
@@ -76,13 +76,13 @@ test('the host was busy where cores were full or the event loop late, and in no 
     () => undefined,
   );
   usage.close();
-  expect(usage.wasBusy(1000, 5000)).toBe(false);
+  expect(usage.busiest(1000, 5000).isFull).toBe(false);
   usage.sample(5000);
-  expect(usage.wasBusy(100, 5100)).toBe(true);
+  expect(usage.busiest(100, 5100).isFull).toBe(true);
   usage.sample(10_000);
   // A call that began before this sample met the one before it.
-  expect(usage.wasBusy(6000, 10_100)).toBe(true);
-  expect(usage.wasBusy(100, 10_100)).toBe(false);
+  expect(usage.busiest(6000, 10_100).isFull).toBe(true);
+  expect(usage.busiest(100, 10_100).isFull).toBe(false);
   usage.sample(15_000);
-  expect(usage.wasBusy(6000, 15_100)).toBe(false);
+  expect(usage.busiest(6000, 15_100).isFull).toBe(false);
 });

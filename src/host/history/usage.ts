@@ -3,14 +3,13 @@ import type { CpuInfo } from 'node:os';
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { readCoreTimes } from '../../hardware/index.ts';
 import { treeCpuMs } from '../../process/index.ts';
+import type { MachineBusy } from '../open-calls.ts';
 
 const sampleEveryMs = 5000;
 const samplesKept = 720;
-const loopResolutionMs = 20;
-/** Cores that are busier than this are full, */
+const loopResolutionMs = 10;
+/** Cores that are busier than this are full. */
 export const fullShare = 0.85;
-/** and an event loop that is this late is busy. */
-export const lateLoopMs = 50;
 
 /** Bytes copied over a GPU's link so far. */
 export interface LinkBytes {
@@ -44,13 +43,75 @@ export interface UsageNow extends Omit<UsageSample, 'atMs' | 'cores' | 'ownCores
   readonly linkBytes: readonly LinkBytes[];
 }
 
+/** How late the event loop was, in milliseconds. */
+export interface LoopDelay {
+  readonly p50: number;
+  readonly p99: number;
+  readonly max: number;
+}
+
+const onTime: LoopDelay = { p50: 0, p99: 0, max: 0 };
+
+const worseOf = (one: LoopDelay, other: LoopDelay): LoopDelay => ({
+  p50: Math.max(one.p50, other.p50),
+  p99: Math.max(one.p99, other.p99),
+  max: Math.max(one.max, other.max),
+});
+
+/** The only sampler of the event loop. The samples and the scrapes of /metrics read it, each since its last time. */
+class LoopWatch {
+  readonly #delay = monitorEventLoopDelay({ resolution: loopResolutionMs });
+  #sinceSample = onTime;
+  #sinceScrape = onTime;
+
+  constructor() {
+    this.#delay.enable();
+  }
+
+  sampled(): LoopDelay {
+    this.#read();
+    const found = this.#sinceSample;
+    this.#sinceSample = onTime;
+    return found;
+  }
+
+  /** Of several samples the worst. */
+  scraped(): LoopDelay {
+    this.#read();
+    const found = this.#sinceScrape;
+    this.#sinceScrape = onTime;
+    return found;
+  }
+
+  longestMs(): number {
+    this.#read();
+    return this.#sinceSample.max;
+  }
+
+  close(): void {
+    this.#delay.disable();
+  }
+
+  #read(): void {
+    if (this.#delay.count === 0) return;
+    const { max } = this.#delay;
+    const found = { p50: late(this.#delay.percentile(50)), p99: late(this.#delay.percentile(99)), max: late(max) };
+    this.#delay.reset();
+    this.#sinceSample = worseOf(this.#sinceSample, found);
+    this.#sinceScrape = worseOf(this.#sinceScrape, found);
+  }
+}
+
+/** Node records the time between two ticks of its timer, so without any delay it reports the resolution. */
+const late = (betweenNs: number): number => Math.max(0, betweenNs / 1e6 - loopResolutionMs);
+
 export class Usage {
   readonly #samples: UsageSample[] = [];
   readonly #now: () => UsageNow;
   readonly #readCores: () => readonly CpuInfo[];
   readonly #timer: NodeJS.Timeout;
   readonly #readOwnMs: () => number | undefined;
-  readonly #loopDelay = monitorEventLoopDelay({ resolution: loopResolutionMs });
+  readonly #loop = new LoopWatch();
   #before: readonly CpuInfo[];
   #ownBeforeMs: number | undefined;
   #linksBefore: { readonly atMs: number; readonly bytes: readonly LinkBytes[] } | undefined;
@@ -67,7 +128,6 @@ export class Usage {
     this.#readOwnMs = readOwnMs;
     this.#before = readCores();
     this.#ownBeforeMs = readOwnMs();
-    this.#loopDelay.enable();
     const take = (): void => this.sample(Date.now());
     this.#timer = setInterval(() => (refresh === undefined ? take() : void refresh().then(take)), sampleEveryMs);
     this.#timer.unref();
@@ -78,15 +138,23 @@ export class Usage {
     return this.#samples;
   }
 
-  /** Whether a sample of the last milliseconds, or the latest, shows full cores or a late event loop. */
-  wasBusy(lastMs: number, nowMs = Date.now()): boolean {
+  /** How late the event loop was since this was last asked. */
+  scrapeLoopDelay(): LoopDelay {
+    return this.#loop.scraped();
+  }
+
+  /** By the samples of the last milliseconds, or the latest, and how late the event loop is since then. */
+  busiest(lastMs: number, nowMs = Date.now()): MachineBusy {
     const { samples } = this;
+    let isFull = false;
+    let loopDelayMs = this.#loop.longestMs();
     for (let index = samples.length - 1; index >= 0; index--) {
-      const { atMs, cores, loopDelayMs } = samples[index]!;
-      if (index < samples.length - 1 && atMs < nowMs - lastMs) return false;
-      if (cores >= fullShare || loopDelayMs >= lateLoopMs) return true;
+      const sample = samples[index]!;
+      if (index < samples.length - 1 && sample.atMs < nowMs - lastMs) break;
+      isFull ||= sample.cores >= fullShare;
+      loopDelayMs = Math.max(loopDelayMs, sample.loopDelayMs);
     }
-    return false;
+    return { isFull, loopDelayMs };
   }
 
   sample(atMs: number): void {
@@ -94,8 +162,7 @@ export class Usage {
     const ownMs = this.#readOwnMs();
     const ownCores = ownShare(this.#ownBeforeMs, ownMs, this.#before, cores);
     this.#ownBeforeMs = ownMs;
-    const loopDelayMs = Math.max(0, this.#loopDelay.max / 1e6 - loopResolutionMs);
-    this.#loopDelay.reset();
+    const loopDelayMs = this.#loop.sampled().max;
     const { linkBytes, ...now } = this.#now();
     const links = linkRates(this.#linksBefore, atMs, linkBytes);
     this.#samples.push({ atMs, cores: busyShare(this.#before, cores), ownCores, loopDelayMs, ...now, links });
@@ -106,7 +173,7 @@ export class Usage {
 
   close(): void {
     clearInterval(this.#timer);
-    this.#loopDelay.disable();
+    this.#loop.close();
   }
 }
 

@@ -7,6 +7,7 @@ import { HostError } from '../errors.ts';
 import { plainHeaders, sloAsked, type Exchange, type HeaderList } from './exchange.ts';
 import { versionAsked, type HostContext } from './host-context.ts';
 import { shown } from '../infer/model-spec.ts';
+import { calledAs } from '../../tools/index.ts';
 
 /** Ids become keys in Redis and parts of paths. */
 const idForm = /^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$/;
@@ -105,7 +106,7 @@ function callsOf({ queueing, config }: HostContext): AsyncCalls {
   const port = config.listen.port === 0 ? '' : ` --port ${config.listen.port}`;
   throw new HostError(
     'no-queue',
-    `asynchronous calls need Redis, and this host runs without one: start redis-server, then turntable serve${port} ` +
+    `asynchronous calls need Redis, and this host runs without one: start redis-server, then ${calledAs()} serve${port} ` +
       '--redis redis://127.0.0.1:6379',
   );
 }

@@ -20,6 +20,7 @@ import { specOf } from '../infer/model-spec.ts';
 import { decodeInfer, headerLengthName, parseHeaderLength } from '../infer/oip.ts';
 import { decodePlain, encodePlain } from '../infer/plain.ts';
 import type { Invocation } from '../invoke.ts';
+import type { BeforeCall } from '../open-calls.ts';
 import type { HeaderOf } from '../traffic.ts';
 import type { FunctionVersion } from '../types.ts';
 import { sandboxHeaders } from './active-content.ts';
@@ -72,11 +73,15 @@ async function answerKnown(context: HostContext, exchange: Exchange, run: Run): 
   admit(context, name);
   try {
     const sloMs = sloAsked(exchange.header('x-turntable-slo'));
+    const beganMs = performance.now();
     const body = await context.bodies.read(exchange, context.config.limits.bodyBytesMax);
+    const receivedMs = performance.now();
     const ready = readyVersion(context, exchange);
     // For a ready version an extra microtask turn would add one more to the many on this path.
     const version = ready instanceof Promise ? await ready : ready;
+    const readyMs = ready instanceof Promise ? performance.now() - receivedMs : 0;
     const arrived = {
+      before: { receiveMs: receivedMs - beganMs, readyMs, decodeMs: 0 },
       body,
       arrivalMs: exchange.arrivalMs,
       sloMs,
@@ -170,6 +175,7 @@ interface ArrivedCall {
   readonly arrivalMs: number;
   readonly sloMs: number | undefined;
   readonly signal: AbortSignal;
+  readonly before?: Omit<BeforeCall, 'decodeMs'> & { decodeMs: number };
   /** The client sent a `traceparent`, and gets the timings. */
   readonly traced?: boolean;
   /** 1 is the highest; undefined: the function's. */
@@ -211,8 +217,9 @@ async function answerInfer(
   const decoded = runInSlices(decodeInfer(arrived.body, headerLength, specOf(version), memory?.growRequest));
   // A promise for what is small would cost more than decoding it.
   const call = decoded instanceof Promise ? await decoded : decoded;
-  const { priority, arrivalMs, sloMs, signal } = arrived;
-  const options = { arrivalMs, sloMs, signal, decodeMs: longWorkMs() - beforeMs };
+  const { priority, arrivalMs, sloMs, signal, before } = arrived;
+  if (before !== undefined) before.decodeMs = longWorkMs() - beforeMs;
+  const options = { arrivalMs, sloMs, signal, before };
   const asked = priority === undefined ? call : { ...call, priority };
   const { invocation, outputs } = await runInfer(context.invoker, version, asked, options);
   memory?.growReply(bytesIn(outputs));
@@ -247,10 +254,10 @@ export async function answerCall(
   version: FunctionVersion,
   call: FunctionCall,
 ): Promise<FunctionReply> {
-  const { method, url, headers, body, arrivalMs, sloMs, signal, priority, traced, memory } = call;
+  const { method, url, headers, body, arrivalMs, sloMs, signal, priority, before, traced, memory } = call;
   if (url.startsWith('/v2/'))
     return await answerInfer(context, version, call, parseHeaderLength(headers[headerLengthName]));
-  const options = { arrivalMs, sloMs, signal, priority };
+  const options = { arrivalMs, sloMs, signal, priority, before };
   if (version.handlerPath !== undefined) {
     const request = { method, url, headers, body };
     const result = await context.invoker.invoke(version, { kind: 'request', request }, { ...options, rows: 1 });
@@ -262,7 +269,8 @@ export async function answerCall(
   }
   const beforeMs = longWorkMs();
   const { tensors, form, rows } = await runInSlices(decodePlain(body, specOf(version), memory?.growRequest));
-  const timed = { arrivalMs, sloMs, signal, decodeMs: longWorkMs() - beforeMs };
+  if (before !== undefined) before.decodeMs = longWorkMs() - beforeMs;
+  const timed = { arrivalMs, sloMs, signal, before };
   const inferred = { tensors, outputs: undefined, timeoutMs: undefined, priority, rows, classes: undefined };
   const { invocation, outputs } = await runInfer(context.invoker, version, inferred, timed);
   memory?.growReply(bytesIn(outputs));

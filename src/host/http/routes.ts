@@ -11,7 +11,8 @@ import * as triton from './triton-routes.ts';
 import * as versions from './version-routes.ts';
 import { baseUrlOf } from './base-url.ts';
 import { dashboardFile, hasDashboard, sendPageFile } from './dashboard-files.ts';
-import type { Exchange } from './exchange.ts';
+import { toHostError } from '../errors.ts';
+import { sendError, type Exchange } from './exchange.ts';
 import { homeText } from './home-page.ts';
 import type { HostContext } from './host-context.ts';
 import { functionLog } from './log-routes.ts';
@@ -46,6 +47,23 @@ const managing =
     // The description of the paths uses handlers' names.
     Object.defineProperty(managed, 'name', { value: handler.name });
     return route(method, scope)(path, managed, ...rest);
+  };
+/** Asks whether something is ready: 503 is its answer then, and no request that failed. */
+const probe =
+  (scope: RouteScope) =>
+  (...[path, handler, ...rest]: Rest): Route => {
+    const probed: RouteHandler = async (context, exchange) => {
+      try {
+        return await handler(context, exchange);
+      } catch (error) {
+        const failure = toHostError(error);
+        if (failure.status !== 503) throw failure;
+        sendError(exchange, failure);
+        return undefined;
+      }
+    };
+    Object.defineProperty(probed, 'name', { value: handler.name });
+    return route('GET', scope)(path, probed, ...rest);
   };
 const open = route('GET', 'open');
 const get = route('GET', 'read');
@@ -89,10 +107,10 @@ export const routes: readonly Route[] = [
   callGet('/async-function/:id/status', later.asynchronousStatus, 'How an asynchronous call stands', 'CallStatus'),
   route('DELETE', 'invoke')('/async-function/:id', later.cancelCall, 'Cancels an asynchronous call'),
   open('/openapi.json', sendOpenApi, 'This description', 'Description'),
-  open('/healthz', models.ready, 'Whether the host takes work', 'Ready'),
+  probe('open')('/healthz', models.ready, 'Whether the host takes work', 'Ready'),
   open('/v2', models.serverMetadata, 'Name, version and extensions of the server', 'ServerMetadata'),
   open('/v2/health/live', models.live, 'Whether the process answers', 'Live'),
-  open('/v2/health/ready', models.ready, 'Whether the host takes work', 'Ready'),
+  probe('open')('/v2/health/ready', models.ready, 'Whether the host takes work', 'Ready'),
   get('/v2/logging', triton.logSettings, 'What is logged', 'LogSettings'),
   post('/v2/logging', triton.changeLogSettings, 'Changes what is logged', 'LogSettings'),
   ...['/v2/trace/setting', `${model}/trace/setting`].flatMap((path) => [
@@ -106,7 +124,7 @@ export const routes: readonly Route[] = [
   ]),
   get('/v2/models', models.listModels, 'Names of the models', 'ModelList'),
   ...versioned(get(model, models.modelMetadata, 'Inputs and outputs of a model', 'ModelMetadata')),
-  ...versioned(get(`${model}/ready`, models.modelReady, 'Whether a model can be called', 'ModelReady')),
+  ...versioned(probe('read')(`${model}/ready`, models.modelReady, 'Whether a model can be called', 'ModelReady')),
   ...versioned(get(`${model}/config`, models.modelConfig, "Configuration of a model in Triton's form", 'ModelConfig')),
   ...versioned(
     get(`${model}/stats`, models.modelStatistics, "Statistics of a model in Triton's form", 'ModelStatistics'),

@@ -31,7 +31,7 @@ export function runInfer(
   invoker: Invoker,
   version: FunctionVersion,
   call: Pick<InferCall, 'tensors' | 'outputs' | 'timeoutMs' | 'priority' | 'rows' | 'classes'>,
-  options: Pick<InvocationOptions, 'arrivalMs' | 'sloMs' | 'signal' | 'chain' | 'decodeMs'>,
+  options: Pick<InvocationOptions, 'arrivalMs' | 'sloMs' | 'signal' | 'chain' | 'before'>,
 ): Promise<InferResult> {
   const { tensors, outputs, timeoutMs, priority, rows } = call;
   const { rowsMax } = version.settings;
@@ -43,8 +43,8 @@ export function runInfer(
   const input: PoolInput = outputs === undefined ? { kind: 'tensors', tensors } : { kind: 'tensors', tensors, outputs };
   const deadlineMs = timeoutMs === undefined ? undefined : options.arrivalMs + timeoutMs;
   // Written out: V8 takes a microsecond to copy an object by spread.
-  const { arrivalMs, sloMs, signal, chain, decodeMs } = options;
-  const asked = { arrivalMs, sloMs, deadlineMs, priority, signal, rows, chain, decodeMs };
+  const { arrivalMs, sloMs, signal, chain, before } = options;
+  const asked = { arrivalMs, sloMs, deadlineMs, priority, signal, rows, chain, before };
   return invoker.invoke(version, input, asked).then((invocation) => inferred(version, call, invocation));
 }
 

@@ -55,6 +55,7 @@ function Hosts({ fleet, redis, hosts, moves, onChanged }: FleetAnswer & { readon
         id="hosts-title"
         title={fleetHeadline({ fleet, hosts })}
         warn={wrong.length > 0}
+        labelled
         headings={[
           'Host',
           'State',
@@ -155,14 +156,14 @@ function HostRow({ host, busy, onDrain, onForget }: HostRowProps) {
         <td>
           <span class={`state ${state}`}>{state}</span>
         </td>
-        <td>{host.cores}</td>
-        <td>{host.gpus}</td>
-        <td>{host.functions}</td>
-        <td>{isLost ? '–' : host.in_flight}</td>
-        <td>{isLost ? '–' : host.waiting}</td>
-        <td>{self ? '–' : formatMs(host.round_trip_ms)}</td>
-        <td>{self ? '–' : `${formatMs(host.heard_ms_ago)} ago`}</td>
-        <td>{host.version}</td>
+        <td data-label="Cores">{host.cores}</td>
+        <td data-label="GPUs">{host.gpus}</td>
+        <td data-label="Functions">{host.functions}</td>
+        <td data-label="Calls">{isLost ? '–' : host.in_flight}</td>
+        <td data-label="Waiting">{isLost ? '–' : host.waiting}</td>
+        <td data-label="Way">{self ? '–' : formatMs(host.round_trip_ms)}</td>
+        <td data-label="Heard">{self ? '–' : `${formatMs(host.heard_ms_ago)} ago`}</td>
+        <td data-label="Version">{host.version}</td>
         <td>
           <button type="button" disabled={busy || state === 'sick'} onClick={isLost ? onForget : onDrain}>
             {isLost ? 'Forget' : state === 'draining' ? 'Take back' : 'Drain'}

@@ -55,7 +55,7 @@ export function FunctionPage({ name, inFleet, ...time }: FunctionPageProps) {
         <CopyButton text={answer.curl} />
       </section>
       <Events events={events.toReversed()} paused={paused} named={false} />
-      <FunctionLog name={row.name} paused={paused} />
+      <FunctionLog name={row.name} calledAs={answer.calledAs} paused={paused} />
     </section>
   );
 }

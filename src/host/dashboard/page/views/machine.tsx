@@ -28,7 +28,7 @@ export function Machine({ paused }: { readonly paused: boolean }) {
 }
 
 function Busy(props: MachineAnswer) {
-  const { cores, gpus, waiting, inFlight, queues, workers, redis, usage } = props;
+  const { cores, gpus, waiting, inFlight, queues, workers, redis, calledAs, usage } = props;
   const coresNow = usage.cores.at(-1) ?? null;
   return (
     <>
@@ -73,7 +73,7 @@ function Busy(props: MachineAnswer) {
           </tr>
         ))}
       </TableCard>
-      <Workers workers={workers} redis={redis} />
+      <Workers workers={workers} redis={redis} calledAs={calledAs} />
     </>
   );
 }
@@ -121,7 +121,7 @@ function MachinePlots({ gpus, waiting, inFlight, redis, usage }: MachineAnswer) 
   );
 }
 
-function Workers({ workers, redis }: Pick<MachineAnswer, 'workers' | 'redis'>) {
+function Workers({ workers, redis, calledAs }: Pick<MachineAnswer, 'workers' | 'redis' | 'calledAs'>) {
   return (
     <TableCard
       id="workers-title"
@@ -130,7 +130,7 @@ function Workers({ workers, redis }: Pick<MachineAnswer, 'workers' | 'redis'>) {
         workers.length === 0 &&
         (redis === 'off'
           ? 'With Redis (--redis URL), workers on other machines take what this host has no core free for.'
-          : 'None. Start one on any machine: turntable worker --redis URL')
+          : `None. Start one on any machine: ${calledAs} worker --redis URL`)
       }
       headings={['Worker', 'Cores', 'Calls', 'Backlog', 'Functions']}
     >

@@ -196,7 +196,7 @@ function Strip({ title, capacityBytes, usedBytes: used, limit, free, residents }
         {pointed === undefined ? (
           <span class="muted">
             {[
-              stripNote(residents.length, small.count),
+              stripNote(residents.length, restShare > 0, small.count),
               ...(restShare > 0 ? [`${formatBytes(usedBytes - residentBytes)} are ${restWords}`] : []),
             ]
               .filter((note) => note !== '')
@@ -237,8 +237,8 @@ function Strip({ title, capacityBytes, usedBytes: used, limit, free, residents }
 const restWords = 'the processes themselves, and those kept ready without a model';
 
 /** The note if the pointer is on no block. */
-function stripNote(count: number, small: number): string {
-  if (count === 0) return 'Nothing is in it.';
+function stripNote(count: number, hasRest: boolean, small: number): string {
+  if (count === 0) return hasRest ? 'no model is in it' : 'Nothing is in it.';
   return small === 0 ? '' : `the grey end stands for ${small} more, too small to be drawn`;
 }
 

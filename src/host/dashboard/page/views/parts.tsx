@@ -62,17 +62,20 @@ export interface TableCardProps extends Omit<TableProps, 'class'> {
   /** Shown instead of a table without rows. */
   readonly empty?: string | false;
   readonly warn?: boolean;
+  /** In a narrow window its figures are below the name of their row, as in the table of functions. */
+  readonly labelled?: boolean;
 }
 
 /** Columns beside a sentence that fit a narrow window. */
 const stackedMax = 4;
 
 /** A table under a heading. In a narrow window it scrolls, or a small one has its sentences below the figures. */
-export function TableCard({ id, title, headings, children, empty = false, warn = false }: TableCardProps) {
+export function TableCard(props: TableCardProps) {
+  const { id, title, headings, children, empty = false, warn = false, labelled = false } = props;
   const last = headings.at(-1);
   const stacks = headings.length <= stackedMax && typeof last === 'object' && last.words === true;
   return (
-    <section class={`card scroll${warn ? ' warn' : ''}`} aria-labelledby={id}>
+    <section class={`card scroll${labelled ? ' functions labelled' : ''}${warn ? ' warn' : ''}`} aria-labelledby={id}>
       <h2 id={id}>{title}</h2>
       {empty !== false ? (
         <p class="muted">{empty}</p>

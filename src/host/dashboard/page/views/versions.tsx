@@ -54,8 +54,14 @@ export function Versions({ name, paused }: { readonly name: string; readonly pau
 
 const linesShown = 60;
 
+interface FunctionLogProps {
+  readonly name: string;
+  readonly calledAs: string;
+  readonly paused: boolean;
+}
+
 /** The newest lines of a function's log, as in `turntable logs NAME`; loaded on request, since it may need a key. */
-export function FunctionLog({ name, paused }: { readonly name: string; readonly paused: boolean }) {
+export function FunctionLog({ name, calledAs, paused }: FunctionLogProps) {
   const [isOpen, setOpen] = useState(false);
   const path = `/functions/${encodeURIComponent(name)}/log?lines=${linesShown}`;
   const loaded = usePolled<LogAnswer>(isOpen ? path : null, 5000, paused);
@@ -63,7 +69,10 @@ export function FunctionLog({ name, paused }: { readonly name: string; readonly 
   return (
     <details class="card" onToggle={(event) => setOpen(event.currentTarget.open)}>
       <summary>
-        <h2>Log</h2> <span class="muted">turntable logs -f {name}</span>
+        <h2>Log</h2>{' '}
+        <span class="muted">
+          {calledAs} logs -f {name}
+        </span>
       </summary>
       {loaded.state === 'failed' && <Message text={loaded.message} level="warning" />}
       {lines?.length === 0 && <p class="muted">Nothing was logged of it since the host was started.</p>}
