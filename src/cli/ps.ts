@@ -70,7 +70,14 @@ export function placedText(reply: unknown, nowMs: number): string {
       ? []
       : [`${name}@${version} joins no calls: ${rows.why}`],
   );
-  return [renderRows(columns(nowMs), byUse), ...apart, ...notes].join('\n');
+  const brought = byUse.flatMap(({ name, version, brought: calls = 0 }: Row) =>
+    calls === 0
+      ? []
+      : [
+          `${name}@${version} starts too slowly for its SLO: ${calls} late calls ran so that those behind them find it there`,
+        ],
+  );
+  return [renderRows(columns(nowMs), byUse), ...apart, ...brought, ...notes].join('\n');
 }
 
 /** The largest whole unit. */

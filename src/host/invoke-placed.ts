@@ -25,6 +25,7 @@ import {
   type LiveScheduler,
   type Placed,
   type RanOnGpu,
+  type Why,
   type WhyNot,
 } from './live/index.ts';
 import { nowhere } from './out-of-service.ts';
@@ -219,6 +220,7 @@ export class PlacedInvoker {
       ...(variant === undefined ? {} : { variant }),
       ...(start === 'warm' ? {} : { coldCause: gpus.coldCauseOf(version.key) }),
       ...(isHandlerCold ? { isHandlerCold } : {}),
+      ...bringing(why),
     };
   }
 
@@ -334,10 +336,13 @@ function told(result: PoolResult, { why }: Elsewhere, whyNot: WhyNot | undefined
   const { predictedMs } = why;
   const placement: Placement =
     worker === undefined
-      ? { kind: 'cpu-pool', coldStart, overflow, predictedMs }
+      ? { kind: 'cpu-pool', coldStart, overflow, predictedMs, ...bringing(why) }
       : { kind: 'remote-worker', worker, coldStart, overflow, predictedMs };
   return { result, placement };
 }
+
+const bringing = ({ reason }: Why): { readonly isBringing?: true } =>
+  reason === 'bringing' ? { isBringing: true } : {};
 
 /** Orders the outputs as the model does. */
 function inOrder(outputs: readonly Tensor[], { metadata }: FunctionVersion): readonly Tensor[] {

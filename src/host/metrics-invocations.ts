@@ -147,6 +147,13 @@ function addPlacements({ exposition: { counter }, statistics, invoker }: Metered
     },
   );
   counter(
+    'turntable_brought_total',
+    'Calls that were late at every place, and ran so that the calls behind them find their function there',
+    (add) => {
+      for (const { name, brought } of statistics.versions()) if (brought > 0) add({ function: name }, brought);
+    },
+  );
+  counter(
     'turntable_split_requests_total',
     'Requests of many rows that ran in parts on several lanes',
     () => invoker.split.requests,

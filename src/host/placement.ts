@@ -11,6 +11,8 @@ export type Outcome = 'in_slo' | 'late' | 'shed' | 'failed';
 interface Told {
   /** Why it ran elsewhere than it would have otherwise; undefined if it did not. */
   readonly overflow?: Overflow | undefined;
+  /** It was late everywhere, and ran so that the calls behind it find their function there. */
+  readonly isBringing?: boolean;
   /** The scheduler's prediction from arrival to answer; undefined if no scheduler was asked. */
   readonly predictedMs?: number | undefined;
   /** Why its weights were missing, if it waited for them. */
@@ -77,8 +79,10 @@ function placeText(placement: Placement): string {
     case 'cpu-pool':
       return `cpu pool ${placement.coldStart ? 'cold' : 'warm'}${because}`;
     case 'gpu': {
-      const { gpu, start, mode, isHandlerCold = false } = placement;
-      return `gpu${gpu} ${start}${start === 'warm' ? '' : ` ${mode}`}${isHandlerCold ? ', handler cold' : ''}`;
+      const { gpu, start, mode, isHandlerCold = false, isBringing = false } = placement;
+      const loaded = start === 'warm' ? '' : ` ${mode}`;
+      const notes = [isHandlerCold ? ', handler cold' : '', isBringing ? ', for the calls behind it' : ''];
+      return `gpu${gpu} ${start}${loaded}${notes.join('')}`;
     }
     case 'fleet-host':
       return inHeader(`host ${placement.host} (${placement.reason}): ${placement.placed}`);

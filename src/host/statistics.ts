@@ -96,6 +96,8 @@ export class VersionStatistics implements BatchStatistics {
   gpuHits = 0;
   /** Invocations that ran elsewhere than they would have otherwise, by `from to reason`: 'gpu cpu slo'. */
   readonly overflows = new Map<string, number>();
+  /** Late calls that ran so that the calls behind them find their function there. */
+  brought = 0;
   /** Cold starts by their cause. */
   readonly coldCauses = new Map<string, number>();
   readonly outcomes: Record<Outcome, number> = { in_slo: 0, late: 0, shed: 0, failed: 0 };
@@ -153,7 +155,8 @@ export class VersionStatistics implements BatchStatistics {
 
   /** Counts where an invocation ran, and why. */
   #placed(placement: Placement): void {
-    const { overflow, coldCause } = placement;
+    const { overflow, coldCause, isBringing = false } = placement;
+    if (isBringing) this.brought++;
     if (overflow !== undefined) count(this.overflows, `${overflow.from} ${overflow.to} ${overflow.reason}`);
     if (coldCause !== undefined) count(this.coldCauses, coldCause);
     if (placement.kind !== 'gpu') return;

@@ -12,9 +12,12 @@ test('one late call has its function loaded, and the next ones find it there', (
   expect(kinds(bench.at(0, arrival(0, fn)))).toContain('load');
   // While it is under way the others are refused: they would be as late.
   expect(kinds(bench.at(1, arrival(1, fn)))).toEqual(['shed']);
-  expect(kinds(bench.at(40, { kind: 'loaded', gpu: 0, functionIndex: fn }))).toContain('run');
+  const [run] = bench.at(40, { kind: 'loaded', gpu: 0, functionIndex: fn });
+  expect(run).toMatchObject({ kind: 'run', invocation: 0, decision: { reason: 'bringing' } });
   bench.at(50, finished(0));
-  expect(bench.at(60, arrival(2, fn))).toMatchObject([{ kind: 'run', start: 'warm' }]);
+  expect(bench.at(60, arrival(2, fn))).toMatchObject([
+    { kind: 'run', start: 'warm', decision: { reason: 'resident' } },
+  ]);
 });
 
 test('nothing is loaded for a function of which even a warm run is late', () => {

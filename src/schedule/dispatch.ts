@@ -130,8 +130,10 @@ export class Dispatcher {
   #pick(gpu: Gpu, nowMs: number): Invocation | undefined {
     this.#wakeMs = Infinity;
     const { line } = gpu;
+    // 1. A call whose turn it is.
     const turn = this.#late.laneTurn(line, nowMs);
     if (turn !== undefined) return turn;
+    // 2. The first on time whose function is there, or arrives before the run needs it.
     const hidden = this.#hidden(line, nowMs);
     for (;;) {
       let next = line.runnable.first()?.onTime.head;
@@ -142,11 +144,13 @@ export class Dispatcher {
       if (nowMs + warmMs <= next.dueMs) return next;
       this.#late.mark(next, line, nowMs);
     }
+    // 3. Where nothing is loaded ahead, one that can be loaded in time.
     if (!this.#state.policy.loadAhead) return this.#pickLoadable(line, nowMs);
+    // 4. A late one, in what the others leave.
     const late = this.#lateBesideLoads(line, nowMs) ?? hidden;
     if (late?.late.head !== undefined) return late.late.head;
+    // 5. None, until a load is about to end. Where none is under way there was no room: waiting functions hold it.
     if (this.#wakeMs < Infinity) return undefined;
-    // There was no room: waiting functions hold it.
     if (!this.#isLinkFree(gpu)) return undefined;
     return line.loadable.first()?.onTime.head ?? line.lateLoadable.first()?.late.head;
   }

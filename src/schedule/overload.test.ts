@@ -253,11 +253,15 @@ describe('a call that is late on GPUs and has no session on the CPU', () => {
 
   test('has it made on an idle core, and the next call is in time there', () => {
     const { bench, late } = busy(20);
-    expect(bench.at(20, arrival(1, late[0]!))).toMatchObject([{ kind: 'run-beside', loads: true }]);
+    expect(bench.at(20, arrival(1, late[0]!))).toMatchObject([
+      { kind: 'run-beside', loads: true, decision: { reason: 'bringing' } },
+    ]);
     // No core is idle, so it waits for the GPU.
     expect(kinds(bench.at(30, arrival(2, late[1]!)))).not.toContain('run-beside');
     bench.at(240, ended(1));
-    expect(bench.at(250, arrival(1, late[0]!))).toMatchObject([{ kind: 'run-beside', loads: false }]);
+    expect(bench.at(250, arrival(1, late[0]!))).toMatchObject([
+      { kind: 'run-beside', loads: false, decision: { reason: 'slo' } },
+    ]);
   });
 
   test('closes another one only for a function that is called more often', () => {

@@ -74,9 +74,12 @@ export class Placing {
       if (policy.offload === 'earliest-finish') goesBeside = sideEndMs < route.endMs;
       // 3. Would it be late on the GPU, and in time beside it? `slo`
       else goesBeside = isLateOnGpu && sideEndMs <= deadlineMs;
-      // 4. Would it be late everywhere, but calls behind it in time, once what they need beside the GPUs is made? `slo`
-      goesBeside ||= isLateOnGpu && side.isWorthMaking(fn, deadlineMs, nowMs);
       if (goesBeside) decision.reason = policy.offload === 'earliest-finish' ? 'earliest' : 'slo';
+      // 4. Would it be late everywhere, but calls behind it in time, once what they need there is made? `bringing`
+      else if (isLateOnGpu && side.isWorthMaking(fn, deadlineMs, nowMs)) {
+        goesBeside = true;
+        decision.reason = 'bringing';
+      }
     }
     decision.chosenEndMs = goesBeside ? sideEndMs : route.endMs;
     if (gpu !== undefined && side !== undefined && (goesBeside || sideEndMs < decision.otherEndMs)) {
@@ -91,7 +94,7 @@ export class Placing {
     }
 
     // 5. Does its function shed, and would it be late even if no other call came? Then it is refused, unless it is to
-    // bring its function to a GPU.
+    // bring its function to a GPU. `bringing`
     if (fn.sheds && goesBeside && side!.isHopeless(fn, deadlineMs, nowMs)) {
       this.#shed(invocation, Math.min(route.endMs, sideEndMs), side!.trialMs(fn, nowMs));
       return undefined;
@@ -102,6 +105,7 @@ export class Placing {
         return undefined;
       }
       invocation.letThrough();
+      decision.reason = 'bringing';
     }
     return goesBeside ? side : this.#gpus[gpu!.number];
   }

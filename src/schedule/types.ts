@@ -56,9 +56,10 @@ export type PlaceId = number | SideId;
  * Why a place was chosen. `resident`: some of the function is there. `room`: the function is absent everywhere and
  * costs least here. `copy`: it is elsewhere too, and the wait there costs more than a second copy. `earliest`: the
  * policy wants the earliest end. `slo`: the GPUs would miss the SLO, this place would not. `by-number`: the policy goes
- * by the function's number. `only`: no other place can.
+ * by the function's number. `only`: no other place can. `bringing`: it is late
+ * everywhere, and runs so that the calls behind it find their function there.
  */
-export type PlaceReason = 'resident' | 'room' | 'copy' | 'earliest' | 'slo' | 'by-number' | 'only';
+export type PlaceReason = 'resident' | 'room' | 'copy' | 'earliest' | 'slo' | 'by-number' | 'only' | 'bringing';
 
 /** A decision about an invocation, to explain it. Instants as in the events; Infinity: never. */
 export interface Decision {

@@ -73,6 +73,8 @@ export interface PlacedVersion {
   readonly evictions: Readonly<Record<string, number>>;
   /** Answers from another place than usual, by `from to reason`: 'gpu cpu slo'. */
   readonly overflows: Readonly<Record<string, number>>;
+  /** Calls that were late at every place, and ran so that the calls behind them find the function there. */
+  readonly brought: number;
   readonly plan: string;
   /** Whether its calls share runs; null if it does not want to join any. */
   readonly rows: { readonly state: string; readonly why: string } | null;

@@ -197,6 +197,7 @@ function placedVersion(
     coldStarts: counts?.coldStarts ?? 0,
     evictions: Object.fromEntries(counts?.evictions ?? []),
     overflows: Object.fromEntries(counts?.overflows ?? []),
+    brought: counts?.brought ?? 0,
     plan: onGpu?.plan ?? (pool?.configuration === undefined ? '' : `CPU ${groupsText(pool.configuration.groups)}`),
     rows: rowsView(placed) ?? null,
     waiting: pool?.queueLength ?? 0,

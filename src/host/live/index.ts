@@ -15,6 +15,7 @@ export {
   type Placed,
   type RanOnGpu,
   type ScheduledSettings,
+  type Why,
   type WhyNot,
 } from './types.ts';
 export { cpuRefusal, evictionWords, msText, overflowOf, type Overflow } from './words.ts';

@@ -27,7 +27,7 @@ export function cpuRefusal(
 export interface Overflow {
   readonly from: 'gpu' | 'cpu';
   readonly to: 'cpu' | 'worker';
-  /** One word for counting: `slo`, `earlier`, `failed`, or the function's state on the GPUs. */
+  /** One word for counting: `slo`, `bringing`, `earlier`, `failed`, or the function's state on the GPUs. */
   readonly reason: string;
   readonly words: string;
 }
@@ -47,6 +47,8 @@ export function overflowOf(why: Why, to: Overflow['to'], whyNot: WhyNot | undefi
   if (typeof otherPlace === 'number' || (otherPlace === 'cpu' && to === 'worker')) {
     const there = `${placeWords(otherPlace)} would finish ${isFinite(otherMs) ? `in ${msText(otherMs)}` : 'never'}`;
     if (reason === 'slo') return { from, to, reason: 'slo', words: `${there}, after the SLO of ${msText(sloMs)}` };
+    if (reason === 'bringing')
+      return { from, to, reason, words: `${there}, late as well; the calls behind it find its session here` };
     const here = why.predictedMs === undefined ? 'here nothing has run yet' : `here in ${msText(why.predictedMs)}`;
     return { from, to, reason: 'earlier', words: `${there}, ${here}` };
   }

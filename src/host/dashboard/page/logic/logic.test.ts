@@ -316,6 +316,7 @@ function row(name: string, changes: Partial<FunctionRow> = {}): FunctionRow {
     gpuState: null,
     coldCause: null,
     overflows: {},
+    brought: 0,
     reason: null,
     sloMs: 100,
     pinned: false,
