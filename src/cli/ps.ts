@@ -64,9 +64,9 @@ export function placedText(reply: unknown, nowMs: number): string {
   );
   const { notes = [] } = reply as { readonly notes?: readonly string[] };
   if (byUse.length === 0) return ['no functions', ...notes].join('\n');
-  // Their owners asked for joined calls, and get none.
+  // Their owners asked for joined calls, and get none. A check ends by itself.
   const apart = byUse.flatMap(({ name, version, rows }: Row) =>
-    rows === undefined || rows === null || rows.state === 'independent'
+    rows === undefined || rows === null || rows.state === 'independent' || rows.state === 'checking'
       ? []
       : [`${name}@${version} joins no calls: ${rows.why}`],
   );
