@@ -458,6 +458,86 @@ it('refuses foresight over several hosts, and warns of --batch-max where nothing
   expect(await replay(...load, '--batch-max', '8')).not.toMatch(warning);
 });
 
+describe('--rows', () => {
+  const file = join(folder, 'rows.csv');
+  type Row = Readonly<Record<string, string>>;
+  const rowsOf = (): Row[] => {
+    const [heading = '', ...lines] = readFileSync(file, 'utf8').trimEnd().split('\n');
+    return lines.map((line) => {
+      const cells = line.split(',');
+      return Object.fromEntries(heading.split(',').map((column, at) => [column, cells[at]!]));
+    });
+  };
+  /** The nearest rank. */
+  const quantile = (sorted: readonly number[], share: number): number =>
+    sorted[Math.max(1, Math.ceil(share * sorted.length - 1e-9)) - 1]!;
+  const figuresOf = (rows: readonly Row[]) => {
+    const answered = rows.filter((row) => row['outcome'] === 'answered');
+    const latencies = answered.map((row) => Number(row['end_ms']) - Number(row['arrival_ms'])).sort((a, b) => a - b);
+    const met = answered.filter((row) => Number(row['end_ms']) - Number(row['arrival_ms']) <= Number(row['slo_ms']));
+    for (const row of rows) expect(row['in_time'], JSON.stringify(row)).toBe(String(met.includes(row)));
+    const count = (column: string, value: string): number => rows.filter((row) => row[column] === value).length;
+    return {
+      requests: rows.length,
+      p50_ms: quantile(latencies, 0.5),
+      p99_ms: quantile(latencies, 0.99),
+      goodput: met.length / rows.length,
+      shed: count('outcome', 'shed'),
+      failed: count('outcome', 'failed'),
+      cold_starts: count('start', 'cold'),
+      partial_starts: count('start', 'partial'),
+      offloaded: count('place', 'cpu'),
+      workers: count('place', 'worker'),
+    };
+  };
+  const expectSame = (rows: readonly Row[], report: object): void => {
+    for (const [name, value] of Object.entries(figuresOf(rows))) {
+      expect(report[name as keyof typeof report], name).toBeCloseTo(value, 5);
+    }
+  };
+
+  it.each([
+    ['one machine', []],
+    ['a warm-up', ['--warmup', '400']],
+    ['several SLOs and shedding', ['--slo', '8ms@30%,60ms@70%', '--admission', 'shed']],
+    ['CPU and workers', ['--functions', 'bert-base=300', '--cpu', 'bert-base=60ms@8:0ms:1MB', '--workers', '2@20ms']],
+    ['hosts of which one is lost', ['--hosts', '3', '--fail-host', '1@3s+2s', '--warmup', '100']],
+    ['no place at all', ['--machine', 'cpu-16']],
+  ])('has what the report counts: %s', async (_, flags) => {
+    const report = JSON.parse(await replay(...poisson, '--rows', file, '--json', '-', ...flags)) as Report;
+    const rows = rowsOf();
+    if (report.failed < report.requests) expectSame(rows, report);
+    else expect(rows.map((row) => row['outcome'])).toEqual(rows.map(() => 'failed'));
+    const places = rows.map((row) => row['place']!).filter((place) => place.startsWith('gpu'));
+    expect(report.gpus.map(({ gpu }) => places.filter((place) => place === `gpu${gpu}`).length)).toEqual(
+      report.gpus.map(({ requests }) => requests),
+    );
+  });
+
+  it('of a comparison names system and seed', async () => {
+    const words = ['--system', 'lru', '--system', 'best', '--seeds', '2', '--rows', file, '--json', '-'];
+    const text = await replay(...poisson, ...words);
+    const { systems } = JSON.parse(text) as Comparison;
+    for (const { name, seeds } of systems) {
+      for (const { seed, requests, goodput, p99_ms: p99 } of seeds) {
+        const own = figuresOf(rowsOf().filter((row) => row['system'] === name && row['seed'] === String(seed)));
+        expect(own.requests).toBe(requests);
+        expect(own.goodput).toBeCloseTo(goodput!, 5);
+        expect(own.p99_ms).toBeCloseTo(p99!, 5);
+      }
+    }
+  });
+
+  it.each([
+    [['--over', 'rate=10,20'], '--rows writes the requests of one replay or of a comparison, and --over makes a sweep'],
+    [['--rows', '-'], '--rows takes the name of a file'],
+    [['--rows', join(folder, 'missing', 'rows.csv')], 'cannot write the rows'],
+    [['--system', 'lru', '--system', 'best,rows=x'], "--system names 'rows', which is no option of replay"],
+  ])('says what is wrong with %j', async (words, message) => {
+    await expect(replay(...poisson, '--rows', file, ...words)).rejects.toThrow(message);
+  });
+});
+
 describe('values of flags', () => {
   it('functions by model', () => {
     expect(parseFunctionGroups('bert-base=48, gpt2')).toEqual([

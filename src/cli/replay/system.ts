@@ -8,6 +8,7 @@ import {
   simulate,
   simulateFleet,
   OfferCache,
+  type Outcome,
   type SimulationSettings,
   type TraceInvocation,
 } from '../../replay/index.ts';
@@ -130,17 +131,24 @@ export function systemOf(machine: Machine, { policy, plan = planOfPolicy[policy]
   return { machine, plan, offers: new OfferCache(machine, plan, readProfiles(profile), batchMax) };
 }
 
-/** Runs a load on a virtual clock. `onProgress` is told now and then how many requests have arrived. */
+interface SimulationWatch {
+  /** Told now and then how many requests have arrived. */
+  readonly onProgress?: (arrived: number) => void;
+  /** Gets the outcomes that the report counts. */
+  readonly onMeasured?: ((outcome: Outcome) => void) | undefined;
+}
+
+/** Runs a load on a virtual clock. */
 export function simulateLoad(
   load: Load,
   { machine, offers, plan }: SimulatedSystem,
   options: SystemOptions & { readonly seed: number },
-  onProgress: (arrived: number) => void = () => undefined,
+  { onProgress, onMeasured }: SimulationWatch = {},
 ): Report {
   const { warmup = 0, slo, reserve, seed } = options;
   const policy = policyOf(options);
   checkEviction(policy, options);
-  const builder = new ReportBuilder();
+  const builder = new ReportBuilder({ onMeasured });
   const { functionNames } = load.trace;
   const sloOf = (index: number): number | undefined =>
     givenSloMs(slo, { name: functionNames[index] ?? '', model: load.modelOf(index), index });
@@ -148,7 +156,7 @@ export function simulateLoad(
     let arrived = 0;
     for (const invocation of builder.measured(load.trace.invocations(), warmup)) {
       arrived++;
-      if (arrived % 4096 === 0) onProgress(arrived);
+      if (arrived % 4096 === 0) onProgress?.(arrived);
       // An SLO of --slo counts before the trace's.
       const { sloMs, functionIndex } = invocation;
       yield sloMs === undefined ? invocation : { ...invocation, sloMs: sloOf(functionIndex) ?? sloMs };

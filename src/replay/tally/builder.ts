@@ -61,9 +61,15 @@ export interface ReportContext {
   readonly warnings?: readonly string[];
 }
 
+interface BuilderOptions {
+  readonly fromMs?: number;
+  readonly onMeasured?: ((outcome: Outcome) => void) | undefined;
+}
+
 /** Builds a report while a replay runs. Its memory grows with the functions, not with the length of the trace. */
 export class ReportBuilder implements ReplayObserver {
   #fromMs: number;
+  readonly #onMeasured: ((outcome: Outcome) => void) | undefined;
   #endMs = -Infinity;
   #firstArrivalMs = Infinity;
   #lastArrivalMs = -Infinity;
@@ -82,9 +88,13 @@ export class ReportBuilder implements ReplayObserver {
   /** Between disk and GPUs. */
   readonly #hostMemory = { disk_reads: 0, disk_read_bytes: 0, evictions: 0 };
 
-  /** @param fromMs events before this are warm-up; Infinity: until `measureFrom` is called */
-  constructor({ fromMs = 0 }: { readonly fromMs?: number } = {}) {
+  /**
+   * @param fromMs events before this are warm-up; Infinity: until `measureFrom` is called. @param onMeasured gets the
+   * outcomes that the report counts
+   */
+  constructor({ fromMs = 0, onMeasured }: BuilderOptions = {}) {
     this.#fromMs = fromMs;
+    this.#onMeasured = onMeasured;
   }
 
   get measuredFromMs(): number {
@@ -119,6 +129,7 @@ export class ReportBuilder implements ReplayObserver {
       this.#calledInWarmup.add(functionIndex);
       return;
     }
+    this.#onMeasured?.(outcome);
     this.#whole.count(outcome);
     this.#predictions.count(outcome);
     this.#slos.count(outcome);
