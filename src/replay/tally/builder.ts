@@ -3,9 +3,11 @@ import {
   type FleetRow,
   type FunctionRow,
   type GpuRow,
+  type HopelessFunction,
   type HostMemoryRow,
   type IntervalRow,
   type Judged,
+  type LeastTimes,
   type ModelRow,
   type Report,
   type SettingValue,
@@ -57,6 +59,8 @@ export interface ReportContext {
   readonly hostMemory?: HostMemory;
   /** Set if several hosts were replayed. */
   readonly fleet?: FleetRow;
+  /** For the verdict; undefined for a function whose calls have SLOs of their own. */
+  readonly leastTimesOf?: (functionIndex: number) => LeastTimes | undefined;
   /** Of the load. */
   readonly warnings?: readonly string[];
 }
@@ -239,7 +243,16 @@ export class ReportBuilder implements ReplayObserver {
       timeline: widthMs < minuteMs ? this.#intervalRows(rows, widthMs, spanMs) : [],
       functions,
     };
-    return { ...report, verdict: verdictOf(report) };
+    return { ...report, verdict: verdictOf(report, this.#hopeless(context)) };
+  }
+
+  /** Functions that no call of was answered in time, with what their calls take at best. */
+  #hopeless({ functionNames, leastTimesOf }: ReportContext): HopelessFunction[] {
+    return this.#functions.flatMap((tally, index) => {
+      if (tally === undefined || tally.inSlo > 0) return [];
+      const times = leastTimesOf?.(index);
+      return times === undefined ? [] : [{ ...times, name: functionNames[index] ?? '', requests: tally.requests }];
+    });
   }
 
   /** A load on fewer functions than there are says nothing about the others. */
