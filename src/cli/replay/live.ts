@@ -19,7 +19,7 @@ import { Interruption } from '../interruption.ts';
 import { startCountProgress } from '../progress.ts';
 import { checkMeasured, groupsOf, openLoad, type GroupOptions, type Load, type LoadOptions } from './load.ts';
 import type { RowsFile } from './rows.ts';
-import { commonSloMs, givenSloMs, sloMsDefault } from './slo.ts';
+import { commonSloMs, valueFor, sloMsDefault } from './slo.ts';
 import type { SystemFlags } from './system.ts';
 import { isRecord, parseCount, parseDurationMs, parseNamedFiles, parsePositive } from '../values.ts';
 import { given } from '../../tools/index.ts';
@@ -75,7 +75,7 @@ export async function replayLive(options: LiveReplayOptions, rows?: RowsFile): P
   /** An SLO of --slo counts before the trace's, and both before the host's. */
   const withSlo = (invocation: TraceInvocation): TraceInvocation => {
     const { functionIndex: index } = invocation;
-    const sloMs = givenSloMs(options.slo, { name: functionNames[index] ?? '', model: load.modelOf(index), index });
+    const sloMs = valueFor(options.slo, { name: functionNames[index] ?? '', model: load.modelOf(index), index });
     return sloMs === undefined ? invocation : { ...invocation, sloMs };
   };
   function* counted(): Generator<TraceInvocation> {
