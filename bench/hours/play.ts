@@ -1,4 +1,5 @@
 /** Replays one row under one system, and collects the figures for the table and the aims. */
+import { cpuOffer } from '../../src/cli/replay/places.ts';
 import { OfferCache, ReportBuilder, simulate, type Outcome, type ReplayObserver } from '../../src/replay/index.ts';
 import type { Report } from '../../src/report/index.ts';
 import type { Machine } from '../../src/hardware/index.ts';
@@ -52,8 +53,9 @@ async function playOnce(row: HoursRow, { mode, policy }: HoursSystem, seed: numb
       machine,
       policy: { ...policy, admission },
       sheetOf: (index, name) => {
-        const settings = { sloMs: row.sloMsOf(index), ...(cpu && { cpu }) };
-        return offers.sheet(modelOfName(name), settings);
+        const model = modelOfName(name);
+        const own = cpu && { cpu: cpuOffer(cpu, offers.weightBytes(model), machine) };
+        return offers.sheet(model, { sloMs: row.sloMsOf(index), ...own });
       },
       ...(reserveBytes === undefined ? {} : { reserveBytes }),
     },

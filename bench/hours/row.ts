@@ -1,6 +1,7 @@
 import type { Machine } from '../../src/hardware/index.ts';
 import type { Trace } from '../../src/replay/index.ts';
-import type { CpuOffer, Policy } from '../../src/schedule/index.ts';
+import type { CpuGiven } from '../../src/cli/values.ts';
+import type { Policy } from '../../src/schedule/index.ts';
 
 /** Means over the seeds of a row. */
 export interface Hour {
@@ -35,7 +36,8 @@ export interface HoursRow {
   readonly warmup: number;
   readonly sloMsOf: (functionIndex: number) => number;
   readonly admission: Policy['admission'];
-  readonly cpu?: CpuOffer;
+  /** As in `--cpu`: a session without times of its own is loaded as fast as the disk reads it. */
+  readonly cpu?: CpuGiven;
   readonly reserveBytes?: number;
   /** Groups of functions with separate goodput. */
   readonly classOf?: (functionIndex: number) => string;

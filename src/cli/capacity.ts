@@ -26,7 +26,7 @@ import { outputFlags, writeForms } from './replay/output.ts';
 import { policyFlags, simulateLoad, systemFlags, systemOf } from './replay/system.ts';
 import { warningLines } from './replay/text.ts';
 import { renderTable } from './table.ts';
-import { parseCount } from './values.ts';
+import { flagOf, parseCount } from './values.ts';
 
 function capacityFlags() {
   const command = new Command('capacity')
@@ -71,8 +71,10 @@ function parseGoodput(text: string): number {
 
 async function findCapacity(options: CapacityOptions): Promise<CapacityReport> {
   if (options.hosts !== undefined) throw usage('plan capacity finds the number of hosts; --hosts-max limits it');
-  if (options.failHost !== undefined)
-    throw usage('--fail-host goes with replay: a size is found for hosts that are there');
+  for (const key of ['failHost', 'failGpu'] as const) {
+    if (options[key] === undefined) continue;
+    throw usage(`${flagOf(key)} goes with replay: a size is found for machines of which all is there`);
+  }
   const machines = options.machine.split(',').map((name) => readMachine(name.trim()));
   const load = await openLoad(options, groupsOf(options));
   using progress = startCountProgress('capacity', 0, 'replays');

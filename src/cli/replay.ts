@@ -24,6 +24,7 @@ import { liveFlags, replayLive } from './replay/live.ts';
 import { readMachine } from './plan/layer-source.ts';
 import { groupFlags, groupsOf, loadFlags, openLoad, warningsOf } from './replay/load.ts';
 import { outputFlags, writeForms } from './replay/output.ts';
+import { RowsFile } from './replay/rows.ts';
 import { policyFlags, simulateLoad, systemFlags, systemOf, type SimulatedSystem } from './replay/system.ts';
 import { renderComparison, renderReport, renderSweep } from './replay/text.ts';
 
@@ -40,10 +41,14 @@ function replayFlags() {
     )
     .argument('[reports...]', 'reports of replays to show, or to compare if there are several');
   const parts = [loadFlags(), groupFlags(), policyFlags(), systemFlags(), liveFlags()] as const;
-  return withFlags(command, ...parts, axesFlags(), outputFlags()).option(
-    '--save-trace <file>',
-    "write the requests as a trace in Turntable's own format",
-  );
+  return withFlags(command, ...parts, axesFlags(), outputFlags(), fileFlags());
+}
+
+function fileFlags() {
+  return new Command()
+    .optionsGroup('The report:')
+    .option('--rows <file>', 'write a row for each measured request as CSV, in the order in which they ended')
+    .option('--save-trace <file>', "write the requests as a trace in Turntable's own format");
 }
 
 type ReplayOptions = OptionsOf<ReturnType<typeof replayFlags>>;
@@ -67,12 +72,17 @@ export function replayCommand(): AnyCommand {
     if (options.seeds !== undefined && (over !== undefined || systems.length < 2)) {
       throw usage('--seeds goes with two or more --system, and without --over');
     }
+    if (over !== undefined && options.rows !== undefined) {
+      throw usage('--rows writes the requests of one replay or of a comparison, and --over makes a sweep');
+    }
+    using rows = options.rows === undefined ? undefined : new RowsFile(options.rows);
     if (over !== undefined) {
       const sweep = await runSweep(command, options, over, systems);
       writeForms(options, { report: sweep, csv: () => renderSweepCsv(sweep), text: () => renderSweep(sweep) });
-    } else if (systems.length > 1) writeComparison(await compareSystems(options, systems), options);
-    else if (options.live === true) writeReport(await replayLive(options), options);
-    else writeReport(await replaySimulated(changed(options, systems[0]?.changes ?? [])), options);
+    } else if (systems.length > 1) writeComparison(await compareSystems(options, systems, rows), options);
+    else if (options.live === true) writeReport(await replayLive(options, rows), options);
+    else writeReport(await replaySimulated(changed(options, systems[0]?.changes ?? []), rows), options);
+    rows?.finish();
   });
 }
 
@@ -109,7 +119,7 @@ function read(file: string): Report {
   return parseReport(text, file);
 }
 
-async function replaySimulated(options: ReplayOptions): Promise<Report> {
+async function replaySimulated(options: ReplayOptions, rows: RowsFile | undefined): Promise<Report> {
   const { saveTrace } = options;
   const system = systemOf(readMachine(options.machine), options);
   const load = await openLoad(options, groupsOf(options));
@@ -120,11 +130,16 @@ async function replaySimulated(options: ReplayOptions): Promise<Report> {
     process.stderr.write(`wrote ${saveTrace}\n`);
   }
   using progress = startCountProgress('replay', load.requestsExpected ?? 0, 'requests');
-  return simulateLoad(load, system, options, (arrived) => progress.update(arrived));
+  const onMeasured = rows?.of({ seed: options.seed, functionNames: load.trace.functionNames });
+  return simulateLoad(load, system, options, { onMeasured, onProgress: (arrived) => progress.update(arrived) });
 }
 
 /** The same requests on each system, and again with the seeds after the given one. */
-async function compareSystems(options: ReplayOptions, systems: readonly System[]): Promise<Comparison> {
+async function compareSystems(
+  options: ReplayOptions,
+  systems: readonly System[],
+  rows: RowsFile | undefined,
+): Promise<Comparison> {
   const seeds = options.seeds ?? (options.trace === undefined ? seedsDefault : 1);
   using progress = startCountProgress('compare', systems.length * seeds, 'replays');
   let done = 0;
@@ -135,7 +150,9 @@ async function compareSystems(options: ReplayOptions, systems: readonly System[]
     const reports: Report[] = [];
     for (let seed = own.seed; seed < own.seed + seeds; seed++) {
       const seeded = { ...own, seed };
-      reports.push(simulateLoad(await openLoad(seeded, groupsOf(seeded)), system, seeded));
+      const load = await openLoad(seeded, groupsOf(seeded));
+      const onMeasured = rows?.of({ system: name, seed, functionNames: load.trace.functionNames });
+      reports.push(simulateLoad(load, system, seeded, { onMeasured }));
       progress.update(++done, name);
     }
     compared.push({ name, reports });

@@ -79,8 +79,8 @@ export interface CpuGiven {
   readonly latencyMs: number;
   readonly cores: number;
   /** Of a session: what it takes to load, and its memory. */
-  readonly loadMs: number | undefined;
-  readonly bytes: number | undefined;
+  readonly loadMs?: number | undefined;
+  readonly bytes?: number | undefined;
 }
 
 /** "bert-base=180ms@8:1.2s:450MB": a run, its cores, the loading of its session, and that session's memory. */

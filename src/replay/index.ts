@@ -25,3 +25,4 @@ export * from './live-inputs.ts';
 export { runLive, type LiveAnswer, type LiveOptions, type LiveRun } from './live.ts';
 export * from './tally/builder.ts';
 export * from './tally/read.ts';
+export { isInTime } from './tally/tally.ts';

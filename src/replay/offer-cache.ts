@@ -16,6 +16,8 @@ import {
 
 export interface FunctionSettings {
   readonly sloMs: number;
+  /** The higher goes first, as in an offer sheet; 0 where nothing is said. */
+  readonly priority?: number | undefined;
   readonly cpu?: CpuOffer;
   readonly workers?: WorkersOffer;
 }
@@ -61,10 +63,10 @@ export class OfferCache {
   }
 
   /** Throws ProfileError for an unknown model. */
-  sheet(model: string, { sloMs, cpu, workers }: FunctionSettings): OfferSheet {
+  sheet(model: string, { sloMs, priority = 0, cpu, workers }: FunctionSettings): OfferSheet {
     const { gpus, weightBytes } = this.#model(model);
     const places = { cpu: cpu ?? null, workers: workers ?? null };
-    return { gpus, ...places, hostBytes: weightBytes, sloMs, priority: 0, pinned: false };
+    return { gpus, ...places, hostBytes: weightBytes, sloMs, priority, pinned: false };
   }
 
   #model(name: string): ModelOffers {

@@ -1,7 +1,7 @@
 import type { Machine } from '../hardware/index.ts';
 import { schedulerGpus, type Policy } from '../schedule/index.ts';
 import { TraceForesight } from './foresight.ts';
-import type { SimulatorOptions } from './simulator-options.ts';
+import type { GpuChange, SimulatorOptions } from './simulator-options.ts';
 import { runSimulation } from './simulator.ts';
 import type { ReplayObserver, Trace } from './types.ts';
 
@@ -22,9 +22,14 @@ export interface SimulationSettings extends Omit<SimulatorOptions, Decided> {
  * Replays a trace on a virtual clock and reports to the observer. Throws RangeError for a trace that is not in order of
  * arrival.
  */
-export function simulate(trace: Trace, settings: SimulationSettings, observer: ReplayObserver): void {
+export function simulate(
+  trace: Trace,
+  settings: SimulationSettings,
+  observer: ReplayObserver,
+  gpuChanges: readonly GpuChange[] = [],
+): void {
   const foresight = settings.policy.eviction === 'oracle' ? new TraceForesight(trace) : undefined;
-  runSimulation(trace, simulatorOptions(settings, observer, foresight));
+  runSimulation(trace, { ...simulatorOptions(settings, observer, foresight), gpuChanges });
 }
 
 /** Options for the simulator of one host. Throws RangeError for an oracle without foresight. */

@@ -1,4 +1,4 @@
-/** Inputs and results of a simulation. Types only. */
+/** Inputs and results of a simulation. */
 import type { HostTier, OfferSheet, SchedulerOptions } from '../schedule/index.ts';
 import type { ReplayObserver } from './types.ts';
 
@@ -13,6 +13,12 @@ export interface SimulatorOptions extends Omit<SchedulerOptions, 'host' | 'expla
   /** GPUs that fail and come back. */
   readonly gpuChanges?: readonly GpuChange[];
 }
+
+/** A GPU that is lost, and comes back unless `backMs` is Infinity. */
+export const gpuFailure = (gpu: number, atMs: number, backMs: number): GpuChange[] => [
+  { kind: 'gpu-lost', gpu, atMs },
+  ...(backMs === Infinity ? [] : [{ kind: 'gpu-back', gpu, atMs: backMs } as const]),
+];
 
 export interface GpuChange {
   readonly atMs: number;

@@ -26,7 +26,7 @@ const tallyFields = [
 type Cell = string | number | null | undefined;
 
 /** A heading and rows. */
-const csvText = (rows: readonly (readonly Cell[])[]): string =>
+export const csvText = (rows: readonly (readonly Cell[])[]): string =>
   rows.map((row) => `${row.map(cellText).join(',')}\n`).join('');
 
 function cellText(cell: Cell): string {

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { verdictOf, type Judged } from './verdict.ts';
+import { verdictOf, type HopelessFunction, type Judged } from './verdict.ts';
 
 const row = { requests: 50, goodput: 0.5 };
 const replay = {
@@ -16,7 +16,8 @@ const replay = {
   timeline: [],
   per_minute: [row, row],
 };
-const verdict = (changes: object): string => verdictOf({ ...replay, ...changes } as unknown as Judged);
+const verdict = (changes: object, ...hopeless: readonly HopelessFunction[]): string =>
+  verdictOf({ ...replay, ...changes } as unknown as Judged, hopeless);
 
 describe('the verdict of a replay', () => {
   test('is enough from 99% on', () => {
@@ -59,5 +60,25 @@ describe('the verdict of a replay', () => {
     ],
   ])('names %s', (_, changes, said) => {
     expect(verdict(changes)).toContain(said);
+  });
+
+  const times = { name: 'bert-base/0', requests: 1000, sloMs: 5, warmMs: 9.5, coldMs: 30 };
+  const none = { goodput: 0, shed: 1000, settings: { policy: 'lru' } };
+  test.each([
+    ['a run above the SLO', none, times, /All 1,000 were refused, .* takes 9.5 ms .* SLO of 5 ms .*best-effort/],
+    ['a late run', { ...none, shed: 0 }, times, /All 1,000 came late, because a run of 'bert-base\/0' .*in time\.$/],
+    [
+      'a start above the SLO',
+      none,
+      { ...times, sloMs: 15 },
+      /a start of .* takes 30 ms .* under lru no call is let in .* --adm/,
+    ],
+    ['no place', { ...none, shed: 0, failed: 1000 }, { ...times, warmMs: Infinity }, /no GPU has memory for it/],
+    ['no GPU', { ...none, gpus: [] }, { ...times, warmMs: Infinity }, /the machine has no GPU, and --cpu offers/],
+    ['a part', { goodput: 0.5 }, { ...times, requests: 300 }, /300 of them came late, because a run/],
+    ['a small part', { goodput: 0.5 }, { ...times, requests: 200 }, /the mean wait for a turn/],
+    ['a function that could be in time', none, { ...times, sloMs: 30 }, /1,000 were shed: the mean wait/],
+  ])('says why functions could have no call in time: %s', (_, changes, hopeless, said) => {
+    expect(verdict(changes, hopeless)).toMatch(said);
   });
 });

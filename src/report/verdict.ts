@@ -11,13 +11,72 @@ const loadedShare = 0.1;
 
 export type Judged = Omit<Report, 'verdict'>;
 
+/** What a call of a function takes at best, where nothing else waits; Infinity: no place runs it. */
+export interface LeastTimes {
+  readonly sloMs: number;
+  /** With everything loaded, */
+  readonly warmMs: number;
+  /** and with nothing. */
+  readonly coldMs: number;
+}
+
+/** A function of which no call was answered in time. */
+export interface HopelessFunction extends LeastTimes {
+  readonly name: string;
+  readonly requests: number;
+}
+
 /** Whether the machine was enough, and otherwise which resource most of the missing requests needed. */
-export function verdictOf(report: Judged): string {
+export function verdictOf(report: Judged, hopeless: readonly HopelessFunction[] = []): string {
   const { goodput, requests, p99_ms: p99 } = report;
   if (requests === 0 || goodput === null) return 'No request was replayed.';
   const met = `${percent(goodput)} of ${count(requests)} requests were answered within their SLO`;
   if (goodput >= goodputWanted) return `Enough: ${met}, p99 ${ms(p99)}.`;
-  return `Not enough: ${met} (${percent(goodputWanted)} would be). ${reasonOf(report, goodput)}.`;
+  return `Not enough: ${met} (${percent(goodputWanted)} would be). ${hopelessReason(report, goodput, hopeless) ?? reasonOf(report, goodput)}.`;
+}
+
+const causes = ['nowhere', 'run', 'start'] as const;
+
+/** If most of what is missing is of functions that could have no call in time: why, and what would serve them. */
+function hopelessReason(
+  { requests, shed, settings, gpus }: Judged,
+  goodput: number,
+  hopeless: readonly HopelessFunction[],
+): string | undefined {
+  const causeOf = ({ sloMs, warmMs, coldMs }: LeastTimes) =>
+    warmMs === Infinity ? 'nowhere' : warmMs > sloMs ? 'run' : coldMs > sloMs && shed > 0 ? 'start' : undefined;
+  for (const cause of causes) {
+    const those = hopeless.filter((each) => causeOf(each) === cause);
+    const theirs = those.reduce((sum, each) => sum + each.requests, 0);
+    const [first] = those;
+    if (first === undefined || theirs < (requests * (1 - goodput)) / 2) continue;
+    const all = theirs === requests ? `All ${count(theirs)}` : `${count(theirs)} of them`;
+    const name = `'${first.name}'${those.length === 1 ? '' : ` and ${count(those.length - 1)} more`}`;
+    const whether = shed > 0 ? 'were refused' : 'came late';
+    const wanted = `an SLO of ${ms(first.sloMs)}`;
+    const served = shed > 0 ? '; --admission best-effort would answer them late' : '';
+    switch (cause) {
+      case 'nowhere':
+        return (
+          `${all} failed, because no place runs ${name}: ` +
+          (gpus.length === 0
+            ? 'the machine has no GPU, and --cpu offers it no run that its cores allow; --cpu MODEL=TIME@CORES would serve it'
+            : 'no GPU has memory for it, and --cpu offers it no run; a larger GPU, a smaller --reserve or --cpu would serve it')
+        );
+      case 'run':
+        return (
+          `${all} ${whether}, because a run of ${name} takes ${ms(first.warmMs)} with everything loaded, and ${wanted} ` +
+          `is less: a longer one or a faster machine would have them in time${served}`
+        );
+      case 'start':
+        return (
+          `${all} ${whether}, because a start of ${name} takes ${ms(first.coldMs)} with nothing loaded, and ${wanted} is ` +
+          `less: under ${String(settings['policy'])} no call is let in that would load it; --admission best-effort lets in ` +
+          `the first, and a run takes ${ms(first.warmMs)} from then on`
+        );
+    }
+  }
+  return undefined;
 }
 
 function reasonOf(report: Judged, goodput: number): string {

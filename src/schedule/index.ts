@@ -17,6 +17,8 @@ export {
   variantNamed,
   wholeBytes,
   wholePrefix,
+  leastColdMs,
+  leastWarmMs,
   withBatches,
   type BatchShare,
   type BatchTime,

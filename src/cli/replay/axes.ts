@@ -8,6 +8,7 @@ import { appended, parseCount, parseFunctionRanges, parseRange } from '../values
 
 export function axesFlags() {
   return new Command()
+    .optionsGroup('Several replays:')
     .option(
       '--over <option=values>',
       'once for each value of another option: rate=50,100,200, hosts=1..8, functions=bert-base=20..240..20',
@@ -60,6 +61,7 @@ const fixed = new Set([
   'csv',
   'html',
   'save-trace',
+  'rows',
   'over',
   'system',
   'seeds',

@@ -1,6 +1,6 @@
 /** `--hosts` and what goes with it: a replay over the hosts of a fleet. */
 import { Command, InvalidArgumentError, type OptionsOf } from '../commander.ts';
-import { fleetRouters, type FleetSettings, type HostFailure } from '../../replay/index.ts';
+import { fleetRouters, type FleetSettings } from '../../replay/index.ts';
 import type { SettingValue } from '../../report/index.ts';
 import { given } from '../../tools/index.ts';
 import { usage } from '../error.ts';
@@ -24,7 +24,7 @@ export function fleetFlags() {
     .option(
       '--fail-host <host@time+time>',
       'a host ends without a word: 3@60s; 3@60s+30s comes back after 30 s. Several by commas',
-      parseFailures,
+      failuresOf('host'),
     )
     .option('--round-trip <time>', 'between two hosts; 0.3ms where nothing is said', parseDurationMs)
     .option('--network <GB/s>', 'of each host; 3.125 where nothing is said', parsePositive)
@@ -37,22 +37,49 @@ export function fleetFlags() {
 
 export type FleetOptions = OptionsOf<ReturnType<typeof fleetFlags>>;
 
-/** '3@60s', '3@60s+30s,0@90s'. */
-export function parseFailures(text: string): HostFailure[] {
-  const failures = text.split(',').map((part) => {
-    const [, host, at = '', away] = /^\s*(\d+)@([^+]+)(?:\+(.+))?$/.exec(part) ?? [];
-    if (host === undefined)
-      throw new InvalidArgumentError(`'${part}' is no failure of a host such as 3@60s or 3@60s+30s.`);
-    const atMs = parseDurationMs(at);
-    return { host: Number(host), atMs, backMs: away === undefined ? Infinity : atMs + parseDurationMs(away) };
-  });
-  for (const [index, { host, atMs }] of failures.entries()) {
-    if (failures.slice(0, index).some((other) => other.host === host && other.backMs > atMs)) {
-      throw new InvalidArgumentError(`host ${host} fails again before it is back.`);
-    }
-  }
-  return failures;
+/** Of a host or a GPU: by number. */
+export interface Failure {
+  readonly number: number;
+  readonly atMs: number;
+  /** Infinity: it stays away. */
+  readonly backMs: number;
 }
+
+/** '3@60s', '3@60s+30s,0@90s'. @param what fails */
+export const failuresOf =
+  (what: 'host' | 'GPU') =>
+  (text: string): Failure[] => {
+    const failures = text.split(',').map((part): Failure => {
+      const [, number, at = '', away] = /^\s*(\d+)@([^+]+)(?:\+(.+))?$/.exec(part) ?? [];
+      if (number === undefined)
+        throw new InvalidArgumentError(`'${part}' is no failure of a ${what} such as 3@60s or 3@60s+30s.`);
+      const atMs = parseDurationMs(at);
+      return { number: Number(number), atMs, backMs: away === undefined ? Infinity : atMs + parseDurationMs(away) };
+    });
+    for (const [index, { number, atMs, backMs }] of failures.entries()) {
+      // Those that are written first may be later.
+      const isBoth = failures.slice(0, index).some((other) => {
+        return other.number === number && other.backMs > atMs && backMs > other.atMs;
+      });
+      if (isBoth) throw new InvalidArgumentError(`${what} ${number} fails again before it is back.`);
+    }
+    return failures;
+  };
+
+/** @throws CliError for one that is not there */
+export function checkFailures(flag: string, what: string, failures: readonly Failure[], count: number): void {
+  const wrong = failures.find(({ number }) => number >= count);
+  if (wrong === undefined) return;
+  const there = count === 0 ? 'there is none' : `the ${what}s are 0 to ${count - 1}`;
+  throw usage(`${flag} names ${what} ${wrong.number}, but ${there}`);
+}
+
+export const failuresText = (failures: readonly Failure[]): string | undefined =>
+  failures.length === 0
+    ? undefined
+    : failures
+        .map(({ number, atMs, backMs }) => `${number}@${atMs}ms${backMs === Infinity ? '' : `+${backMs - atMs}ms`}`)
+        .join(',');
 
 /** undefined: a single machine. Throws CliError for flags that only a fleet has. */
 export function fleetOf(
@@ -65,14 +92,11 @@ export function fleetOf(
     if (key !== undefined) throw usage(`${flagOf(key)} needs --hosts: how many machines the fleet has`);
     return undefined;
   }
-  const wrong = failHost?.find(({ host }) => host >= hosts);
-  if (wrong !== undefined) {
-    throw usage(`--fail-host names host ${wrong.host}, but the hosts are 0 to ${hosts - 1}`);
-  }
+  checkFailures('--fail-host', 'host', failHost ?? [], hosts);
   return {
     hosts,
     router: router ?? 'homes',
-    failures: failHost ?? [],
+    failures: (failHost ?? []).map(({ number, atMs, backMs }) => ({ host: number, atMs, backMs })),
     roundTripMs: roundTrip ?? roundTripMsDefault,
     networkGBps: network ?? networkGBpsDefault,
     callBytes: callSize ?? callBytesDefault,
@@ -84,15 +108,13 @@ export function fleetOf(
 export function fleetSettings(fleet: FleetSettings | undefined): Record<string, SettingValue> {
   if (fleet === undefined) return {};
   const { hosts, router, roundTripMs, networkGBps, callBytes, failures } = fleet;
-  const failed = failures.map(
-    ({ host, atMs, backMs }) => `${host}@${atMs}ms${backMs === Infinity ? '' : `+${backMs - atMs}ms`}`,
-  );
+  const failed = failuresText(failures.map(({ host, atMs, backMs }) => ({ number: host, atMs, backMs })));
   return {
     hosts,
     router,
     round_trip_ms: roundTripMs,
     network_gbps: networkGBps,
     call_bytes: callBytes,
-    ...given({ fail_host: failed.length === 0 ? undefined : failed.join(',') }),
+    ...given({ fail_host: failed }),
   };
 }

@@ -18,7 +18,8 @@ import { CliError, usage } from '../error.ts';
 import { Interruption } from '../interruption.ts';
 import { startCountProgress } from '../progress.ts';
 import { checkMeasured, groupsOf, openLoad, type GroupOptions, type Load, type LoadOptions } from './load.ts';
-import { commonSloMs, givenSloMs, sloMsDefault } from './slo.ts';
+import type { RowsFile } from './rows.ts';
+import { commonSloMs, valueFor, sloMsDefault } from './slo.ts';
 import type { SystemFlags } from './system.ts';
 import { isRecord, parseCount, parseDurationMs, parseNamedFiles, parsePositive } from '../values.ts';
 import { given } from '../../tools/index.ts';
@@ -56,7 +57,8 @@ interface LiveFunction {
 /** How often the host's metrics are read for evictions and changes of plan. Reading them uses no function. */
 const watchMs = 10_000;
 
-export async function replayLive(options: LiveReplayOptions): Promise<Report> {
+/** @param rows that take what was measured */
+export async function replayLive(options: LiveReplayOptions, rows?: RowsFile): Promise<Report> {
   const { warmup = 0, speed } = options;
   const host = hostAddress(options.url);
   const recorded = options.trace !== undefined && options.functions === undefined;
@@ -69,11 +71,11 @@ export async function replayLive(options: LiveReplayOptions): Promise<Report> {
   const functionOf = (index: number): LiveFunction => functions.get(load.modelOf(index))!;
   const scheduler = await readScheduler(host);
 
-  const builder = new ReportBuilder();
+  const builder = new ReportBuilder({ onMeasured: rows?.of({ seed: options.seed, functionNames }) });
   /** An SLO of --slo counts before the trace's, and both before the host's. */
   const withSlo = (invocation: TraceInvocation): TraceInvocation => {
     const { functionIndex: index } = invocation;
-    const sloMs = givenSloMs(options.slo, { name: functionNames[index] ?? '', model: load.modelOf(index), index });
+    const sloMs = valueFor(options.slo, { name: functionNames[index] ?? '', model: load.modelOf(index), index });
     return sloMs === undefined ? invocation : { ...invocation, sloMs };
   };
   function* counted(): Generator<TraceInvocation> {

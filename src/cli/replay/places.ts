@@ -55,7 +55,11 @@ export function placesOf(options: PlacesOptions, machine: Machine, load: Load, o
 }
 
 /** A session whose costs are not given holds its weights once, and loads as fast as the disk reads them. */
-function cpuOffer({ latencyMs, cores, loadMs, bytes }: CpuGiven, weightBytes: number, { disk }: Machine): CpuOffer {
+export function cpuOffer(
+  { latencyMs, cores, loadMs, bytes }: CpuGiven,
+  weightBytes: number,
+  { disk }: Machine,
+): CpuOffer {
   const diskMs = disk === undefined ? undefined : weightBytes / (disk.readGBps * 1e6);
   return { latencyMs, cores, loadMs: loadMs ?? diskMs ?? 0, bytes: bytes ?? weightBytes };
 }

@@ -12,7 +12,7 @@ import { openTrace } from '../../replay/index.ts';
 import type { Comparison, Report, SweepReport } from '../../report/index.ts';
 import { startRecording } from '../recording.ts';
 import { replayCommand } from '../replay.ts';
-import { givenSloMs, parseSlo } from './slo.ts';
+import { valueFor, parseSlo } from './slo.ts';
 import { parseDurationMs, parseFunctionGroups, parseFunctionRanges } from '../values.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'turntable-replay-'));
@@ -44,7 +44,7 @@ async function run(command: AnyCommand, ...words: readonly string[]): Promise<st
 
 const replay = async (...words: readonly string[]): Promise<string> => await run(replayCommand(), ...words);
 const sloOf = (text: string, name: string): number | undefined =>
-  givenSloMs(parseSlo(text), { name, model: name.split('/')[0] ?? '', index: 0 });
+  valueFor(parseSlo(text), { name, model: name.split('/')[0] ?? '', index: 0 });
 const poisson = ['--poisson', '100', '--requests', '1500', '--functions', 'bert-base=140', '--seed', '1'] as const;
 
 describe('turntable replay', () => {
@@ -455,7 +455,157 @@ it('refuses foresight over several hosts, and warns of --batch-max where nothing
     expect(await replay(...load, '--batch-max', '8', ...flags)).toMatch(warning);
     expect(await replay(...load, '--batch-max', '1', ...flags)).not.toMatch(warning);
   }
-  expect(await replay(...load, '--batch-max', '8')).not.toMatch(warning);
+  expect(await replay(...load, '--batch-max', '8')).not.toMatch(/^warning/m);
+  const onCpu = ['--machine', 'cpu-16', '--cpu', 'bert-base=50ms@4'];
+  expect(await replay(...load, '--batch-max', '8', ...onCpu)).toMatch(/^warning: --batch-max .* without GPUs\.$/m);
+});
+
+const jsonOf = async (...words: readonly string[]): Promise<Report> => JSON.parse(await replay(...words)) as Report;
+
+describe('what the command line can ask for', () => {
+  const hot = ['--poisson', '330', '--requests', '3000', '--functions', 'bert-base=20', '--seed', '1', '--json', '-'];
+
+  it('a lost GPU runs nothing while it is away, and the others run the rest', async () => {
+    const whole = await jsonOf(...hot);
+    const lost = await jsonOf(...hot, '--fail-gpu', '1@0s');
+    expect(lost).toMatchObject({ requests: 3000, failed: 0, settings: { fail_gpu: '1@0ms' } });
+    expect(lost.gpus.map(({ requests }) => requests > 0)).toEqual([true, false, true, true]);
+    expect(lost.p99_ms).toBeGreaterThan(whole.p99_ms!);
+    const back = await jsonOf(...hot, '--fail-gpu', '2@6s+1s,1@2s+2s');
+    const away = (gpu: number, fromS: number, toS: number): boolean =>
+      back.timeline.slice(fromS, toS).every(({ utilisation }) => utilisation[gpu] === 0);
+    expect([away(1, 2, 4), away(1, 4, 6), away(2, 6, 7), away(2, 2, 4)]).toEqual([true, false, true, false]);
+    expect(back.requests).toBe(whole.requests);
+  });
+
+  it('priorities, in the forms of SLOs, 1 the highest', async () => {
+    // More than the GPUs execute: who waits is decided by priority.
+    const words = ['--poisson', '600', ...hot.slice(2)];
+    const goodputOf = async (...flags: readonly string[]): Promise<number> => {
+      const report = await jsonOf(...words, ...flags);
+      return report.functions.find((row) => row.function === 'bert-base/0')!.goodput!;
+    };
+    const [without, high, low] = [
+      await goodputOf(),
+      await goodputOf('--priority', 'bert-base/0=1'),
+      await goodputOf('--priority', 'bert-base/0=200,1'),
+    ];
+    expect(high).toBeGreaterThan(without + 0.1);
+    expect(low).toBeLessThan(without - 0.1);
+    const report = await jsonOf(...hot, '--priority', '1@10%,9@90%');
+    expect(report.settings).toMatchObject({ priority: '1@10%,9@90%' });
+  });
+
+  it.each([
+    [['--fail-gpu', '4@1s'], '--fail-gpu names GPU 4, but the GPUs are 0 to 3'],
+    [['--fail-gpu', '0@1s', '--machine', 'cpu-16'], '--fail-gpu names GPU 0, but there is none'],
+    [['--fail-gpu', '1'], "'1' is no failure of a GPU such as 3@60s"],
+    [['--fail-gpu', '1@1s,1@2s'], 'GPU 1 fails again before it is back'],
+    [['--fail-gpu', '1@5s,1@2s+4s'], 'GPU 1 fails again before it is back'],
+    [['--fail-gpu', '1@1s', '--hosts', '2'], 'with --hosts, --fail-host loses a host'],
+    [['--fail-host', '2@1s', '--hosts', '2'], '--fail-host names host 2, but the hosts are 0 to 1'],
+    [['--priority', 'high'], 'It must be a whole number of 1 or more'],
+    [['--priority', '0'], 'It must be a whole number of 1 or more'],
+    [['--priority', '1@20%,9@20%'], 'The shares of the priorities of all functions add up to 40.0%, not to 100%'],
+  ])('says what is wrong with %j', async (flags, message) => {
+    await expect(replay(...hot, ...flags)).rejects.toThrow(message);
+  });
+
+  it.each([
+    [['--slo', '5ms', '--admission', 'shed'], /^Not enough: .*All 3,000 were refused, because a run of .* 5 ms/m],
+    [['--slo', '5ms'], /All 3,000 came late, because a run of 'bert-base\/\d+' and 19 more takes /],
+    [
+      ['--slo', '15ms', '--admission', 'shed', '--policy', 'lru'],
+      /were refused, because a start of .* best-effort lets in/,
+    ],
+    [['--machine', 'cpu-16'], /All 3,000 failed, because no place runs .* the machine has no GPU, and --cpu /],
+    [['--reserve', '15.9GiB'], /no GPU has memory for it/],
+    [['--machine', 'cpu-16', '--cpu', 'bert-base=180ms@80'], /no run that its cores allow/],
+    [['--machine', 'cpu-16', '--cpu', 'bert-base=180ms@8', '--admission', 'shed'], /because a run of .* takes 180 ms/],
+  ])('a verdict that says why no call is in time: %j', async (flags, said) => {
+    expect(await replay(...hot.slice(0, -2), ...flags)).toMatch(said);
+  });
+});
+
+/** By the nearest rank; null of nothing. */
+const quantile = (sorted: readonly number[], share: number): number | null =>
+  sorted[Math.max(1, Math.ceil(share * sorted.length - 1e-9)) - 1] ?? null;
+
+/** Reports are rounded to millionths. */
+const rounded = (figures: object): unknown =>
+  JSON.parse(
+    JSON.stringify(figures, (_, value: unknown) => (typeof value === 'number' ? Math.round(value * 1e6) / 1e6 : value)),
+  );
+
+describe('--rows', () => {
+  const file = join(folder, 'rows.csv');
+  type Row = Readonly<Record<string, string>>;
+  const rowsOf = (): Row[] => {
+    const [heading = '', ...lines] = readFileSync(file, 'utf8').trimEnd().split('\n');
+    return lines.map((line) => {
+      const cells = line.split(',');
+      return Object.fromEntries(heading.split(',').map((column, at) => [column, cells[at]!]));
+    });
+  };
+  const figuresOf = (rows: readonly Row[]) => {
+    const answered = rows.filter((row) => row['outcome'] === 'answered');
+    const latencies = answered.map((row) => Number(row['end_ms']) - Number(row['arrival_ms'])).sort((a, b) => a - b);
+    const met = answered.filter((row) => Number(row['end_ms']) - Number(row['arrival_ms']) <= Number(row['slo_ms']));
+    for (const row of rows) expect(row['in_time'], JSON.stringify(row)).toBe(String(met.includes(row)));
+    const count = (column: string, value: string): number => rows.filter((row) => row[column] === value).length;
+    return {
+      requests: rows.length,
+      p50_ms: quantile(latencies, 0.5),
+      p99_ms: quantile(latencies, 0.99),
+      goodput: met.length / rows.length,
+      shed: count('outcome', 'shed'),
+      failed: count('outcome', 'failed'),
+      cold_starts: count('start', 'cold'),
+      partial_starts: count('start', 'partial'),
+      offloaded: count('place', 'cpu'),
+      workers: count('place', 'worker'),
+    };
+  };
+
+  it.each([
+    ['one machine', []],
+    ['a warm-up', ['--warmup', '400']],
+    ['several SLOs and shedding', ['--slo', '8ms@30%,60ms@70%', '--admission', 'shed']],
+    ['CPU and workers', ['--functions', 'bert-base=300', '--cpu', 'bert-base=60ms@8:0ms:1MB', '--workers', '2@20ms']],
+    ['hosts of which one is lost', ['--hosts', '3', '--fail-host', '1@3s+2s', '--warmup', '100']],
+    ['no place at all', ['--machine', 'cpu-16']],
+  ])('has what the report counts: %s', async (_, flags) => {
+    const report = JSON.parse(await replay(...poisson, '--rows', file, '--json', '-', ...flags)) as Report;
+    const rows = rowsOf();
+    expect(report).toMatchObject(rounded(figuresOf(rows)) as object);
+    const places = rows.map((row) => row['place']!).filter((place) => place.startsWith('gpu'));
+    expect(report.gpus.map(({ gpu }) => places.filter((place) => place === `gpu${gpu}`).length)).toEqual(
+      report.gpus.map(({ requests }) => requests),
+    );
+  });
+
+  it('of a comparison names system and seed', async () => {
+    const words = ['--system', 'lru', '--system', 'best', '--seeds', '2', '--rows', file, '--json', '-'];
+    const text = await replay(...poisson, ...words);
+    const { systems } = JSON.parse(text) as Comparison;
+    for (const { name, seeds } of systems) {
+      for (const { seed, requests, goodput, p99_ms: p99 } of seeds) {
+        const own = figuresOf(rowsOf().filter((row) => row['system'] === name && row['seed'] === String(seed)));
+        expect(own.requests).toBe(requests);
+        expect(own.goodput).toBeCloseTo(goodput ?? NaN, 5);
+        expect(own.p99_ms).toBeCloseTo(p99 ?? NaN, 5);
+      }
+    }
+  });
+
+  it.each([
+    [['--over', 'rate=10,20'], '--rows writes the requests of one replay or of a comparison, and --over makes a sweep'],
+    [['--rows', '-'], '--rows takes the name of a file'],
+    [['--rows', join(folder, 'missing', 'rows.csv')], 'cannot write the rows'],
+    [['--system', 'lru', '--system', 'best,rows=x'], "--system names 'rows', which is no option of replay"],
+  ])('says what is wrong with %j', async (words, message) => {
+    await expect(replay(...poisson, '--rows', file, ...words)).rejects.toThrow(message);
+  });
 });
 
 describe('values of flags', () => {
@@ -500,7 +650,7 @@ describe('values of flags', () => {
     for (const step of [1, 2, 3]) {
       const counts = new Map<number | undefined, number>();
       for (let index = 0; index < 300; index += step) {
-        const sloMs = givenSloMs(given, { name: '', model: '', index });
+        const sloMs = valueFor(given, { name: '', model: '', index });
         counts.set(sloMs, (counts.get(sloMs) ?? 0) + step);
       }
       expect(counts.get(20), `every ${step}th`).toBeGreaterThan(52);

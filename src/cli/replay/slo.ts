@@ -1,17 +1,18 @@
-/** `--slo`: objectives for all functions, by model or by function, and mixes of them by share. */
+/** `--slo` and `--priority`: figures for all functions, by model or by function, and mixes of them by share. */
 import { InvalidArgumentError } from '../commander.ts';
-import { parseDurationMs } from '../values.ts';
+import { parseCount, parseDurationMs } from '../values.ts';
 
-/** Objectives by share; the shares add up to 1. */
-type SloMix = readonly { readonly sloMs: number; readonly share: number }[];
+/** Values by share; the shares add up to 1. */
+type Mix = readonly { readonly value: number; readonly share: number }[];
 
-export interface SloGiven {
+/** A figure for all functions, by model or by function, or for shares of them. */
+export interface ByFunction {
   /** As it was written, for reports. */
   readonly text: string;
   /** For functions without one of their own. */
-  readonly common: SloMix | undefined;
+  readonly common: Mix | undefined;
   /** By function (bert-base/7) or model (bert-base). */
-  readonly own: ReadonlyMap<string, SloMix>;
+  readonly own: ReadonlyMap<string, Mix>;
 }
 
 export const sloMsDefault = 100;
@@ -21,21 +22,36 @@ export const sloHelp =
   "20ms@30%,1s@70%; a trace's own otherwise";
 
 /** "100ms", "bert-base=100ms,gpt2/3=1s,200ms", "20ms@30%,100ms@70%", "bert-base=20ms@50%,bert-base=1s@50%". */
-export function parseSlo(text: string): SloGiven {
-  const mixes = new Map<string, { sloMs: number; share: number | undefined }[]>();
+export const parseSlo = (text: string): ByFunction =>
+  parseByFunction(text, { words: 'SLOs', example: '20ms@30%,1s@70%' }, (duration) => {
+    const sloMs = parseDurationMs(duration);
+    if (sloMs === 0) throw new InvalidArgumentError('An SLO of no time cannot be met.');
+    return sloMs;
+  });
+
+/** In the same forms: "bert-base/0=1,gpt2=5", "1@10%,9@90%". */
+export const parsePriorities = (text: string): ByFunction =>
+  parseByFunction(text, { words: 'priorities', example: '1@10%,9@90%' }, parseCount);
+
+/** What is said of a mix that is none. */
+interface MixWords {
+  readonly words: string;
+  readonly example: string;
+}
+
+function parseByFunction(text: string, words: MixWords, parse: (value: string) => number): ByFunction {
+  const mixes = new Map<string, { value: number; share: number | undefined }[]>();
   for (const part of text.split(',')) {
     const at = part.indexOf('=');
     const name = at === -1 ? '' : part.slice(0, at).trim();
     if (at !== -1 && name === '') throw new InvalidArgumentError(`'${part.trim()}' names no model and no function.`);
-    const [duration = '', share, ...more] = part.slice(at + 1).split('@');
+    const [value = '', share, ...more] = part.slice(at + 1).split('@');
     if (more.length > 0) throw new InvalidArgumentError(`'${part.trim()}' has more than one share.`);
-    const sloMs = parseDurationMs(duration);
-    if (sloMs === 0) throw new InvalidArgumentError('An SLO of no time cannot be met.');
     const mix = mixes.get(name) ?? [];
-    mix.push({ sloMs, share: share === undefined ? undefined : parseShare(share) });
+    mix.push({ value: parse(value), share: share === undefined ? undefined : parseShare(share) });
     mixes.set(name, mix);
   }
-  const checked = new Map(Array.from(mixes, ([name, mix]) => [name, checkMix(name, mix)]));
+  const checked = new Map(Array.from(mixes, ([name, mix]) => [name, checkMix(name, mix, words)]));
   const common = checked.get('');
   checked.delete('');
   return { text, common, own: checked };
@@ -48,27 +64,31 @@ function parseShare(text: string): number {
   return share;
 }
 
-function checkMix(name: string, mix: readonly { sloMs: number; share: number | undefined }[]): SloMix {
+function checkMix(
+  name: string,
+  mix: readonly { value: number; share: number | undefined }[],
+  { words, example }: MixWords,
+): Mix {
   const of = name === '' ? 'all functions' : `'${name}'`;
   const [first, ...others] = mix;
   if (first !== undefined && others.length === 0 && first.share === undefined) return [{ ...first, share: 1 }];
-  const known = mix.filter((part): part is { sloMs: number; share: number } => part.share !== undefined);
+  const known = mix.filter((part): part is { value: number; share: number } => part.share !== undefined);
   if (known.length < mix.length) {
-    throw new InvalidArgumentError(`Several SLOs of ${of} need a share each, such as 20ms@30%,1s@70%.`);
+    throw new InvalidArgumentError(`Several ${words} of ${of} need a share each, such as ${example}.`);
   }
   const sum = known.reduce((total, { share }) => total + share, 0);
   // Thirds are written as 33.3%.
   if (Math.abs(sum - 1) > 0.005) {
     throw new InvalidArgumentError(
-      `The shares of the SLOs of ${of} add up to ${(sum * 100).toFixed(1)}%, not to 100%.`,
+      `The shares of the ${words} of ${of} add up to ${(sum * 100).toFixed(1)}%, not to 100%.`,
     );
   }
-  return known.map(({ sloMs, share }) => ({ sloMs, share: share / sum }));
+  return known.map(({ value, share }) => ({ value, share: share / sum }));
 }
 
-/** The SLO that `--slo` gives a function; undefined if it gives none. */
-export function givenSloMs(
-  given: SloGiven | undefined,
+/** The value that is given for a function; undefined if none is. */
+export function valueFor(
+  given: ByFunction | undefined,
   { name, model, index }: { readonly name: string; readonly model: string; readonly index: number },
 ): number | undefined {
   const mix = given?.own.get(name) ?? given?.own.get(model) ?? given?.common;
@@ -77,18 +97,18 @@ export function givenSloMs(
   // model.
   const at = ((index + 1) * goldenRatio) % 1;
   let sum = 0;
-  for (const { sloMs, share } of mix) {
+  for (const { value, share } of mix) {
     sum += share;
-    if (at < sum) return sloMs;
+    if (at < sum) return value;
   }
-  return mix.at(-1)?.sloMs;
+  return mix.at(-1)?.value;
 }
 
 const goldenRatio = (Math.sqrt(5) - 1) / 2;
 
 /** The one objective of all functions, where there is one. */
-export function commonSloMs(given: SloGiven | undefined): number | null {
+export function commonSloMs(given: ByFunction | undefined): number | null {
   if (given === undefined) return sloMsDefault;
-  const { common = [{ sloMs: sloMsDefault }], own } = given;
-  return own.size === 0 && common.length === 1 ? (common[0]?.sloMs ?? null) : null;
+  const { common = [{ value: sloMsDefault }], own } = given;
+  return own.size === 0 && common.length === 1 ? (common[0]?.value ?? null) : null;
 }

@@ -2,23 +2,34 @@
 import { Command, Option, type OptionsOf } from '../commander.ts';
 import { coldStartModes, type ColdStartMode } from '../../plan/index.ts';
 import { parseLayerProfile, type LayerProfile } from '../../profile/index.ts';
-import type { Machine } from '../../hardware/index.ts';
+import { coresOf, type Machine } from '../../hardware/index.ts';
 import {
+  gpuFailure,
   ReportBuilder,
   simulate,
   simulateFleet,
   OfferCache,
+  type Outcome,
   type SimulationSettings,
   type TraceInvocation,
 } from '../../replay/index.ts';
-import type { FleetRow, Report, SettingValue } from '../../report/index.ts';
-import { policies, policyChoices, policyNames, type PolicyName } from '../../schedule/index.ts';
+import type { FleetRow, LeastTimes, Report, SettingValue } from '../../report/index.ts';
+import {
+  leastColdMs,
+  leastWarmMs,
+  policies,
+  policyChoices,
+  policyNames,
+  schedulerGpus,
+  type OfferSheet,
+  type PolicyName,
+} from '../../schedule/index.ts';
 import { usage } from '../error.ts';
 import { readProfile } from '../planning.ts';
-import { fleetFlags, fleetOf, fleetSettings } from './fleet.ts';
+import { checkFailures, failuresOf, failuresText, fleetFlags, fleetOf, fleetSettings } from './fleet.ts';
 import { checkMeasured, type Load } from './load.ts';
 import { placesOf, type Places } from './places.ts';
-import { commonSloMs, givenSloMs, parseSlo, sloHelp, sloMsDefault } from './slo.ts';
+import { commonSloMs, parsePriorities, parseSlo, sloHelp, sloMsDefault, valueFor } from './slo.ts';
 import {
   oneOf,
   parseBytes,
@@ -40,6 +51,8 @@ export const planOfPolicy: Readonly<Record<PolicyName, ColdStartMode>> = {
 
 /** A host's policies, and Belady's optimal one, which must know the future. */
 export const replayEvictions = [...policyChoices.eviction, 'oracle'] as const;
+/** Of a function that names none, as in function.schema.json. */
+const functionPriority = 100;
 /** A policy as a replay can have it. */
 type ReplayPolicy = SimulationSettings['policy'];
 
@@ -51,7 +64,15 @@ export function policyFlags() {
   return new Command()
     .optionsGroup('The machine and its policy:')
     .option('--plan <mode>', "how cold starts proceed; the policy's own otherwise", parsePlan)
-    .option('--policy <name>', `${policyNames.join(', ')}; single flags override it`, parsePolicy, 'best');
+    .option(
+      '--policy <name>',
+      "best: this project's own, by deadline and by the value of what is loaded; lru: as DeepPlan's paper serves, " +
+        'whole functions, least recently used evicted first, in order of arrival on the GPU that is free first; ' +
+        "artifact: as the paper's published server, the same on the GPU of the function's number modulo GPUs. Single " +
+        'flags override it',
+      parsePolicy,
+      'best',
+    );
 }
 
 export type PolicyFlags = OptionsOf<ReturnType<typeof policyFlags>>;
@@ -62,6 +83,11 @@ export function systemFlags() {
     .optionsGroup('The machine and its policy:')
     .option('--machine <name|file>', "a machine preset, a file of the same form, or 'here'", 'p3.8xlarge')
     .option('--slo <time>', sloHelp, parseSlo)
+    .option(
+      '--priority <numbers>',
+      'in the forms of --slo, and 1 is the highest: bert-base/0=1,bert-base=5, or 1@10%,9@90%',
+      parsePriorities,
+    )
     .option('--warmup <number>', 'requests at the beginning that the report leaves out', parseWhole)
     .option('--routing <how>', `instead of the policy's: ${routing.join(', ')}`, oneOf(routing))
     .option(
@@ -93,6 +119,11 @@ export function systemFlags() {
     .option('--host-memory <size>', "pinned for weights; the machine's own otherwise", parseBytes)
     .option('--profile <model=file>', "measured times of a model's layers instead of the estimate", parseNamedFiles)
     .option('--batch-max <calls>', 'most waiting requests of an estimated model that share a GPU run', parseCount)
+    .option(
+      '--fail-gpu <gpu@time+time>',
+      'a GPU is lost: 1@10s; 1@10s+20s comes back, empty, after 20 s. Several by commas',
+      failuresOf('GPU'),
+    )
     .option('--reserve <size>', "of each GPU's memory, not for weights; the machine's own otherwise", parseBytes);
 }
 
@@ -114,9 +145,21 @@ function checkEviction({ eviction }: ReplayPolicy, { hosts }: SystemOptions): vo
   throw usage('--eviction oracle knows the arrivals at one machine, and --hosts divides them over several');
 }
 
-/** Of flags that do nothing beside others. */
-const warningsOfFlags = ({ order }: ReplayPolicy, { batchMax = 1 }: SystemOptions): string[] =>
-  order === 'fifo' && batchMax > 1 ? ['--batch-max joins nothing where requests run strictly in order (fifo).'] : [];
+/** Of flags that do nothing beside others. @param models of the load */
+function warningsOfFlags(
+  { order }: ReplayPolicy,
+  { batchMax = 1, profile }: SystemOptions,
+  { gpus }: Machine,
+  models: readonly string[],
+): string[] {
+  if (batchMax === 1) return [];
+  if (order === 'fifo') return ['--batch-max joins nothing where requests run strictly in order (fifo).'];
+  if (gpus.length === 0) return ['--batch-max joins nothing on a machine without GPUs.'];
+  if (models.every((model) => profile?.has(model) === true)) {
+    return ['--batch-max joins nothing where the times of all models are measured (--profile).'];
+  }
+  return [];
+}
 
 /** Profiles from files; models without one are estimated. */
 function readProfiles(files: ReadonlyMap<string, string> = new Map()): Map<string, LayerProfile> {
@@ -130,30 +173,49 @@ export function systemOf(machine: Machine, { policy, plan = planOfPolicy[policy]
   return { machine, plan, offers: new OfferCache(machine, plan, readProfiles(profile), batchMax) };
 }
 
-/** Runs a load on a virtual clock. `onProgress` is told now and then how many requests have arrived. */
+interface SimulationWatch {
+  /** Told now and then how many requests have arrived. */
+  readonly onProgress?: (arrived: number) => void;
+  /** Gets the outcomes that the report counts. */
+  readonly onMeasured?: ((outcome: Outcome) => void) | undefined;
+}
+
+/** Runs a load on a virtual clock. */
 export function simulateLoad(
   load: Load,
   { machine, offers, plan }: SimulatedSystem,
   options: SystemOptions & { readonly seed: number },
-  onProgress: (arrived: number) => void = () => undefined,
+  { onProgress, onMeasured }: SimulationWatch = {},
 ): Report {
   const { warmup = 0, slo, reserve, seed } = options;
   const policy = policyOf(options);
   checkEviction(policy, options);
-  const builder = new ReportBuilder();
+  const builder = new ReportBuilder({ onMeasured });
   const { functionNames } = load.trace;
   const sloOf = (index: number): number | undefined =>
-    givenSloMs(slo, { name: functionNames[index] ?? '', model: load.modelOf(index), index });
+    valueFor(slo, { name: functionNames[index] ?? '', model: load.modelOf(index), index });
   function* counted(): Generator<TraceInvocation> {
     let arrived = 0;
     for (const invocation of builder.measured(load.trace.invocations(), warmup)) {
       arrived++;
-      if (arrived % 4096 === 0) onProgress(arrived);
+      if (arrived % 4096 === 0) onProgress?.(arrived);
       // An SLO of --slo counts before the trace's.
       const { sloMs, functionIndex } = invocation;
       yield sloMs === undefined ? invocation : { ...invocation, sloMs: sloOf(functionIndex) ?? sloMs };
     }
   }
+  const priorityOf = (index: number): number | undefined => {
+    const { priority } = options;
+    if (priority === undefined) return undefined;
+    const given = valueFor(priority, { name: functionNames[index] ?? '', model: load.modelOf(index), index });
+    // Those of functions count down from 1, those of the scheduler up.
+    return -(given ?? functionPriority);
+  };
+  const gpuFailures = options.failGpu ?? [];
+  if (options.hosts !== undefined && gpuFailures.length > 0) {
+    throw usage('--fail-gpu loses a GPU of one machine; with --hosts, --fail-host loses a host');
+  }
+  checkFailures('--fail-gpu', 'GPU', gpuFailures, machine.gpus.length);
   let fleetRow: FleetRow | undefined;
   const fleet = fleetOf(options, { seed, contentBytes: (index) => offers.weightBytes(load.modelOf(index)) });
   const places = placesOf(options, machine, load, offers, fleet?.router === 'one' ? fleet.hosts : 1);
@@ -166,13 +228,17 @@ export function simulateLoad(
       const model = load.modelOf(functionIndex);
       const cpu = places.cpuOf(model);
       const sloMs = sloOf(functionIndex) ?? sloMsDefault;
-      if (cpu === undefined) return offers.sheet(model, { sloMs });
-      return offers.sheet(model, { sloMs, cpu, ...(workers && { workers: { latencyMs: cpu.latencyMs } }) });
+      const own = { sloMs, priority: priorityOf(functionIndex) };
+      if (cpu === undefined) return offers.sheet(model, own);
+      return offers.sheet(model, { ...own, cpu, ...(workers && { workers: { latencyMs: cpu.latencyMs } }) });
     },
     ...given({ reserveBytes: reserve, cpuMemoryBytes, workers, host }),
   };
-  if (fleet === undefined) simulate(trace, settings, builder);
-  else fleetRow = simulateFleet(trace, settings, fleet, builder);
+  if (fleet === undefined) {
+    const gpuChanges = gpuFailures.flatMap(({ number, atMs, backMs }) => gpuFailure(number, atMs, backMs));
+    simulate(trace, settings, builder, gpuChanges);
+  } else fleetRow = simulateFleet(trace, settings, fleet, builder);
+  const models = [...new Set(functionNames.map((_, index) => load.modelOf(index)))];
   const report = builder.finish({
     kind: 'simulated',
     machine: fleet === undefined ? machine.name : `${machine.name} x ${fleet.hosts}`,
@@ -186,12 +252,31 @@ export function simulateLoad(
     functionNames,
     modelOf: load.modelOf,
     gpuCount: machine.gpus.length * (fleet?.hosts ?? 1),
+    leastTimesOf: (index) => (load.hasOwnSlo ? undefined : leastTimes(settings.sheetOf(index, ''), settings)),
     hostMemory: togetherOf(places.hostMemory, fleet?.hosts ?? 1),
     ...given({ fleet: fleetRow }),
-    warnings: [...load.warnings, ...warningsOfFlags(policy, options)],
+    warnings: [...load.warnings, ...warningsOfFlags(policy, options, machine, models)],
   });
   checkMeasured(report);
   return report;
+}
+
+/** What a call of the function takes at best, where nothing else waits. */
+function leastTimes({ gpus: offers, cpu, workers, sloMs }: OfferSheet, settings: SimulationSettings): LeastTimes {
+  const { machine, reserveBytes } = settings;
+  const places = schedulerGpus(machine, reserveBytes);
+  const gpus = offers.filter((offer, gpu) => {
+    let least = offer;
+    while (least?.smaller !== undefined) least = least.smaller;
+    return least !== null && least !== undefined && least.prefixBytes.at(-1)! <= places[gpu]!.capacityBytes;
+  });
+  const onCpu = cpu !== null && (cpu.cores ?? 1) <= coresOf(machine) ? (cpu.latencyMs ?? 0) : Infinity;
+  const away = workers ? (settings.workers?.roundTripMs ?? 0) + (workers.latencyMs ?? 0) : Infinity;
+  return {
+    sloMs,
+    warmMs: Math.min(leastWarmMs(gpus), onCpu, away),
+    coldMs: Math.min(leastColdMs(gpus), onCpu + (cpu?.loadMs ?? 0), away),
+  };
 }
 
 /** The memory of all hosts of a fleet together. */
@@ -204,7 +289,7 @@ function togetherOf(
 }
 
 function systemSettings(
-  { policy: policyName, slo, warmup, reserve, batchMax }: SystemOptions,
+  { policy: policyName, slo, priority, warmup, reserve, batchMax, failGpu = [] }: SystemOptions,
   plan: ColdStartMode,
   policy: ReplayPolicy,
   hasOwnSlo: boolean,
@@ -227,7 +312,12 @@ function systemSettings(
     ...(sloMs === null
       ? { slo: [slo?.text, hasOwnSlo ? "the trace's own" : undefined].filter(Boolean).join('; ') }
       : undefined),
-    ...given({ reserve_bytes: reserve, batch_max: batchMax }),
+    ...given({
+      priority: priority?.text,
+      reserve_bytes: reserve,
+      batch_max: batchMax,
+      fail_gpu: failuresText(failGpu),
+    }),
     warmup_requests: warmup ?? 0,
   };
 }

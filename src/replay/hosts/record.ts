@@ -3,7 +3,7 @@ import type { FleetRow } from '../../report/index.ts';
 import type { HostReason } from '../../schedule/index.ts';
 import { count } from '../../tools/index.ts';
 import type { Outcome, ReplayObserver } from '../types.ts';
-import { rounded, sortedRecord } from '../tally/tally.ts';
+import { isInTime, rounded, sortedRecord } from '../tally/tally.ts';
 import type { FleetCall } from './host.ts';
 import type { FleetSettings } from './types.ts';
 
@@ -44,12 +44,11 @@ export class FleetRecord implements ReplayObserver {
   }
 
   outcome(outcome: Outcome): void {
-    const { arrivalMs, endMs, sloMs, placement } = outcome;
+    const { arrivalMs } = outcome;
     if (arrivalMs >= this.measuredFromMs) this.#total++;
     const second = Math.floor(arrivalMs / 1000);
     this.#requests[second] = (this.#requests[second] ?? 0) + 1;
-    const isAnswered = placement.kind !== 'shed' && placement.kind !== 'failed';
-    if (isAnswered && endMs - arrivalMs <= sloMs) this.#inSlo[second] = (this.#inSlo[second] ?? 0) + 1;
+    if (isInTime(outcome)) this.#inSlo[second] = (this.#inSlo[second] ?? 0) + 1;
     this.#observer.outcome(outcome);
   }
 

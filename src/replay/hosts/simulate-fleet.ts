@@ -7,7 +7,7 @@ import { chooseHost, type HostOffer, type HostReason, type OfferSheet } from '..
 import { deriveSeed, Xoshiro } from '../generate/random.ts';
 import { DueHeap } from '../simulator-heap.ts';
 import { simulatorOptions, type SimulationSettings } from '../simulate.ts';
-import type { GpuChange, SimulatorOptions } from '../simulator-options.ts';
+import { gpuFailure, type GpuChange, type SimulatorOptions } from '../simulator-options.ts';
 import { runSimulation } from '../simulator.ts';
 import type { ReplayObserver, Trace, TraceInvocation } from '../types.ts';
 import { FleetRecord } from './record.ts';
@@ -49,11 +49,7 @@ export function simulateFleet(
 
 function pooledFailures({ failures }: FleetSettings, gpus: number): GpuChange[] {
   return failures.flatMap(({ host, atMs, backMs }) =>
-    Array.from({ length: gpus }, (_, index): GpuChange[] => {
-      const gpu = host * gpus + index;
-      const lost: GpuChange = { kind: 'gpu-lost', gpu, atMs };
-      return backMs === Infinity ? [lost] : [lost, { kind: 'gpu-back', gpu, atMs: backMs }];
-    }).flat(),
+    Array.from({ length: gpus }, (_, index) => gpuFailure(host * gpus + index, atMs, backMs)).flat(),
   );
 }
 

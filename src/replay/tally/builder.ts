@@ -3,9 +3,11 @@ import {
   type FleetRow,
   type FunctionRow,
   type GpuRow,
+  type HopelessFunction,
   type HostMemoryRow,
   type IntervalRow,
   type Judged,
+  type LeastTimes,
   type ModelRow,
   type Report,
   type SettingValue,
@@ -57,13 +59,21 @@ export interface ReportContext {
   readonly hostMemory?: HostMemory;
   /** Set if several hosts were replayed. */
   readonly fleet?: FleetRow;
+  /** For the verdict; undefined for a function whose calls have SLOs of their own. */
+  readonly leastTimesOf?: (functionIndex: number) => LeastTimes | undefined;
   /** Of the load. */
   readonly warnings?: readonly string[];
+}
+
+interface BuilderOptions {
+  readonly fromMs?: number;
+  readonly onMeasured?: ((outcome: Outcome) => void) | undefined;
 }
 
 /** Builds a report while a replay runs. Its memory grows with the functions, not with the length of the trace. */
 export class ReportBuilder implements ReplayObserver {
   #fromMs: number;
+  readonly #onMeasured: ((outcome: Outcome) => void) | undefined;
   #endMs = -Infinity;
   #firstArrivalMs = Infinity;
   #lastArrivalMs = -Infinity;
@@ -82,9 +92,13 @@ export class ReportBuilder implements ReplayObserver {
   /** Between disk and GPUs. */
   readonly #hostMemory = { disk_reads: 0, disk_read_bytes: 0, evictions: 0 };
 
-  /** @param fromMs events before this are warm-up; Infinity: until `measureFrom` is called */
-  constructor({ fromMs = 0 }: { readonly fromMs?: number } = {}) {
+  /**
+   * @param fromMs events before this are warm-up; Infinity: until `measureFrom` is called. @param onMeasured gets the
+   * outcomes that the report counts
+   */
+  constructor({ fromMs = 0, onMeasured }: BuilderOptions = {}) {
     this.#fromMs = fromMs;
+    this.#onMeasured = onMeasured;
   }
 
   get measuredFromMs(): number {
@@ -119,6 +133,7 @@ export class ReportBuilder implements ReplayObserver {
       this.#calledInWarmup.add(functionIndex);
       return;
     }
+    this.#onMeasured?.(outcome);
     this.#whole.count(outcome);
     this.#predictions.count(outcome);
     this.#slos.count(outcome);
@@ -228,7 +243,16 @@ export class ReportBuilder implements ReplayObserver {
       timeline: widthMs < minuteMs ? this.#intervalRows(rows, widthMs, spanMs) : [],
       functions,
     };
-    return { ...report, verdict: verdictOf(report) };
+    return { ...report, verdict: verdictOf(report, this.#hopeless(context)) };
+  }
+
+  /** Functions that no call of was answered in time, with what their calls take at best. */
+  #hopeless({ functionNames, leastTimesOf }: ReportContext): HopelessFunction[] {
+    return this.#functions.flatMap((tally, index) => {
+      if (tally === undefined || tally.inSlo > 0) return [];
+      const times = leastTimesOf?.(index);
+      return times === undefined ? [] : [{ ...times, name: functionNames[index] ?? '', requests: tally.requests }];
+    });
   }
 
   /** A load on fewer functions than there are says nothing about the others. */

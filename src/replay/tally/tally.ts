@@ -16,6 +16,10 @@ const summed = [
   'evictions',
 ] as const;
 
+/** Whether it was answered within its SLO. */
+export const isInTime = ({ placement: { kind }, arrivalMs, endMs, sloMs }: Outcome): boolean =>
+  kind !== 'shed' && kind !== 'failed' && endMs - arrivalMs <= sloMs;
+
 /** Counts invocations, and their latencies. */
 export class TallyCounter {
   readonly latencyMs: Sketch;
@@ -107,13 +111,14 @@ export class SloCounter {
   #lastMs = NaN;
   #last: Counts = { requests: 0, inSlo: 0, shed: 0 };
 
-  count({ placement, arrivalMs, endMs, sloMs }: Outcome): void {
+  count(outcome: Outcome): void {
     if (this.#isOver) return;
+    const { placement, sloMs } = outcome;
     if (sloMs !== this.#lastMs) this.#find(sloMs);
     const counts = this.#last;
     counts.requests++;
     if (placement.kind === 'shed') counts.shed++;
-    else if (placement.kind !== 'failed' && endMs - arrivalMs <= sloMs) counts.inSlo++;
+    else if (isInTime(outcome)) counts.inSlo++;
   }
 
   #find(sloMs: number): void {
