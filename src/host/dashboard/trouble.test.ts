@@ -5,6 +5,7 @@ import { FakeStore, functionVersion } from '../../../test/host/fake-store.ts';
 import { ranOnCpu } from '../../../test/support/ran-on-cpu.ts';
 import { History, Usage } from '../history/index.ts';
 import type { MissCause } from '../miss-causes.ts';
+import type { Overdue } from '../open-calls.ts';
 import type { Placement } from '../placement.ts';
 import { Statistics } from '../statistics.ts';
 import { troubleAnswer } from './trouble.ts';
@@ -23,6 +24,7 @@ const places = {
 class Host {
   readonly history = new History();
   readonly #sources: ViewSources;
+  readonly overdue = new Map<string, Overdue>();
 
   constructor({ onGpus = [0], memoryUsedBytes = 0 }: { onGpus?: readonly number[]; memoryUsedBytes?: number } = {}) {
     const registry = new FakeStore();
@@ -44,7 +46,7 @@ class Host {
       usage,
       pools: { state: () => undefined, resources: () => ({ memoryUsedBytes, memoryBytes: 100e6 }) },
       statistics: new Statistics(),
-      open: { overdue: () => new Map() },
+      open: { overdue: () => this.overdue },
       dependencies: { troubled: () => [] },
       workers: () => [],
       gpus: { presence },
@@ -94,7 +96,17 @@ describe('full cores', () => {
           expect(advice?.includes(advised) ?? false).toBe(onCores);
         },
       ),
+      { numRuns: 30 },
     );
+  });
+
+  test('are no advice while calls wait for a GPU that has the function now, wherever earlier ones ran', async () => {
+    for (const onGpus of [[0], []]) {
+      const host = new Host({ onGpus });
+      for (let call = 0; call < 20; call++) host.late('queue', places.cpu);
+      host.overdue.set('f', { calls: 3, oldestMs: 3000, stages: { turn: 3 }, longestMs: { turn: 3000 } });
+      expect((await host.row()).advice).toBe(onGpus.length > 0 ? null : advised);
+    }
   });
 
   test('are advised against where the host itself or a handler needs them, wherever the model runs', async () => {

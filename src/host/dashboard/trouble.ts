@@ -396,14 +396,16 @@ interface Machine {
   readonly runs: MachineFacts & { readonly hasRunsOnCores: boolean };
 }
 
-/** Full cores are no reason that calls of a function wait or run long that runs on GPUs or other machines. */
-function machineOf(sources: ViewSources, { version, counts }: Counted): Machine {
+/**
+ * Full cores are no reason that calls of a function wait or run long that runs on GPUs or other machines. Overdue calls
+ * wait for the GPUs that have it now, wherever earlier ones ran.
+ */
+function machineOf(sources: ViewSources, { version, counts, now }: Counted): Machine {
   const host = machineFacts(sources);
+  const isOnGpus = gpuBusyShares(sources, version).length > 0;
   const elsewhere = counts.gpuWarm + counts.gpuCold + counts.remote;
-  const onCores =
-    elsewhere + counts.cpu > 0
-      ? counts.cpu >= secondShareMin * (elsewhere + counts.cpu)
-      : gpuBusyShares(sources, version).length === 0;
+  const ran = elsewhere + counts.cpu;
+  const onCores = isOnGpus && (ran === 0 || (now?.calls ?? 0) > 0) ? false : counts.cpu >= secondShareMin * ran;
   const full = { isFull: host.isFull && onCores, isTakenByOthers: host.isTakenByOthers && onCores };
   return { host, runs: { ...host, ...full, hasRunsOnCores: onCores } };
 }
