@@ -84,7 +84,7 @@ export const faults: readonly Fault[] = [
       for (let round = 0; round < 20; round++) for (const name of evicting) await run.call(name);
       return undefined;
     },
-    truth: { causes: ['load'], facts: /evicted .*: up to [\d.]+ MB of 100 MB used/ },
+    truth: { causes: ['load'], facts: /evicted .*: up to [\d.]+ MB of 100 MB used \(cpu\.memory\)/ },
   },
   {
     name: 'functions evict each other beside a busy neighbour',

@@ -4,7 +4,7 @@
  */
 import { calledAs, formatBytes, formatMs } from '../../tools/index.ts';
 import type { CallStage } from '../../cpu/index.ts';
-import { fullShare, type HistoryCounts } from '../history/index.ts';
+import { fullShare, ofHost, type HistoryCounts } from '../history/index.ts';
 import { missCauses, type MissCause } from '../miss-causes.ts';
 import { lateLoopMs, type Overdue } from '../open-calls.ts';
 import { mapInSlices } from '../slices.ts';
@@ -120,7 +120,7 @@ function rowOf(sources: ViewSources, counted: Counted, rangeMs: number, nowMs: n
     .map((cause): MissedBy => ({ cause, words: causeWords[cause], calls: calls[cause] }))
     .toSorted((one, other) => other.calls - one.calls);
   const { atMs, late, shed, failed } = history.columns(history.span(rangeMs, nowMs, name), name);
-  const { facts, advice } = explainedAll(sources, version, causes, nowMs - rangeMs);
+  const { facts, advice } = explainedAll(sources, version, causes, nowMs - rangeMs, machineOf(sources, counted));
   const steps = atMs.filter((_, at) => late[at]! + shed[at]! + failed[at]! > 0);
   return {
     name,
@@ -164,12 +164,13 @@ function explainedAll(
   version: FunctionVersion,
   causes: readonly MissedBy[],
   sinceMs: number,
+  machine: Machine,
 ): { readonly facts: readonly string[]; readonly advice: string | null } {
   const missed = causes.reduce((sum, { calls }) => sum + calls, 0);
   const all = causes
     .slice(0, 2)
     .filter(({ calls }, index) => index === 0 || calls >= secondShareMin * missed)
-    .map(({ cause }) => explained(sources, version, cause, sinceMs));
+    .map(({ cause }) => explained(sources, version, cause, sinceMs, machine));
   const advice = once(all.flatMap((each) => each.advice));
   return {
     facts: once(all.flatMap(({ facts }) => facts)),
@@ -189,13 +190,21 @@ function unexplainedText({ lateMs, unexplainedMs }: HistoryCounts): readonly str
 const once = (texts: readonly string[]): readonly string[] => [...new Set(texts)];
 
 /** What was measured of a cause, and what that advises. */
-function explained(sources: ViewSources, version: FunctionVersion, cause: MissCause, sinceMs: number): Explained {
-  const machine = machineFacts(sources);
+function explained(
+  sources: ViewSources,
+  version: FunctionVersion,
+  cause: MissCause,
+  sinceMs: number,
+  { host, runs: machine }: Machine,
+): Explained {
+  if (cause === 'queue' || cause === 'load' || cause === 'model') {
+    const lost = gpusLost(sources, version, sinceMs);
+    if (lost !== undefined) return lost;
+  }
   const byOthers = machine.isTakenByOthers ? [ownCores] : [];
-  const unlessByOthers = (text: string): readonly string[] => (machine.isTakenByOthers ? [ownCores] : [text]);
   switch (cause) {
     case 'load': {
-      const { facts, advice } = loads(sources, version.name, sinceMs);
+      const { facts, advice } = loads(sources, version.name, sinceMs, machine);
       // A load takes longer where others have the cores: both are to be mended.
       return machine.isTakenByOthers
         ? { facts: [...facts, machine.text], advice: [...advice, ownCores] }
@@ -204,22 +213,27 @@ function explained(sources: ViewSources, version: FunctionVersion, cause: MissCa
     case 'queue': {
       const { instances = [], queueLength = 0 } = sources.pools.state(version.key) ?? {};
       const gpus = gpuBusyShares(sources, version);
-      const facts = [machine.text];
-      for (const { gpu, share } of gpus) facts.push(`GPU ${gpu} ${percent(share)} busy`);
+      const facts = [machine.text, ...busyTexts(gpus)];
       // One that runs on GPUs alone has none.
       if (gpus.length === 0 || instances.length > 0 || queueLength > 0)
         facts.push(`its instances: ${instances.length}, calls that wait for them: ${queueLength}`);
       if (gpus.some(({ share }) => share >= fullShare)) return { facts, advice: [tooMany('GPUs')] };
-      return { facts, advice: machine.isFull ? unlessByOthers(tooMany('cores')) : [] };
+      const full = machine.isTakenByOthers ? ownCores : tooMany('cores');
+      return { facts, advice: machine.isFull ? [full] : [] };
     }
     case 'model': {
       const { facts, advice } = runs(sources, version, machine);
-      return { facts: [...facts, machine.text], advice: [...byOthers, ...advice] };
+      const gpus = busyTexts(gpuBusyShares(sources, version));
+      return { facts: [...facts, machine.text, ...gpus], advice: [...byOthers, ...advice] };
     }
+    // Handlers run on cores, wherever the model does.
     case 'handler':
       return {
-        facts: [machine.text],
-        advice: ['Its handler takes most of the time: look at what it does and waits for.', ...byOthers],
+        facts: [host.text],
+        advice: [
+          'Its handler takes most of the time: look at what it does and waits for.',
+          ...(host.isTakenByOthers ? [ownCores] : []),
+        ],
       };
     case 'away': {
       const taking = sources.workers().filter(({ draining }) => !draining).length;
@@ -235,12 +249,12 @@ function explained(sources: ViewSources, version: FunctionVersion, cause: MissCa
       };
     case 'body':
       return {
-        facts: ["decoding took the host's time", machine.text],
-        advice: ['Send tensors in binary form instead of JSON.', ...byOthers],
+        facts: ["decoding took the host's time", host.text],
+        advice: ['Send tensors in binary form instead of JSON.', ...(host.isTakenByOthers ? [ownCores] : [])],
       };
     case 'busy': {
-      const advice = machine.isFull ? unlessByOthers('The cores are full: add cores, workers or hosts.') : [];
-      return { facts: [machine.text], advice };
+      const full = host.isTakenByOthers ? ownCores : 'The cores are full: add cores, workers or hosts.';
+      return { facts: [host.text], advice: host.isFull ? [full] : [] };
     }
     case 'unexplained':
       return { facts: [machine.text], advice: byOthers };
@@ -258,7 +272,7 @@ const tooMany = (what: string): string =>
   `More calls come than ${what} carry: add some, or workers, or set admission to shed.`;
 
 /** Why its runs take too long. */
-function runs({ statistics }: ViewSources, { key, settings }: FunctionVersion, machine: MachineFacts): Explained {
+function runs({ statistics }: ViewSources, { key, settings }: FunctionVersion, machine: Machine['runs']): Explained {
   const { successes = 0, inferMs = 0 } = statistics.find(key) ?? {};
   if (successes === 0) return { facts: ['no run of it has ended yet'], advice: [] };
   const usualMs = inferMs / successes;
@@ -271,13 +285,31 @@ function runs({ statistics }: ViewSources, { key, settings }: FunctionVersion, m
   if (machine.isFull) {
     return { facts, advice: ['Runs share full cores: add cores or workers, or let fewer calls run at once.'] };
   }
-  return { facts, advice: ['A run takes too long by itself: raise the SLO, or use a smaller model or a GPU.'] };
+  const faster = machine.hasRunsOnCores ? 'a smaller model or a GPU' : 'a smaller model';
+  return { facts, advice: [`A run takes too long by itself: raise the SLO, or use ${faster}.`] };
+}
+
+/** The GPU process ended, or did not answer and was ended: calls waited for it, whatever the cores did meanwhile. */
+function gpusLost({ gpus, history }: ViewSources, { key }: FunctionVersion, sinceMs: number): Explained | undefined {
+  if (gpus?.presence(key) === undefined) return undefined;
+  const events = history.eventLog.of(ofHost).filter(({ atMs }) => atMs >= sinceMs);
+  const reasons = events.flatMap((event) => (event.kind === 'host' ? (event.gpuDown ?? []) : []));
+  if (reasons.length === 0) return undefined;
+  return {
+    facts: [`the GPU process went down ${times(reasons.length)}: ${reasons.at(-1)}`],
+    advice: ["Calls waited for the GPU process: the host's log says what it did before."],
+  };
 }
 
 const ownCores = 'Other programs use the cores: give Turntable a machine or cores of its own.';
 
 /** Why its model was not there when it was called. */
-function loads({ history, pools, usage }: ViewSources, name: string, sinceMs: number): Explained {
+function loads(
+  { history, pools, usage }: ViewSources,
+  name: string,
+  sinceMs: number,
+  { hasRunsOnCores }: Machine['runs'],
+): Explained {
   const departures = history.eventLog.of(name).filter(({ kind }) => kind === 'eviction' || kind === 'instance-died');
   const inRange = departures.filter(({ atMs }) => atMs >= sinceMs);
   // It may have left before, and have been loaded by the first call of the range.
@@ -292,10 +324,11 @@ function loads({ history, pools, usage }: ViewSources, name: string, sinceMs: nu
   const memoryUsedBytes = usage.samples
     .slice(-samplesRead)
     .reduce((most, sample) => Math.max(most, sample.memoryUsedBytes), usedNowBytes);
-  const used = `up to ${formatBytes(memoryUsedBytes)} of ${formatBytes(memoryBytes)} used`;
+  const used = `up to ${formatBytes(memoryUsedBytes)} of ${formatBytes(memoryBytes)} used (cpu.memory)`;
   if (most === 0) {
     const first = 'its first use: nothing had loaded it';
-    if (memoryUsedBytes < fullMemoryShare * memoryBytes) return { facts: [first], advice: [pinned(name)] };
+    const isFull = hasRunsOnCores && memoryUsedBytes >= fullMemoryShare * memoryBytes;
+    if (!isFull) return { facts: [first], advice: [pinned(name)] };
     return { facts: [`${first}, and memory is full: ${used}`], advice: [moreMemory(name)] };
   }
   if (room === most) {
@@ -356,6 +389,29 @@ function machineFacts({ usage }: ViewSources): MachineFacts {
     isTakenByOthers: busy >= fullShare && others >= own,
   };
 }
+
+/** The machine, and as much of it as matters to a function's runs. */
+interface Machine {
+  readonly host: MachineFacts;
+  readonly runs: MachineFacts & { readonly hasRunsOnCores: boolean };
+}
+
+/**
+ * Full cores are no reason that calls of a function wait or run long that runs on GPUs or other machines. Overdue calls
+ * wait for the GPUs that have it now, wherever earlier ones ran.
+ */
+function machineOf(sources: ViewSources, { version, counts, now }: Counted): Machine {
+  const host = machineFacts(sources);
+  const isOnGpus = gpuBusyShares(sources, version).length > 0;
+  const elsewhere = counts.gpuWarm + counts.gpuCold + counts.remote;
+  const ran = elsewhere + counts.cpu;
+  const onCores = isOnGpus && (ran === 0 || (now?.calls ?? 0) > 0) ? false : counts.cpu >= secondShareMin * ran;
+  const full = { isFull: host.isFull && onCores, isTakenByOthers: host.isTakenByOthers && onCores };
+  return { host, runs: { ...host, ...full, hasRunsOnCores: onCores } };
+}
+
+const busyTexts = (gpus: readonly { gpu: number; share: number }[]): string[] =>
+  gpus.map(({ gpu, share }) => `GPU ${gpu} ${percent(share)} busy`);
 
 /** How busy the GPUs are that have a function's weights. */
 function gpuBusyShares({ gpus, usage }: ViewSources, { key }: FunctionVersion): { gpu: number; share: number }[] {

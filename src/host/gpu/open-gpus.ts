@@ -34,7 +34,12 @@ export async function openGpus(options: OpenGpusOptions): Promise<GpuHost | unde
     hybridLease: pools.leaseCores('plans over GPU and CPU', settings.hybridCores),
     statistics,
     onDown: (reason) => {
-      history.eventLog.add({ kind: 'host', level: 'warning', message: `The GPU process is down: ${reason}` });
+      history.eventLog.add({
+        kind: 'host',
+        level: 'warning',
+        message: `The GPU process is down: ${reason}`,
+        gpuDown: reason,
+      });
     },
     onUp: () => {
       history.eventLog.add({ kind: 'host', level: 'info', message: 'The GPU process is up again' });

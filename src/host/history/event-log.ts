@@ -1,3 +1,5 @@
+import { getOrMake } from '../../tools/index.ts';
+
 /** Events that an operator should see, in bounded lists, the newest last. */
 export type HostEvent = { readonly atMs: number } & (
   | {
@@ -47,13 +49,21 @@ export type HostEvent = { readonly atMs: number } & (
       readonly to: string | undefined;
       readonly reason: 'lost' | 'left' | 'drained' | 'joined' | 'load';
     }
-  | { readonly kind: 'host'; readonly level: 'info' | 'warning'; readonly message: string }
+  | {
+      readonly kind: 'host';
+      readonly level: 'info' | 'warning';
+      readonly message: string;
+      /** The GPU process went down, for this reason. */
+      readonly gpuDown?: string;
+    }
 );
 
 export type NewHostEvent = HostEvent extends infer H ? (H extends HostEvent ? Omit<H, 'atMs'> : never) : never;
 
 const keptOverall = 500;
 const keptByFunction = 50;
+/** No function has this name: events of the host itself. */
+export const ofHost = '';
 
 /** Keeps the newest events, and passes each to the listeners. */
 export class EventLog {
@@ -64,11 +74,12 @@ export class EventLog {
   add(event: NewHostEvent, atMs = Date.now()): void {
     const dated = { ...event, atMs } as HostEvent;
     keep(this.#all, dated, keptOverall);
-    if ('functionName' in dated) {
-      let list = this.#byFunction.get(dated.functionName);
-      if (list === undefined) this.#byFunction.set(dated.functionName, (list = []));
-      keep(list, dated, keptByFunction);
-    }
+    const of = 'functionName' in dated ? dated.functionName : ofHost;
+    const list = getOrMake(this.#byFunction, of, () => []);
+    // A breach a second would soon push out what says why; their number stands in the history.
+    const breach = list.length < keptByFunction ? -1 : list.findIndex(({ kind }) => kind === 'slo-breach');
+    if (breach >= 0) list.splice(breach, 1);
+    keep(list, dated, keptByFunction);
     for (const listener of this.#listeners) listener(dated);
   }
 

@@ -9,7 +9,7 @@ import { fleetHeadline, hostNote, hostPage, placesOf, sortHosts } from './fleet.
 import { formatAgo, formatBytes, formatMs, formatRate, formatShare, formatTime } from './format.ts';
 import { filterRows, nextSort, sortRows, type SortKey } from './function-table.ts';
 import { foldEvents, groupName, recordedOf } from './events.ts';
-import { idleness, memoryBlocks } from './memory-map.ts';
+import { idleness, isFull, memoryBlocks } from './memory-map.ts';
 import { bestOf, parseReport, shareRange, shareWithin } from './reports.ts';
 import { functionLink, routeOf } from './route.ts';
 import { coarser, goodputShare, perSecond, stacked, withTick, zoomed } from './series.ts';
@@ -415,6 +415,15 @@ describe('calls to copy', () => {
 });
 
 describe('the map of a memory', () => {
+  it('shows a part as full if the host keeps it to its limit, and not what is only set aside for processes', () => {
+    for (const part of ['sessions', 'pinned', 'inFlight']) {
+      expect([95, 96].map((usedBytes) => isFull({ part, bytes: 100, usedBytes }))).toEqual([false, true]);
+    }
+    for (const part of ['host', 'gpuProcess', 'loads', 'validators', 'replays', 'cache']) {
+      expect(isFull({ part, bytes: 100, usedBytes: 1000 })).toBe(false);
+    }
+  });
+
   it('is to scale, has no overlaps and loses no byte', () => {
     fc.assert(
       fc.property(

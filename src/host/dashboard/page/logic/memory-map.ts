@@ -1,5 +1,5 @@
 /** A memory as a strip of blocks to scale. */
-import type { Resident } from '../../api-types.ts';
+import type { MemoryAnswer, Resident } from '../../api-types.ts';
 
 export interface Block {
   readonly resident: Resident;
@@ -42,3 +42,15 @@ export function idleness(lastUseMs: number, nowMs: number): number {
   const seconds = Math.max(1, (nowMs - lastUseMs) / 1000);
   return Math.min(1, Math.log(seconds) / Math.log(3600));
 }
+
+/** What is used of a limit beyond this share is full: the next load evicts. */
+export const fullShare = 0.95;
+
+/** Parts that the host counts and keeps to their limit. Processes are measured: what is set aside for them ends none. */
+const limited: ReadonlySet<string> = new Set(['sessions', 'pinned', 'inFlight']);
+type Part = MemoryAnswer['host']['parts'][number];
+
+export const hasLimit = ({ part }: Pick<Part, 'part'>): boolean => limited.has(part);
+
+export const isFull = ({ part, bytes, usedBytes }: Pick<Part, 'part' | 'bytes' | 'usedBytes'>): boolean =>
+  hasLimit({ part }) && usedBytes > fullShare * bytes;

@@ -1,7 +1,7 @@
 import { useState } from 'preact/hooks';
 import type { MemoryAnswer, Resident } from '../../api-types.ts';
 import { formatAgo, formatBytes } from '../logic/format.ts';
-import { idleness, memoryBlocks } from '../logic/memory-map.ts';
+import { fullShare, hasLimit, idleness, isFull, memoryBlocks } from '../logic/memory-map.ts';
 import { functionLink } from '../logic/route.ts';
 import { usePolled } from '../state.ts';
 import { Message, Polled, Table, TableCard } from './parts.tsx';
@@ -71,13 +71,15 @@ function Division({ totalBytes, parts, processes, kills }: MemoryAnswer['host'])
         title={`Host memory: ${formatBytes(totalBytes)}, divided`}
         headings={['Used', 'Limit', { name: 'For', words: true }]}
       >
-        {parts.map(({ part, words, bytes, usedBytes }) => (
-          <tr key={part} data-part={part}>
-            <th scope="row" class={usedBytes > fullShare * bytes ? 'warning' : undefined}>
-              {formatBytes(usedBytes)}
+        {parts.map((part) => (
+          <tr key={part.part} data-part={part.part}>
+            <th scope="row" class={isFull(part) ? 'warning' : undefined}>
+              {formatBytes(part.usedBytes)}
             </th>
-            <td>{formatBytes(bytes)}</td>
-            <td class="words">{words}</td>
+            <td class={hasLimit(part) ? undefined : 'muted'}>
+              {hasLimit(part) ? formatBytes(part.bytes) : `${formatBytes(part.bytes)} set aside`}
+            </td>
+            <td class="words">{part.words}</td>
           </tr>
         ))}
         <tr>
@@ -91,8 +93,6 @@ function Division({ totalBytes, parts, processes, kills }: MemoryAnswer['host'])
   );
 }
 
-/** What is used of a limit beyond this share is full: the next load evicts. */
-const fullShare = 0.95;
 const processesMax = 100;
 
 /** The host's processes as `top` lists them. */

@@ -1,0 +1,163 @@
+import type { CpuInfo } from 'node:os';
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { FakeStore, functionVersion } from '../../../test/host/fake-store.ts';
+import { ranOnCpu } from '../../../test/support/ran-on-cpu.ts';
+import { History, Usage } from '../history/index.ts';
+import type { MissCause } from '../miss-causes.ts';
+import type { Overdue } from '../open-calls.ts';
+import type { Placement } from '../placement.ts';
+import { Statistics } from '../statistics.ts';
+import { troubleAnswer } from './trouble.ts';
+import type { ViewSources } from './views.ts';
+
+const core = (user: number): CpuInfo => ({ model: '', speed: 0, times: { user, nice: 0, sys: 0, idle: 0, irq: 0 } });
+const advised = 'Other programs use the cores: give Turntable a machine or cores of its own.';
+
+const places = {
+  cpu: { kind: 'cpu-pool', coldStart: false },
+  gpu: { kind: 'gpu', gpu: 0, start: 'warm', mode: '' },
+  remote: { kind: 'remote-worker', coldStart: false, worker: 'w' },
+} as const satisfies Record<string, Placement>;
+
+/** A host with one GPU, whose cores other programs take. */
+class Host {
+  readonly history = new History();
+  readonly #sources: ViewSources;
+  readonly overdue = new Map<string, Overdue>();
+
+  constructor({ onGpus = [0], memoryUsedBytes = 0 }: { onGpus?: readonly number[]; memoryUsedBytes?: number } = {}) {
+    const registry = new FakeStore();
+    registry.put(functionVersion('f'));
+    let readings = 0;
+    const now = { memoryUsedBytes, waiting: 0, inFlight: 0, atWorkers: 0, gpus: [0.1], linkBytes: [] };
+    const usage = new Usage(
+      () => now,
+      undefined,
+      () => [core(1000 * readings++)],
+      () => 0,
+    );
+    usage.sample(Date.now());
+    usage.close();
+    const presence = () => ({ gpus: onGpus, state: { kind: 'ready', whyNot: null } });
+    this.#sources = {
+      registry,
+      history: this.history,
+      usage,
+      pools: { state: () => undefined, resources: () => ({ memoryUsedBytes, memoryBytes: 100e6 }) },
+      statistics: new Statistics(),
+      open: { overdue: () => this.overdue },
+      dependencies: { troubled: () => [] },
+      workers: () => [],
+      gpus: { presence },
+    } as unknown as ViewSources;
+  }
+
+  late(cause: MissCause, placement: Placement): void {
+    this.history.record({
+      key: 'f@1',
+      functionName: 'f',
+      version: '1',
+      rows: 1,
+      hasRun: true,
+      arrivalMs: performance.now() - 200,
+      latencyMs: 200,
+      sloMs: 100,
+      outcome: 'late',
+      miss: { cause, lateMs: 100, unexplainedMs: 0 },
+      ran: { ...ranOnCpu({}), placement },
+    });
+  }
+
+  async row() {
+    const { worst } = await troubleAnswer(this.#sources, 60_000, Date.now());
+    return worst[0]!;
+  }
+
+  left(why: string, where: string): void {
+    const event = { functionName: 'f', cause: why, why, by: undefined, ageMs: 1000, where };
+    this.history.eventLog.add({ kind: 'eviction', ...event });
+  }
+}
+
+describe('full cores', () => {
+  test('of other programs are advised against if runs waited for them, and not if GPUs or other machines ran the calls', async () => {
+    const count = fc.nat({ max: 12 });
+    await fc.assert(
+      fc.asyncProperty(
+        fc.constantFrom<MissCause>('queue', 'load', 'model', 'shed'),
+        fc.record({ cpu: count, gpu: count, remote: count }).filter(({ cpu, gpu, remote }) => cpu + gpu + remote >= 20),
+        async (cause, calls) => {
+          const host = new Host();
+          for (const place of ['cpu', 'gpu', 'remote'] as const)
+            for (let call = 0; call < calls[place]; call++) host.late(cause, places[place]);
+          const { advice } = await host.row();
+          const onCores = calls.cpu >= 0.2 * (calls.cpu + calls.gpu + calls.remote);
+          expect(advice?.includes(advised) ?? false).toBe(onCores);
+        },
+      ),
+      { numRuns: 30 },
+    );
+  });
+
+  test('are no advice while calls wait for a GPU that has the function now, wherever earlier ones ran', async () => {
+    for (const onGpus of [[0], []]) {
+      const host = new Host({ onGpus });
+      for (let call = 0; call < 20; call++) host.late('queue', places.cpu);
+      host.overdue.set('f', { calls: 3, oldestMs: 3000, stages: { turn: 3 }, longestMs: { turn: 3000 } });
+      expect((await host.row()).advice).toBe(onGpus.length > 0 ? null : advised);
+    }
+  });
+
+  test('are advised against where the host itself or a handler needs them, wherever the model runs', async () => {
+    for (const cause of ['busy', 'body', 'handler'] as const) {
+      const host = new Host();
+      for (let call = 0; call < 20; call++) host.late(cause, places.gpu);
+      expect((await host.row()).advice).toContain(advised);
+    }
+  });
+});
+
+describe('a GPU process that went down', () => {
+  test('is what calls waited for that ran on cores meanwhile, until it was before the range', async () => {
+    for (const cause of ['queue', 'load', 'model'] as const) {
+      const host = new Host({ onGpus: [] });
+      for (let call = 0; call < 20; call++) host.late(cause, places.cpu);
+      const { eventLog } = host.history;
+      const down = (gpuDown: string, atMs: number) =>
+        eventLog.add({ kind: 'host', level: 'warning', message: `The GPU process is down: ${gpuDown}`, gpuDown }, atMs);
+      down('it was ended by SIGKILL', Date.now() - 100_000);
+      expect((await host.row()).facts).not.toContain('GPU process');
+
+      down('it has not answered for 10 s', Date.now());
+      // Breaches of many functions do not push it out.
+      for (let breach = 0; breach < 600; breach++)
+        eventLog.add({ kind: 'slo-breach', functionName: `f${breach % 20}`, late: 1, sloMs: 100 });
+      const { facts, advice } = await host.row();
+      expect(facts).toBe('the GPU process went down once: it has not answered for 10 s');
+      expect(advice).toMatch(/^Calls waited for the GPU process/);
+    }
+  });
+});
+
+describe('evictions for room', () => {
+  test('are named with the limit, however many seconds of late calls came after them', async () => {
+    const host = new Host({ memoryUsedBytes: 99e6 });
+    for (let time = 0; time < 7; time++) host.left('room', 'the CPU pool');
+    for (let second = 0; second < 100; second++)
+      host.history.eventLog.add({ kind: 'slo-breach', functionName: 'f', late: 1, sloMs: 100 });
+    for (let call = 0; call < 20; call++) host.late('load', places.cpu);
+    expect((await host.row()).facts).toMatch(/^evicted 7 times: up to 99 MB of 100 MB used \(cpu\.memory\); cores /);
+  });
+
+  test("are no reason for a first load onto a GPU, however full the cores' memory is", async () => {
+    for (const [placement, facts] of [
+      [places.gpu, 'its first use: nothing had loaded it'],
+      [places.cpu, 'its first use: nothing had loaded it, and memory is full: up to 99 MB of 100 MB used (cpu.memory)'],
+    ] as const) {
+      const host = new Host({ memoryUsedBytes: 99e6 });
+      for (let call = 0; call < 20; call++) host.late('load', placement);
+      expect((await host.row()).facts.split('; ')[0]).toBe(facts);
+    }
+  });
+});
