@@ -12,7 +12,7 @@ import {
   takeTag,
 } from '../../process/index.ts';
 import { processesShort } from '../../hardware/index.ts';
-import type { Message } from '../../tensor/index.ts';
+import type { FrameMemory, Message } from '../../tensor/index.ts';
 import { pinProcess } from './affinity.ts';
 import { AwayRuns } from './away-runs.ts';
 import {
@@ -35,7 +35,7 @@ import type {
   SessionId,
   Task,
 } from './tasks.ts';
-import { CpuError, type CallStage, type InstanceSpec, type ReplyMemory } from '../types.ts';
+import { CpuError, type CallStage, type InstanceSpec } from '../types.ts';
 import { Turns } from './turns.ts';
 import { limitMsOf, LoadTimeout, tookTooLong, Watchdog } from './watchdog.ts';
 
@@ -81,16 +81,11 @@ export class Instance {
   /** When the process last became empty (performance.now()). */
   emptySinceMs = performance.now();
 
-  readonly #replies: ReplyMemory | undefined;
-  /** Bytes of the reply that arrives now, or why it is dropped. */
-  #arriving: number | string = 0;
-
   /**
    * @param memoryBytesMax for the models that it holds
-   * @param replies takes account of replies while they arrive
+   * @param replies in which replies count while they arrive
    */
-  constructor(log: InstanceLog, memoryBytesMax = Infinity, replies?: ReplyMemory) {
-    this.#replies = replies;
+  constructor(log: InstanceLog, memoryBytesMax = Infinity, replies?: FrameMemory) {
     this.#peer = startProcess<ToInstance, FromInstance>(
       {
         module: compiledModule('./instance-process.js', import.meta.url),
@@ -105,7 +100,7 @@ export class Instance {
       },
       {
         message: (message) => this.#take(message),
-        ...(replies === undefined ? {} : { roomFor: ({ op }, bytes) => op !== 'ran' || this.#hasRoomFor(bytes) }),
+        account: replies && { memory: replies, counts: ({ op }) => op === 'ran' },
         closing: (reason) => {
           if (this.#tasks.length === 0) this.#die(reason);
         },
@@ -230,27 +225,7 @@ export class Instance {
     if (this.#tasks.length === 1) this.#turnToNext();
   }
 
-  #hasRoomFor(bytes: number): boolean {
-    try {
-      this.#replies?.grow(bytes);
-      this.#arriving = bytes;
-      return true;
-    } catch (error) {
-      this.#arriving = (error as Error).message;
-      return false;
-    }
-  }
-
-  /** What has arrived is whose request it was from now on. Returns why it was dropped, if it was. */
-  #arrived(): string | undefined {
-    const arriving = this.#arriving;
-    this.#arriving = 0;
-    if (typeof arriving === 'string') return arriving;
-    if (arriving > 0) this.#replies?.grow(-arriving);
-    return undefined;
-  }
-
-  #take({ header, tensors }: Message<FromInstance>): void {
+  #take({ header, tensors, whyDropped }: Message<FromInstance>): void {
     switch (header.op) {
       case 'started': {
         clearTimeout(this.#startTimer);
@@ -301,14 +276,13 @@ export class Instance {
         return;
       }
       case 'ran': {
-        const whyDropped = this.#arrived();
         const answered = this.#shift('run');
         if (answered === undefined) return;
         const startedMs = answered.startedMs ?? performance.now();
         const result =
           whyDropped === undefined
             ? takeResults(header, tensors)
-            : droppedResults(header, performance.now() - startedMs, whyDropped);
+            : droppedResults(header, performance.now() - startedMs, whyDropped.message);
         answered.done({ kind: 'ran', startedMs, result });
         this.turns.offer();
       }
@@ -423,7 +397,6 @@ export class Instance {
     clearTimeout(this.#startTimer);
     this.#watchdog.disarm();
     this.#peer.end(reason);
-    this.#arrived();
     const tasks = this.#tasks.splice(0);
     const away = this.#away.end();
     this.turns.end();
