@@ -41,6 +41,8 @@ import { limitMsOf, LoadTimeout, tookTooLong, Watchdog } from './watchdog.ts';
 
 /** A process that has not loaded ONNX Runtime within this time, and is not starved, hangs. */
 const startMsMax = 30_000;
+/** Where no process fits any more, one that does nothing for this long waits for a thread that is never made. */
+const shortMsMax = 2000;
 /** A process that is told to load confirms at once that it has begun; if not within this time, and it is not starved, it hangs. */
 const takeUpMsMax = 2000;
 /** Sessions close their files after loading; the rest is for files that handlers open. */
@@ -108,7 +110,7 @@ export class Instance {
       },
     );
     this.pid = this.#peer.pid;
-    this.#expectStarted(new HangCheck(this.pid, startMsMax));
+    this.#expectStarted();
   }
 
   /** Sessions that are loaded or loading. */
@@ -350,12 +352,18 @@ export class Instance {
     });
   }
 
-  #expectStarted(check: HangCheck): void {
-    this.#startTimer = setTimeout(() => {
-      if (processesShort() !== undefined || check.hangs()) {
+  #expectStarted(): void {
+    const check = new HangCheck(this.pid, startMsMax);
+    let shortCheck: HangCheck | undefined;
+    let looks = 0;
+    this.#startTimer = setInterval(() => {
+      looks++;
+      shortCheck = processesShort() === undefined ? undefined : (shortCheck ?? new HangCheck(this.pid, startMsMax));
+      if (shortCheck?.hangs() === true) this.#die(`it stood still before it had started (for ${shortMsMax} ms)`);
+      else if (looks % (startMsMax / shortMsMax) === 0 && check.hangs()) {
         this.#die(`it hung before it had started (limit ${startMsMax} ms)`);
-      } else this.#expectStarted(check);
-    }, startMsMax).unref();
+      }
+    }, shortMsMax).unref();
   }
 
   #expectBegun(task: LoadTask, check: HangCheck): void {
