@@ -6,8 +6,9 @@ import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { bodyOf as textOf, poolLimits, requestOf } from '../../test/support/cpu-pools.ts';
 import { writeReluModel } from '../../test/support/models.ts';
+import type { FrameMemory } from '../tensor/index.ts';
 import { given } from '../tools/index.ts';
-import { createCpuPools, type CpuPools, type PoolResult, type ReplyMemory } from './index.ts';
+import { createCpuPools, type CpuPools, type PoolResult } from './index.ts';
 
 let folder: string;
 let modelPath: string;
@@ -38,7 +39,7 @@ async function call({
   readonly pre?: string;
   readonly post?: string;
   readonly before?: string;
-  readonly replies?: ReplyMemory;
+  readonly replies?: FrameMemory;
 }): Promise<PoolResult> {
   const handlerPath = join(folder, `handler-${handlers++}.mjs`);
   await writeFile(

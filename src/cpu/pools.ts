@@ -29,9 +29,9 @@ import {
   type PoolsResources,
   type PoolState,
   type Reconfiguration,
-  type ReplyMemory,
   type Stopped,
 } from './types.ts';
+import type { FrameMemory } from '../tensor/index.ts';
 import { doneWithin } from '../tools/index.ts';
 
 export interface CpuPoolsOptions extends PoolEvents {
@@ -47,7 +47,7 @@ export interface CpuPoolsOptions extends PoolEvents {
   readonly measureProcess?: MeasureProcess;
   readonly log: InstanceLog;
   /** Counts replies while they arrive. */
-  readonly replies?: ReplyMemory;
+  readonly replies?: FrameMemory;
   /** What is wrong with the machine, and no function's fault. */
   readonly warn?: (line: string) => void;
   /** Whether models without handlers run without network, where Linux allows it. Default: false. */

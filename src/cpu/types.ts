@@ -176,15 +176,6 @@ export type OtherAnswer =
 /** Calls other functions for a handler. Resolves when all have answered, to one answer for each; never rejects. */
 export type InvokeOthers = (calls: readonly OtherCall[]) => Promise<readonly OtherAnswer[]>;
 
-/** The account of memory in which replies count while they arrive from instances. */
-export interface ReplyMemory {
-  /**
-   * @param bytes about to come; below 0: they count elsewhere from now on
-   * @throws Error if they do not fit
-   */
-  grow(bytes: number): void;
-}
-
 /** What a call waits for, or what is done with it; `away`: at a worker or another host. */
 export type CallStage = 'turn' | 'load' | 'handler' | 'model' | 'away';
 

@@ -1,15 +1,9 @@
 /** The CPU pools of this host as the scheduler sees them, with their measurement, prediction and configuration. */
 import { join } from 'node:path';
-import {
-  createCpuPools,
-  heldUpMs,
-  type CpuPools,
-  type PoolFacts,
-  type ReplyMemory,
-  type RowsMix,
-} from '../cpu/index.ts';
+import { createCpuPools, heldUpMs, type CpuPools, type PoolFacts, type RowsMix } from '../cpu/index.ts';
 import { sessionBytesOf } from '../hardware/index.ts';
 import type { CpuOffer, CpuPlace } from '../schedule/index.ts';
+import type { FrameMemory } from '../tensor/index.ts';
 import type { HostConfig } from './config.ts';
 import { PoolsController } from './pools-controller.ts';
 import { keepPoolsInStep, rowsMaxOf, threadsOf } from './pools-in-step.ts';
@@ -28,7 +22,7 @@ export interface CpuSideOptions {
   readonly config: HostConfig;
   readonly registry: Registry;
   readonly records: HostRecords;
-  readonly replies: ReplyMemory;
+  readonly replies: FrameMemory;
   /** A function's measured figures have changed, and with them the pools' offer. */
   readonly onFacts: (facts: PoolFacts) => void;
   readonly onRowsMix: (mix: RowsMix) => void;

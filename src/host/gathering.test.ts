@@ -37,3 +37,13 @@ test('a piece that arrived is not freed with the rest: it may share its memory',
   gathering.drop();
   expect(arrived.byteLength).toBe(1000);
 });
+
+test('a spent piece is freed as soon as it is copied', () => {
+  const gathering = new Gathering('the body', 64e6, undefined, { grow: () => undefined });
+  gathering.add(Buffer.alloc(5));
+  const pieces = Array.from({ length: 30 }, (_, piece) => Buffer.alloc(100_000, piece));
+  const expected = Buffer.concat([Buffer.alloc(5), ...pieces]);
+  for (const piece of pieces) gathering.add(piece, true);
+  expect(pieces.map(({ byteLength }) => byteLength)).toEqual(pieces.map(() => 0));
+  expect(gathering.whole().equals(expected)).toBe(true);
+});

@@ -30,8 +30,11 @@ export class Gathering {
     this.#expected = expected;
   }
 
-  /** @throws HostError */
-  add(chunk: Buffer): void {
+  /**
+   * @param isSpent nobody else has a part of the chunk: its memory is freed once it is copied
+   * @throws HostError
+   */
+  add(chunk: Buffer, isSpent = false): void {
     const bytes = this.bytes + chunk.byteLength;
     if (bytes > this.#bytesMax) throw tooLarge(this.#what, this.#bytesMax);
     if (this.#expected === undefined) this.#held.grow(chunk.byteLength);
@@ -40,6 +43,7 @@ export class Gathering {
     else {
       if (this.#buffer === undefined || bytes > this.#buffer.byteLength) this.#enlarge(bytes);
       chunk.copy(this.#buffer!, this.bytes);
+      if (isSpent) free(chunk);
     }
     this.bytes = bytes;
   }

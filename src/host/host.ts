@@ -88,11 +88,12 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
     logger,
   });
   const inFlight = new InFlightBytes(config.limits.inFlightBytesMax);
+  const answers = inFlight.held(() => undefined, 0);
   const cpu = new CpuSide({
     config,
     registry: store,
     records,
-    replies: inFlight.held(() => undefined, 0),
+    replies: answers,
     onRowsMix: ({ key, reason }) => store.rowsMix(key, reason),
     onFacts: ({ key, bytes }) => {
       live.session(key, bytes);
@@ -118,7 +119,7 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
     onDefect: (message) => logger.error(message),
   });
   const workers = queueing && new WorkersWatch(queueing.overflow, (place) => live.setWorkers(place));
-  const gpus = await openGpus({ config, registry: store, records, live, pools });
+  const gpus = await openGpus({ config, registry: store, records, live, pools, answers });
   const memory = new MemoryBudgets({
     budget: config.memory,
     held: () => ({

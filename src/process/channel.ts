@@ -1,14 +1,7 @@
 /** The two transports for messages to and from a process or thread, with one interface. */
 import { Socket, type OnReadOpts, type SocketConstructorOpts } from 'node:net';
 import type { MessagePort, Worker } from 'node:worker_threads';
-import {
-  encodeMessage,
-  FrameDecoder,
-  type FrameSeal,
-  type Message,
-  type RoomFor,
-  type Tensor,
-} from '../tensor/index.ts';
+import { encodeMessage, FrameDecoder, type FrameSeal, type Message, type Tensor } from '../tensor/index.ts';
 
 /** One end of a channel: messages arrive whole and in order, or not at all. */
 export interface Channel<Out extends object> {
@@ -20,8 +13,6 @@ export interface ChannelEvents<In extends object> {
   readonly message: (message: Message<In>) => void;
   /** The received bytes are not in the wire form; nothing after them can be read. */
   readonly unreadable: (reason: string) => void;
-  /** Asked before the tensors of a long message arrive; without it there is always room. */
-  readonly roomFor?: RoomFor<In> | undefined;
 }
 
 /** Seals for a socket that other code could write to. */
@@ -45,8 +36,7 @@ export function socketChannel<Out extends object, In extends object>(
 }
 
 /** For {@link openSocket}: frames are read into the memory in which they stay. Node itself would take 64 KiB for each read. */
-export function frameReader<In extends object>(events: ChannelEvents<In>): OnReadOpts {
-  const decoder = new FrameDecoder<In>(undefined, events.roomFor);
+export function frameReader<In extends object>(decoder: FrameDecoder<In>, events: ChannelEvents<In>): OnReadOpts {
   return {
     buffer: () => decoder.space(),
     callback: (bytes) => {

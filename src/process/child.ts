@@ -4,6 +4,7 @@ import type { Socket } from 'node:net';
 import { getPriority, setPriority } from 'node:os';
 import { fileURLToPath } from 'node:url';
 import { stripVTControlCharacters } from 'node:util';
+import { FrameDecoder } from '../tensor/index.ts';
 import { childEnvironment } from './child-environment.ts';
 import { frameReader, frameWriter, type Channel, type ChannelEvents } from './channel.ts';
 import { kernelKills } from './kernel-kills.ts';
@@ -101,6 +102,7 @@ class Child<Out extends object, In extends object> implements Peer<Out> {
   readonly #child: SpawnedProcess;
   readonly #socket: Socket;
   readonly #events: PeerEvents<In>;
+  readonly #decoder: FrameDecoder<In>;
   readonly #incoming: { -readonly [Key in keyof ChannelEvents<In>]: ChannelEvents<In>[Key] };
   readonly #purpose: string | undefined;
   readonly #hasOwnGroup: boolean;
@@ -119,10 +121,10 @@ class Child<Out extends object, In extends object> implements Peer<Out> {
     this.#incoming = {
       message: events.message,
       unreadable: (reason) => this.end(`it sent something unreadable: ${reason}`),
-      roomFor: events.roomFor,
     };
+    this.#decoder = new FrameDecoder(undefined, events.account);
     this.#child = spawn(process.execPath, [...heap, ...nodeOptions, fileURLToPath(module)], {
-      stdio: ['ignore', log === undefined ? 'ignore' : 'pipe', 'pipe', frameReader<In>(this.#incoming)],
+      stdio: ['ignore', log === undefined ? 'ignore' : 'pipe', 'pipe', frameReader(this.#decoder, this.#incoming)],
       env: {
         ...environment,
         ...quiet,
@@ -191,6 +193,7 @@ class Child<Out extends object, In extends object> implements Peer<Out> {
     const { exitCode, signalCode: signal } = this.#child;
     this.#kill();
     this.#socket.destroy();
+    this.#decoder.close();
     const hasFailed = (exitCode ?? 0) !== 0 || signal === 'SIGABRT';
     const words = stripVTControlCharacters(this.#words);
     const error = hasFailed ? errorLine(words) : undefined;

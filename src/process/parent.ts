@@ -3,7 +3,7 @@
  * parent.
  */
 import { isMainThread, parentPort, Worker, workerData } from 'node:worker_threads';
-import type { Message } from '../tensor/index.ts';
+import { FrameDecoder, type Message } from '../tensor/index.ts';
 import { frameReader, frameWriter, openSocket, portChannel, type Channel } from './channel.ts';
 import { confine, type ProcessLimits } from './confine.ts';
 import { libcFunction } from './libc.ts';
@@ -37,7 +37,7 @@ export function parentChannel<Out extends object, In extends object>(
   const { parent, limits } = text === undefined ? { parent: process.ppid, limits: {} } : (JSON.parse(text) as Started);
   endWithParent(parent);
   confine(limits);
-  const socket = openSocket(socketFd, frameReader<In>({ message: take, unreadable: endNow }));
+  const socket = openSocket(socketFd, frameReader(new FrameDecoder<In>(), { message: take, unreadable: endNow }));
   socket.on('close', endNow);
   socket.on('error', endNow);
   // A terminal, or a service manager, signals all processes; the host decides when this one ends.

@@ -1,4 +1,5 @@
 /** A process or a thread, as seen by its parent. */
+import type { FrameAccount } from '../tensor/index.ts';
 import type { Channel, ChannelEvents } from './channel.ts';
 
 export interface PeerEnd {
@@ -17,7 +18,8 @@ export interface PeerEnd {
 
 export interface PeerEvents<In extends object> {
   readonly message: ChannelEvents<In>['message'];
-  readonly roomFor?: ChannelEvents<In>['roomFor'];
+  /** Of a process: in which its messages count while they arrive; without one there is always room. */
+  readonly account?: FrameAccount<In> | undefined;
   /** It is about to end by itself: messages sent before are still being read. */
   readonly closing?: (reason: string) => void;
   /** Called once, as the last event. */

@@ -348,6 +348,32 @@ test('a child without calls for its idle time ends, and one that is called in ti
 });
 
 describe('a process', () => {
+  test('whose answer has no room drops it, as of its first bytes, and answers the next call', async () => {
+    let held = 0;
+    let most = 6_000_000;
+    const grown: number[] = [];
+    const full = new RangeError('no room');
+    const answers = {
+      grow: (bytes: number) => {
+        if (held + bytes > most) throw full;
+        held += bytes;
+        grown.push(bytes);
+      },
+    };
+    const remote = track(
+      optionsOf('process', { answers, errorOf: (error) => new Error('of the call', { cause: error }) }),
+    );
+    const tensors = [tensorOf('x', 'UINT8', [4_000_000], new Uint8Array(4_000_000).fill(7))];
+    expect((await remote.exchange('carry', 'word', { tensors })).tensors[0]!.data[3_999_999]).toBe(7);
+    expect(grown).toEqual([expect.any(Number), -grown[0]!]);
+    expect(grown[0]).toBeGreaterThan(4_000_000);
+    most = 3_000_000;
+    await expect(remote.exchange('carry', 'word', { tensors })).rejects.toBe(full);
+    most = 6_000_000;
+    expect((await remote.exchange('carry', 'again', { tensors })).answer).toBe('again');
+    expect([held, grown.length]).toEqual([0, 4]);
+  });
+
   test('whose heap is full says so before it goes', async () => {
     const error = await errorOf(processRemote({ heapMiBMax: 32 }).call('fill'));
     expect(error).toMatchObject({ end: { reason: expect.stringContaining('heap out of memory') as string } });

@@ -8,7 +8,7 @@
  * error, or with {@link GoneError} if the process or thread ends first.
  */
 import { isMainThread } from 'node:worker_threads';
-import type { Message, Tensor } from '../tensor/index.ts';
+import type { FrameMemory, Message, Tensor } from '../tensor/index.ts';
 import { startProcess, type ProcessOptions } from './child.ts';
 import { HangCheck } from './hang-check.ts';
 import { isToldToEnd, leave, parentChannel } from './parent.ts';
@@ -94,6 +94,8 @@ export type RemoteOptions = {
   readonly errorOf?: (error: Error) => Error;
   /** It begins with a call when it has answered the one before. */
   readonly inOrder?: boolean;
+  /** Of a process: in which tensors of answers count while they arrive. A call whose answer has no room gets its error. */
+  readonly answers?: FrameMemory | undefined;
   /** Without a call for this long, it is ended. */
   readonly idleMsMax?: number;
   readonly onEnd?: (end: PeerEnd) => void;
@@ -133,8 +135,10 @@ export class Remote<Api extends object> {
 
   constructor(options: RemoteOptions) {
     this.#options = options;
+    const { answers } = options;
     const events: PeerEvents<FromRemote> = {
-      message: ({ header, tensors }) => this.#take(header, tensors),
+      message: (message) => this.#take(message),
+      account: answers && { memory: answers, counts: (header) => 'out' in header },
       closing: () => (this.#isClosing = true),
       ended: (end) => this.#ended(end),
     };
@@ -217,7 +221,7 @@ export class Remote<Api extends object> {
     };
   }
 
-  #take(header: FromRemote, tensors: Tensors): void {
+  #take({ header, tensors, whyDropped }: Message<FromRemote>): void {
     this.#silentBeats = 0;
     if ('pong' in header) return;
     const { id = this.#oldest } = header;
@@ -232,6 +236,7 @@ export class Remote<Api extends object> {
     call.over();
     if (this.#calls.size === 0) this.#rest();
     if ('error' in header) call.reject(this.#errorOf(received(header.error, this.#options.errors)));
+    else if (whyDropped !== undefined) call.reject(whyDropped);
     else call.resolve({ answer: header.out, tensors });
   }
 

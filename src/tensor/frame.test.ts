@@ -91,32 +91,55 @@ test('messages of any size are read into the given space, wherever the stream is
   fc.assert(property, { numRuns: 50 });
 });
 
-test('of messages that come in several reads, those without room are dropped, and all others arrive as they were sent', () => {
-  const sizes = fc.array(fc.record({ bytes: fc.nat(400_000), isRefused: fc.boolean() }), {
-    minLength: 1,
-    maxLength: 6,
-  });
+test('messages that come in several reads count until they are whole; without room they are dropped, and all others arrive as they were sent', () => {
+  const kinds = fc.constantFrom('free' as const, 'counted' as const, 'refused' as const);
+  const sizes = fc.array(fc.record({ bytes: fc.nat(400_000), kind: kinds }), { minLength: 1, maxLength: 6 });
   const cuts = fc.array(fc.integer({ min: 1, max: 150_000 }), { minLength: 1, maxLength: 6 });
-  const property = fc.property(sizes, cuts, fc.boolean(), (frames, some, isPushed) => {
+  const property = fc.property(sizes, cuts, fc.boolean(), fc.boolean(), (frames, some, isPushed, isCut) => {
     const sent = frames.map(({ bytes }, index) => sizedMessage(bytes, index));
-    const stream = Buffer.concat(sent.flatMap((message) => encodeMessage(message)));
+    const whole = Buffer.concat(sent.flatMap((message) => encodeMessage(message)));
+    const stream = isCut ? whole.subarray(0, -1) : whole;
+    const refused = new Error('no room');
     const asked: number[] = [];
-    const decoder = new FrameDecoder<{ index: number }>(undefined, ({ index }, bytes) => {
-      asked.push(index);
-      expect(bytes).toBeGreaterThan(frames[index]!.bytes);
-      return !frames[index]!.isRefused;
+    let held = 0;
+    const grown: [bytes: number, held: number][] = [];
+    const decoder = new FrameDecoder<{ index: number }>(undefined, {
+      counts: ({ index }) => {
+        asked.push(index);
+        return frames[index]!.kind !== 'free';
+      },
+      memory: {
+        grow: (bytes) => {
+          const isRefused = bytes > 0 && frames[asked.at(-1)!]!.kind === 'refused';
+          if (isRefused) throw refused;
+          held += bytes;
+          grown.push([bytes, held]);
+        },
+      },
     });
     const read = isPushed ? pushInParts(decoder, stream, some) : readIntoSpace(decoder, stream, [...some, 100_000]);
     const received = [...read].flatMap(({ messages }) => messages);
-    expect(received.map(({ header }) => header.index)).toEqual(sent.map(({ header }) => header.index));
-    for (const [index, { tensors, isDropped }] of received.entries()) {
-      const isExpected = asked.includes(index) && frames[index]!.isRefused;
+    const arrived = isCut ? sent.slice(0, -1) : sent;
+    expect(received.map(({ header }) => header.index)).toEqual(arrived.map(({ header }) => header.index));
+    for (const [index, { tensors, whyDropped }] of received.entries()) {
+      const isExpected = asked.includes(index) && frames[index]!.kind === 'refused';
       const [data] = tensors.map((tensor) => Buffer.from(tensor.data));
-      expect(isDropped).toBe(isExpected ? true : undefined);
+      expect(whyDropped).toBe(isExpected ? refused : undefined);
       expect(data?.equals(sent[index]!.tensors[0]!.data)).toBe(isExpected ? undefined : true);
     }
     expect(asked).toEqual([...new Set(asked)]);
-    expect(decoder.idle).toBe(true);
+    expect(decoder.idle).toBe(!isCut);
+    const isHalfCounted = isCut && asked.includes(sent.length - 1) && frames.at(-1)!.kind === 'counted';
+    expect(held > 0).toBe(isHalfCounted);
+    decoder.close();
+    expect(held).toBe(0);
+    // One at a time, and each gives back what it took.
+    for (const [index, [bytes, heldThen]] of grown.entries()) {
+      expect(heldThen).toBe(index % 2 === 0 ? bytes : 0);
+    }
+    const counted = asked.filter((index) => frames[index]!.kind === 'counted').map((index) => frames[index]!.bytes);
+    const taken = grown.flatMap(([bytes]) => (bytes > 0 ? [bytes] : []));
+    expect(taken.map((bytes, index) => bytes > counted[index]!)).toEqual(counted.map(() => true));
   });
   fc.assert(property, { numRuns: 50 });
 });

@@ -17,12 +17,25 @@ import { type Tensor, isDataType, type DataType } from './tensor.ts';
 export interface Message<Header extends object = Record<string, unknown>> {
   readonly header: Header;
   readonly tensors: readonly Tensor[];
-  /** There was no room for its tensors, which were dropped as they came. */
-  readonly isDropped?: true;
+  /** Why there was no room for its tensors, which were dropped as they came. */
+  readonly whyDropped?: Error;
 }
 
-/** Whether a frame of so many bytes is kept; asked when its header is there, and before the rest has arrived. */
-export type RoomFor<Header extends object> = (header: Header, bytes: number) => boolean;
+/** An account of memory that others share. */
+export interface FrameMemory {
+  /**
+   * @param bytes about to come; below 0: given back
+   * @throws Error if they do not fit
+   */
+  grow(bytes: number): void;
+}
+
+/** Frames that come in several reads count in the memory from when their header is there until they are whole. */
+export interface FrameAccount<Header extends object> {
+  readonly memory: FrameMemory;
+  /** Whether a frame with this header counts. */
+  readonly counts: (header: Header) => boolean;
+}
 
 /** A tensor in a header whose bytes follow it. */
 export interface TensorHeader {
@@ -166,18 +179,23 @@ export class FrameDecoder<Header extends object = Record<string, unknown>> {
   readonly #known = new KnownHeaders<Header>();
   /** Where small frames are read to, side by side. */
   #slab: Buffer = nothing;
-  readonly #roomFor: RoomFor<Header> | undefined;
-  /** Whether there is room for the current frame, once that is known. */
-  #hasRoom = false;
-  #dropping: { readonly header: Header; leftBytes: number } | undefined;
+  readonly #account: FrameAccount<Header> | undefined;
+  /** Bytes for which the current frame counts; undefined until its header is there. */
+  #countedBytes: number | undefined;
+  #dropping: { readonly header: Header; readonly whyDropped: Error; leftBytes: number } | undefined;
 
   /**
    * @param seal follows each frame; undefined: none
-   * @param roomFor decides on frames that come in several reads; default: there is always room
+   * @param account default: there is always room
    */
-  constructor(seal?: FrameSeal, roomFor?: RoomFor<Header>) {
+  constructor(seal?: FrameSeal, account?: FrameAccount<Header>) {
     this.#seal = seal;
-    this.#roomFor = roomFor;
+    this.#account = account;
+  }
+
+  /** The stream has ended: the rest of a frame never comes. */
+  close(): void {
+    this.#giveBack();
   }
 
   /**
@@ -218,14 +236,14 @@ export class FrameDecoder<Header extends object = Record<string, unknown>> {
         throw new TensorError(`a message of ${frameBytes} bytes is over the limit`);
       const sealedBytes = frameBytes + (this.#seal?.bytes ?? 0);
       if (front.byteLength < sealedBytes) {
-        const roomFor = this.#hasRoom ? undefined : this.#roomFor;
+        const account = this.#countedBytes === undefined ? this.#account : undefined;
         const hasHeader = front.byteLength >= prefixBytes + headerBytes;
-        this.#neededBytes = roomFor === undefined || hasHeader ? sealedBytes : prefixBytes + headerBytes;
-        if (roomFor !== undefined && hasHeader) {
+        this.#neededBytes = account === undefined || hasHeader ? sealedBytes : prefixBytes + headerBytes;
+        if (account !== undefined && hasHeader) {
           const { header } = this.#known.read(front.subarray(prefixBytes, prefixBytes + headerBytes));
-          this.#hasRoom = roomFor(header, frameBytes);
-          if (!this.#hasRoom) {
-            this.#dropping = { header, leftBytes: sealedBytes - front.byteLength };
+          const whyDropped = this.#count(account, header, frameBytes);
+          if (whyDropped !== undefined) {
+            this.#dropping = { header, whyDropped, leftBytes: sealedBytes - front.byteLength };
             this.#front = nothing;
             this.#filledBytes = 0;
             this.#neededBytes = prefixBytes;
@@ -235,7 +253,7 @@ export class FrameDecoder<Header extends object = Record<string, unknown>> {
         rest = this.#take(rest);
         continue;
       }
-      this.#hasRoom = false;
+      this.#giveBack();
       this.#seal?.check(front.subarray(0, frameBytes), front.subarray(frameBytes, sealedBytes));
       const headerEnd = prefixBytes + headerBytes;
       const { header, described } = this.#known.read(front.subarray(prefixBytes, headerEnd));
@@ -259,14 +277,33 @@ export class FrameDecoder<Header extends object = Record<string, unknown>> {
     return this.#neededBytes > prefixBytes && this.#neededBytes > this.#filledBytes;
   }
 
+  /** Returns why there is no room for it. */
+  #count({ memory, counts }: FrameAccount<Header>, header: Header, frameBytes: number): Error | undefined {
+    const bytes = counts(header) ? frameBytes : 0;
+    try {
+      if (bytes > 0) memory.grow(bytes);
+      this.#countedBytes = bytes;
+      return undefined;
+    } catch (error) {
+      return error as Error;
+    }
+  }
+
+  /** From now on its bytes count where its receiver counts them. */
+  #giveBack(): void {
+    const bytes = this.#countedBytes ?? 0;
+    this.#countedBytes = undefined;
+    if (bytes > 0) this.#account!.memory.grow(-bytes);
+  }
+
   /** Leaves out what belongs to a frame that has no room. Returns the rest. */
   #drop(chunk: Buffer, messages: Message<Header>[]): Buffer {
     if (this.#dropping === undefined) return chunk;
-    const { header, leftBytes } = this.#dropping;
+    const { header, whyDropped, leftBytes } = this.#dropping;
     this.#dropping.leftBytes -= Math.min(leftBytes, chunk.byteLength);
     if (chunk.byteLength < leftBytes) return nothing;
     this.#dropping = undefined;
-    messages.push({ header, tensors: [], isDropped: true });
+    messages.push({ header, tensors: [], whyDropped });
     return chunk.subarray(leftBytes);
   }
 

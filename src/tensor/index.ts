@@ -8,8 +8,9 @@ export {
   FrameDecoder,
   sliceTensors,
   tensorHeaderText,
+  type FrameAccount,
+  type FrameMemory,
   type FrameSeal,
-  type RoomFor,
   type Message,
   type TensorHeader,
 } from './frame.ts';

@@ -11,6 +11,7 @@ import {
   type Placed,
   type ScheduledSettings,
 } from '../../src/host/live/index.ts';
+import type { HostError } from '../../src/host/errors.ts';
 import type { ColdStartPlan } from '../../src/plan/index.ts';
 import { policies, type GpuOffer, type Policy } from '../../src/schedule/index.ts';
 import { elements, tensorOf, type Tensor } from '../../src/tensor/index.ts';
@@ -73,8 +74,8 @@ export function plansFor(gpuCount: number, hasVariants = false): FunctionPlans {
 /** Answers with its inputs, keeps its own account of residency, and refuses what has no room. */
 class MadeUpProcess implements GpuRunner {
   readonly resident: Map<string, ReadonlySet<number>>[];
-  /** Outcomes of the next runs; success if empty. */
-  readonly failures: GpuErrorCode[] = [];
+  /** Outcomes of the next runs; success if empty. After a HostError the outputs of a success did not arrive. */
+  readonly failures: (GpuErrorCode | HostError)[] = [];
   readonly orders: string[] = [];
   /** Of runs with inputs. */
   readonly rows: number[] = [];
@@ -117,7 +118,7 @@ class MadeUpProcess implements GpuRunner {
     await this.#freed[gpu];
     this.#mustLive(deaths);
     const failure = this.failures.shift();
-    if (failure !== undefined) {
+    if (typeof failure === 'string') {
       await this.#pass(1, signal);
       // It got part of the way before it failed.
       if (!this.resident[gpu]!.has(key)) this.resident[gpu]!.set(key, new Set([0]));
@@ -135,6 +136,7 @@ class MadeUpProcess implements GpuRunner {
       await this.#pass(this.outputMs, signal);
     }
     this.finished++;
+    if (failure !== undefined) throw failure;
     const start = missing === 0 ? 'warm' : missing === layers ? 'cold' : 'partial';
     const loadedBytes = missing * layerBytes;
     const timings = { waitMs: 0, gpuMs, totalMs: this.diskMs + gpuMs };

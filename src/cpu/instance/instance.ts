@@ -12,7 +12,7 @@ import {
   takeTag,
 } from '../../process/index.ts';
 import { processesShort } from '../../hardware/index.ts';
-import type { Message } from '../../tensor/index.ts';
+import type { FrameMemory, Message } from '../../tensor/index.ts';
 import { pinProcess } from './affinity.ts';
 import { AwayRuns } from './away-runs.ts';
 import {
@@ -35,12 +35,14 @@ import type {
   SessionId,
   Task,
 } from './tasks.ts';
-import { CpuError, type CallStage, type InstanceSpec, type ReplyMemory } from '../types.ts';
+import { CpuError, type CallStage, type InstanceSpec } from '../types.ts';
 import { Turns } from './turns.ts';
 import { limitMsOf, LoadTimeout, tookTooLong, Watchdog } from './watchdog.ts';
 
 /** A process that has not loaded ONNX Runtime within this time, and is not starved, hangs. */
 const startMsMax = 30_000;
+/** Where no process fits any more, one that does nothing for this long waits for a thread that is never made. */
+const shortMsMax = 2000;
 /** A process that is told to load confirms at once that it has begun; if not within this time, and it is not starved, it hangs. */
 const takeUpMsMax = 2000;
 /** Sessions close their files after loading; the rest is for files that handlers open. */
@@ -81,16 +83,11 @@ export class Instance {
   /** When the process last became empty (performance.now()). */
   emptySinceMs = performance.now();
 
-  readonly #replies: ReplyMemory | undefined;
-  /** Bytes of the reply that arrives now, or why it is dropped. */
-  #arriving: number | string = 0;
-
   /**
    * @param memoryBytesMax for the models that it holds
-   * @param replies takes account of replies while they arrive
+   * @param replies in which replies count while they arrive
    */
-  constructor(log: InstanceLog, memoryBytesMax = Infinity, replies?: ReplyMemory) {
-    this.#replies = replies;
+  constructor(log: InstanceLog, memoryBytesMax = Infinity, replies?: FrameMemory) {
     this.#peer = startProcess<ToInstance, FromInstance>(
       {
         module: compiledModule('./instance-process.js', import.meta.url),
@@ -105,7 +102,7 @@ export class Instance {
       },
       {
         message: (message) => this.#take(message),
-        ...(replies === undefined ? {} : { roomFor: ({ op }, bytes) => op !== 'ran' || this.#hasRoomFor(bytes) }),
+        account: replies && { memory: replies, counts: ({ op }) => op === 'ran' },
         closing: (reason) => {
           if (this.#tasks.length === 0) this.#die(reason);
         },
@@ -113,7 +110,7 @@ export class Instance {
       },
     );
     this.pid = this.#peer.pid;
-    this.#expectStarted(new HangCheck(this.pid, startMsMax));
+    this.#expectStarted();
   }
 
   /** Sessions that are loaded or loading. */
@@ -230,27 +227,7 @@ export class Instance {
     if (this.#tasks.length === 1) this.#turnToNext();
   }
 
-  #hasRoomFor(bytes: number): boolean {
-    try {
-      this.#replies?.grow(bytes);
-      this.#arriving = bytes;
-      return true;
-    } catch (error) {
-      this.#arriving = (error as Error).message;
-      return false;
-    }
-  }
-
-  /** What has arrived is whose request it was from now on. Returns why it was dropped, if it was. */
-  #arrived(): string | undefined {
-    const arriving = this.#arriving;
-    this.#arriving = 0;
-    if (typeof arriving === 'string') return arriving;
-    if (arriving > 0) this.#replies?.grow(-arriving);
-    return undefined;
-  }
-
-  #take({ header, tensors }: Message<FromInstance>): void {
+  #take({ header, tensors, whyDropped }: Message<FromInstance>): void {
     switch (header.op) {
       case 'started': {
         clearTimeout(this.#startTimer);
@@ -301,14 +278,13 @@ export class Instance {
         return;
       }
       case 'ran': {
-        const whyDropped = this.#arrived();
         const answered = this.#shift('run');
         if (answered === undefined) return;
         const startedMs = answered.startedMs ?? performance.now();
         const result =
           whyDropped === undefined
             ? takeResults(header, tensors)
-            : droppedResults(header, performance.now() - startedMs, whyDropped);
+            : droppedResults(header, performance.now() - startedMs, whyDropped.message);
         answered.done({ kind: 'ran', startedMs, result });
         this.turns.offer();
       }
@@ -376,12 +352,18 @@ export class Instance {
     });
   }
 
-  #expectStarted(check: HangCheck): void {
-    this.#startTimer = setTimeout(() => {
-      if (processesShort() !== undefined || check.hangs()) {
+  #expectStarted(): void {
+    const check = new HangCheck(this.pid, startMsMax);
+    let shortCheck: HangCheck | undefined;
+    let looks = 0;
+    this.#startTimer = setInterval(() => {
+      looks++;
+      shortCheck = processesShort() === undefined ? undefined : (shortCheck ?? new HangCheck(this.pid, startMsMax));
+      if (shortCheck?.hangs() === true) this.#die(`it stood still before it had started (for ${shortMsMax} ms)`);
+      else if (looks % (startMsMax / shortMsMax) === 0 && check.hangs()) {
         this.#die(`it hung before it had started (limit ${startMsMax} ms)`);
-      } else this.#expectStarted(check);
-    }, startMsMax).unref();
+      }
+    }, shortMsMax).unref();
   }
 
   #expectBegun(task: LoadTask, check: HangCheck): void {
@@ -423,7 +405,6 @@ export class Instance {
     clearTimeout(this.#startTimer);
     this.#watchdog.disarm();
     this.#peer.end(reason);
-    this.#arrived();
     const tasks = this.#tasks.splice(0);
     const away = this.#away.end();
     this.turns.end();

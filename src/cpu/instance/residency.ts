@@ -8,7 +8,8 @@
  */
 import { LRUCache } from 'lru-cache';
 import { formatBytes } from '../../tools/index.ts';
-import { CpuError, type InstanceSpec, type ReplyMemory } from '../types.ts';
+import type { FrameMemory } from '../../tensor/index.ts';
+import { CpuError, type InstanceSpec } from '../types.ts';
 import { BlankSet } from './blank-set.ts';
 import { Instance } from './instance.ts';
 import type { InstanceLog } from './tasks.ts';
@@ -60,7 +61,7 @@ export interface ResidencyOptions {
   readonly modelsOffline: boolean;
   readonly measureProcess: MeasureProcess;
   readonly log: InstanceLog;
-  readonly replies: ReplyMemory | undefined;
+  readonly replies: FrameMemory | undefined;
   /** Of the machine: it is not a function's fault. */
   readonly warn: (line: string) => void;
   readonly onMakesRoom?: ((room: { readonly key: string; readonly by: string }) => void) | undefined;

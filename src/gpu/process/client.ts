@@ -1,7 +1,7 @@
 /** The host's side of the GPU process. */
 import { childEnvironment, compiledModule, GoneError, Remote, type RemoteOptions } from '../../process/index.ts';
 import type { GraphProfile } from '../../profile/index.ts';
-import type { Tensor } from '../../tensor/index.ts';
+import type { FrameMemory, Tensor } from '../../tensor/index.ts';
 import { getOrMake, given } from '../../tools/index.ts';
 import type { LoadOptions } from '../engine/engine.ts';
 import type { HybridPlan, HybridPromise, MeasureOperatorsOptions } from '../hybrid/index.ts';
@@ -36,6 +36,8 @@ export interface GpuProcessOptions extends GpuProcessSettings {
   readonly log?: (line: string) => void;
   /** A process that answers nothing for this long counts as hanging and is ended. Default: ten seconds. */
   readonly silenceMsMax?: number;
+  /** In which outputs count while they arrive. A run whose outputs have no room rejects with its error. */
+  readonly answers?: FrameMemory | undefined;
   /** Added to this process's environment: where the driver's libraries are. */
   readonly environment?: Readonly<Record<string, string>>;
 }
@@ -65,7 +67,13 @@ export class GpuClient {
   #ready: Promise<GpuProcessInfo>;
 
   constructor(options: GpuProcessOptions) {
-    const { log: _log, environment: _environment, silenceMsMax: _silenceMsMax, ...settings } = options;
+    const {
+      log: _log,
+      environment: _environment,
+      silenceMsMax: _silenceMsMax,
+      answers: _answers,
+      ...settings
+    } = options;
     this.#options = options;
     this.#settings = settings;
     this.#process = this.#start();
@@ -244,7 +252,7 @@ export class GpuClient {
   }
 
   #start(): Remote<GpuApi> {
-    const { log = (line: string): boolean => process.stderr.write(`${line}\n`), environment } = this.#options;
+    const { log = (line: string): boolean => process.stderr.write(`${line}\n`), environment, answers } = this.#options;
     const options: RemoteOptions = {
       what: 'the GPU process',
       process: {
@@ -253,6 +261,7 @@ export class GpuClient {
         purpose: 'pinned',
         log,
       },
+      answers,
       errors: { GpuError },
       errorOf: (cause) => {
         if (cause instanceof GoneError) return asGpuError(cause, 'died');

@@ -34,6 +34,7 @@ import { runLimits } from './run-limits.ts';
 import type { GpuRuntime } from './prepare.ts';
 import { shippedPlans } from './shipped-plans.ts';
 import { Verdicts } from './verdicts.ts';
+import type { FrameMemory } from '../../tensor/index.ts';
 import { given } from '../../tools/index.ts';
 
 export interface GpuHostOptions {
@@ -55,6 +56,8 @@ export interface GpuHostOptions {
   readonly plansFolder: string;
   /** Where the driver's libraries are, if not the system's. */
   readonly environment?: Readonly<Record<string, string>> | undefined;
+  /** In which outputs count while they arrive from the GPU process. */
+  readonly answers?: FrameMemory | undefined;
   /** Replaces the GPU process's own check in tests. */
   readonly check?: GpuClient['check'] | undefined;
   readonly statistics: Pick<Statistics, 'of' | 'loaded'>;
@@ -99,14 +102,14 @@ export class GpuHost {
 
   constructor(options: GpuHostOptions) {
     this.#options = options;
-    const { settings, dataDir, slabBytes, environment, logger, registry } = options;
+    const { settings, dataDir, slabBytes, environment, logger, registry, answers } = options;
     const { gpuBytes, hostBytes } = settings;
     this.#client = startGpuProcess({
       hostBytes,
       cacheFolder: join(dataDir, 'cache', 'gpu'),
       hybridCores: settings.hybridCores,
       hybridCoreNumbers: options.hybridLease.cores,
-      ...given({ gpuBytes, slabBytes, environment }),
+      ...given({ gpuBytes, slabBytes, environment, answers }),
       log: (line) => logger.info({ process: 'gpu' }, line),
     });
     this.#client.onDown((reason) => this.#down(reason));

@@ -4,6 +4,7 @@ import { hasGpuDriver } from '../../hardware/index.ts';
 import { packageRoot } from '../config-options.ts';
 import type { HostConfig } from '../config.ts';
 import type { LiveScheduler } from '../live/index.ts';
+import type { FrameMemory } from '../../tensor/index.ts';
 import type { HostRecords } from '../records.ts';
 import type { Registry } from '../types.ts';
 import type { GpuHost } from './gpu-host.ts';
@@ -14,11 +15,12 @@ export interface OpenGpusOptions {
   readonly records: HostRecords;
   readonly live: LiveScheduler;
   readonly pools: CpuPools;
+  readonly answers: FrameMemory;
 }
 
 /** Undefined if there is no driver, or GPUs are off in the configuration. */
 export async function openGpus(options: OpenGpusOptions): Promise<GpuHost | undefined> {
-  const { config, registry, records, live, pools } = options;
+  const { config, registry, records, live, pools, answers } = options;
   const { statistics, history, logger } = records;
   if (config.gpu.use === 'off' || !hasGpuDriver()) return undefined;
   // The engine and its operators take a tenth of a second to load, which a host without a GPU saves.
@@ -30,6 +32,7 @@ export async function openGpus(options: OpenGpusOptions): Promise<GpuHost | unde
     registry,
     logger,
     live,
+    answers,
     plansFolder: join(packageRoot, 'plans'),
     hybridLease: pools.leaseCores('plans over GPU and CPU', settings.hybridCores),
     statistics,

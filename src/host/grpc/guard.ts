@@ -340,7 +340,8 @@ class IncomingMessages {
     const add = (part: Buffer): void => {
       try {
         if (gathering.bytes + part.byteLength > headBytes + bytesMax) throw tooLarge(what, bytesMax);
-        gathering.add(part);
+        // The decoder is done with a buffer that it has filled, and makes another.
+        gathering.add(part, part.byteLength === part.buffer.byteLength);
       } catch (error) {
         fail(error);
       }

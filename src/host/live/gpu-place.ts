@@ -1,6 +1,7 @@
 /** The GPUs as a place: carries out the scheduler's actions with the GPU process, in order. */
 import { variantNamed, type Action, type LoadOrder, type SchedulerEvent, type Start } from '../../schedule/index.ts';
 import { joinInputs, rowsOf, splitOutputs, type Tensor } from '../../tensor/index.ts';
+import { HostError } from '../errors.ts';
 import { BusyShare } from './busy.ts';
 import { PendingFrees } from './pending-frees.ts';
 import type { LiveFunction } from './live-function.ts';
@@ -27,6 +28,8 @@ export type GpuRunEnd =
   /** By call. */
   | { readonly kind: 'ran'; readonly ran: readonly Omit<RanOnGpu, 'why'>[] }
   | { readonly kind: 'abandoned' }
+  /** The run succeeded, but the host had no memory for its outputs. */
+  | { readonly kind: 'unanswered'; readonly error: HostError }
   | { readonly kind: 'failed'; readonly error: unknown };
 
 export interface GpuRunEvents {
@@ -99,7 +102,8 @@ export class GpuPlace {
       try {
         return { kind: 'ran', ran: await this.#attempt(action, fn, calls, order, free) };
       } catch (error) {
-        return order.abandoned ? { kind: 'abandoned' } : { kind: 'failed', error };
+        if (order.abandoned) return { kind: 'abandoned' };
+        return error instanceof HostError ? { kind: 'unanswered', error } : { kind: 'failed', error };
       }
     };
     let end = await attempt();
@@ -109,7 +113,7 @@ export class GpuPlace {
       end = order.abandoned ? { kind: 'abandoned' } : await attempt();
     }
     this.#close(order);
-    if (end.kind === 'ran') free();
+    if (end.kind === 'ran' || end.kind === 'unanswered') free();
     // It may order the invocations that waited for this GPU.
     ended(end);
     this.#wakeIfIdle();

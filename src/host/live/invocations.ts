@@ -299,6 +299,14 @@ export class Invocations {
       }
       return;
     }
+    if (end.kind === 'unanswered') {
+      this.#state.options.onGpuNews?.(fn.key, { kind: 'run succeeded' });
+      for (const { pending } of members) {
+        this.#end(pending);
+        pending.reject(end.error);
+      }
+      return;
+    }
     const isUnderWay = first!.home === this.#state.scheduler;
     if (load !== null && isUnderWay) this.#state.tell({ kind: 'loaded', gpu, functionIndex });
     const { error } = end;

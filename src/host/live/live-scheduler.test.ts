@@ -2,6 +2,7 @@
 import { getEventListeners } from 'node:events';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { Bench, gpuOnly, layerCount, layerMs, warmMs, wholeBytes } from '../../../test/support/gpu-shell.ts';
+import { HostError } from '../errors.ts';
 import { policies } from '../../schedule/index.ts';
 
 const pass = (ms: number): Promise<unknown> => vi.advanceTimersByTimeAsync(ms);
@@ -209,6 +210,19 @@ describe('out of memory', () => {
     expect(bench.evictions).toEqual([]);
     expect(bench.kinds()).toEqual(['gpu', 'gpu']);
   });
+});
+
+test('an answer that the host has no memory for fails its call alone, and no other place runs it', async () => {
+  const bench = new Bench();
+  for (const failure of [undefined, new HostError('too-many-requests', 'no memory'), undefined]) {
+    if (failure !== undefined) bench.process.failures.push(failure);
+    bench.arrive(0);
+    await pass(60);
+  }
+  expect(bench.kinds()).toEqual(['gpu', 'no memory', 'gpu']);
+  expect(bench.news.filter((news) => news.startsWith('run'))).toEqual(Array(3).fill('run succeeded'));
+  expect(bench.process.orders.filter((order) => !order.startsWith('run'))).toEqual(['load f0@1 to 0']);
+  expect(bench.disagreements()).toEqual([]);
 });
 
 test('an input that the GPU finds invalid is tried on the CPU pool; if that answers, the function counts as failed', async () => {
