@@ -97,15 +97,16 @@ function textAllowed({ minLength, maxLength, pattern }: ConfigSchema): string | 
   return pattern === undefined || minLength !== undefined ? undefined : `text that matches ${pattern}`;
 }
 
+const durationText = (ms: number): string => (ms >= 10_000 ? `${ms / 1000} s` : `${ms} ms`);
+
 /** The allowed values of this option, to follow "must be" in a sentence. */
 export function allowedText({ kind, word, minimum = 0, maximum, choices, allowed }: ConfigOption): string {
   if (kind === 'text' && allowed !== undefined) return allowed;
   const range = (said: (value: number) => string): string =>
     maximum === undefined ? `of at least ${said(minimum)}` : `from ${said(minimum)} to ${said(maximum)}`;
-  const duration = (ms: number): string => (ms >= 10_000 ? `${ms / 1000} s` : `${ms} ms`);
   const ifAny = (text: string): string => (minimum === 0 && maximum === undefined ? '' : `, ${text}`);
   const values: Readonly<Record<OptionKind, () => string>> = {
-    duration: () => `a duration such as "250ms" or "1.5s"${ifAny(range(duration))}`,
+    duration: () => `a duration such as "250ms" or "1.5s"${ifAny(range(durationText))}`,
     size: () => `a size such as "64MiB" or "10MB"${ifAny(range((bytes) => `${bytes} bytes`))}`,
     integer: () => `a whole number ${range(String)}`,
     boolean: () => 'true or false',
