@@ -51,7 +51,7 @@ export interface MemberView extends Member {
  * Versions of the protocol between hosts. Two hosts use the highest one that both speak, so that a fleet can be
  * upgraded host by host.
  *
- * - 2: membership, registry, content by ranges; calls and parts of them are passed on as HTTP requests
+ * - 2: membership, registry, content by ranges; calls are passed on as HTTP requests
  * - 3: calls are passed on as frames over separate connections
  */
 export const protocolsSpoken = { oldest: 2, newest: 3 } as const;

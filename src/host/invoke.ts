@@ -25,7 +25,7 @@ import type { Queueing } from './queueing/index.ts';
 import type { Statistics } from './statistics.ts';
 import type { HostConfig } from './config.ts';
 import type { FunctionVersion, ModelStore, Registry } from './types.ts';
-import { RowSplit, splitOverHosts, type RunPart } from './split/index.ts';
+import { RowSplit, type RunPart } from './split/index.ts';
 import { heap } from '../process/index.ts';
 
 export interface InvocationOptions {
@@ -54,7 +54,7 @@ export interface Invocation {
 }
 
 /** The fleet's interface for invocations. */
-type OtherHosts = Pick<Routing, 'canPass' | 'hostsForParts' | 'roundTripMs' | 'run' | 'runPart'>;
+type OtherHosts = Pick<Routing, 'canPass' | 'run'>;
 
 export interface InvokerOptions {
   readonly registry: Registry & Pick<ModelStore, 'hurry' | 'showRows'>;
@@ -298,26 +298,16 @@ export class Invoker {
     }
   }
 
-  /** Runs it at another host, or in parts at several. Undefined: it must run here. */
+  /** Runs it at another host. Undefined: it must run here. */
   async #atOtherHosts(
     routing: OtherHosts,
     version: FunctionVersion,
     input: PoolInput,
     options: InvocationOptions,
   ): Promise<Ran | undefined> {
-    const { sloMs, priority, arrivalMs, rows } = options;
+    const { sloMs, priority, arrivalMs } = options;
     const left = Math.max(0, (sloMs ?? version.settings.sloMs) - (performance.now() - arrivalMs));
-    const wish = { sloMs: left, priority };
-    const { lanes } = this.#options.live.lanesOf(version.key);
-    const mayPart = rows > 1 && lanes > 0 && input.kind === 'tensors' && version.state.status === 'ready';
-    const hosts = mayPart ? routing.hostsForParts(version) : [];
-    if (hosts.length === 0) return await routing.run(version, input, wish, poolOptions(version, options));
-    const run = this.#placedHere(version, options);
-    return await splitOverHosts(
-      this.#split,
-      { routing, hosts, lanes, version, input, rows, wish, run },
-      poolOptions(version, options),
-    );
+    return await routing.run(version, input, { sloMs: left, priority }, poolOptions(version, options));
   }
 
   /** Runs it here, once it is ready here. */

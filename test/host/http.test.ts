@@ -456,9 +456,6 @@ test('a call of a version still in validation runs at a host of the fleet that h
         if (!takes) return undefined;
         return { result: await inFleet.pools.invoke(key, input), placement: { kind: 'fleet-host', ...there } };
       },
-      hostsForParts: () => [],
-      roundTripMs: () => 0,
-      runPart: async () => undefined,
     },
   });
   inFleet.store.put(functionVersion('checked', { state: { status: 'validating' } }));

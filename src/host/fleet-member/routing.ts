@@ -32,7 +32,7 @@ const refusals: ReadonlySet<string> = new Set([
   'forbidden',
 ]);
 
-export type RoutedReason = HostReason | 'elsewhere' | 'lost' | 'part';
+export type RoutedReason = HostReason | 'elsewhere' | 'lost';
 
 export interface RoutingOptions {
   readonly fleet: Fleet;
@@ -151,33 +151,6 @@ export class Routing {
       if (isHere) return undefined;
     }
     return undefined;
-  }
-
-  /** Other hosts that have a version and no waiting calls, the least busy first. */
-  hostsForParts(version: FunctionVersion): readonly Member[] {
-    return this.#holders(version).filter(({ waiting, gpus }) => waiting === 0 && gpus === 0);
-  }
-
-  /** The round trip to the furthest of them. */
-  roundTripMs(hosts: readonly Member[]): number {
-    return Math.max(0, ...hosts.map(({ name }) => this.#options.fleet.peers.roundTripMs(name) ?? 1));
-  }
-
-  /** Runs a part of a request there. Undefined: that host could not, and it must run here. @throws HostError */
-  async runPart(
-    member: Member,
-    version: FunctionVersion,
-    part: PoolInput,
-    wish: PassedWish,
-    options: InvokeOptions,
-  ): Promise<Ran | undefined> {
-    this.#called(version);
-    try {
-      return await this.#pass(member, 'part', version, part, wish, options);
-    } catch (error) {
-      this.#failed(member, error);
-      return undefined;
-    }
   }
 
   /** A call that was lost with its host runs elsewhere; other errors are rethrown. */

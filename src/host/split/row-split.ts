@@ -1,7 +1,6 @@
 /**
- * SERF's third parallelism: one request of many rows runs in parts on several lanes at once, on this CPU, on workers
- * and on other hosts of the fleet, and the answers are joined in order. For a part that runs here, the scheduler picks
- * the place as for any invocation; each lane beyond those here is another host.
+ * SERF's third parallelism: one request of many rows runs in parts on several lanes at once, on this CPU and on workers,
+ * and the answers are joined in order. The scheduler picks the place of each part, as for any invocation.
  */
 import { givesOptional, invokeParts, type InvokeOptions, type PoolInput } from '../../cpu/index.ts';
 import { getOrMake, smoothed } from '../../tools/index.ts';
@@ -41,8 +40,7 @@ export interface Lanes {
   readonly roundTripMs: number;
 }
 
-/** @param lane of a part, counted from 0; undefined for a request that is not split */
-export type RunPart = (input: PoolInput, options: InvokeOptions, lane?: number) => Promise<Ran>;
+export type RunPart = (input: PoolInput, options: InvokeOptions) => Promise<Ran>;
 
 export class RowSplit {
   readonly #options: RowSplitOptions;
@@ -62,16 +60,9 @@ export class RowSplit {
   }
 
   /** Runs a request with `run`, in parts if earlier runs show that this is faster. */
-  run(
-    version: FunctionVersion,
-    input: PoolInput,
-    rows: number,
-    options: InvokeOptions,
-    run: RunPart,
-    elsewhere: Lanes = { lanes: 0, roundTripMs: 0 },
-  ): Promise<Ran> {
+  run(version: FunctionVersion, input: PoolInput, rows: number, options: InvokeOptions, run: RunPart): Promise<Ran> {
     if (!canSplit(version, input)) return run(input, options);
-    return this.#runSplit(version, input, rows, options, run, elsewhere);
+    return this.#runSplit(version, input, rows, options, run);
   }
 
   async #runSplit(
@@ -80,10 +71,9 @@ export class RowSplit {
     rows: number,
     options: InvokeOptions,
     run: RunPart,
-    elsewhere: Lanes,
   ): Promise<Ran> {
     const learnt = this.#of(version.key);
-    const parts = rows > 1 ? this.#partsFor(version.key, learnt, rows, elsewhere) : [rows];
+    const parts = rows > 1 ? this.#partsFor(version.key, learnt, rows) : [rows];
     if (parts.length > 1) {
       const ran = await this.#inParts(input, parts, learnt, options, run);
       if (ran !== undefined) return ran;
@@ -104,16 +94,14 @@ export class RowSplit {
     }));
   }
 
-  #partsFor(key: string, learnt: Learnt, rows: number, elsewhere: Lanes): readonly number[] {
+  #partsFor(key: string, learnt: Learnt, rows: number): readonly number[] {
     const nowMs = this.#now();
     if (learnt.lastMs !== undefined) {
       const gapMs = nowMs - learnt.lastMs;
       learnt.gapMs = learnt.gapMs === Infinity ? gapMs : smoothed(learnt.gapMs, gapMs);
     }
     learnt.lastMs = nowMs;
-    const here = this.#options.lanesOf(key);
-    const lanes = here.lanes === 0 ? 0 : here.lanes + elsewhere.lanes;
-    const roundTripMs = Math.max(here.roundTripMs, elsewhere.roundTripMs);
+    const { lanes, roundTripMs } = this.#options.lanesOf(key);
     if (!learnt.isSeparable || lanes < 2) return [rows];
     const { cost } = learnt;
     // If all requests have one length, only a part shows how long fewer rows take.
@@ -145,7 +133,7 @@ export class RowSplit {
     const result = await invokeParts(input, parts, options, async (part, own) => {
       const index = begun++;
       const startMs = this.#now();
-      const one = await this.#hedged(part, own, { rows: parts[index]!, lane: index }, learnt, others, run);
+      const one = await this.#hedged(part, own, parts[index]!, learnt, others, run);
       if (--left === 0) othersOver();
       this.#observe(learnt, parts[index]!, one, this.#now() - startMs);
       ran[index] = one;
@@ -163,7 +151,7 @@ export class RowSplit {
   async #hedged(
     part: PoolInput,
     options: InvokeOptions,
-    { rows, lane }: { readonly rows: number; readonly lane: number },
+    rows: number,
     learnt: Learnt,
     others: Promise<void>,
     run: RunPart,
@@ -173,7 +161,7 @@ export class RowSplit {
     const settled = new AbortController();
     const settle = (): void => settled.abort();
     const startMs = this.#now();
-    const first = run(part, { ...options, signal }, lane);
+    const first = run(part, { ...options, signal });
     const firstIsOver = first.then(settle, settle);
     const second = async (): Promise<Ran> => {
       await Promise.race([others, firstIsOver]);
@@ -183,7 +171,7 @@ export class RowSplit {
       await this.#options.sleep(Math.max(0, startMs + patience * expectedMs - this.#now()), settled.signal);
       this.hedged++;
       // The lanes of the other parts are free by now.
-      return await run(part, { ...options, signal }, lane === 0 ? 1 : 0);
+      return await run(part, { ...options, signal });
     };
     try {
       return await Promise.any([first, second()]);

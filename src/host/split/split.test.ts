@@ -2,13 +2,10 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { functionVersion } from '../../../test/host/fake-store.ts';
 import type { InvokeOptions, PoolInput, PoolResult } from '../../cpu/index.ts';
-import type { Member } from '../../fleet/index.ts';
 import { tensorOf } from '../../tensor/index.ts';
 import type { Ran } from '../placement.ts';
 import { placementText } from '../placement.ts';
-import type { FunctionVersion } from '../types.ts';
 import { evenParts, nodesFor } from './nodes.ts';
-import { splitOverHosts } from './over-hosts.ts';
 import { RowCost } from './row-cost.ts';
 import { RowSplit } from './row-split.ts';
 
@@ -162,45 +159,6 @@ describe('a request of several rows', () => {
     expect(placementText(ran.placement)).toBe(
       '3 parts: 3 rows on cpu pool warm, 2 rows on cpu pool warm, 2 rows on cpu pool warm',
     );
-  });
-
-  test('goes over other hosts too, and a part runs here if its host could not run it', async () => {
-    const lanes = new Lanes();
-    const own = new RowSplit({
-      lanesOf: () => ({ lanes: 1, roundTripMs: 1 }),
-      now: () => lanes.nowMs,
-      sleep: lanes.sleep,
-    });
-    const asked: string[] = [];
-    const routing = {
-      roundTripMs: () => 1,
-      run: async () => await Promise.resolve(undefined),
-      runPart: async (
-        host: Member,
-        _version: FunctionVersion,
-        part: PoolInput,
-        _wish: object,
-        options: InvokeOptions,
-      ) => {
-        asked.push(host.name);
-        if (host.name === 'lost') return undefined;
-        const { result } = await lanes.run(part, options);
-        const there = { host: host.name, reason: 'part', isGpu: false, placed: 'cpu pool warm' };
-        return { result, placement: { kind: 'fleet-host', coldStart: false, ...there } } as const;
-      },
-    };
-    const hosts = [{ name: 'near' }, { name: 'lost' }] as unknown as readonly Member[];
-    const request = { routing, hosts, lanes: 1, version, input: input(7), rows: 7, wish: {}, run: lanes.run };
-    let ran: Ran | undefined;
-    for (let call = 0; call < 5; call++) {
-      lanes.nowMs += 1000;
-      ran = await splitOverHosts(own, request, {});
-      expect(values(ran)).toEqual(plusOne(7));
-    }
-    expect(placementText(ran!.placement)).toBe(
-      '3 parts: 3 rows on cpu pool warm, 2 rows on host near (part): cpu pool warm, 2 rows on cpu pool warm',
-    );
-    expect(asked.slice(-2).toSorted()).toEqual(['lost', 'near']);
   });
 
   test('stays whole with one lane, for one row, and for a function without batching', async () => {
