@@ -304,7 +304,26 @@ export class Statistics implements InvocationRecorder {
     if (failure === undefined || accounted.has(failure)) return;
     // It never became an invocation: bad input, over a limit, not ready.
     if (status >= 400 && status < 500) this.history.refused(name);
-    if (isThere) this.of(called).failed(reasonOf(failure.code), durationMs);
+    if (!isThere) return;
+    // A function that cannot serve fails those who call it, though nothing ran.
+    if (failure.code === 'not-ready') this.#recordUnready(called, failure, durationMs);
+    else this.of(called).failed(reasonOf(failure.code), durationMs);
+  }
+
+  #recordUnready({ key, name, version, settings }: FunctionVersion, failure: HostError, latencyMs: number): void {
+    this.record({
+      key,
+      functionName: name,
+      version,
+      arrivalMs: performance.now() - latencyMs,
+      sloMs: settings.sloMs,
+      rows: 1,
+      hasRun: false,
+      latencyMs,
+      outcome: 'failed',
+      miss: { cause: 'failed', lateMs: Math.max(0, latencyMs - settings.sloMs), unexplainedMs: 0 },
+      failure,
+    });
   }
 
   /** Calls of each function that have begun, refused ones included. */

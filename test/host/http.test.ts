@@ -438,6 +438,9 @@ test('a call waits for a validation in progress, but not without limit', async (
   waiting.store.put(fresh);
   const late = await post('/v2/models/fresh/infer', inferBody, {}, waiting);
   expect(await errorOf(late)).toMatchObject({ status: 503, error: expect.stringContaining('still being validated') });
+  // It misses its objective, though nothing ran.
+  const metrics = await (await fetch(`${waiting.url}/metrics`)).text();
+  expect(metrics).toContain('turntable_goodput_total{function="fresh",outcome="failed"} 1');
   await using patient = await startTestHost({ readyWaitMs: 20_000 });
   patient.store.put(fresh);
   const reply = post('/v2/models/fresh/infer', inferBody, {}, patient);
