@@ -25,7 +25,6 @@ export const longest: readonly string[] = [
   'test/host/places.test.ts',
   'test/project/benchmarks.test.ts',
   'test/project/readme.test.ts',
-  'test/fleet/split.test.ts',
   'test/host/store-crash.test.ts',
   'test/project/replay-page.test.ts',
   'test/host/misfortunes.test.ts',

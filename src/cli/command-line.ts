@@ -3,7 +3,8 @@ import { Command, CommanderError, type AnyCommand } from './commander.ts';
 import { commands, retired } from './commands.ts';
 import { isSpoken, usage } from './error.ts';
 import { packageVersion } from './package.ts';
-import { asCalled } from '../tools/index.ts';
+// oxlint-disable-next-line no-restricted-imports -- the door of all tools loads them all, and help is to answer at once
+import { asCalled } from '../tools/called-as/index.ts';
 
 const usageExitCode = 2;
 

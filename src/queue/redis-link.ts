@@ -34,6 +34,8 @@ export class RedisLink {
   readonly #listeners = new Set<(health: RedisHealth, before: RedisHealth) => void>();
   readonly #opened: Redis[] = [];
   readonly #timer: NodeJS.Timeout;
+  /** The next look at a full Redis. */
+  #soon: NodeJS.Timeout | undefined;
   #health: RedisHealth = { status: 'down', sinceMs: Date.now(), reason: 'it has not been reached yet' };
   #facts: RedisFacts | undefined;
   #lastError: string | undefined;
@@ -81,9 +83,9 @@ export class RedisLink {
     return this.#facts;
   }
 
-  /** Throws {@link QueueError} `unavailable` unless Redis can be used now. */
+  /** Throws {@link QueueError} `unavailable` unless Redis can be asked now. A full one can be read, and refuses writes. */
   check(): void {
-    if (this.works && this.commands.status === 'ready') return;
+    if ((this.works || this.#health.status === 'full') && this.commands.status === 'ready') return;
     throw this.failure(undefined);
   }
 
@@ -156,6 +158,7 @@ export class RedisLink {
   close(): void {
     this.#closed = true;
     clearInterval(this.#timer);
+    clearTimeout(this.#soon);
     for (const connection of this.#opened) connection.disconnect();
     this.#listeners.clear();
   }
@@ -171,9 +174,11 @@ export class RedisLink {
       },
       // The former primary, say; by now the address may lead to the new one.
       reconnectOnError: (error: Error) => {
-        if (refusesWrites(error) === undefined) return false;
+        const refusal = refusesWrites(error);
+        if (refusal === undefined) return false;
         this.#refuse(error);
-        return true;
+        // A full one is the right one still, and can be read.
+        return refusal !== 'full';
       },
     };
     const connection = new Redis(all);
@@ -199,7 +204,16 @@ export class RedisLink {
   #refuse(error: Error): void {
     this.#refuses = refusesWrites(error) ?? 'down';
     this.#lastError = refusalOf(error);
-    if (!this.works) this.#away();
+    if (this.#refuses === 'full') this.#lookSoon();
+    if (!this.works || this.#refuses === 'full') this.#away();
+  }
+
+  /** Whether a full Redis has room again. */
+  #lookSoon(): void {
+    this.#soon ??= setTimeout(() => {
+      this.#soon = undefined;
+      void this.#look();
+    }, reconnectMsMax).unref();
   }
 
   /** After each start of a connection, and every minute, Redis is asked what it is and whether it runs what calls run. */
@@ -211,7 +225,7 @@ export class RedisLink {
     } catch (error) {
       if (isRefusal(error)) this.#refuse(error);
       else if (this.works) return; // It is slow, or its connection reports that it ends.
-      this.commands.disconnect(true);
+      if (this.#refuses !== 'full') this.commands.disconnect(true);
     }
   }
 

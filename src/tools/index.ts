@@ -1,5 +1,5 @@
 /** Small tools that every folder may use. */
-export { asCalled, calledAs, quoted } from './called-as.ts';
+export { asCalled, calledAs, quoted } from './called-as/index.ts';
 export { CallerWatch } from './caller-watch.ts';
 export { FairTurns } from './fair-turns.ts';
 export { given, type Given } from './given.ts';

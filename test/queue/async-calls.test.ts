@@ -1,5 +1,5 @@
 /** Odd ends of asynchronous calls: a full Redis, a cancelled run, a callback's address. */
-import { EventEmitter, once } from 'node:events';
+import { once } from 'node:events';
 import { createServer, type IncomingHttpHeaders, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { buffer } from 'node:stream/consumers';
@@ -13,7 +13,7 @@ import {
   type CallRunner,
 } from '../../src/queue/index.ts';
 import { CallStore } from '../../src/queue/call-store.ts';
-import { AsyncCalls, RedisLink } from '../../src/queue/redis.ts';
+import { AsyncCalls, openRedis, RedisLink } from '../../src/queue/redis.ts';
 import { redisMissing, RedisServer } from '../support/redis-server.ts';
 import { silentLog } from '../support/silent-log.ts';
 import { waitLimitMs } from '../time-limits.ts';
@@ -281,27 +281,22 @@ describe.skipIf(redisMissing !== undefined)('asynchronous calls', () => {
   });
 
   test('a reply refused by a full Redis is stored once it has room', async () => {
-    const admin = new RedisLink({ url: server.url, prefix: 'admin' });
-    await admin.ready(waitLimitMs);
-    const hasRoom = new EventEmitter();
+    const admin = openRedis(server.url, {});
     let runs = 0;
     await using made = await make(async () => {
-      if (++runs === 1) await admin.commands.config('SET', 'maxmemory', '1');
-      else await once(hasRoom, 'now');
+      if (++runs === 1) await admin.config('SET', 'maxmemory', '1');
       return replied;
     });
     await made.calls.accept(call('a'));
-    await until(async () => (await admin.commands.config('GET', 'maxmemory')).includes('1'));
+    await until(async () => (await admin.config('GET', 'maxmemory')).includes('1'));
     await expect(made.calls.accept(call('b'))).rejects.toMatchObject({
       code: 'unavailable',
       message: expect.stringContaining('refuses: OOM') as string,
     });
-    await until(() => Promise.resolve(runs === 2));
-    await admin.commands.config('SET', 'maxmemory', '0');
-    hasRoom.emit('now');
+    await admin.config('SET', 'maxmemory', '0');
     await until(async () => (await made.calls.status('a'))?.state === 'finished');
     expect(made.calls.counts).toMatchObject({ accepted: 1, finished: 1, dropped: 0 });
-    admin.close();
+    admin.disconnect();
   });
 
   test('a reply that no Redis accepts ends its call with the reason', async () => {

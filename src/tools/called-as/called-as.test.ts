@@ -2,7 +2,7 @@ import { chmodSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync }
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { asCalled, calledAs, quoted } from './called-as.ts';
+import { asCalled, calledAs, quoted } from './index.ts';
 
 let dir: string;
 let script: string;
