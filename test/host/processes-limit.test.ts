@@ -20,7 +20,7 @@ function makeGroup(): string | undefined {
   return undefined;
 }
 
-test('a process that cannot make its threads is given up as soon as it stands still, and its call is told why', async ({
+test('a call whose process finds no room for its threads is told the limit, and served once that is lifted', async ({
   skip,
 }) => {
   const group = makeGroup();
@@ -31,14 +31,25 @@ test('a process that cannot make its threads is given up as soon as it stands st
     const flags = ['--gpu-use', 'off', '--cpu-blank-instances', '0'];
     const enter = ['sh', '-c', `echo $$ > '${join(group, 'cgroup.procs')}' && exec "$0" "$@"`];
     const { url } = await servers.startHost(flags, {}, enter);
-    const used = Number(readFileSync(join(group, 'pids.current'), 'utf8'));
+    // Probes of the start may be about to end: what they leave would be room.
+    let used = 0;
+    let alike = 0;
+    await expect
+      .poll(() => {
+        const now = Number(readFileSync(join(group, 'pids.current'), 'utf8'));
+        alike = now === used ? alike + 1 : 0;
+        used = now;
+        return alike;
+      })
+      .toBeGreaterThan(20);
     const call = (): Promise<Response> => fetch(`${url}/function/sum`, { method: 'POST', body: '{"input":[[1]]}' });
 
     writeFileSync(join(group, 'pids.max'), String(used + 3));
     const refused = await call();
     expect([refused.status, refused.headers.get('retry-after')]).toEqual([503, expect.stringMatching(/^\d+$/)]);
     const { error } = (await refused.json()) as { error: string };
-    expect(error).toMatch(/it stood still before it had started .* the control group allows \(raise pids\.max\)$/);
+    // It stood still, or was not begun at all.
+    expect(error).toMatch(/ the control group allows \(raise pids\.max\)$/);
 
     writeFileSync(join(group, 'pids.max'), 'max');
     await expect.poll(async () => (await call()).status).toBe(200);
