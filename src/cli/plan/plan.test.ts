@@ -25,7 +25,9 @@ async function plan(...argv: string[]): Promise<string> {
   const log = vi.spyOn(console, 'log').mockImplementation(() => undefined);
   vi.spyOn(process.stderr, 'write').mockImplementation(() => true);
   try {
-    await planCommand().exitOverride().parseAsync(argv, { from: 'user' });
+    const command = planCommand();
+    for (const each of [command, ...command.commands]) each.exitOverride();
+    await command.parseAsync(argv, { from: 'user' });
     return log.mock.calls.map((line) => String(line[0])).join('\n');
   } finally {
     vi.restoreAllMocks();
