@@ -16,6 +16,7 @@ const floors = [
   'schedule',
   'gpu',
   'cpu',
+  'live',
   'queue',
   'fleet',
   'host',

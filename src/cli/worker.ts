@@ -1,7 +1,6 @@
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { Command, Option, type AnyCommand, type OptionsOf } from './commander.ts';
-import { createCpuPools } from '../cpu/index.ts';
 import { ownMemory, readCores } from '../hardware/index.ts';
 import { tellServiceManager } from '../process/index.ts';
 import { createLogger } from '../host/index.ts';
@@ -96,16 +95,6 @@ async function runWorker(flags: WorkerFlags): Promise<number> {
     else if (!redisWorks(before)) logger.info({ redis: link.address }, 'Redis is back');
   });
   const { parts: memory } = ownMemory('worker');
-  const pools = createCpuPools({
-    cores,
-    blankInstances: Math.min(2, cores),
-    memoryBytes: memory.sessions,
-    loadsBytes: memory.loads,
-    log: (pid, key, line) => logger.info({ pid, function: key }, line),
-    warn: (line) => logger.warn(line),
-    onRowsMix: ({ key, reason }) => logger.error({ function: key, reason }, 'its calls run alone from now on'),
-    cacheFolder: join(flags.data, 'weights'),
-  });
   // The cache and the taker each need the other.
   const atWork: { taker?: PoolTaker } = {};
   const cache = new ModelCache({
@@ -119,7 +108,15 @@ async function runWorker(flags: WorkerFlags): Promise<number> {
   const taker = new PoolTaker({
     name: flags.name,
     cores,
-    pools,
+    pools: {
+      blankInstances: Math.min(2, cores),
+      memoryBytes: memory.sessions,
+      loadsBytes: memory.loads,
+      log: (pid, key, line) => logger.info({ pid, function: key }, line),
+      warn: (line) => logger.warn(line),
+      onRowsMix: ({ key, reason }) => logger.error({ function: key, reason }, 'its calls run alone from now on'),
+      cacheFolder: join(flags.data, 'weights'),
+    },
     cache,
     threads,
     queueMax: 1024,
@@ -133,8 +130,7 @@ async function runWorker(flags: WorkerFlags): Promise<number> {
   tellServiceManager('READY=1');
   const stop = async (): Promise<boolean> => {
     const clean = await worker.stop(drainMs);
-    taker.stop();
-    await pools.stop(0);
+    await taker.stop();
     link.close();
     logger.info({ clean, answered: worker.answered }, 'stopped');
     return clean;

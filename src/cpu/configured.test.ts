@@ -4,7 +4,13 @@ import { readFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import { largeBytes, poolLimits as limits, roomFor, valuesOf as values } from '../../test/support/cpu-pools.ts';
+import {
+  largeBytes,
+  poolLimits as limits,
+  roomFor,
+  ScheduledPools,
+  valuesOf as values,
+} from '../../test/support/cpu-pools.ts';
 import { writeMeanModel, writeReluModel } from '../../test/support/models.ts';
 import { readLogicalCores, type LogicalCore } from '../hardware/index.ts';
 import { tensorOf } from '../tensor/index.ts';
@@ -35,20 +41,21 @@ beforeAll(async () => {
 afterAll(() => rm(folder, { recursive: true, force: true }));
 afterEach(() => pools?.stop(0));
 
-function start(options: Partial<CpuPoolsOptions> = {}): void {
+const options: CpuPoolsOptions = {
+  cores: 4,
+  // More cores than exist, so that lists of several instances run on any machine. Pinning to a missing core fails
+  // silently; the effect of pinning is tested on existing cores.
+  logicalCores: Array.from({ length: 4 }, (_, id): LogicalCore => ({ id, socket: 0, core: id })),
+  blankInstances: 0,
+  memoryBytes: 4e9,
+  log: (_pid, _key, line) => logged.push(line),
+  onReconfigured: (change) => changes.push(change),
+};
+
+function start(own: Partial<CpuPoolsOptions> = {}): void {
   changes.length = 0;
   logged.length = 0;
-  pools = createCpuPools({
-    cores: 4,
-    // More cores than exist, so that lists of several instances run on any machine. Pinning to a missing core fails
-    // silently; the effect of pinning is tested on existing cores.
-    logicalCores: Array.from({ length: 4 }, (_, id): LogicalCore => ({ id, socket: 0, core: id })),
-    blankInstances: 0,
-    memoryBytes: 4e9,
-    log: (_pid, _key, line) => logged.push(line),
-    onReconfigured: (change) => changes.push(change),
-    ...options,
-  });
+  pools = createCpuPools({ ...options, ...own });
 }
 
 function register(key: string, overrides: Partial<InstanceSpec> = {}, limitOverrides: Partial<PoolLimits> = {}): void {
@@ -405,23 +412,26 @@ describe('a change of configuration', () => {
   });
 
   it('happens when configurations hold all memory and another function needs its first instance', async () => {
-    start(roomFor(2));
-    for (const key of ['f', 'second', 'third']) register(key, { modelBytes: largeBytes });
+    changes.length = 0;
+    const scheduled = new ScheduledPools({ ...options, ...roomFor(2) });
+    ({ pools } = scheduled);
+    for (const key of ['f', 'second', 'third'])
+      scheduled.register({ key, modelPath: reluPath, threads: 1, modelBytes: largeBytes }, { ...limits, batchMax: 8 });
     await pools.configure('f', thin, { cause: 'start' });
     const before = pidsOf('f');
     // Calls never stop, so idleness causes none of this.
     const end = new AbortController();
     const served: PoolResult[] = [];
     const endless = async (): Promise<void> => {
-      while (!end.signal.aborted) served.push(await pools.invoke('f', input(1)));
+      while (!end.signal.aborted) served.push(await scheduled.invoke('f', input(1)));
     };
     const load = Promise.all([endless(), endless()]);
-    expect(values(await pools.invoke('second', input(2)))[0]).toBe(2);
+    expect(values(await scheduled.invoke('second', input(2)))[0]).toBe(2);
     expect(state('f').configuration).toEqual(thinOf(1));
     expect(before).toEqual(expect.arrayContaining(pidsOf('f')));
     expect(served.some(({ coldStart }) => coldStart)).toBe(false);
     await pools.configure('second', thinOf(1), { cause: 'start' });
-    expect(values(await pools.invoke('third', input(3)))[0]).toBe(3);
+    expect(values(await scheduled.invoke('third', input(3)))[0]).toBe(3);
     end.abort();
     await load;
     // Each had one instance left then; the idle one gave up its own.

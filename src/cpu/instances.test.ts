@@ -221,42 +221,42 @@ describe('instances', () => {
   });
 
   it('of pinned functions are evicted at the limit when nothing else can be', async () => {
-    pools = on.start(roomFor(2));
+    const scheduled = on.startScheduled(roomFor(2));
     for (const key of ['a', 'b']) {
-      pools.register(on.spec(key, { modelBytes: largeBytes }), { ...limits, instancesMin: 1 });
-      await pools.load(key);
+      scheduled.register(on.spec(key, { modelBytes: largeBytes }), { ...limits, instancesMin: 1 });
+      await scheduled.pools.load(key);
     }
-    pools.register(on.spec('c', { modelBytes: largeBytes }), { ...limits, instancesMin: 1 });
-    pools.register(on.spec('d', { modelBytes: largeBytes }), limits);
+    scheduled.register(on.spec('c', { modelBytes: largeBytes }), { ...limits, instancesMin: 1 });
+    scheduled.register(on.spec('d', { modelBytes: largeBytes }), limits);
     // An instance that keeps its place is not asked to leave, and does not leave by itself.
-    const results = await Promise.all(['c', 'd'].map((key) => pools.invoke(key, input(1, 2, 3, 4))));
+    const results = await Promise.all(['c', 'd'].map((key) => scheduled.invoke(key, input(1, 2, 3, 4))));
     expect(results).toHaveLength(2);
   });
 
   it('of the function with the lowest expected loss are evicted at the limit', async () => {
-    pools = on.start(roomFor(2));
-    for (const key of ['a', 'b', 'c']) pools.register(on.spec(key, { modelBytes: largeBytes }), limits);
-    await pools.invoke('a', input(1, 2, 3, 4));
+    const scheduled = on.startScheduled(roomFor(2));
+    for (const key of ['a', 'b', 'c']) scheduled.register(on.spec(key, { modelBytes: largeBytes }), limits);
+    await scheduled.invoke('a', input(1, 2, 3, 4));
     // It is called far more often, and last: that outweighs a slow load of 'a' on a busy machine.
-    for (let calls = 0; calls < 50; calls++) await pools.invoke('b', input(1, 2, 3, 4));
-    await pools.invoke('c', input(1, 2, 3, 4));
+    for (let calls = 0; calls < 50; calls++) await scheduled.invoke('b', input(1, 2, 3, 4));
+    await scheduled.invoke('c', input(1, 2, 3, 4));
     expect(on.pidsOf('a')).toEqual([]);
     expect(on.pidsOf('b')).toHaveLength(1);
     expect(on.pidsOf('c')).toHaveLength(1);
   });
 
   it('are fewer than the functions, yet every function is served', async () => {
-    pools = on.start(roomFor(1));
+    const scheduled = on.startScheduled(roomFor(1));
     const keys = ['a', 'b', 'c'];
-    for (const key of keys) pools.register(on.spec(key, { modelBytes: largeBytes }), limits);
+    for (const key of keys) scheduled.register(on.spec(key, { modelBytes: largeBytes }), limits);
     const results = await Promise.all(
-      [...keys, ...keys, ...keys].map((key, i) => pools.invoke(key, input(i, 0, 0, 0))),
+      [...keys, ...keys, ...keys].map((key, i) => scheduled.invoke(key, input(i, 0, 0, 0))),
     );
     expect(results.map((result) => values(result)[0])).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 8]);
   });
 
   it('are taken from functions under load for a function that has none', async () => {
-    pools = on.start(roomFor(1));
+    const scheduled = on.startScheduled(roomFor(1));
     // Calls of some milliseconds, so that others wait whenever one has been answered.
     const handlerPath = await on.handler(
       'takes-milliseconds',
@@ -266,23 +266,23 @@ describe('instances', () => {
        }
        export function postprocess() { return 'ok'; }`,
     );
-    pools.register(on.spec('a', { handlerPath, modelBytes: largeBytes }), { ...limits, instancesMax: 1 });
-    pools.register(on.spec('b', { modelBytes: largeBytes }), limits);
+    scheduled.register(on.spec('a', { handlerPath, modelBytes: largeBytes }), { ...limits, instancesMax: 1 });
+    scheduled.register(on.spec('b', { modelBytes: largeBytes }), limits);
     const end = new AbortController();
     const endless = async (): Promise<void> => {
-      while (!end.signal.aborted) await pools.invoke('a', request(''));
+      while (!end.signal.aborted) await scheduled.invoke('a', request(''));
     };
     const load = Promise.all(Array.from({ length: 8 }, endless));
-    await pools.invoke('a', request(''));
-    const results = [await pools.invoke('b', input(5, 6, 7, 8)), await pools.invoke('b', input(6, 7, 8, 9))];
+    await scheduled.invoke('a', request(''));
+    const results = [await scheduled.invoke('b', input(5, 6, 7, 8)), await scheduled.invoke('b', input(6, 7, 8, 9))];
     end.abort();
     await load;
     expect(results.map((result) => values(result)[0])).toEqual([5, 6]);
   });
 
   it('stay in place once no call waits for them any more', async () => {
-    pools = on.start(roomFor(1));
-    pools.register(on.spec('gone', { modelBytes: largeBytes }), limits);
+    const scheduled = on.startScheduled(roomFor(1));
+    scheduled.register(on.spec('gone', { modelBytes: largeBytes }), limits);
     const handlerPath = await on.handler(
       'waits-a-while',
       `export async function preprocess(request) {
@@ -291,15 +291,18 @@ describe('instances', () => {
        }
        export function postprocess(tensors) { return 'ok'; }`,
     );
-    pools.register(on.spec('slow', { handlerPath, modelBytes: largeBytes }), limits);
-    const first = await pools.invoke('slow', request(''));
-    const busy = pools.invoke('slow', request('wait'));
+    scheduled.register(on.spec('slow', { handlerPath, modelBytes: largeBytes }), limits);
+    const first = await scheduled.invoke('slow', request(''));
+    const busy = scheduled.invoke('slow', request('wait'));
     const client = new AbortController();
-    const gone = pools.invoke('gone', input(1, 2, 3, 4), { signal: client.signal });
+    const gone = scheduled.invoke('gone', input(1, 2, 3, 4), { signal: client.signal });
     client.abort();
     await expect(gone).rejects.toMatchObject({ code: 'cancelled' });
     await busy;
-    expect(await pools.invoke('slow', request(''))).toMatchObject({ coldStart: false, instancePid: first.instancePid });
+    expect(await scheduled.invoke('slow', request(''))).toMatchObject({
+      coldStart: false,
+      instancePid: first.instancePid,
+    });
   });
 
   it('are released by an unload and start again with the next invocation', async () => {

@@ -8,11 +8,10 @@ import {
   proportionalBytes,
   Residency,
   WeightsCache,
-  type Holder,
   type InstanceLog,
   type MeasureProcess,
 } from './instance/index.ts';
-import { CoreAllocator, CoreTurns, Pool, type PoolEvents, type PoolResources } from './pool/index.ts';
+import { CoreAllocator, Pool, type PoolEvents, type PoolResources } from './pool/index.ts';
 import {
   CpuError,
   type ConfigureOptions,
@@ -29,6 +28,7 @@ import {
   type PoolsResources,
   type PoolState,
   type Reconfiguration,
+  type RoomWanted,
   type Stopped,
 } from './types.ts';
 import type { FrameMemory } from '../tensor/index.ts';
@@ -56,6 +56,13 @@ export interface CpuPoolsOptions extends PoolEvents {
    * Called with a function's measured figures, whenever a session of it has come or gone, or its cores have changed.
    */
   readonly onFacts?: (facts: PoolFacts) => void;
+  /**
+   * There is no room for a session, and the pools close none by themselves: whoever owns them calls {@link
+   * CpuPools.evict}, within this call or later. Default: sessions wait for room.
+   */
+  readonly onShort?: (wanted: RoomWanted) => void;
+  /** What sessions have left to take has been measured. */
+  readonly onMeasured?: () => void;
   /** Where the prepared weights that instances share are kept across restarts. Without it nothing is shared. */
   readonly cacheFolder?: string;
   /** Of joined runs, those whose answers are compared with runs alone; default: 0.01. */
@@ -94,11 +101,9 @@ class MachinePools {
     const { cacheFolder, log } = options;
     const cores = new CoreAllocator(options.logicalCores ?? readLogicalCores(), options.cores, () => {
       const free = cores.unleased();
-      // With every core leased they run on any core: the first run of a function is always granted.
+      // With every core leased they run on any core.
       residency.pinUnleased(free.length > 0 ? free : cores.all());
-      turns.changed();
     });
-    const turns = new CoreTurns(cores);
     const residency = new Residency({
       memoryBytes: options.memoryBytes,
       sharedMax: options.cores,
@@ -108,8 +113,8 @@ class MachinePools {
       log,
       replies: options.replies,
       warn: options.warn ?? ((line) => log(undefined, undefined, line)),
-      onMakesRoom: options.onMakesRoom,
-      onShort: (holder) => this.#makeRoom(holder),
+      onShort: (wanted) => options.onShort?.(wanted),
+      onMeasured: () => options.onMeasured?.(),
     });
     const loads = new LoadGate({
       loadsBytes: options.loadsBytes ?? Infinity,
@@ -119,7 +124,6 @@ class MachinePools {
     this.#resources = {
       loads,
       cores,
-      turns,
       residency,
       weights:
         cacheFolder === undefined
@@ -128,7 +132,7 @@ class MachinePools {
       events: options,
       comparedShare: options.comparedShare ?? 0.01,
       factsChanged: (key) => {
-        const facts = options.onFacts && this.#pools.get(key)?.figures();
+        const facts = options.onFacts && this.facts(key);
         if (facts !== undefined) options.onFacts?.(facts);
       },
     };
@@ -260,16 +264,21 @@ class MachinePools {
 
   /**
    * Frees memory: releases the function's idle sessions now, and the others when they are done. Waiting calls load it
-   * again. Resolves when the sessions are gone.
+   * again. Resolves when the sessions are gone. `isSpare`: one of several, and it is not waited for.
    */
-  async evict(key: string): Promise<void> {
-    await this.#pool(key).evict();
+  async evict(key: string, { isSpare = false } = {}): Promise<void> {
+    await this.#pool(key).evict(isSpare);
   }
 
-  /** From now on; idle sessions beyond it are evicted. @param loadsBytes see {@link CpuPoolsOptions.loadsBytes} */
+  /** From now on. @param loadsBytes see {@link CpuPoolsOptions.loadsBytes} */
   setMemory(bytes: number, loadsBytes: number): void {
     this.#resources.loads.setPart(loadsBytes);
     this.#resources.residency.setMemory(bytes);
+  }
+
+  /** What is measured of one function; undefined if it is not registered. */
+  facts(key: string): PoolFacts | undefined {
+    return this.#pools.get(key)?.figures();
   }
 
   /** For one function; undefined if it is not registered. */
@@ -287,6 +296,7 @@ class MachinePools {
     return {
       memoryBytes: residency.memoryBytes,
       memoryUsedBytes: residency.usedBytes,
+      memoryTakenBytes: residency.takenBytes,
       cores: cores.total,
       coresShared: cores.unleased().length,
     };
@@ -304,32 +314,8 @@ class MachinePools {
 
   #retire(nowMs: number): void {
     const { residency } = this.#resources;
-    for (const [replica, { spec }] of Array.from(residency.longestIdle())) {
-      const pool = this.#pools.get(spec.key);
-      if (pool === undefined || nowMs - replica.idleSinceMs < pool.limits.idleMs || pool.ready <= pool.keeps) continue;
-      pool.giveIdle(replica, nowMs);
-    }
     residency.retireEmpty(nowMs);
-    for (const pool of this.#pools.values()) pool.retireConfigured(nowMs);
-  }
-
-  /**
-   * Configured pools keep their instances between runs. If they hold all the memory, one of them ends an instance for a
-   * function that has none. It is a pool with several instances, which goes on serving; of these, the one that has been
-   * idle longest.
-   */
-  #makeRoom(asking: Holder): void {
-    const others = [...this.#pools.values()].filter((pool) => pool !== asking);
-    if (others.some(({ mayRest }) => mayRest)) return;
-    const nowMs = performance.now();
-    const [first] = others
-      .map((pool) => {
-        const { spare, idleForMs } = pool.configured(nowMs);
-        return { pool, spare, idleForMs };
-      })
-      .filter(({ spare }) => spare > 0)
-      .sort((a, b) => Number(b.spare > 1) - Number(a.spare > 1) || b.idleForMs - a.idleForMs);
-    first?.pool.giveConfigured();
+    for (const pool of this.#pools.values()) pool.retire(nowMs);
   }
 
   #pool(key: string): Pool {

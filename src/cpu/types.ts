@@ -307,12 +307,24 @@ export interface PoolFacts {
   readonly key: string;
   /** What its sessions and handlers hold now, by proportional set size; 0: nothing is loaded. */
   readonly bytes: number;
-  /** Size of one session, as last measured; undefined before the first. */
-  readonly sessionBytes: number | undefined;
+  /** How many sessions beyond the first that is. */
+  readonly spares: number;
+  /** Expected size of a session, with its process where that would be its own. */
+  readonly sessionBytes: number;
   /** Time to load a session into a running process, smoothed; undefined before the first. */
   readonly loadMs: number | undefined;
   /** How many runs the instances on cores of their own take at once. */
   readonly slots: number;
+  readonly isPinned: boolean;
+}
+
+/** A pool makes a session that nobody ordered, and there is no room for it. */
+export interface RoomWanted {
+  readonly key: string;
+  /** 0: it wants none any more. */
+  readonly bytes: number;
+  /** It has another one. Otherwise its calls wait for room. */
+  readonly isSpare: boolean;
 }
 
 /** What all functions share. */
@@ -321,6 +333,8 @@ export interface PoolsResources {
   readonly memoryBytes: number;
   /** Memory that the processes of all functions hold, by proportional set size. */
   readonly memoryUsedBytes: number;
+  /** Of it, what is no session: processes, and what runs and handlers have allocated. */
+  readonly memoryTakenBytes: number;
   /** All cores, and the cores without a lease. */
   readonly cores: number;
   readonly coresShared: number;

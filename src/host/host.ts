@@ -10,6 +10,7 @@ import { policyOf, type HostConfig } from './config.ts';
 import { CpuSide } from './cpu-side.ts';
 import { usageNow, waitingCount, type ViewSources } from './dashboard/index.ts';
 import { Dependencies } from './dependencies.ts';
+import { HostError } from './errors.ts';
 import { FleetMember, fleetSecret } from './fleet-member/index.ts';
 import { gpuViews, openGpus, SchedulerView, type GpuHost } from './gpu/index.ts';
 import type { GrpcContext, GrpcListen, GrpcServer } from './grpc/index.ts';
@@ -19,7 +20,7 @@ import { Connections } from './connections.ts';
 import { InFlightBytes } from './in-flight.ts';
 import { otherFunctions } from './invoke-others.ts';
 import { Invoker } from './invoke.ts';
-import { LiveScheduler } from './live/index.ts';
+import { LiveScheduler } from '../live/index.ts';
 import { createLogger, Logging } from './logger.ts';
 import { MemoryBudgets } from './memory-budgets.ts';
 import { createMetrics } from './metrics.ts';
@@ -95,29 +96,22 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
     records,
     replies: answers,
     onRowsMix: ({ key, reason }) => store.rowsMix(key, reason),
-    onFacts: ({ key, bytes }) => {
-      live.session(key, bytes);
-      live.setCpu(cpu.place());
-    },
   });
-  const { pools } = cpu;
+  const { pools } = cpu.live;
   const queueing = await createQueueing({ config, registry: store, logger });
   const live = new LiveScheduler({
     policy: policyOf(config),
-    cpu: cpu.place(),
-    cpuOffer: cpu.offer,
+    ...cpu.live.asPlace,
     workersOffer: (key, ownMs) => workers?.offer(key, ownMs) ?? null,
-    evictCpu: (key, by) => {
-      if (by !== undefined) records.makesRoom({ key, by });
-      void pools.evict(key).catch(() => undefined);
-    },
     waitingMax: config.cpu.queueMax,
     onGpuNews: (key, news) => {
       gpus?.news(key, news);
       if (news.kind === 'evicted') records.evictedFromGpu(news.eviction);
     },
+    isForCaller: (error) => error instanceof HostError,
     onDefect: (message) => logger.error(message),
   });
+  cpu.live.join(live);
   const workers = queueing && new WorkersWatch(queueing.overflow, (place) => live.setWorkers(place));
   const gpus = await openGpus({ config, registry: store, records, live, pools, answers });
   const memory = new MemoryBudgets({
@@ -132,7 +126,6 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
     onChange: (part, bytes) => {
       if (part === 'pinned') gpus?.setHostBytes(bytes);
       else pools.setMemory(bytes, memory.parts.loads);
-      live.setCpu(cpu.place());
     },
   });
   const forgetKills = kernelKills.follow((kill) => memory.killed(kill));
@@ -161,7 +154,7 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
   const metrics = createMetrics({ ...parts, ...calls, registry: store, statistics, connections });
   records.follow(store);
   const views = viewsOf(parts, busy, calls.invoker);
-  const scheduler = new SchedulerView({ config, registry: store, live, gpus, cpuOffer: cpu.offer });
+  const scheduler = new SchedulerView({ config, registry: store, live, gpus, cpuOffer: (key) => cpu.live.offer(key) });
   const replays = options.replays && new ReplayRuns({ ...options.replays, folder: join(config.dataDir, 'replays') });
   const lifecycle: { phase: Lifecycle['phase'] } = { phase: 'starting' };
   const end = async (): Promise<void> => {

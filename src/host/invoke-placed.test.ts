@@ -7,7 +7,7 @@ import { QueueError, type OverflowQueue } from '../queue/index.ts';
 import { policies, type Policy } from '../schedule/index.ts';
 import { tensorOf } from '../tensor/index.ts';
 import { PlacedInvoker, type InvocationGpus } from './invoke-placed.ts';
-import { LiveScheduler, type GpuRunner, type LiveSchedulerOptions } from './live/index.ts';
+import { LiveScheduler, type GpuRunner, type LiveSchedulerOptions } from '../live/index.ts';
 import { placementText } from './placement.ts';
 
 afterEach(() => void vi.useRealTimers());

@@ -19,15 +19,17 @@ import { leaseAgain, LentLease } from './lent-lease.ts';
 import {
   LeftError,
   msText,
+  observationOf,
   overflowOf,
   QueueFullError,
+  waited,
   type InvocationWish,
   type LiveScheduler,
   type Placed,
   type RanOnGpu,
   type Why,
   type WhyNot,
-} from './live/index.ts';
+} from '../live/index.ts';
 import { nowhere } from './out-of-service.ts';
 import type { Placement, Ran } from './placement.ts';
 import type { FunctionVersion } from './types.ts';
@@ -145,8 +147,8 @@ export class PlacedInvoker {
     const lease = lent ?? placed;
     const ran = (result: PoolResult, worker?: string): Ran => {
       const awayMs = lent?.awayMs ?? 0;
-      lease.done(observed(result, performance.now() - startedMs - awayMs, awayMs, worker !== undefined));
-      return told(withTimes(result, placed, placed.loadMs > 0), placed, whyNot, worker);
+      lease.done(observed(result, performance.now() - startedMs, awayMs, worker !== undefined));
+      return told(withTimes(result, placed), placed, whyNot, worker);
     };
     const failed = async (failure: unknown): Promise<Refused> => {
       const refusal = refusalOf(failure);
@@ -163,7 +165,10 @@ export class PlacedInvoker {
     }
     if (overflow === undefined) return failed(new QueueError('no-worker', 'this host has no workers'));
     options.stages?.enter('away');
-    return overflow.submit(key, input, options).then(({ result, worker }) => ran(result, worker), failed);
+    const { sinceMs = startedMs, sloMs = version.settings.sloMs } = wish;
+    return overflow
+      .submit(key, input, { ...options, dueMs: sinceMs + sloMs })
+      .then(({ result, worker }) => ran(result, worker), failed);
   }
 
   /** Lends the handler's cores to others while it waits for other functions. */
@@ -262,17 +267,16 @@ export class PlacedInvoker {
           return ran.kind === 'gpu' ? asPublished(ran.result.outputs, version) : undefined;
         },
       });
-      observedThere = observed(result, result.timings.inferMs, lent.awayMs, false);
+      observedThere = observed(result, result.timings.inferMs + lent.awayMs, lent.awayMs, false);
       if (model === undefined) return { result, placement: { kind: 'cpu-pool', coldStart: result.coldStart } };
-      if ('placement' in model)
-        return { result: withTimes(result, model.result.timings, false), placement: model.placement };
+      if ('placement' in model) return { result: withTimes(result, model.result.timings), placement: model.placement };
       if (model.kind === 'gpu') {
         return {
           result: withTimes(result, model, model.start !== 'warm'),
           placement: this.#onGpu(version, model, inputs, result.coldStart),
         };
       }
-      return told(withTimes(result, model, model.loadMs > 0), model, whyNot);
+      return told(withTimes(result, model), model, whyNot);
     } catch (error) {
       // A worker on another machine may still have room for it.
       const hasRoom = error instanceof CpuError && error.code === 'queue-full';
@@ -366,23 +370,20 @@ const keptOff: WhyNot = { reason: 'optional-input', words: 'its program has no r
 
 /** What the scheduler learns from a run. `awayMs`: the part of the handler's time spent waiting for other functions. */
 function observed(result: PoolResult, elapsedMs: number, awayMs: number, isRemote: boolean): Observation {
-  const { loadMs, preprocessMs, inferMs, postprocessMs } = result.timings;
-  const coreMs = Math.max(0, preprocessMs + inferMs + postprocessMs - awayMs);
-  if (isRemote) return { runMs: coreMs };
-  return { runMs: Math.max(0, elapsedMs - loadMs), coreMs, loadMs: result.coldStart ? loadMs : undefined };
+  const { coreMs, ...here } = observationOf(result, elapsedMs, awayMs);
+  return isRemote ? { runMs: coreMs } : { coreMs, ...here };
 }
 
 /** `inferMs`, `batchSize` and `batchRows` are absent if the instance itself ran the model. */
 type TimesThere = Pick<RanOnGpu, 'queueMs' | 'loadMs'> & Partial<Pick<RanOnGpu, 'inferMs' | 'batchSize' | 'batchRows'>>;
 
 /**
- * Waiting for a place counts as waiting too; behind a load of the same session it was a cold start. The time that an
- * instance waited for a run of its model elsewhere was spent on the queue there, the weights and the run itself.
+ * The time that an instance waited for a run of its model elsewhere was spent on the queue there, the weights and the
+ * run itself.
  */
-function withTimes(result: PoolResult, there: TimesThere, isCold: boolean): PoolResult {
-  const { queueMs, loadMs, inferMs = result.timings.inferMs } = there;
-  const { batchSize = result.batchSize, batchRows = result.batchRows } = there;
-  if (queueMs === 0 && loadMs === 0 && there.inferMs === undefined) return result;
+function withTimes(result: PoolResult, there: TimesThere, isCold = false): PoolResult {
+  const { queueMs, loadMs, inferMs, batchSize = result.batchSize, batchRows = result.batchRows } = there;
+  if (inferMs === undefined) return waited(result, there);
   const { timings, coldStart } = result;
   return {
     ...result,

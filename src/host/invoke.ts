@@ -16,7 +16,7 @@ import type {
 import { HostError, toHostError } from './errors.ts';
 import { accounted, outcomeOf, withExplanation } from './invoke-failures.ts';
 import { PlacedInvoker, type InvocationGpus } from './invoke-placed.ts';
-import type { LiveScheduler } from './live/index.ts';
+import type { LiveScheduler } from '../live/index.ts';
 import type { Routing } from './fleet-member/index.ts';
 import type { InvocationRecord, InvocationRecorder, Placement, Ran } from './placement.ts';
 import { missOf, OpenCalls, type BeforeCall, type MachineBusy, type OpenCall } from './open-calls.ts';

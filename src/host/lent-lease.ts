@@ -1,6 +1,6 @@
 /** A lease of cores that is lent to others while a handler waits for other functions. */
 import type { InvokeOthers } from '../cpu/index.ts';
-import type { LiveScheduler, Placed } from './live/index.ts';
+import type { LiveScheduler, Placed } from '../live/index.ts';
 import type { FunctionVersion } from './types.ts';
 
 type Lease = Extract<Placed, { readonly kind: 'cpu' | 'workers' }>;

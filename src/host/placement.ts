@@ -2,7 +2,7 @@
 import type { PoolResult } from '../cpu/index.ts';
 import type { Start } from '../schedule/index.ts';
 import type { HostError } from './errors.ts';
-import type { Overflow } from './live/index.ts';
+import type { Overflow } from '../live/index.ts';
 import type { Miss } from './miss-causes.ts';
 
 /** How an invocation ended, against the SLO. A client's own mistake is none of these. */

@@ -5,7 +5,6 @@ import {
   stoppedText,
   type GivenUp,
   type Loaded,
-  type MakesRoom,
   type Reconfigured,
   type RowsMix,
   type Stopped,
@@ -13,7 +12,7 @@ import {
 import { formatMs } from '../tools/index.ts';
 import { FunctionLog, logEvents, withFunctionLog } from './function-log.ts';
 import { History } from './history/index.ts';
-import { evictionWords, type GpuEviction } from './live/index.ts';
+import { evictionWords, type GpuEviction, type MakesRoom } from '../live/index.ts';
 import { Statistics } from './statistics.ts';
 import type { Registry } from './types.ts';
 import { versionOf } from './versions.ts';

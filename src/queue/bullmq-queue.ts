@@ -12,7 +12,7 @@
  */
 import { randomBytes } from 'node:crypto';
 import type { Redis } from 'ioredis';
-import { CpuError, type InvokeOptions, type PoolInput } from '../cpu/index.ts';
+import { CpuError, type PoolInput } from '../cpu/index.ts';
 import { errorLog } from './error-log.ts';
 import { HostBeats } from './host-beats.ts';
 import { KnownWorkers, type BestWorker } from './known-workers.ts';
@@ -21,7 +21,14 @@ import { heartbeatMs, keys, leftoverMs, type OverflowJob } from './names.ts';
 import { decodeAnswer, encodeInput, inputBytes, type AddressedAnswer } from './payload.ts';
 import type { RedisLink } from './redis-link.ts';
 import { QueueError } from './types.ts';
-import type { OverflowOffer, OverflowQueue, OverflowResult, QueueState, WorkerState } from './types.ts';
+import type {
+  OverflowOffer,
+  OverflowOptions,
+  OverflowQueue,
+  OverflowResult,
+  QueueState,
+  WorkerState,
+} from './types.ts';
 import { doneWithin, given, smoothed, type Log } from '../tools/index.ts';
 
 export interface BullMqQueueOptions {
@@ -42,7 +49,7 @@ interface Pending {
   readonly id: string;
   readonly key: string;
   readonly input: PoolInput;
-  readonly options: InvokeOptions;
+  readonly options: OverflowOptions;
   readonly resolve: (result: OverflowResult) => void;
   readonly reject: (error: Error) => void;
   /** Workers that refused it or died with it. */
@@ -104,7 +111,7 @@ class BullMqQueue implements OverflowQueue {
     void this.#beat();
   }
 
-  async submit(key: string, input: PoolInput, options: InvokeOptions = {}): Promise<OverflowResult> {
+  async submit(key: string, input: PoolInput, options: OverflowOptions = {}): Promise<OverflowResult> {
     if (this.#stopping) throw new QueueError('stopping', 'the overflow queue is stopping and takes no new work');
     if (options.signal?.aborted) throw new CpuError('cancelled', 'the client is gone');
     this.#link.check();
@@ -204,11 +211,12 @@ class BullMqQueue implements OverflowQueue {
       pending.inputMissed = false;
       this.#lengthen(pending, 1);
       const jobId = jobIdOf(pending);
-      const { deadlineMs, priority } = options;
+      const { deadlineMs, dueMs, priority } = options;
       const job: OverflowJob = {
         revision: manifest.revision,
         host: this.#id,
         ...(deadlineMs === undefined ? {} : { deadlineMs: this.#link.toShared(deadlineMs) }),
+        ...(dueMs === undefined ? {} : { dueMs: this.#link.toShared(dueMs) }),
         ...given({ priority }),
       };
       const stored = this.#link.commands.set(keys.input(this.#link, jobId), encodeInput(input), 'PX', leftoverMs);

@@ -1,16 +1,21 @@
-/** A worker's own pools behind the queue's interface: functions by revision, fetched on first use. */
-import { CpuError, type CpuPools, type InvokeOptions, type PoolInput, type PoolResult } from '../cpu/index.ts';
+/**
+ * A worker's own CPU behind the queue's interface: functions by revision, fetched on first use. What waits, what runs and
+ * whose session goes is decided by a scheduler, as in a host that has nothing but its CPU.
+ */
+import { CpuError, type CpuPools, type PoolInput, type PoolResult } from '../cpu/index.ts';
+import { LiveCpu, LiveScheduler, type CpuNeed, type LiveCpuOptions } from '../live/index.ts';
+import { policies } from '../schedule/index.ts';
 import { FetchBackoff } from './fetch-backoff.ts';
 import { manifestBytes, type FunctionManifest } from './manifest.ts';
 import type { ModelCache } from './model-cache.ts';
-import type { FunctionCapacity } from './types.ts';
+import type { FunctionCapacity, OverflowOptions } from './types.ts';
 import type { HostFunctions, RemoteTaker } from './worker.ts';
 import { getOrMake, given, smoothed } from '../tools/index.ts';
 
 export interface PoolTakerOptions {
   readonly name: string;
   readonly cores: number;
-  readonly pools: CpuPools;
+  readonly pools: Omit<LiveCpuOptions, 'needOf' | 'cores'>;
   readonly cache: ModelCache;
   /** Threads of an instance, unless the function says. */
   readonly threads: number;
@@ -29,10 +34,14 @@ interface Known {
 }
 
 interface Measured {
+  readonly manifest: FunctionManifest;
   callMs: number | undefined;
   outstanding: number;
   registered: Promise<void> | undefined;
 }
+
+/** How a function is scheduled whose calls say nothing about that; the longest SLO that the scheduler still reckons with. */
+const settings = { sloMs: 1e10, priority: 2 ** 31 - 1 } as const;
 
 /** Assumed load time before any was measured. */
 const firstStartMs = 300;
@@ -40,6 +49,9 @@ const firstStartMs = 300;
 export class PoolTaker implements RemoteTaker {
   readonly name: string;
   readonly cores: number;
+  readonly pools: CpuPools;
+  readonly #cpu: LiveCpu;
+  readonly #live: LiveScheduler;
   readonly #options: PoolTakerOptions;
   #known = new Map<string, Known>();
   readonly #measured = new Map<string, Measured>();
@@ -56,6 +68,10 @@ export class PoolTaker implements RemoteTaker {
     this.name = options.name;
     this.cores = options.cores;
     this.#nowMs = options.nowMs ?? (() => performance.now());
+    this.#cpu = new LiveCpu({ ...options.pools, cores: options.cores, needOf: (revision) => this.#needOf(revision) });
+    this.#live = new LiveScheduler({ ...this.#cpu.asPlace, policy: policies.best, waitingMax: options.queueMax });
+    this.#cpu.join(this.#live);
+    this.pools = this.#cpu.pools;
   }
 
   get cacheBytes(): number {
@@ -98,7 +114,7 @@ export class PoolTaker implements RemoteTaker {
     const manifest = this.#known.get(revision)?.manifest;
     if (manifest === undefined || manifestBytes(manifest) > cache.bytesMax) return undefined;
     // It kills this worker's processes: an invocation would fail.
-    if (this.#isAbsent(manifest) || this.#options.pools.stopped(revision) !== undefined) return undefined;
+    if (this.#isAbsent(manifest) || this.pools.stopped(revision) !== undefined) return undefined;
     const measured = this.#measured.get(revision);
     const threads = this.#threadsOf(manifest);
     return {
@@ -113,17 +129,17 @@ export class PoolTaker implements RemoteTaker {
 
   refresh(): void {
     void this.#prefetch(); // A backoff pause may be over.
-    const states = this.#options.pools.states();
+    const states = this.pools.states();
     this.#ready = new Map(
       states.map(({ key, instances }) => [key, instances.filter(({ state }) => state !== 'loading').length]),
     );
     for (const { key, startMs } of states) if (startMs !== undefined) this.#starts.set(key, startMs);
   }
 
-  async run(revision: string, input: PoolInput, options: InvokeOptions): Promise<PoolResult> {
+  async run(revision: string, input: PoolInput, options: OverflowOptions): Promise<PoolResult> {
     const known = this.#known.get(revision);
     if (known === undefined) throw new CpuError('unknown-function', `no host offers the function ${revision}`);
-    const measured = this.#measuredOf(revision);
+    const measured = this.#measuredOf(known.manifest);
     measured.outstanding++;
     try {
       measured.registered ??= this.#register(known).catch((error: unknown) => {
@@ -131,7 +147,11 @@ export class PoolTaker implements RemoteTaker {
         throw error;
       });
       await measured.registered;
-      const result = await this.#options.pools.invoke(revision, input, options);
+      const { deadlineMs, dueMs, signal, priority } = options;
+      const sinceMs = performance.now();
+      const sloMs = dueMs === undefined ? undefined : Math.max(0, dueMs - sinceMs);
+      const wish = { sinceMs, sloMs, priority, deadlineMs, signal };
+      const result = await this.#cpu.run({ key: revision, settings }, input, wish, options);
       const { preprocessMs, inferMs, postprocessMs } = result.timings;
       measured.callMs = smoothed(measured.callMs, preprocessMs + inferMs / result.batchSize + postprocessMs);
       return result;
@@ -144,19 +164,35 @@ export class PoolTaker implements RemoteTaker {
   async forget(revision: string): Promise<void> {
     const measured = this.#measured.get(revision);
     if (measured !== undefined) measured.registered = undefined;
-    await this.#options.pools.unregister(revision);
+    await this.pools.unregister(revision);
+    await this.#live.functions.remove(revision);
   }
 
-  stop(): void {
+  async stop(): Promise<void> {
     this.#stopped = true;
+    this.#live.close();
+    await this.pools.stop(0);
   }
 
-  #measuredOf(revision: string): Measured {
-    return getOrMake(this.#measured, revision, () => ({ callMs: undefined, outstanding: 0, registered: undefined }));
+  #measuredOf(manifest: FunctionManifest): Measured {
+    const none = { manifest, callMs: undefined, outstanding: 0, registered: undefined };
+    return getOrMake(this.#measured, manifest.revision, () => none);
+  }
+
+  #needOf(revision: string): CpuNeed | undefined {
+    const { manifest } = this.#measured.get(revision) ?? {};
+    if (manifest === undefined) return undefined;
+    return {
+      settings,
+      threads: this.#threadsOf(manifest),
+      rowsJoinedMax: manifest.limits.batchMax,
+      modelBytes: manifestBytes(manifest),
+      latencyMs: undefined,
+    };
   }
 
   async #register({ manifest, hostUrls }: Known): Promise<void> {
-    const { cache, pools, queueMax, idleMs } = this.#options;
+    const { cache, queueMax, idleMs } = this.#options;
     let held;
     try {
       held = await cache.hold(manifest, hostUrls);
@@ -167,8 +203,14 @@ export class PoolTaker implements RemoteTaker {
     this.#backoffs.end(manifest.revision);
     const threads = this.#threadsOf(manifest);
     const { modelPath, handlerPath } = held;
-    pools.register(
-      { key: manifest.revision, modelPath, threads, ...given({ handlerPath, opening: manifest.opening }) },
+    this.pools.register(
+      {
+        key: manifest.revision,
+        modelBytes: manifestBytes(manifest),
+        modelPath,
+        threads,
+        ...given({ handlerPath, opening: manifest.opening }),
+      },
       {
         ...manifest.limits,
         instancesMin: 0,

@@ -4,6 +4,12 @@
  */
 import type { InvokeOptions, PoolInput, PoolResult } from '../cpu/index.ts';
 
+/** What is said of an invocation that goes to a worker. */
+export interface OverflowOptions extends InvokeOptions {
+  /** Instant (performance.now()) by which its SLO wants the answer; default: whenever it can be. */
+  readonly dueMs?: number | undefined;
+}
+
 /** An answer, and which worker gave it. */
 export interface OverflowResult {
   readonly result: PoolResult;
@@ -79,7 +85,7 @@ export interface OverflowQueue {
    * @throws QueueError if the queue could not do it, so that it may be run here instead; CpuError if it ran and
    *   failed, its deadline passed or it was cancelled, as a pool of this machine would have thrown
    */
-  submit(key: string, input: PoolInput, options?: InvokeOptions): Promise<OverflowResult>;
+  submit(key: string, input: PoolInput, options?: OverflowOptions): Promise<OverflowResult>;
   /** The best offer for a function; undefined if no worker takes it. Cheap: it is on the path of each request. */
   offer(key: string): OverflowOffer | undefined;
   /** The current workers. Reading them is never a use. */
@@ -98,7 +104,7 @@ export interface Taker {
   /** undefined: it does not take this function. */
   capacity(key: string): FunctionCapacity | undefined;
   /** @throws CpuError */
-  run(key: string, input: PoolInput, options: InvokeOptions): Promise<PoolResult>;
+  run(key: string, input: PoolInput, options: OverflowOptions): Promise<PoolResult>;
 }
 
 export type QueueErrorCode =

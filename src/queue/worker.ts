@@ -83,7 +83,7 @@ export class RemoteWorker {
     this.#worker = startWorker<OverflowJob, void>(link, workerQueue(this.id), log, {
       // What its host had run elsewhere meanwhile has no input any more, however often it is given out.
       run: async (job) => await this.#take(job),
-      // Beyond what runs: the pools order what waits by priority, and find the next one lying ready.
+      // Beyond what runs: the taker orders what waits, and finds the next one lying ready.
       concurrency: Math.max(4, 4 * taker.cores),
       removeOnComplete: { age: 60, count: 1000 },
       removeOnFail: { age: 60, count: 1000 },
@@ -137,13 +137,14 @@ export class RemoteWorker {
     }
   }
 
-  async #answer(id: string, { revision, deadlineMs, priority }: OverflowJob): Promise<Answer> {
+  async #answer(id: string, { revision, deadlineMs, dueMs, priority }: OverflowJob): Promise<Answer> {
     const { link, taker } = this.#options;
     try {
       const bytes = await this.#payloads?.getBuffer(keys.input(link, id));
       if (bytes === null || bytes === undefined) return { kind: 'refused', reason: 'its input is no longer in Redis' };
       const result = await taker.run(revision, decodeInput(bytes), {
         ...(deadlineMs === undefined ? {} : { deadlineMs: link.fromShared(deadlineMs) }),
+        ...(dueMs === undefined ? {} : { dueMs: link.fromShared(dueMs) }),
         ...given({ priority }),
       });
       return { kind: 'result', result };

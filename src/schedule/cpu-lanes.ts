@@ -1,9 +1,9 @@
 import type { ServedFunction } from './function.ts';
-import { ValueOrder } from './heap.ts';
 import type { Invocation } from './invocation.ts';
 import { Learnt, type Popularity } from './learnt.ts';
 import type { CpuOffer } from './offer.ts';
 import type { Lanes } from './lanes.ts';
+import { Sessions } from './sessions.ts';
 import type { CpuPlace, Observation, Shell } from './types.ts';
 import { tuning } from './tuning.ts';
 
@@ -22,24 +22,7 @@ interface Taken {
   kind: 'own' | 'holds' | 'shares';
 }
 
-interface Session {
-  bytes: number;
-  /** Runs in it. */
-  runs: number;
-  /** How long the session takes to make, and when it is expected to be ready. */
-  loadMs: number;
-  readyMs: number;
-  /**
-   * The function was removed during a run. The session goes with its last run; a new function of that number makes
-   * another.
-   */
-  isLeft: boolean;
-}
-
-/**
- * The CPU as a place: cores as lanes, and room for sessions. A session stays until another one needs its room. The
- * first to go is the cheapest to make again: invocation frequency times the time to make it, over its bytes.
- */
+/** The CPU as a place: cores as lanes, and room for sessions (`sessions.ts`). */
 export class CpuLanes implements Lanes<CpuPlace> {
   readonly id = 'cpu';
   #place: CpuPlace | null;
@@ -53,29 +36,17 @@ export class CpuLanes implements Lanes<CpuPlace> {
   /** Cores of the runs that share theirs: over all functions, and for each function that has such runs. */
   #sharedCores = 0;
   readonly #sharedCoresOf = new Map<ServedFunction, number>();
-  readonly #sessions = new Map<ServedFunction, Session>();
+  readonly #sessions: Sessions;
   readonly #ownRuns = new Map<ServedFunction, number>();
-  /** Sessions in which nothing runs. */
-  readonly #idle: ValueOrder<ServedFunction>;
-  #usedBytes = 0;
-  #idleBytes = 0;
   readonly #runMs = new Learnt();
   /** By function: core time of its latest run, 0.1 ms at least. */
   readonly #coreMs = new Map<ServedFunction, number>();
   readonly #loadMs = new Learnt();
   readonly #bytes = new Learnt();
-  readonly #popularity: Popularity;
-  readonly #shell: Shell;
 
   constructor(place: CpuPlace | null, popularity: Popularity, shell: Shell) {
     this.#place = place;
-    this.#popularity = popularity;
-    this.#shell = shell;
-    this.#idle = new ValueOrder((fn) => {
-      const { loadMs, bytes } = this.#sessions.get(fn)!;
-      return this.#valueOf(fn, loadMs, bytes);
-    });
-    popularity.onScale((factor) => this.#idle.scale(factor));
+    this.#sessions = new Sessions(roomOf(place), popularity, shell);
   }
 
   get count(): number {
@@ -84,7 +55,7 @@ export class CpuLanes implements Lanes<CpuPlace> {
 
   set(place: CpuPlace | null): void {
     this.#place = place;
-    if (place !== null) this.#makeRoom(0);
+    if (place !== null) this.#sessions.setRoom(roomOf(place));
   }
 
   offerFor({ sheet }: ServedFunction): CpuOffer | null {
@@ -147,7 +118,7 @@ export class CpuLanes implements Lanes<CpuPlace> {
     const offer = fn.sheet.cpu!;
     const runMs = this.#runMs.of(fn.number, offer.latencyMs);
     if (this.hasOwn(fn)) return runMs;
-    const session = this.#sessions.get(fn);
+    const session = this.#sessions.of(fn);
     return runMs + (session === undefined ? this.#loadMsOf(fn, offer) : Math.max(0, session.readyMs - startMs));
   }
 
@@ -155,11 +126,9 @@ export class CpuLanes implements Lanes<CpuPlace> {
     const { cpu } = fn.sheet;
     if (this.#place === null || cpu === null) return false;
     if (this.hasOwn(fn)) return true;
-    const session = this.#sessions.get(fn);
+    const session = this.#sessions.of(fn);
     if (session?.isLeft || !this.hasLane(fn)) return false;
-    return (
-      session !== undefined || this.#place.memoryBytes - this.#usedBytes + this.#idleBytes >= this.#bytesOf(fn, cpu)
-    );
+    return session !== undefined || this.#sessions.hasRoomFor(this.#bytesOf(fn, cpu));
   }
 
   /**
@@ -168,12 +137,9 @@ export class CpuLanes implements Lanes<CpuPlace> {
    */
   isWorthMaking(fn: ServedFunction, mostMs: number): boolean {
     const offer = fn.sheet.cpu!;
-    if (this.hasOwn(fn) || this.#sessions.has(fn)) return false;
+    if (this.hasOwn(fn) || this.#sessions.of(fn) !== undefined) return false;
     if (this.#runMs.of(fn.number, offer.latencyMs) > mostMs || !this.canStart(fn)) return false;
-    const bytes = this.#bytesOf(fn, offer);
-    if (this.#usedBytes + bytes <= this.#place!.memoryBytes) return true;
-    const victim = this.#idle.first();
-    return victim !== undefined && this.#idle.keyOf(victim) < this.#valueOf(fn, this.#loadMsOf(fn, offer), bytes);
+    return this.#sessions.isWorth(fn, this.#loadMsOf(fn, offer), this.#bytesOf(fn, offer));
   }
 
   /** Takes what a run needs. Returns whether its session has to be made first. */
@@ -191,20 +157,13 @@ export class CpuLanes implements Lanes<CpuPlace> {
     this.#holding.add(invocation);
     this.#busyCores += offer.cores;
     this.#coreEndMs += endMs * offer.cores;
-    const session = this.#sessions.get(fn);
+    const session = this.#sessions.of(fn);
     const loads = session === undefined && offer.loadMs !== undefined;
     const loadMs = this.#loadMsOf(fn, offer);
     if (session === undefined) {
-      const bytes = this.#bytesOf(fn, offer);
-      this.#makeRoom(bytes);
       const runs = this.#runsOutside(fn);
-      this.#sessions.set(fn, { bytes, runs, loadMs, readyMs: nowMs + loadMs, isLeft: false });
-      this.#usedBytes += bytes;
-    } else {
-      this.#hold(fn, session.bytes);
-      session.runs++;
-      session.loadMs = loadMs;
-    }
+      this.#sessions.open(fn, { bytes: this.#bytesOf(fn, offer), runs, loadMs, readyMs: nowMs + loadMs });
+    } else this.#sessions.begin(fn, loadMs);
     return loads;
   }
 
@@ -216,7 +175,7 @@ export class CpuLanes implements Lanes<CpuPlace> {
     this.#taken[number] = undefined;
     if (observed?.runMs !== undefined) this.#runMs.observe(fn.number, observed.runMs);
     if (observed?.coreMs !== undefined) this.#coreMs.set(fn, Math.max(observed.coreMs, 0.1));
-    const session = this.#sessions.get(fn);
+    const session = this.#sessions.of(fn);
     if (observed?.loadMs !== undefined)
       this.#loadMs.observe(fn.number, observed.loadMs, observed.bytes ?? session?.bytes);
     switch (taken.kind) {
@@ -229,29 +188,20 @@ export class CpuLanes implements Lanes<CpuPlace> {
       case 'shares':
         this.#share(taken, -taken.cores);
     }
-    if (session === undefined) return;
-    session.runs--;
-    session.readyMs = 0;
-    if (session.isLeft) {
-      if (session.runs === 0) this.#evict(fn, 'unload');
-      return;
-    }
-    this.#release(fn);
-    if (observed?.bytes !== undefined) this.setSession(fn, observed.bytes);
+    this.#sessions.end(fn);
+    if (observed?.bytes !== undefined && this.#sessions.of(fn)?.isLeft === false) this.setSession(fn, observed.bytes);
   }
 
-  /** What a session really takes; 0: the session is gone. */
-  setSession(fn: ServedFunction, bytes: number): void {
-    const session = this.#sessions.get(fn);
-    if (session !== undefined) this.#hold(fn, session.bytes);
-    this.#usedBytes += bytes - (session?.bytes ?? 0);
-    const { loadMs = this.#loadMs.of(fn.number, undefined, bytes), readyMs = 0, isLeft = false } = session ?? {};
-    const runs = session?.runs ?? this.#runsOutside(fn);
-    if (bytes === 0) this.#sessions.delete(fn);
-    else this.#sessions.set(fn, { bytes, runs, loadMs, readyMs, isLeft });
-    this.#release(fn);
-    if (bytes > 0) this.#bytes.observe(fn.number, bytes);
-    if (this.#place !== null) this.#makeRoom(0);
+  /** What its sessions really take; 0: they are gone. */
+  setSession(fn: ServedFunction, bytes: number, spares = 0): void {
+    const loadMs = this.#loadMs.of(fn.number, undefined, bytes);
+    this.#sessions.set(fn, bytes, spares, loadMs, this.#runsOutside(fn));
+    if (bytes > 0) this.#bytes.observe(fn.number, bytes / (spares + 1));
+  }
+
+  /** See `room-wanted` of the events. */
+  want(fn: ServedFunction, bytes: number, isSpare: boolean): void {
+    this.#sessions.want(fn, bytes, isSpare);
   }
 
   forgetRuns(fn: ServedFunction): void {
@@ -264,10 +214,7 @@ export class CpuLanes implements Lanes<CpuPlace> {
     this.#coreMs.delete(fn);
     this.#loadMs.forget(fn.number);
     this.#bytes.forget(fn.number);
-    const session = this.#sessions.get(fn);
-    if (session === undefined) return;
-    if (session.runs > 0) session.isLeft = true;
-    else this.#evict(fn, 'unload');
+    this.#sessions.leave(fn);
   }
 
   /** Frees the run's cores for others. */
@@ -292,10 +239,6 @@ export class CpuLanes implements Lanes<CpuPlace> {
     return 'bytes' in offer ? this.#bytes.of(fn.number, offer.bytes) : 0;
   }
 
-  #valueOf({ number }: ServedFunction, loadMs: number, bytes: number): number {
-    return (this.#popularity.count(number) * loadMs) / bytes;
-  }
-
   /**
    * Counts the runs of a function that has no session. Its process may have died while they go on; the next session is
    * then theirs too.
@@ -305,35 +248,7 @@ export class CpuLanes implements Lanes<CpuPlace> {
     for (const taken of this.#taken) if (taken?.fn === fn && taken.kind !== 'own') runs++;
     return runs;
   }
-
-  /** The session may be closed from now on, if nothing runs in it. */
-  #release(fn: ServedFunction): void {
-    const session = this.#sessions.get(fn);
-    if (session === undefined || session.runs > 0 || session.bytes === 0) return;
-    this.#idle.add(fn);
-    this.#idleBytes += session.bytes;
-  }
-
-  #hold(fn: ServedFunction, bytes: number): void {
-    if (!this.#idle.has(fn)) return;
-    this.#idle.remove(fn);
-    this.#idleBytes -= bytes;
-  }
-
-  #makeRoom(neededBytes: number): void {
-    while (this.#usedBytes + neededBytes > this.#place!.memoryBytes) {
-      const victim = this.#idle.first();
-      if (victim === undefined) return;
-      this.#evict(victim, 'capacity');
-    }
-  }
-
-  #evict(fn: ServedFunction, cause: 'capacity' | 'unload'): void {
-    const { bytes } = this.#sessions.get(fn)!;
-    this.#hold(fn, bytes);
-    this.#sessions.delete(fn);
-    this.#usedBytes -= bytes;
-    // A session of 0 bytes is not counted: the place handles it alone.
-    if (bytes > 0) this.#shell.act({ kind: 'evict-cpu', functionIndex: fn.number, bytes, cause });
-  }
 }
+
+const roomOf = (place: CpuPlace | null): number =>
+  place === null ? Infinity : place.memoryBytes - (place.takenBytes ?? 0);

@@ -96,6 +96,8 @@ export interface CpuOffer {
   readonly bytes?: number | undefined;
   /** How many runs its own instances take at once, with cores and sessions of their own. */
   readonly slots?: number;
+  /** Its session is closed after all others. */
+  readonly isPinned?: boolean;
 }
 
 /** A function on the workers. */

@@ -110,8 +110,12 @@ export class Scheduler {
         this.#staged(event.functionIndex, nowMs);
         break;
       case 'session':
-        this.#cpuLanes.setSession(this.#known(event.functionIndex), event.bytes);
+        this.#cpuLanes.setSession(this.#known(event.functionIndex), event.bytes, event.spares);
         // Invocations that waited for its memory can start, and there may be no later event to start them.
+        this.#cpu.dispatch(nowMs);
+        break;
+      case 'room-wanted':
+        this.#cpuLanes.want(this.#known(event.functionIndex), event.bytes, event.isSpare === true);
         this.#cpu.dispatch(nowMs);
         break;
       case 'place-changed': {

@@ -16,8 +16,10 @@ export interface SchedulerGpu {
 export interface CpuPlace {
   /** Shared by invocations; a function's own leased instances (`slots` of its offer) use none of them. */
   readonly cores: number;
-  /** For sessions. */
+  /** For sessions, and what the processes that hold them take beside. */
   readonly memoryBytes: number;
+  /** Of it, what is taken and is no session: processes, and what runs and handlers have allocated. Default 0. */
+  readonly takenBytes?: number;
   /**
    * Milliseconds of work handed to a core ahead, so that it does not idle while an answer goes out and the next call
    * comes in. Runs of 0.1 ms are handed over sixteen at a time; longer runs one by one. Default 0.
@@ -131,8 +133,27 @@ export type SchedulerEvent =
   | { readonly kind: 'departed'; readonly invocation: number }
   /** Everything that a `stage` ordered is in host memory. */
   | { readonly kind: 'staged'; readonly functionIndex: number }
-  /** A session came or went without the scheduler's order: loaded by hand, or dropped by the place itself. */
-  | { readonly kind: 'session'; readonly functionIndex: number; readonly bytes: number }
+  /**
+   * What a function's sessions take, where that has changed without the scheduler's order: loaded by hand, or ended by
+   * itself. 0: it has none. `spares`: how many it has beyond the first; default 0.
+   */
+  | {
+      readonly kind: 'session';
+      readonly functionIndex: number;
+      readonly bytes: number;
+      readonly spares?: number | undefined;
+    }
+  /**
+   * The place makes a session without the scheduler's order, and has no room for so many bytes: the least valuable
+   * sessions go, now or as soon as nothing runs in one. `isSpare`: it is not the function's first, and only other spare
+   * ones may go for it, now or not at all. 0 bytes: it wants none any more.
+   */
+  | {
+      readonly kind: 'room-wanted';
+      readonly functionIndex: number;
+      readonly bytes: number;
+      readonly isSpare?: boolean | undefined;
+    }
   /** The place has changed; null: it is gone, and its waiting invocations are placed again. */
   | { readonly kind: 'place-changed'; readonly place: 'cpu'; readonly to: CpuPlace | null }
   | { readonly kind: 'place-changed'; readonly place: 'workers'; readonly to: WorkersPlace | null }
@@ -223,12 +244,16 @@ export type Action =
       readonly predictedEndMs: number | undefined;
       readonly decision: Decision;
     }
-  /** Close a function's session on the CPU; nothing runs in it. Precedes the run that needs its room. */
+  /**
+   * Close a function's sessions on the CPU; nothing runs in them. `isSpare`: only one of several, with what runs in it
+   * first. Precedes the run that needs its room.
+   */
   | {
       readonly kind: 'evict-cpu';
       readonly functionIndex: number;
       readonly bytes: number;
       readonly cause: 'capacity' | 'unload';
+      readonly isSpare?: true;
     }
   /** Read a function's weights from disk into pinned host memory; `staged` reports the end. */
   | { readonly kind: 'stage'; readonly functionIndex: number; readonly bytes: number }

@@ -74,6 +74,10 @@ export class FakePools implements CpuPools {
     this.unloads.push(key);
   }
 
+  facts(): undefined {
+    return undefined;
+  }
+
   state(key: string): ReturnType<CpuPools['state']> {
     return this.states().find((state) => state.key === key);
   }
@@ -93,7 +97,7 @@ export class FakePools implements CpuPools {
   }
 
   resources(): ReturnType<CpuPools['resources']> {
-    return { memoryBytes: 1e9, memoryUsedBytes: 0, cores: 1, coresShared: 1 };
+    return { memoryBytes: 1e9, memoryUsedBytes: 0, memoryTakenBytes: 0, cores: 1, coresShared: 1 };
   }
 
   async stop(): Promise<void> {}

@@ -9,7 +9,7 @@ import type { GpuRuntime } from '../../src/host/gpu/prepare.ts';
 import { shippedPlans } from '../../src/host/gpu/shipped-plans.ts';
 import { BatchTimes } from '../../src/host/gpu/batch-times.ts';
 import { Verdicts } from '../../src/host/gpu/verdicts.ts';
-import { LiveScheduler, type GpuRunner } from '../../src/host/live/index.ts';
+import { LiveScheduler, type GpuRunner } from '../../src/live/index.ts';
 import { policies } from '../../src/schedule/index.ts';
 import { FakeStore } from './fake-store.ts';
 

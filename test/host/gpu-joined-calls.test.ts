@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { loadConfig, startHost, type HostConfig, type RunningHost } from '../../src/host/index.ts';
-import type { JoinedSizes, Placed } from '../../src/host/live/index.ts';
+import type { JoinedSizes, Placed } from '../../src/live/index.ts';
 import { createLogger } from '../../src/host/logger.ts';
 import { ElementType, GraphBuilder, writeModel } from '../../src/onnx/index.ts';
 import { tensorOf, type Tensor } from '../../src/tensor/index.ts';

@@ -7,7 +7,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vite
 import type { GpuFunctionState } from '../../src/host/gpu/index.ts';
 import { GpuError } from '../../src/gpu/index.ts';
 import { GpuHost, type GpuHostOptions } from '../../src/host/gpu/gpu-host.ts';
-import { LiveScheduler, type Placed } from '../../src/host/live/index.ts';
+import { LiveScheduler, type Placed } from '../../src/live/index.ts';
 import { Statistics } from '../../src/host/statistics.ts';
 import type { FunctionVersion } from '../../src/host/types.ts';
 import { ElementType, GraphBuilder, writeModel } from '../../src/onnx/index.ts';

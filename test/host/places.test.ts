@@ -5,7 +5,6 @@ import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { placedText } from '../../src/cli/ps.ts';
-import { createCpuPools, type CpuPools } from '../../src/cpu/index.ts';
 import { loadConfig, startHost, type RunningHost } from '../../src/host/index.ts';
 import { createLogger } from '../../src/host/logger.ts';
 import { ElementType, GraphBuilder, writeModel } from '../../src/onnx/index.ts';
@@ -82,7 +81,7 @@ class Fixture {
   async startWorker(redisUrl: string): Promise<void> {
     const link = new RedisLink({ url: redisUrl, prefix: 'turntable' });
     await link.ready(waitLimitMs);
-    const pools: CpuPools = createCpuPools({ cores: 1, blankInstances: 1, memoryBytes: 1e9, log: () => undefined });
+    const pools = { blankInstances: 1, memoryBytes: 1e9, log: () => undefined };
     const cache = new ModelCache({
       folder: join(this.folder, 'worker'),
       bytesMax: 1e8,
@@ -94,7 +93,7 @@ class Fixture {
     const worker: RemoteWorker = await startRemoteWorker({ link, taker, log: silentLog });
     this.#ends.unshift(async () => {
       await worker.stop(1000);
-      await pools.stop(0);
+      await taker.stop();
       link.close();
     });
     for (;;) {

@@ -11,7 +11,7 @@ import { Connections } from '../../src/host/connections.ts';
 import { InFlightBytes } from '../../src/host/in-flight.ts';
 import { otherFunctions } from '../../src/host/invoke-others.ts';
 import { Invoker, type InvokerOptions } from '../../src/host/invoke.ts';
-import { LiveScheduler } from '../../src/host/live/index.ts';
+import { LiveScheduler } from '../../src/live/index.ts';
 import { createMetrics } from '../../src/host/metrics.ts';
 import type { InvocationRecorder } from '../../src/host/placement.ts';
 import { Rollout } from '../../src/host/rollout.ts';

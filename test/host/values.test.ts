@@ -13,7 +13,6 @@ import { buffer } from 'node:stream/consumers';
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { credentials, type Client, type ServiceError } from '@grpc/grpc-js';
-import { createCpuPools } from '../../src/cpu/index.ts';
 import { ModelSession } from '../../src/cpu/instance/session.ts';
 import { loadProtos, serviceOf } from '../../src/host/grpc/index.ts';
 import { describeModel, elementTypeOf, GraphBuilder, writeModel } from '../../src/onnx/index.ts';
@@ -434,7 +433,6 @@ async function startWorker(): Promise<{ queue: OverflowQueue; key: string }> {
   const links = [0, 1].map(() => new RedisLink({ url: redis!.url, prefix: 'values' }));
   const [link, workerLink] = links as [RedisLink, RedisLink];
   await Promise.all(links.map((each) => each.ready(waitLimitMs)));
-  const pools = createCpuPools({ cores: 1, blankInstances: 1, memoryBytes: 2 ** 30, log: () => undefined });
   const cache = new ModelCache({
     folder: join(folder, 'worker'),
     bytesMax: 1e7,
@@ -445,7 +443,7 @@ async function startWorker(): Promise<{ queue: OverflowQueue; key: string }> {
   const taker = new PoolTaker({
     name: 'lab-7',
     cores: 1,
-    pools,
+    pools: { blankInstances: 1, memoryBytes: 2 ** 30, log: () => undefined },
     cache,
     threads: 1,
     queueMax: 10,
@@ -466,7 +464,7 @@ async function startWorker(): Promise<{ queue: OverflowQueue; key: string }> {
   ended.push(async () => {
     await queue.stop(0);
     await worker.stop(0);
-    await pools.stop(0);
+    await taker.stop();
     for (const each of links) each.close();
   });
   // Workers emit no event here for their reports, twice a second.

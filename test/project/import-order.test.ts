@@ -22,6 +22,7 @@ const house = [
   'schedule',
   'gpu',
   'cpu',
+  'live',
   'queue',
   'fleet',
   'host',

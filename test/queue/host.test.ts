@@ -8,7 +8,6 @@ import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { Queue } from 'bullmq';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { createCpuPools, type CpuPools } from '../../src/cpu/index.ts';
 import { loadConfig, startHost, type RunningHost } from '../../src/host/index.ts';
 import { apiKeyEntry, newApiKey } from '../../src/host/api-keys.ts';
 import { createLogger } from '../../src/host/logger.ts';
@@ -38,7 +37,7 @@ describe.skipIf(redisMissing !== undefined)('a host with Redis', () => {
   let redis: RedisServer;
   let host: RunningHost;
   let link: RedisLink;
-  let pools: CpuPools;
+  let taker: PoolTaker;
   let worker: RemoteWorker;
 
   const call = (path: string, init: RequestInit = {}): Promise<Response> => fetch(host.url + path, init);
@@ -73,7 +72,6 @@ describe.skipIf(redisMissing !== undefined)('a host with Redis', () => {
     host = await startHost(config, { logger });
     link = new RedisLink({ url: redis.url, prefix: config.redis.prefix });
     await link.ready(waitLimitMs);
-    pools = createCpuPools({ cores: 1, blankInstances: 1, memoryBytes: 1e9, log: () => undefined });
     const cache = new ModelCache({
       folder: join(folder, 'worker'),
       bytesMax: 1e6,
@@ -81,10 +79,10 @@ describe.skipIf(redisMissing !== undefined)('a host with Redis', () => {
       onEvict: async () => undefined,
     });
     await cache.start();
-    const taker = new PoolTaker({
+    taker = new PoolTaker({
       name: 'lab-7',
       cores: 1,
-      pools,
+      pools: { blankInstances: 1, memoryBytes: 1e9, log: () => undefined },
       cache,
       threads: 1,
       queueMax: 100,
@@ -103,7 +101,7 @@ describe.skipIf(redisMissing !== undefined)('a host with Redis', () => {
 
   afterAll(async () => {
     await worker?.stop(1000);
-    await pools?.stop(0);
+    await taker?.stop();
     link?.close();
     await host?.stop();
     await redis?.[Symbol.asyncDispose]();

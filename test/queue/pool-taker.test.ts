@@ -6,8 +6,7 @@ import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, expect, test } from 'vitest';
-import type { CpuPools, Stopped } from '../../src/cpu/index.ts';
+import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { ModelCache, PoolTaker, sealManifest } from '../../src/queue/index.ts';
 
 const model = Buffer.from('the model');
@@ -18,14 +17,8 @@ const manifest = sealManifest({
 });
 const { revision } = manifest;
 
-/** Keys of functions that kill their processes. */
-const stops = new Map<string, Stopped>();
 /** Runs nothing. */
-const noPools = {
-  states: () => [],
-  register: () => undefined,
-  stopped: (key: string) => stops.get(key),
-} as unknown as CpuPools;
+const pools = { blankInstances: 0, memoryBytes: 1e9, log: () => undefined };
 
 let folder: string;
 let server: Server;
@@ -65,7 +58,7 @@ test('a function that cannot be fetched is not offered, retried after growing pa
   const taker = new PoolTaker({
     name: 'lab-7',
     cores: 1,
-    pools: noPools,
+    pools,
     cache,
     threads: 1,
     queueMax: 1,
@@ -104,8 +97,9 @@ test('a function that cannot be fetched is not offered, retried after growing pa
   expect(taker.capacity(revision)).toMatchObject({ held: true });
 
   // A function that kills this worker's processes is not offered either, until it gets one again.
-  stops.set(revision, { crashes: 2, reason: 'it was ended by SIGSEGV', untilMs: Infinity });
+  const stopped = vi.spyOn(taker.pools, 'stopped');
+  stopped.mockReturnValue({ crashes: 2, reason: 'it was ended by SIGSEGV', untilMs: Infinity });
   expect(taker.capacity(revision)).toBeUndefined();
-  stops.clear();
+  stopped.mockRestore();
   expect(taker.capacity(revision)).toMatchObject({ held: true });
 });

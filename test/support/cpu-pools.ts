@@ -8,10 +8,13 @@ import {
   type CpuPools,
   type CpuPoolsOptions,
   type InstanceSpec,
+  type InvokeOptions,
   type PoolInput,
   type PoolLimits,
   type PoolResult,
 } from '../../src/cpu/index.ts';
+import { LiveCpu, LiveScheduler } from '../../src/live/index.ts';
+import { policies } from '../../src/schedule/index.ts';
 import { elements, tensorOf } from '../../src/tensor/index.ts';
 import { waitLimitMs } from '../time-limits.ts';
 import { writeReluModel } from './models.ts';
@@ -72,6 +75,44 @@ export function preprocess(request) {
 }
 export function postprocess(tensors) { return Array.from(tensors[0].data).join(','); }`;
 
+/** Pools behind a scheduler that has no other place, as a worker has them: it decides who runs, and whose session goes. */
+export class ScheduledPools {
+  readonly pools: CpuPools;
+  readonly #cpu: LiveCpu;
+  readonly #live: LiveScheduler;
+  readonly #specs = new Map<string, InstanceSpec>();
+
+  constructor(options: Partial<CpuPoolsOptions>) {
+    const settings = { sloMs: waitLimitMs, priority: 1 };
+    this.#cpu = new LiveCpu({
+      cores: 2,
+      blankInstances: 0,
+      memoryBytes: 4e9,
+      log: () => undefined,
+      ...options,
+      needOf: (key) => {
+        const spec = this.#specs.get(key);
+        const { threads, modelBytes = 0 } = spec ?? { threads: 1 };
+        return spec && { settings, threads, rowsJoinedMax: 1, modelBytes, latencyMs: undefined };
+      },
+    });
+    this.#live = new LiveScheduler({ ...this.#cpu.asPlace, policy: policies.best });
+    this.#cpu.join(this.#live);
+    this.pools = this.#cpu.pools;
+  }
+
+  register(spec: InstanceSpec, limits: PoolLimits): void {
+    this.#specs.set(spec.key, spec);
+    this.pools.register(spec, limits);
+  }
+
+  invoke(key: string, input: PoolInput, options: InvokeOptions = {}): Promise<PoolResult> {
+    const settings = { sloMs: waitLimitMs, priority: 1 };
+    const { signal, deadlineMs, priority } = options;
+    return this.#cpu.run({ key, settings }, input, { signal, deadlineMs, priority }, options);
+  }
+}
+
 /** A folder with the model of `writeReluModel` for the tests of a file, and the pools of one test at a time. */
 export class TestPools {
   folder = '';
@@ -91,6 +132,12 @@ export class TestPools {
   start(options: Partial<CpuPoolsOptions> = {}): CpuPools {
     this.#pools = createCpuPools({ cores: 2, blankInstances: 0, memoryBytes: 4e9, log: () => undefined, ...options });
     return this.#pools;
+  }
+
+  startScheduled(options: Partial<CpuPoolsOptions> = {}): ScheduledPools {
+    const scheduled = new ScheduledPools(options);
+    this.#pools = scheduled.pools;
+    return scheduled;
   }
 
   spec(key: string, overrides: Partial<InstanceSpec> = {}): InstanceSpec {

@@ -10,8 +10,7 @@ import {
   type InvocationWish,
   type Placed,
   type ScheduledSettings,
-} from '../../src/host/live/index.ts';
-import type { HostError } from '../../src/host/errors.ts';
+} from '../../src/live/index.ts';
 import type { ColdStartPlan } from '../../src/plan/index.ts';
 import { policies, type GpuOffer, type Policy } from '../../src/schedule/index.ts';
 import { elements, tensorOf, type Tensor } from '../../src/tensor/index.ts';
@@ -71,11 +70,14 @@ export function plansFor(gpuCount: number, hasVariants = false): FunctionPlans {
   return { mode: 'pipeswitch', isTooLarge: false, offers, planOf };
 }
 
+/** The host had no memory for an answer. */
+export class NoMemory extends Error {}
+
 /** Answers with its inputs, keeps its own account of residency, and refuses what has no room. */
 class MadeUpProcess implements GpuRunner {
   readonly resident: Map<string, ReadonlySet<number>>[];
-  /** Outcomes of the next runs; success if empty. After a HostError the outputs of a success did not arrive. */
-  readonly failures: (GpuErrorCode | HostError)[] = [];
+  /** Outcomes of the next runs; success if empty. After {@link NoMemory} the outputs of a success did not arrive. */
+  readonly failures: (GpuErrorCode | NoMemory)[] = [];
   readonly orders: string[] = [];
   /** Of runs with inputs. */
   readonly rows: number[] = [];
@@ -286,6 +288,7 @@ export class Bench {
         this.news.push(news.kind);
         if (news.kind === 'evicted') this.evictions.push(news.eviction);
       },
+      isForCaller: (error) => error instanceof NoMemory,
       onDefect: (message) => this.defects.push(message),
     });
     if (gpuCount === 0) return;

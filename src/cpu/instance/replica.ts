@@ -52,8 +52,6 @@ export class Replica implements TurnTaker {
   virtualMs = 0;
   /** Bytes of the process that belong to its session and handler. */
   bytes: number;
-  /** It has ended a run since it was loaded. */
-  hasAnswered = false;
   idleSinceMs = performance.now();
   readySinceMs = 0;
 
@@ -151,7 +149,6 @@ export class Replica implements TurnTaker {
       // Otherwise its process is gone.
       if (outcome.kind === 'ran') {
         this.#queued--;
-        this.hasAnswered = true;
         this.virtualMs += outcome.result.busyMs;
         if (outcome.result.loaded !== undefined) this.#holdsModel = true;
       }

@@ -1,34 +1,24 @@
 /**
- * Which sessions are in memory, and in which process.
+ * Which process a session is in, and how much memory all of them take.
  *
  * Small functions share a few processes, at most one per core; a function that asks for one gets a process of its own.
- * All processes stay within one memory budget. When a new session does not fit, idle sessions are evicted: among the
- * least recently used, the one with the lowest expected loss, which is its load time times the rate of its calls, over
- * the bytes that it frees. A session whose load a call still waits for is not one of them.
+ * All processes stay within one memory budget. Who goes when a new session does not fit is the scheduler's decision: it
+ * is asked for room, and evicts.
  */
-import { LRUCache } from 'lru-cache';
 import { formatBytes } from '../../tools/index.ts';
 import type { FrameMemory } from '../../tensor/index.ts';
-import { CpuError, type InstanceSpec } from '../types.ts';
+import { CpuError, type InstanceSpec, type RoomWanted } from '../types.ts';
 import { BlankSet } from './blank-set.ts';
 import { Instance } from './instance.ts';
 import type { InstanceLog } from './tasks.ts';
 import { MemoryLedger, type MeasureProcess } from './ledger.ts';
 import { Replica, type ReplicaEnd } from './replica.ts';
 
-/** The function that owns a replica, as eviction sees it. */
+/** The function that owns a replica. */
 export interface Holder {
   readonly spec: InstanceSpec;
-  /** Replicas that are ready, and how many of them it keeps because it is pinned. */
-  readonly ready: number;
-  readonly keeps: number;
   /** Calls wait for its first replica. */
   readonly needsFirst: boolean;
-  /** Calls wait for any replica. */
-  readonly hasWaiting: boolean;
-  /** Expected loss from evicting its session, in milliseconds of loading per millisecond. */
-  lossPerMs(nowMs: number): number;
-  giveUp(replica: Replica): void;
   pump(): void;
 }
 
@@ -41,10 +31,7 @@ export interface Wish {
   readonly anew: boolean;
   /** Expected size of its session. */
   readonly bytes: number;
-  /**
-   * False: it has another replica, whose process it does not want. Then it does not evict another function's last
-   * replica.
-   */
+  /** False: it has another replica, whose process it does not want. */
   readonly isFirst: boolean;
   readonly besides: readonly Instance[];
   readonly onTurn: () => void;
@@ -64,13 +51,12 @@ export interface ResidencyOptions {
   readonly replies: FrameMemory | undefined;
   /** Of the machine: it is not a function's fault. */
   readonly warn: (line: string) => void;
-  readonly onMakesRoom?: ((room: { readonly key: string; readonly by: string }) => void) | undefined;
-  /** A function waits for its first replica, and there is no room. */
-  readonly onShort: (holder: Holder) => void;
+  /** There is no room for a session: others may end within this call, or later. */
+  readonly onShort: (wanted: RoomWanted) => void;
+  /** What is taken has been measured. */
+  readonly onMeasured: () => void;
 }
 
-/** How many of the least recently used sessions are compared to find the cheapest to evict. */
-const candidatesMax = 16;
 /**
  * A shared process that has worked on one message for this long delays others. Calls that wait for it go to another
  * process, and one more may be started in its place. By then the scheduler counts its core as free for other functions.
@@ -98,13 +84,8 @@ export class Residency {
   readonly #ledger: MemoryLedger;
   readonly #blanks: BlankSet;
   readonly #shared = new Set<SharedProcess>();
-  /** Replicas that may be evicted, the least recently used first, with their holders. */
-  readonly #idle = new LRUCache<Replica, Holder>({
-    maxSize: Number.MAX_SAFE_INTEGER,
-    sizeCalculation: (_holder, { bytes }) => Math.max(1, Math.round(bytes)),
-  });
   /** Replicas that are loading or loaded. */
-  #replicas = 0;
+  readonly #replicas = new Set<Replica>();
   /** Cores of replicas without a lease; undefined while nothing is leased. */
   #sharedCores: readonly number[] | undefined;
   readonly #unleased = new Set<Instance>();
@@ -127,7 +108,7 @@ export class Residency {
         return instance;
       },
       // Without sessions the memory would lie idle.
-      () => this.#replicas === 0 || this.#mayKeepBlanks(this.#blanks.size + 1),
+      () => this.#replicas.size === 0 || this.#mayKeepBlanks(this.#blanks.size + 1),
     );
     this.#blanks.refill();
   }
@@ -144,6 +125,15 @@ export class Residency {
 
   get usedBytes(): number {
     return this.#ledger.usedBytes;
+  }
+
+  /** What no session can have: processes, and what runs and handlers have allocated. */
+  get takenBytes(): number {
+    const { blankBytes } = this.#ledger;
+    const blanksKept = Math.floor((this.memoryBytes * blanksShareMax) / blankBytes);
+    let bytes = this.usedBytes - Math.max(0, this.#blanks.size - blanksKept) * blankBytes;
+    for (const replica of this.#replicas) bytes -= this.bytesOf(replica);
+    return Math.max(0, bytes);
   }
 
   /**
@@ -164,40 +154,15 @@ export class Residency {
     const process = wish.isAlone ? undefined : this.#sharedProcess(wish);
     const needed = bytes + (process === undefined && this.#blanks.size === 0 ? this.#ledger.blankBytes : 0);
     if (!this.#makeRoom(needed, wish, process === undefined ? 1 : 0)) {
-      if (isFirst) {
-        this.#waiting.add(holder);
-        this.#options.onShort(holder);
-      }
+      if (isFirst) this.#waiting.add(holder);
       return undefined;
     }
-    this.#waiting.delete(holder);
+    this.#endWait(holder);
     if (this.#waiting.size > 0) this.schedulePump();
     const replica = this.#open(wish, process);
     this.#ledger.change(replica.instance, bytes);
-    this.#replicas++;
+    this.#replicas.add(replica);
     return replica;
-  }
-
-  /** Whether another function waits without room for its first replica. */
-  isWantedBy(other: Holder): boolean {
-    const first = this.#firstInNeed();
-    return first !== undefined && first !== other && !this.#waiting.has(other);
-  }
-
-  /** The holder gives an instance up for the function that has waited longest. */
-  givesWay({ spec }: Holder): void {
-    const first = this.#firstInNeed();
-    if (first !== undefined) this.#options.onMakesRoom?.({ key: spec.key, by: first.spec.key });
-  }
-
-  /** The replica is idle and may be evicted. Each call counts as a use. */
-  rests(replica: Replica, holder: Holder): void {
-    this.#idle.set(replica, holder);
-    if (this.#waiting.size > 0) this.schedulePump();
-  }
-
-  works(replica: Replica): void {
-    this.#idle.delete(replica);
   }
 
   /** The replica has loaded: its process grew by `bytes`. */
@@ -226,21 +191,13 @@ export class Residency {
   }
 
   /** Its memory, including the process if that is its own. */
-  bytesOf({ bytes, isAlone }: Replica): number {
+  bytesOf({ bytes, isAlone }: Pick<Replica, 'bytes' | 'isAlone'>): number {
     return bytes + (isAlone ? this.#ledger.blankBytes : 0);
   }
 
   forget(holder: Holder): void {
     this.#overlaps.delete(holder);
-    this.#waiting.delete(holder);
-  }
-
-  /** Idle replicas, the least recently used first. */
-  *longestIdle(): IterableIterator<readonly [Replica, Holder]> {
-    for (const replica of this.#idle.rkeys()) {
-      const holder = this.#idle.peek(replica);
-      if (holder !== undefined) yield [replica, holder];
-    }
+    this.#endWait(holder);
   }
 
   /** Ends shared processes that have been empty for long. Called periodically. */
@@ -273,9 +230,13 @@ export class Residency {
   #firstInNeed(): Holder | undefined {
     for (const holder of this.#waiting) {
       if (holder.needsFirst) return holder;
-      this.#waiting.delete(holder);
+      this.#endWait(holder);
     }
     return undefined;
+  }
+
+  #endWait(holder: Holder): void {
+    if (this.#waiting.delete(holder)) this.#options.onShort({ key: holder.spec.key, bytes: 0, isSpare: false });
   }
 
   /** Blank processes are worth less than sessions where they are a large part of the memory. */
@@ -294,43 +255,22 @@ export class Residency {
 
   /** @param blanksKept so many blank processes are about to be used */
   #makeRoom(bytes: number, { holder, isFirst }: Wish, blanksKept: number): boolean {
+    let isAsked = false;
     for (;;) {
       // If no sessions are loaded, waiting would free nothing.
       const limitBytes = this.memoryBytes + (this.#overlaps.get(holder)?.() ?? 0);
-      if (this.usedBytes + bytes <= limitBytes || this.#replicas === 0) return true;
+      if (this.usedBytes + bytes <= limitBytes || this.#replicas.size === 0) return true;
       const mayKeep = this.#blanks.size <= blanksKept || this.#mayKeepBlanks(this.#blanks.size);
       if (!mayKeep && this.#blanks.giveUp()) continue;
-      const victim = this.#victim(holder, !isFirst, false) ?? (isFirst ? this.#victim(holder, false, true) : undefined);
-      if (victim === undefined) {
-        const before = this.#shared.size;
-        this.retireEmpty(performance.now(), 0);
-        if (this.#shared.size === before) return false;
+      if (!isAsked) {
+        isAsked = true;
+        this.#options.onShort({ key: holder.spec.key, bytes, isSpare: !isFirst });
         continue;
       }
-      this.#options.onMakesRoom?.({ key: victim[1].spec.key, by: holder.spec.key });
-      this.#evict(victim);
+      const before = this.#shared.size;
+      this.retireEmpty(performance.now(), 0);
+      if (this.#shared.size === before) return false;
     }
-  }
-
-  #evict([replica, holder]: readonly [Replica, Holder]): void {
-    this.#idle.delete(replica);
-    holder.giveUp(replica);
-  }
-
-  #victim(asking: Holder | undefined, keepsLast: boolean, evenPinned: boolean): readonly [Replica, Holder] | undefined {
-    const nowMs = performance.now();
-    let best: readonly [Replica, Holder] | undefined;
-    let bestLoss = Infinity;
-    let seen = 0;
-    for (const [replica, holder] of this.longestIdle()) {
-      if (holder === asking || holder.ready <= Math.max(keepsLast ? 1 : 0, evenPinned ? 0 : holder.keeps)) continue;
-      // Its load was for a call that still waits. Where everything is starved, loads would else undo each other.
-      if (!replica.hasAnswered && holder.hasWaiting) continue;
-      const loss = holder.lossPerMs(nowMs) / Math.max(1, replica.bytes);
-      if (loss < bestLoss) [best, bestLoss] = [[replica, holder], loss];
-      if (++seen === candidatesMax) break;
-    }
-    return best;
   }
 
   /** The process for one more session: an idle one, else a new one if allowed, else the least busy. */
@@ -367,8 +307,7 @@ export class Residency {
       onTurn,
       onMove,
       onEnd: (end) => {
-        this.#replicas--;
-        this.#idle.delete(replica);
+        this.#replicas.delete(replica);
         this.#ledger.change(instance, -replica.bytes);
         onEnd(replica, end);
         // A call arrived while its last replica was being released, and now there is no room for another.
@@ -398,15 +337,9 @@ export class Residency {
     if (this.#sharedCores !== undefined) instance.pin(this.#sharedCores);
   }
 
-  /** Session sizes were estimates, and handlers and runs use more memory: evicts the excess. */
+  /** Session sizes were estimates, and handlers and runs use more memory. */
   #afterMeasuring(): void {
-    let limitBytes = this.memoryBytes;
-    for (const bytes of this.#overlaps.values()) limitBytes += bytes();
-    while (this.usedBytes > limitBytes) {
-      const victim = this.#victim(undefined, false, true);
-      if (victim === undefined) break;
-      this.#evict(victim);
-    }
+    this.#options.onMeasured();
     this.schedulePump();
   }
 

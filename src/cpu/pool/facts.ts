@@ -10,21 +10,11 @@ const sessionBytesMin = sessionBytesOf(0);
  */
 const sessionShareMax = 4;
 const sessionBytesSpare = 2 * 2 ** 20;
-/** Estimate for a load that was never measured: milliseconds per byte, and a minimum. */
-const loadMsPerByte = 3e-6;
-const loadMsMin = 0.5;
 
 export class FunctionFacts {
   #sessionBytes: number | undefined;
   #loadMs: number | undefined;
   #startMs: number | undefined;
-  #lastArrivalMs = -Infinity;
-  #gapMs: number | undefined;
-
-  /** As last measured. */
-  get sessionBytes(): number | undefined {
-    return this.#sessionBytes;
-  }
 
   /** Smoothed over loads into a running process. */
   get loadMs(): number | undefined {
@@ -41,13 +31,6 @@ export class FunctionFacts {
     return this.#sessionBytes ?? sessionBytesOf(modelBytes);
   }
 
-  arrived(nowMs: number): void {
-    const gapMs = nowMs - this.#lastArrivalMs;
-    this.#lastArrivalMs = nowMs;
-    if (gapMs === Infinity) return;
-    this.#gapMs = smoothed(this.#gapMs, gapMs);
-  }
-
   /** A session was loaded while its process grew by `grownBytes`. Returns the size that it counts with. */
   loaded({ modelBytes = 0 }: InstanceSpec, loadMs: number, grownBytes: number): number {
     this.#loadMs = smoothStart(this.#loadMs, loadMs);
@@ -61,12 +44,6 @@ export class FunctionFacts {
 
   started(ms: number): void {
     this.#startMs = smoothStart(this.#startMs, ms);
-  }
-
-  /** Expected loss from evicting its session, at the rate of its calls: milliseconds of loading per millisecond. */
-  lossPerMs({ modelBytes = 0 }: InstanceSpec, nowMs: number): number {
-    const loadMs = this.#loadMs ?? Math.max(loadMsMin, modelBytes * loadMsPerByte);
-    return loadMs / Math.max(1, this.#gapMs ?? 0, nowMs - this.#lastArrivalMs);
   }
 }
 

@@ -58,7 +58,7 @@ export class HandOver {
 
   /** How many instances have work. */
   get busy(): number {
-    return this.#slots.count(({ holdsCores }) => holdsCores);
+    return this.#slots.count(({ replica }) => (replica?.queued ?? 0) > 0);
   }
 
   /** Sends as many waiting calls as possible. */
@@ -75,19 +75,11 @@ export class HandOver {
 
   /** An idle instance whose process has a turn, for a call that finds the queue empty. */
   takeIdle(): Slot | undefined {
-    const { resources } = this.#pool;
     for (const slot of this.#slots.newestFirst()) {
-      const { replica, state, threads } = slot;
+      const { replica, state } = slot;
       if (state !== 'ready' || replica?.state !== 'idle') continue;
       replica.isShort = this.#pool.rule.callsPerMessage() > 1;
-      // There are at most as many shared processes as cores, so their runs need not ask for cores.
-      if (replica.isAlone && !resources.turns.take(threads, this.busy === 0, this.#pump)) continue;
-      if (replica.takeTurn()) {
-        if (!replica.isAlone) resources.turns.retake(threads);
-        slot.holdsCores = true;
-        return slot;
-      }
-      if (replica.isAlone) resources.turns.give(threads);
+      if (replica.takeTurn()) return slot;
       if (replica.isHeldUp(performance.now(), heldUpMs)) this.#list.grow(1);
       else this.later(heldUpMs);
     }
@@ -97,9 +89,7 @@ export class HandOver {
   /** Runs the tickets on the instance; their outcome goes to {@link ListOwner.finished}. */
   run(slot: Slot, tickets: readonly Ticket[]): void {
     const { replica } = slot;
-    const { resources } = this.#pool;
     if (replica === undefined) return;
-    resources.residency.works(replica);
     const [first] = tickets;
     const order: RunOrder = {
       join: this.#joining(tickets),
@@ -113,7 +103,6 @@ export class HandOver {
       },
     };
     for (const { stages, call } of tickets) stages?.enter(call.kind === 'request' ? 'handler' : 'model');
-    this.#retakeCores(slot);
     this.#pool.handedOver(tickets.length);
     replica.run(order, (outcome) => this.#ran(slot, replica, tickets, outcome));
   }
@@ -126,13 +115,8 @@ export class HandOver {
   }
 
   /** A run of the instance has left its process for a while, or is back. */
-  moved(slot: Slot, isAway: boolean): void {
-    if (!isAway) {
-      this.#retakeCores(slot);
-      return;
-    }
-    if ((slot.replica?.queued ?? 0) === 0) this.giveCores(slot);
-    this.#pump();
+  moved(isAway: boolean): void {
+    if (isAway) this.#pump();
   }
 
   /** The other calls of the message wait with the one that calls other functions. */
@@ -157,10 +141,7 @@ export class HandOver {
         const rows = tickets.reduce((sum, ticket) => sum + ticket.rows, 0);
         if (rows > 0) latency.observe(slot.threads, rows, busyMs);
       }
-      if (replica.queued === 0) this.giveCores(slot);
       if (replica.state === 'idle') this.#rested(slot, replica);
-    } else if (slot.replica !== replica) {
-      this.giveCores(slot);
     }
     this.#pool.finished(replica, tickets, outcome);
   }
@@ -170,22 +151,9 @@ export class HandOver {
     const { resources, queue } = this.#pool;
     if (slot.state === 'leaving') this.#list.release(slot, replica);
     else if (slot.lease !== undefined) return;
-    else if (this.#isWantedBack(replica)) {
-      resources.residency.givesWay(this.#pool);
-      this.#list.leave(slot, 'room');
-    } else if (this.#isMisplaced(replica)) this.#moveOut(slot);
+    else if (this.#isMisplaced(replica)) this.#moveOut(slot);
     else if (replica.isAlone && queue.length === 0 && !this.isToBeAlone(true)) this.#list.leave(slot, 'reconfigured');
-    else resources.residency.rests(replica, this.#pool);
-  }
-
-  /**
-   * Whether the instance's place goes to another function that has none. While there is work, the instance stays for as
-   * long as a start takes: when every place is contested, at least half of the time goes into answers.
-   */
-  #isWantedBack(replica: Replica): boolean {
-    const { resources, queue, facts } = this.#pool;
-    if (!resources.residency.isWantedBy(this.#pool)) return false;
-    return queue.length === 0 || performance.now() - replica.readySinceMs >= (facts.startMs ?? 0);
+    else resources.residency.schedulePump();
   }
 
   /** It is in a shared process although the function should be alone by now. */
@@ -201,7 +169,7 @@ export class HandOver {
   /** Starts an instance in a process of its own, which takes over when it is ready. */
   #moveOut(slot: Slot): void {
     const { resources } = this.#pool;
-    if (slot.replica !== undefined) resources.residency.rests(slot.replica, this.#pool);
+    resources.residency.schedulePump();
     if (this.#slots.count(({ replica }) => replica?.isAlone === true) > 0) this.#list.leave(slot, 'reconfigured');
     else this.#list.grow(1);
   }
@@ -231,7 +199,7 @@ export class HandOver {
     }
     const replica = least?.replica;
     // An instance that is to be released gets nothing queued: it would never become idle.
-    if (replica === undefined || this.#isWantedBack(replica) || this.#isMisplaced(replica)) return undefined;
+    if (replica === undefined || this.#isMisplaced(replica)) return undefined;
     if (replica.queued >= messagesMax) return undefined;
     replica.isShort = this.#pool.rule.callsPerMessage() > 1;
     return replica.takeTurn() ? least : undefined;
@@ -317,18 +285,5 @@ export class HandOver {
       this.#patienceTimer = undefined;
       this.#pump();
     }, ms);
-  }
-
-  giveCores(slot: Slot): void {
-    if (!slot.holdsCores) return;
-    slot.holdsCores = false;
-    this.#pool.resources.turns.give(slot.threads);
-  }
-
-  /** Cores for a queued run, or for one that had returned its cores while its model ran elsewhere. */
-  #retakeCores(slot: Slot): void {
-    if (slot.holdsCores || slot.lease !== undefined) return;
-    slot.holdsCores = true;
-    this.#pool.resources.turns.retake(slot.threads);
   }
 }

@@ -100,6 +100,12 @@ export class InstanceList {
     if (slot !== undefined) this.leave(slot, cause);
   }
 
+  /** Releases one instance: an idle one if there is one, else the one that answers first. */
+  giveOne(cause: GiveUpCause): void {
+    const [last] = this.slots.filter(({ state }) => state === 'ready').sort((a, b) => leavingRank(b) - leavingRank(a));
+    if (last !== undefined) this.leave(last, cause);
+  }
+
   /** Releases idle instances now, and the rest when they have answered. */
   giveAll(cause: GiveUpCause): void {
     for (const slot of this.slots) this.leave(slot, cause);
@@ -219,7 +225,7 @@ export class InstanceList {
       isFirst,
       besides: [...this.slots].flatMap((other) => other.replica?.instance ?? []),
       onTurn: this.#pump,
-      onMove: (isAway) => this.handOver.moved(slot, isAway),
+      onMove: (isAway) => this.handOver.moved(isAway),
       onEnd: (ended, end) => this.#lost(slot, ended, end),
     });
     if (replica === undefined) throw new NoRoom();
@@ -254,7 +260,7 @@ export class InstanceList {
       throw new CpuError('stopping', 'the configuration has been given up');
     }
     slot.state = 'ready';
-    if (lease === undefined) residency.rests(replica, this.#pool);
+    if (lease === undefined) residency.schedulePump();
     if (replica.isAlone) this.#leaveShared();
     this.#pool.started(startMs, replica.holdsModel);
   }
@@ -293,7 +299,6 @@ export class InstanceList {
   #lost(slot: Slot, replica: Replica, end: ReplicaEnd): void {
     if (slot.replica !== replica) return;
     slot.replica = undefined;
-    this.handOver.giveCores(slot);
     if (!end.isExpected) slot.lastEnd = end;
     const nowMs = performance.now();
     if (end.isSuspect) {

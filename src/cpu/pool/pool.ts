@@ -81,29 +81,9 @@ export class Pool implements ListOwner {
     return this.#lists.instances;
   }
 
-  get ready(): number {
-    return this.#lists.active.slots.ready;
-  }
-
-  get keeps(): number {
-    return this.limits.instancesMin;
-  }
-
   /** Whether calls wait while no instance is ready or starting. */
   get needsFirst(): boolean {
     return this.instances === 0 && (this.queue.length > 0 || this.#loadWaiters.length > 0);
-  }
-
-  get hasWaiting(): boolean {
-    return this.queue.length > 0;
-  }
-
-  lossPerMs(nowMs: number): number {
-    return this.facts.lossPerMs(this.spec, nowMs);
-  }
-
-  giveUp(replica: Replica): void {
-    this.#lists.active.give(replica, 'room');
   }
 
   state(): PoolState {
@@ -122,13 +102,16 @@ export class Pool implements ListOwner {
   }
 
   figures(): PoolFacts {
-    const { configuration, slots } = this.#lists.active;
+    const { configuration, slots, handOver } = this.#lists.active;
+    const bytes = this.facts.expectedBytes(this.spec);
     return {
       key: this.spec.key,
       bytes: this.#lists.bytes,
-      sessionBytes: this.facts.sessionBytes,
+      spares: Math.max(0, this.#lists.active.slots.instances - Math.max(1, this.limits.instancesMin)),
+      sessionBytes: this.resources.residency.bytesOf({ bytes, isAlone: handOver.isToBeAlone(false) }),
       loadMs: this.facts.loadMs,
       slots: configuration === undefined ? 0 : slots.ready,
+      isPinned: this.limits.instancesMin > 0,
     };
   }
 
@@ -172,7 +155,6 @@ export class Pool implements ListOwner {
         (error) => reject(this.#left(isFixed ? 1 : ticket.rows, error)),
       );
       this.#load.arrived(isFixed ? 1 : ticket.rows, ticket.arrivalMs);
-      this.facts.arrived(ticket.arrivalMs);
       const stopped = this.conduct.stopped(ticket.arrivalMs);
       if (stopped !== undefined) {
         ticket.reject(this.#stoppedError(stopped));
@@ -239,9 +221,10 @@ export class Pool implements ListOwner {
     await this.#lists.drop('unload');
   }
 
-  /** Frees its memory as an unload does. */
-  async evict(): Promise<void> {
-    if (this.instances > 0) await this.#lists.drop('room');
+  /** Frees its memory as an unload does. `isSpare`: only that of one instance, which it can do without. */
+  async evict(isSpare: boolean): Promise<void> {
+    if (isSpare) this.#lists.giveOne();
+    else if (this.instances > 0) await this.#lists.drop('room');
   }
 
   /**
@@ -266,40 +249,23 @@ export class Pool implements ListOwner {
     this.#stopping = stopping;
     this.#lists.end('the host is stopping');
     this.resources.residency.forget(this);
-    this.resources.turns.forget(this.#pump);
   }
 
-  /** Releases one instance that has been idle too long. */
-  giveIdle(replica: Replica, nowMs: number): void {
-    if (this.instances === 1) this.#load.forgetArrivals(nowMs);
-    this.#lists.active.give(replica, 'idle');
-  }
-
-  /** Ends its configuration if that has been idle too long. */
-  retireConfigured(nowMs: number): void {
+  /** Releases what has been idle too long. */
+  retire(nowMs: number): void {
     const { active } = this.#lists;
-    if (active.configuration === undefined || this.keeps > 0 || this.queue.length > 0) return;
-    if (active.slots.idleForMs(nowMs) < this.limits.idleMs) return;
-    this.#load.forgetArrivals(nowMs);
-    void this.#lists.drop('idle');
-  }
-
-  /** Whether it will release an instance sooner or later, so that others need only wait. */
-  get mayRest(): boolean {
-    const { active } = this.#lists;
-    return (active.configuration === undefined && active.slots.instances > this.keeps) || this.#lists.isChanging;
-  }
-
-  /** Instances of its configuration that it could do without, and for how long all of them have been idle. */
-  configured(nowMs: number): { readonly spare: number; readonly idleForMs: number } {
-    const { active } = this.#lists;
-    if (active.configuration === undefined) return { spare: 0, idleForMs: 0 };
-    return { spare: Math.max(0, active.slots.instances - this.keeps), idleForMs: active.slots.idleForMs(nowMs) };
-  }
-
-  /** Ends one instance of its configuration. */
-  giveConfigured(): void {
-    this.#lists.giveOne();
+    const { idleMs, instancesMin } = this.limits;
+    if (active.configuration === undefined) {
+      for (const { state, replica } of active.slots) {
+        if (state !== 'ready' || replica?.state !== 'idle' || nowMs - replica.idleSinceMs < idleMs) continue;
+        if (active.slots.ready <= instancesMin) return;
+        if (this.instances === 1) this.#load.forgetArrivals(nowMs);
+        active.give(replica, 'idle');
+      }
+    } else if (instancesMin === 0 && this.queue.length === 0 && active.slots.idleForMs(nowMs) >= idleMs) {
+      this.#load.forgetArrivals(nowMs);
+      void this.#lists.drop('idle');
+    }
   }
 
   /** Sends as many calls as possible, and asks for more instances where that would help. */
@@ -315,8 +281,6 @@ export class Pool implements ListOwner {
     else if (this.#loadWaiters.length > 0 && active.configuration === undefined) active.grow();
     active.handOver.pump();
   }
-
-  readonly #pump = (): void => this.pump();
 
   #left<T>(rows: number, outcome: T): T {
     this.#load.left(rows, performance.now());

@@ -62,8 +62,10 @@ export class PoolLists {
     return this.#all().reduce((sum, list) => sum + list.slots.instances, 0);
   }
 
+  /** Without those of a list that another is about to replace: both are there together only for a while. */
   get bytes(): number {
-    return this.#all().reduce((sum, list) => sum + list.slots.bytes(this.#pool.resources.residency), 0);
+    const lists = this.#all().filter((list) => this.#starting === undefined || list !== this.active);
+    return lists.reduce((sum, list) => sum + list.slots.bytes(this.#pool.resources.residency), 0);
   }
 
   state(): PoolState['instances'] {
@@ -82,19 +84,15 @@ export class PoolLists {
     });
   }
 
-  /** Whether instances are about to end: through a change under way, or when their own runs end. */
-  get isChanging(): boolean {
-    return this.#isUnderWay || this.#draining.size > 0 || this.active.slots.some('leaving');
-  }
-
-  /** Ends one instance of the active configuration, so that another function has room for its first. */
+  /** Ends one of several instances, so that another function has room. */
   giveOne(): void {
     const from = this.active.configuration;
-    const to = from && withoutOne(from);
-    if (from === undefined || to === undefined) {
-      void this.drop('room');
+    if (from === undefined) {
+      this.active.giveOne('room');
       return;
     }
+    const to = withoutOne(from);
+    if (to === undefined) return;
     this.active.shrink(to, 'room');
     this.#tell({ state: 'done', kind: 'scale', ms: 0, configuration: to }, 'room', from, to);
   }

@@ -1,12 +1,11 @@
 /** Resources that the pools of a machine share. */
 import type { LoadGate, Residency, WeightsCache } from '../instance/index.ts';
 import type { GiveUpCause, Reconfigured, Stopped } from '../types.ts';
-import type { CoreAllocator, CoreTurns } from './cores.ts';
+import type { CoreAllocator } from './cores.ts';
 
 export interface PoolResources {
   readonly residency: Residency;
   readonly cores: CoreAllocator;
-  readonly turns: CoreTurns;
   /** Admits loads as memory is left for their peaks. */
   readonly loads: LoadGate;
   /** Undefined: instances do not share the memory of their weights. */
@@ -32,12 +31,6 @@ export interface GivenUp {
   readonly reason: string;
 }
 
-/** The function whose instance goes, and the one that gets its memory. */
-export interface MakesRoom {
-  readonly key: string;
-  readonly by: string;
-}
-
 /** `reason`: how a call got another answer beside others than alone. */
 export interface RowsMix {
   readonly key: string;
@@ -49,8 +42,6 @@ export interface PoolEvents {
   readonly onRowsMix?: (mix: RowsMix) => void;
   /** Called for every model that was loaded into an instance. */
   readonly onLoaded?: (loaded: Loaded) => void;
-  /** Called before an instance ends to make room for another function. */
-  readonly onMakesRoom?: (room: MakesRoom) => void;
   /** Called for every instance with a model that has ended, and why. */
   readonly onGivenUp?: (given: GivenUp) => void;
   /** Called when a function is stopped because it kills its processes. */

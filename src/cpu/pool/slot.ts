@@ -14,8 +14,6 @@ export interface Slot {
   replica: Replica | undefined;
   /** `leaving`: ends when it has answered; takes no more calls. */
   state: 'starting' | 'ready' | 'down' | 'leaving';
-  /** On demand: whether it holds cores because it is working. */
-  holdsCores: boolean;
   leavingCause: GiveUpCause;
   deathsInRow: number;
   restartTimer: NodeJS.Timeout | undefined;
@@ -46,7 +44,6 @@ export class Slots {
       lease,
       replica: undefined,
       state: 'starting',
-      holdsCores: false,
       leavingCause: 'reconfigured',
       deathsInRow: 0,
       restartTimer: undefined,

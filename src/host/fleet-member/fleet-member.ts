@@ -14,7 +14,7 @@ import { loadRedisQueue, QueueError } from '../../queue/index.ts';
 import type { HostConfig } from '../config.ts';
 import { HostError } from '../errors.ts';
 import type { EventLog } from '../history/index.ts';
-import type { LiveScheduler } from '../live/index.ts';
+import type { LiveScheduler } from '../../live/index.ts';
 import { reachable } from '../queueing/index.ts';
 import type { Statistics } from '../statistics.ts';
 import {

@@ -1,7 +1,7 @@
 /** How long joined runs of a function took on these GPUs, on disk: after a restart its calls are joined at once. */
 import { shapesKey, type InputShapes } from '../../gpu/index.ts';
 import type { BatchShare } from '../../schedule/index.ts';
-import type { FunctionPlans, JoinedSizes } from '../live/index.ts';
+import type { FunctionPlans, JoinedSizes } from '../../live/index.ts';
 import type { FunctionVersion } from '../types.ts';
 import { ModelNotes } from './kept.ts';
 

@@ -6,7 +6,7 @@ import { shapesOf, type AnsweredCall, type GpuClient, type InputShapes } from '.
 import type { Join } from '../../schedule/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
 import { Semaphore } from '../../tools/index.ts';
-import { msText, type WhyNot } from '../live/index.ts';
+import { msText, type WhyNot } from '../../live/index.ts';
 import { isOffered, type FunctionEvent, type GpuFunctionRecord } from './function-state.ts';
 import { variantsOf, subjectOf, type Passed } from './gate.ts';
 import type { Held } from './held.ts';

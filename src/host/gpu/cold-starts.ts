@@ -1,5 +1,5 @@
 import type { RecordedColdStart } from '../dashboard/index.ts';
-import type { RanOnGpu } from '../live/index.ts';
+import type { RanOnGpu } from '../../live/index.ts';
 
 /** Timelines of large models are hundreds of kilobytes as JSON. */
 const newestKept = 24;

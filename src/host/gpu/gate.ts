@@ -3,7 +3,7 @@ import type { GpuCheck, GpuClient, InputShapes } from '../../gpu/index.ts';
 import { methodsWithin, wholePlan, type ColdStartPlan } from '../../plan/index.ts';
 import type { GpuOffer } from '../../schedule/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
-import type { FunctionPlans, LiveScheduler } from '../live/index.ts';
+import type { FunctionPlans, LiveScheduler } from '../../live/index.ts';
 import type { FunctionVersion } from '../types.ts';
 import type { Room } from './room.ts';
 import type { Subject, Verdict, Verdicts } from './verdicts.ts';

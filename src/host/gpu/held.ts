@@ -1,5 +1,5 @@
 import type { InputShapes } from '../../gpu/index.ts';
-import type { FunctionPlans } from '../live/index.ts';
+import type { FunctionPlans } from '../../live/index.ts';
 import type { FunctionVersion } from '../types.ts';
 import { knownShapesOf, type KnownShapes } from './known-shapes.ts';
 

@@ -5,7 +5,7 @@
  * made in vain.
  */
 import { shapeClasses, shapesKey, type InputShapes } from '../../gpu/index.ts';
-import type { WhyNot } from '../live/index.ts';
+import type { WhyNot } from '../../live/index.ts';
 import type { FunctionVersion } from '../types.ts';
 
 /** Besides those of its registration; the GPU process keeps the same number per function. */

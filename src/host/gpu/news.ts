@@ -1,6 +1,6 @@
 /** Converts the live scheduler's news about a function to an event of its record. */
 import { GpuError } from '../../gpu/index.ts';
-import type { GpuEviction, GpuNews } from '../live/index.ts';
+import type { GpuEviction, GpuNews } from '../../live/index.ts';
 import { evicted, lostWithProcess, type FunctionEvent } from './function-state.ts';
 import { isOfProcess } from './unless-it-died.ts';
 

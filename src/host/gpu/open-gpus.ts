@@ -3,7 +3,7 @@ import type { CpuPools } from '../../cpu/index.ts';
 import { hasGpuDriver } from '../../hardware/index.ts';
 import { packageRoot } from '../config-options.ts';
 import type { HostConfig } from '../config.ts';
-import type { LiveScheduler } from '../live/index.ts';
+import type { LiveScheduler } from '../../live/index.ts';
 import type { FrameMemory } from '../../tensor/index.ts';
 import type { HostRecords } from '../records.ts';
 import type { Registry } from '../types.ts';

@@ -16,7 +16,7 @@ import {
 import type { LayerProfile } from '../../profile/index.ts';
 import { gpuOffers, ownLinkMode } from '../../schedule/index.ts';
 import type { GpuCoverage } from '../../gpu/index.ts';
-import type { FunctionPlans } from '../live/index.ts';
+import type { FunctionPlans } from '../../live/index.ts';
 import { readKept, writeKept } from './kept.ts';
 import { capacityBytesOf } from './machine.ts';
 

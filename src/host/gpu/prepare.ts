@@ -22,7 +22,7 @@ import type { Held } from './held.ts';
 import { emptyInputs } from './input-shapes.ts';
 import { capacityBytesOf } from './machine.ts';
 import { areOf, makePlans, ProfileStore, structureOf } from './plans.ts';
-import type { FunctionPlans, LiveScheduler } from '../live/index.ts';
+import type { FunctionPlans, LiveScheduler } from '../../live/index.ts';
 import { Room } from './room.ts';
 import type { ShippedPlans } from './shipped-plans.ts';
 import type { VariantPlanner } from './variants/index.ts';

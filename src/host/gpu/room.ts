@@ -3,7 +3,7 @@
  */
 import { GpuError, type GpuClient } from '../../gpu/index.ts';
 import { Semaphore } from '../../tools/index.ts';
-import type { LiveScheduler } from '../live/index.ts';
+import type { LiveScheduler } from '../../live/index.ts';
 import { unlessItDied } from './unless-it-died.ts';
 
 export interface RoomWanted<T> {

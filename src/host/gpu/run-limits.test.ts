@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import type { RunResult } from '../../gpu/index.ts';
 import { runLimits } from './run-limits.ts';
-import type { GpuRunner } from '../live/index.ts';
+import type { GpuRunner } from '../../live/index.ts';
 
 const over: string[] = [];
 let ends: Map<string, () => void>;

@@ -3,7 +3,7 @@
  * process; so the process is ended when a run exceeds its function's limit.
  */
 import { getOrMake } from '../../tools/index.ts';
-import type { GpuRunner } from '../live/index.ts';
+import type { GpuRunner } from '../../live/index.ts';
 
 export interface RunLimitsOptions {
   /** Limit for a run of the function with everything before it; undefined: none. */

@@ -4,7 +4,7 @@
  */
 import type { CpuOffer, OfferSheet, Policy, PolicyName } from '../../schedule/index.ts';
 import { policyOf, type HostConfig } from '../config.ts';
-import { toSchedulerPriority, type GpuResident, type LiveScheduler } from '../live/index.ts';
+import { toSchedulerPriority, type GpuResident, type LiveScheduler } from '../../live/index.ts';
 import type { FunctionVersion, Registry } from '../types.ts';
 import type { GpuHost } from './gpu-host.ts';
 

@@ -2,7 +2,7 @@
 import { wholePlan } from '../../plan/index.ts';
 import type { GpuMemory, Resident, ViewSources } from '../dashboard/index.ts';
 import type { OfferSheet } from '../../schedule/index.ts';
-import type { GpuResident } from '../live/index.ts';
+import type { GpuResident } from '../../live/index.ts';
 import type { Statistics } from '../statistics.ts';
 import type { Registry } from '../types.ts';
 import { versionOf } from '../versions.ts';

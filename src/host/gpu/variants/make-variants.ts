@@ -12,7 +12,7 @@ import type { VariantPlanner } from './variant-planner.ts';
 import { fingerprintOf, isWorthwhile, timeVariants, type VariantTimes } from './timed-variants.ts';
 import { withVariants, type PlanVariant, type VariantContext } from './variants.ts';
 import { structureOf, type ProfileStore } from '../plans.ts';
-import type { FunctionPlans } from '../../live/index.ts';
+import type { FunctionPlans } from '../../../live/index.ts';
 
 /** Which plans over GPU and CPU functions get. */
 type VariantKind =

@@ -7,7 +7,7 @@ import { createHash } from 'node:crypto';
 import type { GpuClient, HybridPlan } from '../../../gpu/index.ts';
 import { wholePlan } from '../../../plan/index.ts';
 import type { Tensor } from '../../../tensor/index.ts';
-import type { FunctionPlans } from '../../live/index.ts';
+import type { FunctionPlans } from '../../../live/index.ts';
 
 /** Medians of whole runs in the GPU process, milliseconds. */
 export interface VariantTimes {

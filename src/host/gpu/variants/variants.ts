@@ -9,7 +9,7 @@ import { wholePlan, type ColdStartMode, type LayerMethod } from '../../../plan/i
 import type { LayerProfile, ProfileLayer } from '../../../profile/index.ts';
 import type { GpuOffer } from '../../../schedule/index.ts';
 import { makePlans } from '../plans.ts';
-import type { FunctionPlans } from '../../live/index.ts';
+import type { FunctionPlans } from '../../../live/index.ts';
 
 /** A plan over GPU and CPU that the GPU process has. */
 export interface PlanVariant {

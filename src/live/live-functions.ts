@@ -1,5 +1,5 @@
 /** The functions that the scheduler knows, with their offers for each place. */
-import { checkVariants } from '../../schedule/index.ts';
+import { checkVariants } from '../schedule/index.ts';
 import { Correction } from './correction.ts';
 import { LiveFunction, offersOf, sheetOf } from './live-function.ts';
 import type { LiveState, Scheduled } from './live-views.ts';
@@ -99,6 +99,8 @@ export class LiveFunctions {
     const isAlike =
       cpu?.cores === fn.cpu?.cores &&
       cpu?.slots === fn.cpu?.slots &&
+      cpu?.isPinned === fn.cpu?.isPinned &&
+      isClose(cpu?.bytes, fn.cpu?.bytes) &&
       isClose(cpu?.latencyMs, fn.cpu?.latencyMs) &&
       isClose(cpu?.loadMs, fn.cpu?.loadMs) &&
       (workers === null) === (fn.workers === null) &&

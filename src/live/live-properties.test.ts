@@ -1,9 +1,9 @@
 /** The live shell under random calls, failures and changes. */
 import fc from 'fast-check';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
-import { Bench, gpuOnly } from '../../../test/support/gpu-shell.ts';
-import type { GpuErrorCode } from '../../gpu/index.ts';
-import { policies, type Policy } from '../../schedule/index.ts';
+import { Bench, gpuOnly } from '../../test/support/gpu-shell.ts';
+import type { GpuErrorCode } from '../gpu/index.ts';
+import { policies, type Policy } from '../schedule/index.ts';
 
 const pass = (ms: number): Promise<unknown> => vi.advanceTimersByTimeAsync(ms);
 

@@ -4,12 +4,13 @@
  *
  * Each invocation ends exactly once, and the scheduler knows only the events that it gets.
  */
-import type { Action, CpuPlace, SchedulerEvent, SchedulerGpu, WorkersPlace } from '../../schedule/index.ts';
-import type { Tensor } from '../../tensor/index.ts';
+import type { PoolFacts, RoomWanted } from '../cpu/index.ts';
+import type { Action, CpuPlace, SchedulerEvent, SchedulerGpu, WorkersPlace } from '../schedule/index.ts';
+import type { Tensor } from '../tensor/index.ts';
 import { beneficiaryOf, Evictions } from './evictions.ts';
 import { GpuPlace } from './gpu-place.ts';
 import { Invocations } from './invocations.ts';
-import { sheetOf } from './live-function.ts';
+import { noSession, sheetOf } from './live-function.ts';
 import { LiveFunctions } from './live-functions.ts';
 import { LiveViews, LiveState, type Scheduled } from './live-views.ts';
 import type { GpuRunner, InvocationWish, LiveSchedulerOptions, Placed, RanElsewhere, RanOnGpu } from './types.ts';
@@ -30,7 +31,7 @@ export class LiveScheduler extends LiveViews {
 
   /** Adds the GPUs once they are known. Before that the host had none. */
   setGpus(gpus: readonly SchedulerGpu[], runner: GpuRunner): void {
-    const { onGpuNews, onDefect } = this.state.options;
+    const { onGpuNews, onDefect, isForCaller = (_error): _error is Error => false } = this.state.options;
     this.state.gpus = gpus;
     this.state.place = new GpuPlace({
       gpuCount: gpus.length,
@@ -41,6 +42,7 @@ export class LiveScheduler extends LiveViews {
       onArrived: (fn, gpu) => onGpuNews?.(fn.key, { kind: 'arrived', gpu }),
       // The scheduler's estimate was too small, so make more room: two functions.
       makeRoom: (gpu, asking) => this.#evictions.letGo(gpu, 'out-of-memory', (gone) => gone === 2, asking),
+      isForCaller,
       onDefect: (message) => onDefect?.(message),
     });
     this.state.place.isUp = true;
@@ -48,7 +50,7 @@ export class LiveScheduler extends LiveViews {
     for (const fn of this.state.functions.values()) {
       fn.sheet = sheetOf(fn, gpus.length);
       this.state.tell({ kind: 'function-added', functionIndex: fn.index, sheet: fn.sheet });
-      if (fn.sessionBytes > 0) this.state.tell({ kind: 'session', functionIndex: fn.index, bytes: fn.sessionBytes });
+      if (fn.session.bytes > 0) this.state.tell({ kind: 'session', functionIndex: fn.index, ...fn.session });
     }
     for (const pending of this.state.pending) if (pending?.stage === 'waiting') this.#invocations.arrive(pending);
   }
@@ -69,7 +71,8 @@ export class LiveScheduler extends LiveViews {
   }
 
   setCpu(cpu: CpuPlace): void {
-    if (cpu.cores === this.state.cpu?.cores && cpu.memoryBytes === this.state.cpu.memoryBytes) return;
+    const { cores, memoryBytes, takenBytes } = this.state.cpu ?? {};
+    if (cpu.cores === cores && cpu.memoryBytes === memoryBytes && cpu.takenBytes === takenBytes) return;
     this.state.cpu = cpu;
     this.state.tell({ kind: 'place-changed', place: 'cpu', to: cpu });
   }
@@ -79,12 +82,18 @@ export class LiveScheduler extends LiveViews {
     this.state.tell({ kind: 'place-changed', place: 'workers', to: workers });
   }
 
-  /** A session on the CPU was made or closed without the scheduler's order; 0: closed. */
-  session(key: string, bytes: number): void {
+  /** What a function has on the CPU, whether or not the scheduler ordered it; 0 bytes: nothing. */
+  session(key: string, { bytes, spares }: Pick<PoolFacts, 'bytes' | 'spares'>): void {
     const fn = this.state.functions.get(key);
     if (fn === undefined) return;
-    fn.sessionBytes = bytes;
-    this.state.tell({ kind: 'session', functionIndex: fn.index, bytes });
+    fn.session = { bytes, spares };
+    this.state.tell({ kind: 'session', functionIndex: fn.index, bytes, spares });
+  }
+
+  /** The CPU pools make a session that the scheduler did not order, and have no room for it. */
+  roomWanted({ key, bytes, isSpare }: RoomWanted): void {
+    const fn = this.state.functions.get(key);
+    if (fn !== undefined) this.#tell({ kind: 'room-wanted', functionIndex: fn.index, bytes, isSpare }, key);
   }
 
   // Functions
@@ -114,13 +123,14 @@ export class LiveScheduler extends LiveViews {
 
   // The scheduler
 
-  #tell(event: SchedulerEvent): void {
+  /** @param by the function that evictions on the CPU make room for, where no run begins with them */
+  #tell(event: SchedulerEvent, by?: string): void {
     // Each event has its own list: carrying out an action may send the scheduler another event.
     const actions = this.state.scheduler.handle(event, this.state.now());
-    for (let at = 0; at < actions.length; at++) this.#carryOut(actions[at]!, actions, at);
+    for (let at = 0; at < actions.length; at++) this.#carryOut(actions[at]!, actions, at, by);
   }
 
-  #carryOut(action: Action, actions: readonly Action[], at: number): void {
+  #carryOut(action: Action, actions: readonly Action[], at: number, by: string | undefined): void {
     switch (action.kind) {
       case 'run':
         this.#invocations.startOnGpu(action);
@@ -156,8 +166,9 @@ export class LiveScheduler extends LiveViews {
       case 'evict-cpu': {
         const fn = this.state.byIndex[action.functionIndex];
         if (fn === undefined) return;
-        fn.sessionBytes = 0;
-        this.state.options.evictCpu?.(fn.key, this.#loadsNext(actions, at));
+        const isSpare = action.isSpare === true;
+        if (!isSpare) fn.session = noSession;
+        this.state.options.evictCpu?.({ key: fn.key, isSpare, by: by ?? this.#loadsNext(actions, at) });
         return;
       }
       case 'stage':

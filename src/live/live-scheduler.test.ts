@@ -1,9 +1,8 @@
 /** The live shell with a fake GPU process and a clock moved by hand. */
 import { getEventListeners } from 'node:events';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
-import { Bench, gpuOnly, layerCount, layerMs, warmMs, wholeBytes } from '../../../test/support/gpu-shell.ts';
-import { HostError } from '../errors.ts';
-import { policies } from '../../schedule/index.ts';
+import { Bench, gpuOnly, layerCount, layerMs, NoMemory, warmMs, wholeBytes } from '../../test/support/gpu-shell.ts';
+import { policies } from '../schedule/index.ts';
 
 const pass = (ms: number): Promise<unknown> => vi.advanceTimersByTimeAsync(ms);
 
@@ -214,7 +213,7 @@ describe('out of memory', () => {
 
 test('an answer that the host has no memory for fails its call alone, and no other place runs it', async () => {
   const bench = new Bench();
-  for (const failure of [undefined, new HostError('too-many-requests', 'no memory'), undefined]) {
+  for (const failure of [undefined, new NoMemory('no memory'), undefined]) {
     if (failure !== undefined) bench.process.failures.push(failure);
     bench.arrive(0);
     await pass(60);

@@ -1,5 +1,5 @@
 /** Evictions from GPUs: those that the scheduler orders, and those for room that it does not know about. */
-import type { Action } from '../../schedule/index.ts';
+import type { Action } from '../schedule/index.ts';
 import type { LiveFunction } from './live-function.ts';
 import type { LiveState } from './live-views.ts';
 import type { GpuEviction, OwnCause } from './types.ts';

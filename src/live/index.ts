@@ -1,4 +1,5 @@
-/** The scheduler in the running host: every invocation asks it for a place. */
+/** The scheduler in a running host or worker: every invocation asks it for a place. */
+export { LiveCpu, observationOf, waited, type CpuNeed, type LiveCpuOptions, type MakesRoom } from './live-cpu.ts';
 export { LiveScheduler } from './live-scheduler.ts';
 export {
   LeftError,

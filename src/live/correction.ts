@@ -2,8 +2,8 @@
  * Corrects predicted times by observed ones: the profile's time, times the recent ratio of observed to profiled, plus
  * what a run holds its GPU for beyond that. The way of its outputs is not in it: the next run begins before they come.
  */
-import { scaledOffer, type GpuOffer } from '../../schedule/index.ts';
-import { smoothed } from '../../tools/index.ts';
+import { scaledOffer, type GpuOffer } from '../schedule/index.ts';
+import { smoothed } from '../tools/index.ts';
 
 /** Half-life of the overhead of the way to the GPU process. */
 const forgetMs = 1000;

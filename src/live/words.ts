@@ -1,6 +1,6 @@
 /** Decisions as text for headers, `ps`, metrics and the page; there is no other wording. */
-import { tooLargeText } from '../../cpu/index.ts';
-import type { CpuOffer, CpuPlace, PlaceId } from '../../schedule/index.ts';
+import { tooLargeText } from '../cpu/index.ts';
+import type { CpuOffer, CpuPlace, PlaceId } from '../schedule/index.ts';
 import type { GpuEviction, Why, WhyNot } from './types.ts';
 
 export function msText(ms: number): string {

@@ -1,7 +1,6 @@
 /** The GPUs as a place: carries out the scheduler's actions with the GPU process, in order. */
-import { variantNamed, type Action, type LoadOrder, type SchedulerEvent, type Start } from '../../schedule/index.ts';
-import { joinInputs, rowsOf, splitOutputs, type Tensor } from '../../tensor/index.ts';
-import { HostError } from '../errors.ts';
+import { variantNamed, type Action, type LoadOrder, type SchedulerEvent, type Start } from '../schedule/index.ts';
+import { joinInputs, rowsOf, splitOutputs, type Tensor } from '../tensor/index.ts';
 import { BusyShare } from './busy.ts';
 import { PendingFrees } from './pending-frees.ts';
 import type { LiveFunction } from './live-function.ts';
@@ -20,6 +19,7 @@ export interface GpuPlaceOptions {
   readonly onArrived: (fn: LiveFunction, gpu: number) => void;
   /** Makes more room than the scheduler thought necessary. Resolves when it is free. */
   readonly makeRoom: (gpu: number, asking: LiveFunction) => Promise<void>;
+  readonly isForCaller: (error: unknown) => error is Error;
   readonly onDefect: (message: string) => void;
 }
 
@@ -29,7 +29,7 @@ export type GpuRunEnd =
   | { readonly kind: 'ran'; readonly ran: readonly Omit<RanOnGpu, 'why'>[] }
   | { readonly kind: 'abandoned' }
   /** The run succeeded, but the host had no memory for its outputs. */
-  | { readonly kind: 'unanswered'; readonly error: HostError }
+  | { readonly kind: 'unanswered'; readonly error: Error }
   | { readonly kind: 'failed'; readonly error: unknown };
 
 export interface GpuRunEvents {
@@ -103,7 +103,7 @@ export class GpuPlace {
         return { kind: 'ran', ran: await this.#attempt(action, fn, calls, order, free) };
       } catch (error) {
         if (order.abandoned) return { kind: 'abandoned' };
-        return error instanceof HostError ? { kind: 'unanswered', error } : { kind: 'failed', error };
+        return this.#options.isForCaller(error) ? { kind: 'unanswered', error } : { kind: 'failed', error };
       }
     };
     let end = await attempt();

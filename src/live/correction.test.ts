@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import type { GpuOffer } from '../../schedule/index.ts';
+import type { GpuOffer } from '../schedule/index.ts';
 import { Correction } from './correction.ts';
 
 const offer: GpuOffer = {

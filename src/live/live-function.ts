@@ -1,4 +1,5 @@
 /** What the live scheduler stores about a function and an invocation. */
+import type { PoolFacts } from '../cpu/index.ts';
 import {
   withBatches,
   type CpuOffer,
@@ -6,8 +7,8 @@ import {
   type OfferSheet,
   type Scheduler,
   type WorkersOffer,
-} from '../../schedule/index.ts';
-import type { Tensor } from '../../tensor/index.ts';
+} from '../schedule/index.ts';
+import type { Tensor } from '../tensor/index.ts';
 import { Correction } from './correction.ts';
 import {
   toSchedulerPriority,
@@ -19,6 +20,8 @@ import {
   type Placed,
   type ScheduledSettings,
 } from './types.ts';
+
+export const noSession = { bytes: 0, spares: 0 } as const;
 
 export class LiveFunction {
   /** Its number with the scheduler. */
@@ -53,8 +56,8 @@ export class LiveFunction {
   readonly ahead: (LoadAhead | undefined)[] = [];
   /** While all its GPU memory is being freed: why; the scheduler has no GPU offers for it meanwhile. */
   withdrawal: { readonly cause: OwnCause; readonly over: Promise<void> } | undefined;
-  /** Of its session on the CPU, as its pool reported. */
-  sessionBytes = 0;
+  /** What it has on the CPU, as its pool reported. */
+  session: Pick<PoolFacts, 'bytes' | 'spares'> = noSession;
   /** Recent time of its runs on the CPU. */
   ownMs: number | undefined;
   /** Runs on the CPU that are making its session now, and how long the last such load took. */

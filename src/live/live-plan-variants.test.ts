@@ -1,6 +1,6 @@
 /** The live shell with functions that have several plans: they shrink and grow. */
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
-import { Bench, warmMs, wholeBytes } from '../../../test/support/gpu-shell.ts';
+import { Bench, warmMs, wholeBytes } from '../../test/support/gpu-shell.ts';
 
 const pass = (ms: number): Promise<unknown> => vi.advanceTimersByTimeAsync(ms);
 

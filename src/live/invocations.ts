@@ -1,7 +1,7 @@
 /** Invocations from the call to their end: waiting, running on a GPU, or running elsewhere under a lease. */
-import type { Action, Decision, FailReason } from '../../schedule/index.ts';
-import type { Tensor } from '../../tensor/index.ts';
-import { CallerWatch, smoothed } from '../../tools/index.ts';
+import type { Action, Decision, FailReason } from '../schedule/index.ts';
+import type { Tensor } from '../tensor/index.ts';
+import { CallerWatch, smoothed } from '../tools/index.ts';
 import type { GpuRunEnd } from './gpu-place.ts';
 import { offersOf, type LiveFunction, type Pending } from './live-function.ts';
 import type { LiveFunctions } from './live-functions.ts';
@@ -328,7 +328,7 @@ export class Invocations {
     const kind = action.place;
     const why = whyOf(pending, action.decision, action.predictedEndMs);
     // A session that was never loaded has no load time for the scheduler.
-    const isLoading = kind === 'cpu' && (action.loads || pending.fn.sessionBytes === 0);
+    const isLoading = kind === 'cpu' && (action.loads || pending.fn.session.bytes === 0);
     this.#give(pending, kind, kind === 'workers' ? this.#besideCpu(pending, why) : why, isLoading);
   }
 

@@ -7,7 +7,7 @@ import {
   type SchedulerEvent,
   type Start,
   type WorkersPlace,
-} from '../../schedule/index.ts';
+} from '../schedule/index.ts';
 import type { FunctionPlans, GpuEviction, GpuResident, LiveSchedulerOptions, ScheduledSettings } from './types.ts';
 import type { GpuPlace } from './gpu-place.ts';
 import type { LiveFunction, Pending } from './live-function.ts';

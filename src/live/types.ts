@@ -1,7 +1,7 @@
 /** Inputs and outputs of the live scheduler. Types and plain data only. */
-import type { CallStages } from '../../cpu/index.ts';
-import type { GpuRunOptions, RunResult } from '../../gpu/index.ts';
-import type { ColdStartMode, ColdStartPlan } from '../../plan/index.ts';
+import type { CallStages } from '../cpu/index.ts';
+import type { GpuRunOptions, RunResult } from '../gpu/index.ts';
+import type { ColdStartMode, ColdStartPlan } from '../plan/index.ts';
 import type {
   BatchShare,
   CpuOffer,
@@ -15,8 +15,8 @@ import type {
   Policy,
   Start,
   WorkersOffer,
-} from '../../schedule/index.ts';
-import type { Tensor } from '../../tensor/index.ts';
+} from '../schedule/index.ts';
+import type { Tensor } from '../tensor/index.ts';
 
 /** A function's plans on the GPUs, as named by its offers. */
 export interface FunctionPlans {
@@ -194,11 +194,15 @@ export interface LiveSchedulerOptions {
   readonly cpuOffer: (key: string) => CpuOffer | null;
   /** The workers' current offer for a function; null if none takes it. `ownMs`: time of its runs on this CPU. */
   readonly workersOffer?: ((key: string, ownMs: number | undefined) => WorkersOffer | null) | undefined;
-  /** Close the function's session on the CPU: another needs its room. */
-  readonly evictCpu?: ((key: string, by: string | undefined) => void) | undefined;
+  /** Close the function's sessions on the CPU, or one of several. `by`: the function that gets the room. */
+  readonly evictCpu?:
+    | ((eviction: { readonly key: string; readonly isSpare: boolean; readonly by: string | undefined }) => void)
+    | undefined;
   /** Limit of a function's waiting invocations; more are refused. */
   readonly waitingMax?: number | undefined;
   readonly onGpuNews?: ((key: string, news: GpuNews) => void) | undefined;
+  /** Whether a run on a GPU succeeded and only its answer could not be taken in: the caller gets this error. Default: never. */
+  readonly isForCaller?: ((error: unknown) => error is Error) | undefined;
   readonly onDefect?: ((message: string) => void) | undefined;
   /** Milliseconds that never go back. */
   readonly now?: (() => number) | undefined;

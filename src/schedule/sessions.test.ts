@@ -1,0 +1,131 @@
+import fc from 'fast-check';
+import { expect, test } from 'vitest';
+import { ServedFunction } from './function.ts';
+import { Popularity } from './learnt.ts';
+import { policies } from './policy.ts';
+import { Sessions } from './sessions.ts';
+import type { Action, Shell } from './types.ts';
+
+const roomBytes = 100;
+
+/** Sessions of some functions in a room, and what was closed so far: `1`, or `1 spare`. */
+function open({ functions = 4, pinned = [] as readonly number[] } = {}) {
+  const closed: string[] = [];
+  const act = (action: Action): void => {
+    if (action.kind === 'evict-cpu') closed.push(`${action.functionIndex}${action.isSpare === true ? ' spare' : ''}`);
+  };
+  const popularity = new Popularity();
+  popularity.grow(functions);
+  const sessions = new Sessions(roomBytes, popularity, { act } as Shell);
+  const all = Array.from({ length: functions }, (_, number) => {
+    const cpu = { latencyMs: 1, cores: 1, isPinned: pinned.includes(number) };
+    return new ServedFunction(number, { gpus: [], cpu, sloMs: 100, priority: 0, pinned: false }, policies.best);
+  });
+  /** A run that makes a session, and its end. */
+  const run = (number: number, bytes: number, loadMs = 10): void => {
+    popularity.use(number);
+    sessions.open(all[number]!, { bytes, runs: 1, loadMs, readyMs: 0 });
+    sessions.end(all[number]!);
+  };
+  return { sessions, all, closed, run, use: (number: number) => popularity.use(number) };
+}
+
+test('the session that is cheapest to make again goes first, and what is pinned goes last', () => {
+  const { sessions, all, closed, run } = open({ pinned: [0] });
+  run(0, 40, 1);
+  run(1, 40, 50);
+  run(2, 20, 5);
+  run(3, 30, 10);
+  expect(closed).toEqual(['2', '1']);
+  sessions.want(all[1]!, 60, false);
+  expect(closed).toEqual(['2', '1', '3']);
+  sessions.want(all[1]!, 100, false);
+  expect(closed.at(-1)).toBe('0');
+});
+
+test('spare sessions go one by one before any function loses its last, and only they go for another spare one', () => {
+  const { sessions, all, closed, run } = open();
+  run(0, 30);
+  sessions.set(all[0]!, 90, 2, 10, 0);
+  run(1, 10);
+  sessions.want(all[1]!, 30, true);
+  expect(closed).toEqual(['0 spare']);
+  sessions.want(all[1]!, 90, true);
+  expect(closed).toEqual(['0 spare', '0 spare']);
+  expect(sessions.of(all[0]!)).toMatchObject({ bytes: 30, spares: 0 });
+});
+
+test('a session with a run stays, and goes at the end of the run for one that found no room', () => {
+  const { sessions, all, closed, use } = open();
+  use(0);
+  sessions.open(all[0]!, { bytes: 80, runs: 1, loadMs: 10, readyMs: 0 });
+  sessions.want(all[1]!, 50, false);
+  expect(closed).toEqual([]);
+  expect(sessions.hasRoomFor(20)).toBe(false);
+  sessions.end(all[0]!);
+  expect(closed).toEqual(['0']);
+});
+
+test('one that wants no room any more costs no session', () => {
+  const { sessions, all, closed, use } = open();
+  use(0);
+  sessions.open(all[0]!, { bytes: 80, runs: 1, loadMs: 10, readyMs: 0 });
+  sessions.want(all[1]!, 50, false);
+  sessions.want(all[1]!, 0, false);
+  sessions.end(all[0]!);
+  expect(closed).toEqual([]);
+  expect(sessions.hasRoomFor(20)).toBe(true);
+});
+
+test('a room that becomes smaller closes what does not fit; where nothing runs, any session can be made', () => {
+  const { sessions, closed, run } = open();
+  run(0, 40);
+  run(1, 40);
+  sessions.setRoom(50);
+  expect(closed).toHaveLength(1);
+  sessions.setRoom(10);
+  expect(closed).toHaveLength(2);
+  expect(sessions.hasRoomFor(40)).toBe(true);
+});
+
+test('whatever comes and goes, what is counted is what is there, and what runs is never closed but for spare ones', () => {
+  const step = fc.record({
+    what: fc.constantFrom('begin', 'end', 'measured', 'gone', 'want', 'room'),
+    of: fc.nat(3),
+    bytes: fc.integer({ min: 1, max: 60 }),
+    spares: fc.nat(2),
+  });
+  fc.assert(
+    fc.property(fc.array(step, { maxLength: 60 }), (steps) => {
+      const { sessions, all, closed, use } = open();
+      const runs = [0, 0, 0, 0];
+      for (const { what, of, bytes, spares } of steps) {
+        const fn = all[of]!;
+        const before = closed.length;
+        if (what === 'begin') {
+          use(of);
+          if (sessions.of(fn) !== undefined) sessions.begin(fn, 10);
+          else if (!sessions.hasRoomFor(bytes)) continue;
+          else sessions.open(fn, { bytes, runs: runs[of]! + 1, loadMs: 10, readyMs: 0 });
+          runs[of]!++;
+        } else if (what === 'end' && runs[of]! > 0) {
+          runs[of]!--;
+          sessions.end(fn);
+        } else if (what === 'measured') sessions.set(fn, bytes, spares, 10, runs[of]!);
+        else if (what === 'gone') sessions.set(fn, 0, 0, 10, runs[of]!);
+        else if (what === 'want') sessions.want(fn, bytes, spares > 0);
+        else if (what === 'room') sessions.setRoom(bytes + 40);
+        const whole = closed.slice(before).filter((gone) => !gone.endsWith('spare'));
+        expect(whole.filter((gone) => runs[Number(gone)]! > 0)).toEqual([]);
+      }
+      // Nothing runs any more: then all there is can be closed, and no byte is left in the books.
+      for (const [number, fn] of all.entries()) {
+        for (; runs[number]! > 0; runs[number]!--) sessions.end(fn);
+        sessions.want(fn, 0, false);
+      }
+      expect(sessions.hasRoomFor(1e9)).toBe(true);
+      sessions.setRoom(0);
+      for (const fn of all) expect(sessions.of(fn)).toBeUndefined();
+    }),
+  );
+});

@@ -1,0 +1,221 @@
+import type { ServedFunction } from './function.ts';
+import { ValueOrder } from './heap.ts';
+import type { Popularity } from './learnt.ts';
+import type { Shell } from './types.ts';
+
+/** What one function has on the CPU: its sessions, as one. */
+export interface Session {
+  readonly bytes: number;
+  /** How many it has beyond the first. */
+  readonly spares: number;
+  /** Runs in it. */
+  runs: number;
+  /** How long the session takes to make, and when it is expected to be ready. */
+  loadMs: number;
+  readyMs: number;
+  /**
+   * The function was removed during a run. The session goes with its last run; a new function of that number makes
+   * another.
+   */
+  isLeft: boolean;
+}
+
+/**
+ * Sessions on the CPU and the memory that they share: the one place that decides which of them goes. A session stays
+ * until another needs its room. Spare ones go first, which leave their function another; then the cheapest to make
+ * again: invocation frequency times the time to make it, over its bytes; what is pinned goes last.
+ */
+export class Sessions {
+  readonly #of = new Map<ServedFunction, Session>();
+  /** Functions without a run in their session, and functions that have spare ones. */
+  readonly #idle: ValueOrder<ServedFunction>;
+  readonly #spare: ValueOrder<ServedFunction>;
+  /** Of sessions made without an order that found no room: what is idle next goes for them. */
+  readonly #wanted = new Map<ServedFunction, number>();
+  #roomBytes: number;
+  #usedBytes = 0;
+  /** Of idle ones, without what is spare. */
+  #idleBytes = 0;
+  #spareBytes = 0;
+  #wantedBytes = 0;
+  readonly #popularity: Popularity;
+  readonly #shell: Shell;
+
+  constructor(roomBytes: number, popularity: Popularity, shell: Shell) {
+    this.#roomBytes = roomBytes;
+    this.#popularity = popularity;
+    this.#shell = shell;
+    const valueOf = (fn: ServedFunction): number => {
+      const { loadMs, bytes } = this.#of.get(fn)!;
+      return this.valueOf(fn, loadMs, bytes);
+    };
+    this.#idle = new ValueOrder(valueOf);
+    this.#spare = new ValueOrder(valueOf);
+    popularity.onScale((factor) => {
+      this.#idle.scale(factor);
+      this.#spare.scale(factor);
+    });
+  }
+
+  of(fn: ServedFunction): Session | undefined {
+    return this.#of.get(fn);
+  }
+
+  /** How much memory all sessions may take from now on. */
+  setRoom(bytes: number): void {
+    this.#roomBytes = bytes;
+    this.#makeRoom(0);
+  }
+
+  /** Whether a session of so many bytes could be made now, by closing others; where nothing runs it always can. */
+  hasRoomFor(bytes: number): boolean {
+    const busyBytes = this.#usedBytes - this.#idleBytes - this.#spareBytes;
+    return busyBytes < 1 || this.#roomBytes - busyBytes - this.#wantedBytes >= bytes;
+  }
+
+  /** Whether there is room without closing a session that is worth at least as much. */
+  isWorth(fn: ServedFunction, loadMs: number, bytes: number): boolean {
+    if (this.#usedBytes + bytes <= this.#roomBytes) return true;
+    const victim = this.#idle.first();
+    return victim !== undefined && this.#idle.keyOf(victim) < this.valueOf(fn, loadMs, bytes);
+  }
+
+  valueOf({ number, sheet }: ServedFunction, loadMs: number, bytes: number): number {
+    return sheet.cpu?.isPinned === true ? Infinity : (this.#popularity.count(number) * loadMs) / bytes;
+  }
+
+  /** A run makes it. There is room for it: {@link hasRoomFor}. */
+  open(fn: ServedFunction, session: Omit<Session, 'spares' | 'isLeft'>): void {
+    this.#makeRoom(session.bytes);
+    this.#of.set(fn, { ...session, spares: 0, isLeft: false });
+    this.#usedBytes += session.bytes;
+  }
+
+  /** A run begins in it. */
+  begin(fn: ServedFunction, loadMs: number): void {
+    const session = this.#of.get(fn)!;
+    this.#hold(fn);
+    session.runs++;
+    session.loadMs = loadMs;
+  }
+
+  /** A run in it has ended. */
+  end(fn: ServedFunction): void {
+    const session = this.#of.get(fn);
+    if (session === undefined) return;
+    session.runs--;
+    session.readyMs = 0;
+    if (session.isLeft) {
+      if (session.runs === 0) this.#evict(fn, 'unload');
+      return;
+    }
+    this.#release(fn);
+    // There was too little for what runs, and nothing could go.
+    if (this.#usedBytes + this.#wantedBytes > this.#roomBytes) this.#makeRoom(0);
+  }
+
+  /**
+   * What its sessions really take; 0: they are gone.
+   *
+   * @param loadMs of one, and `runs` that go on, for a function that had none
+   */
+  set(fn: ServedFunction, bytes: number, spares: number, loadMs: number, runs: number): void {
+    const before = this.#of.get(fn);
+    this.#hold(fn);
+    this.#spare.remove(fn);
+    this.#usedBytes += bytes - (before?.bytes ?? 0);
+    this.#spareBytes += spareBytesOf({ bytes, spares }) - (before === undefined ? 0 : spareBytesOf(before));
+    this.#want(fn, 0);
+    if (bytes === 0) this.#of.delete(fn);
+    else {
+      const kept = before ?? { loadMs, runs, readyMs: 0, isLeft: false };
+      this.#of.set(fn, { ...kept, bytes, spares });
+      if (spares > 0) this.#spare.add(fn);
+    }
+    this.#release(fn);
+    this.#makeRoom(0);
+  }
+
+  /** See `room-wanted` of the events. */
+  want(fn: ServedFunction, bytes: number, isSpare: boolean): void {
+    if (isSpare) {
+      while (this.#usedBytes + this.#wantedBytes + bytes > this.#roomBytes && this.#giveSpare());
+      return;
+    }
+    // What the scheduler itself ordered is in its books.
+    this.#want(fn, this.#of.has(fn) ? 0 : bytes);
+    this.#makeRoom(0);
+  }
+
+  /** The function was removed. */
+  leave(fn: ServedFunction): void {
+    this.#want(fn, 0);
+    const session = this.#of.get(fn);
+    if (session === undefined) return;
+    if (session.runs > 0) session.isLeft = true;
+    else this.#evict(fn, 'unload');
+  }
+
+  #want(fn: ServedFunction, bytes: number): void {
+    this.#wantedBytes += bytes - (this.#wanted.get(fn) ?? 0);
+    if (bytes === 0) this.#wanted.delete(fn);
+    else this.#wanted.set(fn, bytes);
+  }
+
+  /** The session may be closed from now on, if nothing runs in it. */
+  #release(fn: ServedFunction): void {
+    const session = this.#of.get(fn);
+    if (session === undefined || session.runs > 0 || session.bytes === 0) return;
+    this.#idle.add(fn);
+    this.#idleBytes += session.bytes - spareBytesOf(session);
+  }
+
+  #hold(fn: ServedFunction): void {
+    if (!this.#idle.has(fn)) return;
+    const session = this.#of.get(fn)!;
+    this.#idle.remove(fn);
+    this.#idleBytes -= session.bytes - spareBytesOf(session);
+  }
+
+  #makeRoom(neededBytes: number): void {
+    while (this.#usedBytes + this.#wantedBytes + neededBytes > this.#roomBytes) {
+      if (this.#giveSpare()) continue;
+      const victim = this.#idle.first();
+      if (victim === undefined) return;
+      this.#evict(victim, 'capacity');
+    }
+  }
+
+  /** Closes one spare session. */
+  #giveSpare(): boolean {
+    const fn = this.#spare.first();
+    if (fn === undefined) return false;
+    const session = this.#of.get(fn)!;
+    const bytes = Math.floor(session.bytes / (session.spares + 1));
+    const left = { ...session, bytes: session.bytes - bytes, spares: session.spares - 1 };
+    this.#hold(fn);
+    this.#spare.remove(fn);
+    this.#usedBytes -= bytes;
+    this.#spareBytes += spareBytesOf(left) - spareBytesOf(session);
+    this.#of.set(fn, left);
+    if (left.spares > 0) this.#spare.add(fn);
+    this.#release(fn);
+    this.#shell.act({ kind: 'evict-cpu', functionIndex: fn.number, bytes, cause: 'capacity', isSpare: true });
+    return true;
+  }
+
+  #evict(fn: ServedFunction, cause: 'capacity' | 'unload'): void {
+    const session = this.#of.get(fn)!;
+    const { bytes } = session;
+    this.#hold(fn);
+    this.#spare.remove(fn);
+    this.#of.delete(fn);
+    this.#usedBytes -= bytes;
+    this.#spareBytes -= spareBytesOf(session);
+    // A session of 0 bytes is not counted: the place handles it alone.
+    if (bytes > 0) this.#shell.act({ kind: 'evict-cpu', functionIndex: fn.number, bytes, cause });
+  }
+}
+
+const spareBytesOf = ({ bytes, spares }: Pick<Session, 'bytes' | 'spares'>): number =>
+  Math.floor(bytes / (spares + 1)) * spares;
