@@ -40,7 +40,10 @@ export interface CallOptions {
   readonly cancel?: AbortSignal | undefined;
   /** When aborted, the process or thread is ended. */
   readonly stop?: AbortSignal | undefined;
-  /** Without an answer for this long, the process or thread is ended: its {@link PeerEnd} `isLate`. */
+  /**
+   * Without an answer for this long, the process or thread is ended: its {@link PeerEnd} `isLate`. A process that is
+   * starved by others gets more, up to ten times as long.
+   */
   readonly timeMsMax?: number | undefined;
   /** Called when the method sends a note, before the answer. */
   readonly onNote?: (() => void) | undefined;
@@ -210,10 +213,17 @@ export class Remote<Api extends object> {
     if (cancel === undefined && stop === undefined && timeMsMax === undefined) return nothing;
     const tell = (): void => this.#peer.send({ id, cancel: true });
     const end = (): void => void this.end('it was stopped');
-    const late = (): void => void this.end(`it took longer than ${timeMsMax! / 1000} s`, true);
+    const check =
+      timeMsMax === undefined || this.#options.process === undefined ? undefined : new HangCheck(this.pid, timeMsMax);
+    // The first look only tells what it has used before.
+    check?.hangs();
+    const late = (): void => {
+      if (check === undefined || check.hangs()) void this.end(`it took longer than ${timeMsMax! / 1000} s`, true);
+      else timer = setTimeout(late, timeMsMax).unref();
+    };
     cancel?.addEventListener('abort', tell, { once: true });
     stop?.addEventListener('abort', end, { once: true });
-    const timer = timeMsMax === undefined ? undefined : setTimeout(late, timeMsMax).unref();
+    let timer = timeMsMax === undefined ? undefined : setTimeout(late, timeMsMax).unref();
     return () => {
       cancel?.removeEventListener('abort', tell);
       stop?.removeEventListener('abort', end);

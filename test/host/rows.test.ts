@@ -120,7 +120,7 @@ const stateOf = async (name: string): Promise<unknown> => {
 async function refusalOf(name: string, model: ModelProto): Promise<string> {
   let answer = await publish(name, model, 'batching.max=8');
   if (answer.status === 201) {
-    await vi.waitUntil(async () => (await stateOf(name)) === 'alone');
+    await untilFound(name, 'alone');
     answer = await change(name, { batching: { max: 7 } });
   }
   expect(answer.status).toBe(400);
@@ -128,11 +128,11 @@ async function refusalOf(name: string, model: ModelProto): Promise<string> {
 }
 
 /** A check that a busy machine cut off is made again with a call's inputs. */
-async function untilIndependent(name: string): Promise<void> {
+async function untilFound(name: string, found: 'independent' | 'alone'): Promise<void> {
   await vi.waitUntil(async () => {
     const state = await stateOf(name);
     if (state === 'waiting') await infer(name, [[1, 2, 3, 4]]);
-    return state === 'independent';
+    return state === found;
   });
 }
 
@@ -171,7 +171,7 @@ describe('with batching.max 8', () => {
       }
       const { status } = await publish(name, model, 'batching.max=8&batching.delay=20ms');
       expect([status, steps]).toEqual([201, steps]);
-      await untilIndependent(name);
+      await untilFound(name, 'independent');
       for (let round = 0; round < 6; round++) {
         const calls = callsOf(round);
         const answers = await Promise.all(calls.map((rows) => infer(name, rows)));
@@ -232,7 +232,7 @@ describe('with batching.max 8', () => {
 
   test('what was found counts after a restart, and a folder function that mixes rows serves its calls alone, and a handler shows its sizes', async () => {
     await publish('kept', modelOfSteps(['gemm', 'relu'], seed), 'batching.max=8');
-    await untilIndependent('kept');
+    await untilFound('kept', 'independent');
     await mkdir(join(folder, 'functions', 'mixing'));
     await writeModel(modelOfSteps(['softmax over rows'], seed), join(folder, 'functions', 'mixing', 'model.onnx'));
     await writeFile(join(folder, 'functions', 'mixing', 'function.json'), JSON.stringify({ batching: { max: 4 } }));
@@ -251,8 +251,8 @@ describe('with batching.max 8', () => {
     );
     await host.stop();
     await start();
-    await vi.waitUntil(async () => (await stateOf('kept')) === 'independent');
-    await vi.waitUntil(async () => (await stateOf('mixing')) === 'alone');
+    await untilFound('kept', 'independent');
+    await untilFound('mixing', 'alone');
     expect(await infer('mixing', [[1, 2, 3, 4]])).toEqual([1, 1, 1, 1]);
     const metrics = await (await fetch(`${host.url}/metrics`)).text();
     expect(metrics).toMatch(/turntable_joining\{[^}]*function="mixing"[^}]*rows="alone"[^}]*\} 1/);
@@ -290,7 +290,7 @@ describe.skipIf(emulatorMissing)('on a GPU', () => {
     await host.gpus!.settled();
     for (const { name, isMixing } of cases) {
       const key = `${name}@1`;
-      await vi.waitUntil(async () => (await stateOf(name)) === (isMixing ? 'alone' : 'independent'));
+      await untilFound(name, isMixing ? 'alone' : 'independent');
       if (isMixing) continue;
       // Each call takes one step towards joined runs.
       await vi.waitUntil(async () => {

@@ -20,6 +20,7 @@ export interface RowCheckOrder {
   readonly modelPath: string;
   /** Most rows of a run. */
   readonly rowsMax: number;
+  /** Of a processor. */
   readonly timeMs: number;
   /** All memory of its process. */
   readonly memoryBytes: number;
