@@ -23,7 +23,7 @@ const slow = [
   'src/gpu/{driver,hybrid,program}/**/*.test.ts',
   'src/host/store/*.test.ts',
   'src/host/gpu/variants/make-variants.test.ts',
-  'src/host/pools-profiler.test.ts',
+  'src/host/pools/pools-profiler.test.ts',
   'src/onnx/{extract,malformed}.test.ts',
   'src/onnx/architectures/*.test.ts',
   'src/plan/{packrat,serf}/*.test.ts',

@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { compileModel, operators, type InputShapes } from '../src/gpu/index.ts';
 import { loadMachine } from '../src/hardware/index.ts';
 import { loadConfig, startHost, type RunningHost } from '../src/host/index.ts';
-import { createLogger } from '../src/host/logger.ts';
+import { createLogger } from '../src/host/records/logger.ts';
 import { buildArchitecture, writeModel, type SettingValue } from '../src/onnx/index.ts';
 import { buildEmulatedDriver } from '../test/emulated-driver/build.ts';
 import { BenchmarkNotPossible, type Benchmark, type BenchmarkOptions, type BenchmarkResult } from './benchmark.ts';

@@ -1,5 +1,5 @@
 /** docs/configuration.md, written from the schema: `npm run docs`. */
-import { allowedText, configOptions, readConfigSchema, type ConfigOption } from '../src/host/config-options.ts';
+import { allowedText, configOptions, readConfigSchema, type ConfigOption } from '../src/host/config/options.ts';
 
 export function renderConfigurationPage(): string {
   const schema = readConfigSchema();

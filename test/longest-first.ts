@@ -36,7 +36,7 @@ export const longest: readonly string[] = [
   'src/cli/try.test.ts',
   'src/cpu/configured.test.ts',
   'src/cpu/instances.test.ts',
-  'src/host/pools-profiler.test.ts',
+  'src/host/pools/pools-profiler.test.ts',
   'src/cpu/pools.test.ts',
   'test/gpu/engine/self-test.test.ts',
   'src/cpu/instance/weights.test.ts',

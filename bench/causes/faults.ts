@@ -3,7 +3,7 @@ import { spawn } from 'node:child_process';
 import { availableParallelism } from 'node:os';
 import { setTimeout as pause } from 'node:timers/promises';
 import type { TroubleAnswer } from '../../src/host/dashboard/index.ts';
-import type { MissCause } from '../../src/host/miss-causes.ts';
+import type { MissCause } from '../../src/host/calls/miss-causes.ts';
 import { ElementType, GraphBuilder } from '../../src/onnx/index.ts';
 import { redisMissing, RedisServer } from '../../test/support/redis-server.ts';
 import { busyGraph } from '../chaos/models.ts';

@@ -4,7 +4,7 @@ import { setTimeout as pause } from 'node:timers/promises';
 import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import type { MissCause } from '../../src/host/miss-causes.ts';
+import type { MissCause } from '../../src/host/calls/miss-causes.ts';
 import type { TroubleAnswer, TroubleRow } from '../../src/host/dashboard/index.ts';
 import { writeModel, type GraphBuilder } from '../../src/onnx/index.ts';
 import { serve, turntable, type ServingHost } from '../../test/cli/command.ts';

@@ -9,7 +9,7 @@ import { runPostprocess, runPreprocess } from '../../src/cpu/instance/handler-ru
 import { OtherCalls } from '../../src/cpu/instance/others.ts';
 import { CpuError } from '../../src/cpu/index.ts';
 import { HostError } from '../../src/host/errors.ts';
-import { ConfigError } from '../../src/host/config-error.ts';
+import { ConfigError } from '../../src/host/config/config-error.ts';
 import { loadConfig } from '../../src/host/index.ts';
 import { decodeInfer } from '../../src/host/infer/oip.ts';
 import { modelSpec } from '../../src/host/infer/model-spec.ts';

@@ -1,8 +1,8 @@
 /** A step of load from batches of 8 to batches of 64 and back, under the host's own controller (Packrat, Figure 6). */
 import { groupsText } from '../../src/cpu/index.ts';
-import { createLogger } from '../../src/host/logger.ts';
-import { PoolsController } from '../../src/host/pools-controller.ts';
-import { Statistics } from '../../src/host/statistics.ts';
+import { createLogger } from '../../src/host/records/logger.ts';
+import { PoolsController } from '../../src/host/pools/pools-controller.ts';
+import { Statistics } from '../../src/host/records/statistics.ts';
 import type { FunctionVersion, Registry } from '../../src/host/types.ts';
 import { median } from '../servers.ts';
 import { BenchPool, type Subject } from './subject.ts';

@@ -1,14 +1,14 @@
 /** The host: configuration, registry and model store, HTTP, metrics, lifecycle. */
-export { apiKeyEntry, newApiKey, scopes } from './api-keys.ts';
-export { ConfigError } from './config-error.ts';
-export { checkListen, isLoopback } from './config-listen.ts';
-export { loadConfig, type ConfigInput, type LoadedConfig } from './config-load.ts';
-export { allowedText, configOptions, packageRoot, type ConfigOption } from './config-options.ts';
-export type { HostConfig } from './config.ts';
-export { exampleCall } from './example-call.ts';
+export { apiKeyEntry, newApiKey, scopes } from './access/api-keys.ts';
+export { ConfigError } from './config/config-error.ts';
+export { checkListen, isLoopback } from './config/listen.ts';
+export { loadConfig, type ConfigInput, type LoadedConfig } from './config/load-config.ts';
+export { allowedText, configOptions, packageRoot, type ConfigOption } from './config/options.ts';
+export type { HostConfig } from './config/config.ts';
+export { exampleCall } from './rollout/example-call.ts';
 export { startHost, type RunningHost } from './host.ts';
 export type { ListedFunction } from './http/describe.ts';
-export { placementText, type InvocationRecord, type InvocationRecorder } from './placement.ts';
+export { placementText, type InvocationRecord, type InvocationRecorder } from './calls/placement.ts';
 export { HostError, toHostError, type ErrorCode } from './errors.ts';
 export {
   Validator,
@@ -33,5 +33,5 @@ export type {
   TroubleAnswer,
   PlacedVersion,
 } from './dashboard/index.ts';
-export { createLogger } from './logger.ts';
+export { createLogger } from './records/logger.ts';
 export { openFolder, TryError, type TriedFunction, type TriedTimes } from './try-folder.ts';

@@ -1,7 +1,7 @@
 /** The end of a request, over HTTP and gRPC alike: counted in the ledger, and logged if it failed. */
 import type { Logger } from 'pino';
 import type { HostError } from './errors.ts';
-import type { Replied, Statistics } from './statistics.ts';
+import type { Replied, Statistics } from './records/statistics.ts';
 import type { ModelStore } from './types.ts';
 
 interface Ledgers {

@@ -19,7 +19,7 @@ import { HostError, toHostError } from './errors.ts';
 import { decodePlain, encodePlain } from './infer/plain.ts';
 import { modelSpec, type ModelSpec } from './infer/model-spec.ts';
 import type { ModelMetadata } from './types.ts';
-import { checkChain, checkInputs, noHandler, otherError } from './invoke-others.ts';
+import { checkChain, checkInputs, noHandler, otherError } from './calls/invoke-others.ts';
 import { compileHandler } from './store/handlers.ts';
 import { readFolderSettings, type GivenSettings } from './store/index.ts';
 

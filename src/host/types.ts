@@ -1,7 +1,7 @@
 /** The interface between the host's parts: registry, model store, HTTP and pools. Types only. */
 import type { ModelMetadata } from '../onnx/index.ts';
 import type { Tensor } from '../tensor/index.ts';
-import type { HeaderOf, Traffic } from './traffic.ts';
+import type { HeaderOf, Traffic } from './rollout/traffic.ts';
 
 export type { ModelMetadata, TensorSpec } from '../onnx/index.ts';
 

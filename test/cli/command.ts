@@ -1,7 +1,7 @@
 /** Runs the `turntable` command as a user does: compiled, and in its own process. */
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
-import { packageRoot } from '../../src/host/config-options.ts';
+import { packageRoot } from '../../src/host/config/options.ts';
 import type { SpawnedProcess } from '../../src/process/spawn.ts';
 import { runCommand, startCommand, type Outcome } from '../support/run-command.ts';
 

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { hasTerminal } from '../../src/cli/lifecycle.ts';
-import { apiKeyEntry } from '../../src/host/api-keys.ts';
+import { apiKeyEntry } from '../../src/host/access/api-keys.ts';
 import { serve, type ServingHost } from './command.ts';
 
 let folder: string;

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { packageRoot } from '../../src/host/config-options.ts';
+import { packageRoot } from '../../src/host/config/options.ts';
 import { serve, turntable, type ServingHost } from './command.ts';
 import { turntableHere } from './in-process.ts';
 

@@ -2,7 +2,7 @@ import { expect, test } from 'vitest';
 import { functionsAnswer, type ViewSources } from '../../src/host/dashboard/index.ts';
 import { divideMemory } from '../../src/hardware/index.ts';
 import { History, Usage } from '../../src/host/history/index.ts';
-import { Statistics } from '../../src/host/statistics.ts';
+import { Statistics } from '../../src/host/records/statistics.ts';
 import { FakeStore, functionVersion } from '../host/fake-store.ts';
 
 test('replaced versions are listed as long as they hold memory, so that the bytes add up', async () => {

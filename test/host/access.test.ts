@@ -1,7 +1,7 @@
 /** Every route and every gRPC method requires its scope; keys and limits hold for both. */
 import { credentials, Metadata, status, type Client, type ServiceError } from '@grpc/grpc-js';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { apiKeyEntry } from '../../src/host/api-keys.ts';
+import { apiKeyEntry } from '../../src/host/access/api-keys.ts';
 import { loadProtos, serviceOf } from '../../src/host/grpc/index.ts';
 import { routes } from '../../src/host/http/routes.ts';
 import { startReluHost, type ReluHost } from '../support/relu-host.ts';

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { status } from '@grpc/grpc-js';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { loadConfig, startHost, type RunningHost } from '../../src/host/index.ts';
-import { createLogger } from '../../src/host/logger.ts';
+import { createLogger } from '../../src/host/records/logger.ts';
 import { createGrpcClient } from '../support/grpc-client.ts';
 import { writeReluModel } from '../support/models.ts';
 import { RawClient } from './raw-client.ts';

@@ -4,8 +4,8 @@ import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { CpuError } from '../../src/cpu/index.ts';
 import { catalogue, HostError, toHostError, type CatalogueEntry } from '../../src/host/errors.ts';
-import { outcomeOf } from '../../src/host/invoke-failures.ts';
-import { packageRoot } from '../../src/host/config-options.ts';
+import { outcomeOf } from '../../src/host/calls/invoke-failures.ts';
+import { packageRoot } from '../../src/host/config/options.ts';
 import { TensorError } from '../../src/tensor/index.ts';
 
 const entries: [string, CatalogueEntry][] = Object.entries(catalogue);

@@ -1,7 +1,7 @@
 /** A store in memory, and the versions that it holds. */
 import { createHash } from 'node:crypto';
 import { HostError } from '../../src/host/errors.ts';
-import type { Traffic } from '../../src/host/traffic.ts';
+import type { Traffic } from '../../src/host/rollout/traffic.ts';
 import type {
   FunctionVersion,
   ModelMetadata,

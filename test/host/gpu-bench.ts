@@ -2,7 +2,7 @@
 import { join } from 'node:path';
 import { parseLayerProfile } from '../../src/profile/index.ts';
 import { loadMachine } from '../../src/hardware/index.ts';
-import { createLogger } from '../../src/host/logger.ts';
+import { createLogger } from '../../src/host/records/logger.ts';
 import { GpuFunctions, type GpuFunctionsOptions } from '../../src/host/gpu/gpu-functions.ts';
 import { ProfileStore } from '../../src/host/gpu/plans.ts';
 import type { GpuRuntime } from '../../src/host/gpu/prepare.ts';

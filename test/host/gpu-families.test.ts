@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { loadConfig, startHost, type RunningHost } from '../../src/host/index.ts';
-import { createLogger } from '../../src/host/logger.ts';
+import { createLogger } from '../../src/host/records/logger.ts';
 import { tolerances, type InputShapes, type Precision } from '../../src/gpu/index.ts';
 import { ElementType, GraphBuilder, writeModel, type ModelProto } from '../../src/onnx/index.ts';
 import type { DataType, Tensor } from '../../src/tensor/index.ts';

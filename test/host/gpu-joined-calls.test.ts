@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { loadConfig, startHost, type HostConfig, type RunningHost } from '../../src/host/index.ts';
 import type { JoinedSizes, Placed } from '../../src/live/index.ts';
-import { createLogger } from '../../src/host/logger.ts';
+import { createLogger } from '../../src/host/records/logger.ts';
 import { ElementType, GraphBuilder, writeModel } from '../../src/onnx/index.ts';
 import { tensorOf, type Tensor } from '../../src/tensor/index.ts';
 import { emulateGpus } from '../support/emulate-gpus.ts';

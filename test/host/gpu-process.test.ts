@@ -8,7 +8,7 @@ import type { GpuFunctionState } from '../../src/host/gpu/index.ts';
 import { GpuError } from '../../src/gpu/index.ts';
 import { GpuHost, type GpuHostOptions } from '../../src/host/gpu/gpu-host.ts';
 import { LiveScheduler, type Placed } from '../../src/live/index.ts';
-import { Statistics } from '../../src/host/statistics.ts';
+import { Statistics } from '../../src/host/records/statistics.ts';
 import type { FunctionVersion } from '../../src/host/types.ts';
 import { ElementType, GraphBuilder, writeModel } from '../../src/onnx/index.ts';
 import { policies } from '../../src/schedule/index.ts';

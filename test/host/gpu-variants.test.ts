@@ -10,7 +10,7 @@ import { fitKeptProfiles } from '../../bench/chrion/fitted-profiles.ts';
 import { placedText } from '../../src/cli/ps.ts';
 import type { FunctionsAnswer } from '../../src/host/dashboard/index.ts';
 import { loadConfig, startHost, type RunningHost } from '../../src/host/index.ts';
-import { createLogger } from '../../src/host/logger.ts';
+import { createLogger } from '../../src/host/records/logger.ts';
 import { buildArchitecture, ElementType, GraphBuilder, writeModel, type ModelProto } from '../../src/onnx/index.ts';
 import { Xoshiro } from '../../src/replay/index.ts';
 import type { GpuOffer, Start } from '../../src/schedule/index.ts';

@@ -16,7 +16,7 @@ import {
 import { loadSync } from '@grpc/proto-loader';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { loadProtos, serviceOf } from '../../src/host/grpc/index.ts';
-import { packageRoot } from '../../src/host/config-options.ts';
+import { packageRoot } from '../../src/host/config/options.ts';
 import { startReluHost, type ReluHost } from '../support/relu-host.ts';
 
 const protos = loadProtos();

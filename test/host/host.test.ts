@@ -4,7 +4,7 @@ import { availableParallelism, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { checkListen, loadConfig, startHost, type HostConfig, type RunningHost } from '../../src/host/index.ts';
-import { createLogger } from '../../src/host/logger.ts';
+import { createLogger } from '../../src/host/records/logger.ts';
 import { buildArchitecture, ElementType, GraphBuilder, writeModel } from '../../src/onnx/index.ts';
 import { heap } from '../../src/process/index.ts';
 import { writeReluModel, writeTableModel } from '../support/models.ts';

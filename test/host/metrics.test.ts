@@ -1,7 +1,7 @@
 /** Accounting: how invocations change the statistics, and what a scrape shows. */
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { CpuError, type CpuErrorCode } from '../../src/cpu/index.ts';
-import { Histogram } from '../../src/host/statistics.ts';
+import { Histogram } from '../../src/host/records/statistics.ts';
 import { inherited, promlint, promtool } from '../support/prometheus-lint.ts';
 import { deferred, echo } from './fake-pools.ts';
 import { functionVersion } from './fake-store.ts';

@@ -6,7 +6,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { placedText } from '../../src/cli/ps.ts';
 import { loadConfig, startHost, type RunningHost } from '../../src/host/index.ts';
-import { createLogger } from '../../src/host/logger.ts';
+import { createLogger } from '../../src/host/records/logger.ts';
 import { ElementType, GraphBuilder, writeModel } from '../../src/onnx/index.ts';
 import { ModelCache, PoolTaker, type RemoteWorker } from '../../src/queue/index.ts';
 import { RedisLink, startRemoteWorker } from '../../src/queue/redis.ts';

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { loadConfig, startHost, type HostConfig, type RunningHost } from '../../src/host/index.ts';
-import { createLogger } from '../../src/host/logger.ts';
+import { createLogger } from '../../src/host/records/logger.ts';
 import { ElementType, GraphBuilder, writeModel, type ModelProto } from '../../src/onnx/index.ts';
 import { tensorOf } from '../../src/tensor/index.ts';
 import { emulateGpus } from '../support/emulate-gpus.ts';

@@ -7,7 +7,7 @@ import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { runBenchCommand } from '../../bench/command.ts';
 import { benchmarkNames, loadBenchmark } from '../../bench/registry.ts';
 import { renderMarkdown, renderRun, type BenchmarkRun } from '../../bench/report.ts';
-import { packageRoot } from '../../src/host/config-options.ts';
+import { packageRoot } from '../../src/host/config/options.ts';
 
 const execute = promisify(execFile);
 const tsx = join(packageRoot, 'node_modules', 'tsx', 'dist', 'cli.mjs');

@@ -4,7 +4,7 @@ import { dirname, join, relative } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import { expect, test } from 'vitest';
 import { engineVersion } from '../../src/gpu/program/engine-version.ts';
-import { packageRoot } from '../../src/host/config-options.ts';
+import { packageRoot } from '../../src/host/config/options.ts';
 
 const dist = join(packageRoot, 'dist');
 const bundled = readdirSync(dist, { recursive: true, encoding: 'utf8' })
@@ -32,7 +32,7 @@ test('a source file looks for kernels, schemas and processes from its own place,
     }
     expect(code, file).not.toMatch(/__moduleUrlOf/);
   }
-  for (const place of ['gpu/driver/compiler.js', 'host/config-options.js', 'process/module.js']) {
+  for (const place of ['gpu/driver/compiler.js', 'host/config/options.js', 'process/module.js']) {
     expect(places).toContain(place);
   }
 });

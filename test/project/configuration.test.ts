@@ -3,8 +3,8 @@ import { join } from 'node:path';
 import { Ajv } from 'ajv';
 import { describe, expect, test } from 'vitest';
 import { pages, renderPage } from '../../scripts/docs.ts';
-import { loadConfig } from '../../src/host/config-load.ts';
-import { configOptions, packageRoot, readConfigSchema } from '../../src/host/config-options.ts';
+import { loadConfig } from '../../src/host/config/load-config.ts';
+import { configOptions, packageRoot, readConfigSchema } from '../../src/host/config/options.ts';
 
 const options = configOptions();
 

@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Ajv } from 'ajv';
 import { describe, expect, test } from 'vitest';
-import { configOptions, packageRoot } from '../../src/host/config-options.ts';
+import { configOptions, packageRoot } from '../../src/host/config/options.ts';
 import { routes } from '../../src/host/http/routes.ts';
 import { workerCommand } from '../../src/cli/worker.ts';
 

@@ -7,7 +7,7 @@ import { rename } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { packageRoot } from '../../src/host/config-options.ts';
+import { packageRoot } from '../../src/host/config/options.ts';
 import { serve, type ServingHost } from '../cli/command.ts';
 import { writeModel } from '../../src/onnx/index.ts';
 import { writeScaleModel } from '../support/models.ts';

@@ -7,7 +7,7 @@ import { expect, test } from 'vitest';
 import { preprocess } from '../../examples/image-classification/handler.ts';
 import { cropCentre, decodePicture, resize, resizeShorter } from '../../examples/image-classification/picture.ts';
 import type { HandlerCall } from '../../src/cpu/index.ts';
-import { packageRoot } from '../../src/host/config-options.ts';
+import { packageRoot } from '../../src/host/config/options.ts';
 
 type Size = readonly [width: number, height: number];
 

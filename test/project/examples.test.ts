@@ -7,7 +7,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { boxesOf, suppressed } from '../../examples/detection/handler.ts';
 import { preprocess as preprocessText } from '../../examples/text-classification/handler.ts';
 import type { HandlerCall } from '../../src/cpu/index.ts';
-import { packageRoot } from '../../src/host/config-options.ts';
+import { packageRoot } from '../../src/host/config/options.ts';
 import { openFolder, TryError } from '../../src/host/index.ts';
 import { startReluHost } from '../support/relu-host.ts';
 import { outputOf, runCommand } from '../support/run-command.ts';

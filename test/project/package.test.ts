@@ -16,7 +16,7 @@ import {
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { packageRoot } from '../../src/host/config-options.ts';
+import { packageRoot } from '../../src/host/config/options.ts';
 import { libcFunction } from '../../src/process/index.ts';
 import { unixAddress } from '../../src/process/service-manager.ts';
 import { serve, type ServingHost } from '../cli/command.ts';

@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import { packageRoot } from '../../src/host/config-options.ts';
+import { packageRoot } from '../../src/host/config/options.ts';
 import { turntableHere } from '../cli/in-process.ts';
 import { outputOf } from '../support/run-command.ts';
 

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { Ajv } from 'ajv';
 import { afterAll, describe, expect, it } from 'vitest';
 import { sampleFiles, writeSampleTraces } from '../../scripts/traces.ts';
-import { packageRoot } from '../../src/host/config-options.ts';
+import { packageRoot } from '../../src/host/config/options.ts';
 import { openTrace, summarizeTrace, TraceWriter } from '../../src/replay/index.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'turntable-samples-'));

@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { tolerances } from '../../src/gpu/index.ts';
 import { loadConfig, startHost, type RunningHost } from '../../src/host/index.ts';
-import { createLogger } from '../../src/host/logger.ts';
+import { createLogger } from '../../src/host/records/logger.ts';
 import { describeModel, readModel, shapesWith, type Sizes } from '../../src/onnx/index.ts';
 import {
   bytesOfNumbers,

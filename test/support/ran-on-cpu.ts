@@ -1,5 +1,5 @@
 import type { PoolTimings } from '../../src/cpu/index.ts';
-import type { Ran } from '../../src/host/placement.ts';
+import type { Ran } from '../../src/host/calls/placement.ts';
 
 /** An answer of the CPU pool that took these times. */
 export function ranOnCpu(times: Partial<PoolTimings>, coldStart = false): Ran {

@@ -4,7 +4,7 @@
  */
 import type { CountName, HistorySpan, PartName } from '../history/ring.ts';
 import type { DependencyTrouble } from '../dependencies.ts';
-import type { MissCause } from '../miss-causes.ts';
+import type { MissCause } from '../calls/miss-causes.ts';
 
 /** Columns of equal length, one entry a step; latencies are null in steps in which no call ended. */
 export type TrafficColumns = Readonly<Record<CountName, readonly number[]>> & {

@@ -4,10 +4,10 @@ import { describe, expect, test } from 'vitest';
 import { FakeStore, functionVersion } from '../../../test/host/fake-store.ts';
 import { ranOnCpu } from '../../../test/support/ran-on-cpu.ts';
 import { History, Usage } from '../history/index.ts';
-import type { MissCause } from '../miss-causes.ts';
-import type { Overdue } from '../open-calls.ts';
-import type { Placement } from '../placement.ts';
-import { Statistics } from '../statistics.ts';
+import type { MissCause } from '../calls/miss-causes.ts';
+import type { Overdue } from '../calls/open-calls.ts';
+import type { Placement } from '../calls/placement.ts';
+import { Statistics } from '../records/statistics.ts';
 import { troubleAnswer } from './trouble.ts';
 import type { ViewSources } from './views.ts';
 

@@ -5,9 +5,9 @@
 import { calledAs, formatBytes, formatMs } from '../../tools/index.ts';
 import type { CallStage } from '../../cpu/index.ts';
 import { fullShare, ofHost, type HistoryCounts } from '../history/index.ts';
-import { missCauses, type MissCause } from '../miss-causes.ts';
-import { lateLoopMs, type Overdue } from '../open-calls.ts';
-import { mapInSlices } from '../slices.ts';
+import { missCauses, type MissCause } from '../calls/miss-causes.ts';
+import { lateLoopMs, type Overdue } from '../calls/open-calls.ts';
+import { mapInSlices } from '../limits/slices.ts';
 import type { FunctionVersion } from '../types.ts';
 import type { MissedBy, TroubleAnswer, TroubleRow } from './api-types.ts';
 import type { ViewSources } from './views.ts';

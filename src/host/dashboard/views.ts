@@ -2,9 +2,9 @@
  * The answers of the dashboard's API, built from the parts of the host. Reading them never counts as use of a function.
  */
 import type { Dependencies } from '../dependencies.ts';
-import type { OpenCalls } from '../open-calls.ts';
+import type { OpenCalls } from '../calls/open-calls.ts';
 import { catalogue, isErrorCode } from '../errors.ts';
-import { curlCall } from '../example-call.ts';
+import { curlCall } from '../rollout/example-call.ts';
 import {
   boundMs,
   type HostEvent,
@@ -17,13 +17,13 @@ import type { RedisHealth, WorkerState } from '../../queue/index.ts';
 import { groupsText, type CpuPools, type PoolState } from '../../cpu/index.ts';
 import { memoryParts, type MemoryDivision, type MemoryPart } from '../../hardware/index.ts';
 import { calledAs, formatMs } from '../../tools/index.ts';
-import type { MemoryBudgets, UsedMemory } from '../memory-budgets.ts';
-import { mapInSlices } from '../slices.ts';
+import type { MemoryBudgets, UsedMemory } from '../limits/memory-budgets.ts';
+import { mapInSlices } from '../limits/slices.ts';
 import { namedTensors } from '../infer/model-spec.ts';
-import type { OutOfService } from '../out-of-service.ts';
-import type { Statistics } from '../statistics.ts';
+import type { OutOfService } from '../calls/out-of-service.ts';
+import type { Statistics } from '../records/statistics.ts';
 import type { FunctionVersion, Registry } from '../types.ts';
-import { rowsView, stateShown } from '../versions.ts';
+import { rowsView, stateShown } from '../rollout/versions.ts';
 import type { Timeline } from '../../plan/index.ts';
 import { anatomyLayers } from './anatomy-layers.ts';
 import type {

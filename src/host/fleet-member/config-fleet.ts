@@ -1,6 +1,6 @@
-import { ConfigError } from '../config-error.ts';
-import { fileOf } from '../config-file.ts';
-import type { HostConfig } from '../config.ts';
+import { ConfigError } from '../config/config-error.ts';
+import { fileOf } from '../config/config-file.ts';
+import type { HostConfig } from '../config/config.ts';
 
 const secretLengthMin = 16;
 

@@ -8,7 +8,7 @@ import { PeerLost, type Bucket, type Fleet, type Member, type PeerReply } from '
 import { fetchContent, rangeHeader, type ContentSource } from '../../queue/index.ts';
 import { rankMembers } from '../../schedule/index.ts';
 import { HostError } from '../errors.ts';
-import { mapInSlices } from '../slices.ts';
+import { mapInSlices } from '../limits/slices.ts';
 import { BucketFill } from './bucket-fill.ts';
 import { bytesOf, ContentCache, type ContentOf } from './cache.ts';
 import { rankedMember } from './homes.ts';

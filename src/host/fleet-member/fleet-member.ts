@@ -11,12 +11,12 @@ import {
   type MemberView,
 } from '../../fleet/index.ts';
 import { loadRedisQueue, QueueError } from '../../queue/index.ts';
-import type { HostConfig } from '../config.ts';
+import type { HostConfig } from '../config/config.ts';
 import { HostError } from '../errors.ts';
 import type { EventLog } from '../history/index.ts';
 import type { LiveScheduler } from '../../live/index.ts';
 import { reachable } from '../queueing/index.ts';
-import type { Statistics } from '../statistics.ts';
+import type { Statistics } from '../records/statistics.ts';
 import {
   mergedFunctions,
   type DiskModelStore,

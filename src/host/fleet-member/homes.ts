@@ -4,7 +4,7 @@
  */
 import type { Fleet, Member } from '../../fleet/index.ts';
 import { assignHomes, type FleetFunction, type FleetMember as RankedMember } from '../../schedule/index.ts';
-import { Slices } from '../slices.ts';
+import { Slices } from '../limits/slices.ts';
 import type { HomeMoves } from './moves.ts';
 import { getOrMake } from '../../tools/index.ts';
 

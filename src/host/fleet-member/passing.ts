@@ -14,7 +14,7 @@ import {
 import type { Message } from '../../tensor/index.ts';
 import { jsonAs } from '../../tools/index.ts';
 import { HostError, toHostError } from '../errors.ts';
-import { placementText, type Ran } from '../placement.ts';
+import { placementText, type Ran } from '../calls/placement.ts';
 import type { FunctionVersion } from '../types.ts';
 
 /** The first version of the protocol in which calls are frames. */

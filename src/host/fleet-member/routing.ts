@@ -7,7 +7,7 @@ import type { InvokeOptions, PoolInput } from '../../cpu/index.ts';
 import { chooseHost, LoadMeter, type HostReason } from '../../schedule/index.ts';
 import { HostError, isErrorCode } from '../errors.ts';
 import type { LiveScheduler } from '../../live/index.ts';
-import type { Ran } from '../placement.ts';
+import type { Ran } from '../calls/placement.ts';
 import type { DiskModelStore } from '../store/index.ts';
 import type { FunctionVersion } from '../types.ts';
 import { FleetHomes } from './homes.ts';

@@ -15,10 +15,10 @@ import {
 } from '../../gpu/index.ts';
 import type { Join } from '../../schedule/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
-import type { HostConfig } from '../config.ts';
+import type { HostConfig } from '../config/config.ts';
 import type { RecordedColdStart } from '../dashboard/index.ts';
 import type { GpuNews, LiveScheduler, RanOnGpu, WhyNot } from '../../live/index.ts';
-import type { Statistics } from '../statistics.ts';
+import type { Statistics } from '../records/statistics.ts';
 import type { FunctionVersion, Registry } from '../types.ts';
 import { BatchTimes } from './batch-times.ts';
 import { ColdStarts } from './cold-starts.ts';

@@ -5,7 +5,7 @@
 import { shapesOf, type InputShapes } from '../../gpu/index.ts';
 import { batchSizes, type Join } from '../../schedule/index.ts';
 import { elementBytes, joinInputs, joinKeyOf, rowsOf, type Tensor } from '../../tensor/index.ts';
-import { rowsJoinedMax } from '../versions.ts';
+import { rowsJoinedMax } from '../rollout/versions.ts';
 import type { JoinedSizes } from '../../live/index.ts';
 import type { Held } from './held.ts';
 import type { WantedProgram } from './known-shapes.ts';

@@ -1,11 +1,11 @@
 import { join } from 'node:path';
 import type { CpuPools } from '../../cpu/index.ts';
 import { hasGpuDriver } from '../../hardware/index.ts';
-import { packageRoot } from '../config-options.ts';
-import type { HostConfig } from '../config.ts';
+import { packageRoot } from '../config/options.ts';
+import type { HostConfig } from '../config/config.ts';
 import type { LiveScheduler } from '../../live/index.ts';
 import type { FrameMemory } from '../../tensor/index.ts';
-import type { HostRecords } from '../records.ts';
+import type { HostRecords } from '../records/records.ts';
 import type { Registry } from '../types.ts';
 import type { GpuHost } from './gpu-host.ts';
 

@@ -13,7 +13,7 @@ import {
 import { trialShapes } from '../../onnx/index.ts';
 import type { Machine } from '../../hardware/index.ts';
 import { parseGraphProfile, type LayerProfile } from '../../profile/index.ts';
-import type { HostConfig } from '../config.ts';
+import type { HostConfig } from '../config/config.ts';
 import type { FunctionVersion } from '../types.ts';
 import type { BatchTimes } from './batch-times.ts';
 import type { Stage } from './function-state.ts';

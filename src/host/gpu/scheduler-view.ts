@@ -3,7 +3,7 @@
  * never a use.
  */
 import type { CpuOffer, OfferSheet, Policy, PolicyName } from '../../schedule/index.ts';
-import { policyOf, type HostConfig } from '../config.ts';
+import { policyOf, type HostConfig } from '../config/config.ts';
 import { toSchedulerPriority, type GpuResident, type LiveScheduler } from '../../live/index.ts';
 import type { FunctionVersion, Registry } from '../types.ts';
 import type { GpuHost } from './gpu-host.ts';

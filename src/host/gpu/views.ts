@@ -3,9 +3,9 @@ import { wholePlan } from '../../plan/index.ts';
 import type { GpuMemory, Resident, ViewSources } from '../dashboard/index.ts';
 import type { OfferSheet } from '../../schedule/index.ts';
 import type { GpuResident } from '../../live/index.ts';
-import type { Statistics } from '../statistics.ts';
+import type { Statistics } from '../records/statistics.ts';
 import type { Registry } from '../types.ts';
-import { versionOf } from '../versions.ts';
+import { versionOf } from '../rollout/versions.ts';
 import type { GpuHost } from './gpu-host.ts';
 
 /**

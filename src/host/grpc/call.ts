@@ -1,7 +1,7 @@
 /** Common to all gRPC methods: deadline, cancellation, authorization, accounting, and errors as status codes. */
 import { Metadata, type handleUnaryCall, type sendUnaryData, type ServerUnaryCall } from '@grpc/grpc-js';
 import { toHostError, type HostError } from '../errors.ts';
-import type { Asking, ClientScope } from '../access.ts';
+import type { Asking, ClientScope } from '../access/access.ts';
 import type { HostContext } from '../http/host-context.ts';
 import type { HeaderList } from '../infer/answer.ts';
 import { accountReply } from '../replied.ts';

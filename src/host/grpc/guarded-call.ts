@@ -1,7 +1,7 @@
 /** What the guard tells the handlers of a call that it has let in. */
 import type { Metadata } from '@grpc/grpc-js';
 import { HostError } from '../errors.ts';
-import type { HeldBytes } from '../in-flight.ts';
+import type { HeldBytes } from '../limits/in-flight.ts';
 
 export interface GuardedCall {
   /** Name of the API key that it came with. */

@@ -1,7 +1,7 @@
 /** `inference.GRPCInferenceService`: every method does the same as its HTTP path. */
 import { setMaxListeners } from 'node:events';
 import type { ServerDuplexStream, ServerUnaryCall, ServiceError, UntypedServiceImplementation } from '@grpc/grpc-js';
-import { admitted, refuseWhileDraining } from '../access.ts';
+import { admitted, refuseWhileDraining } from '../access/access.ts';
 import { toHostError } from '../errors.ts';
 import { oipMetadata, repositoryIndex, tritonConfig } from '../http/describe.ts';
 import { unlessRemoved, versionChosen } from '../http/call-routes.ts';
@@ -13,7 +13,7 @@ import { serverMetadata, statisticsView } from '../http/model-routes.ts';
 import { bytesIn, pushInvocationHeaders, runInfer, type HeaderList } from '../infer/answer.ts';
 import { specOf } from '../infer/model-spec.ts';
 import type { FunctionVersion } from '../types.ts';
-import { allVersions } from '../versions.ts';
+import { allVersions } from '../rollout/versions.ts';
 import {
   account,
   asking,

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { ranOnCpu } from '../../../test/support/ran-on-cpu.ts';
-import type { InvocationRecord } from '../placement.ts';
+import type { InvocationRecord } from '../calls/placement.ts';
 import { bucketOf, boundMs, coarseScale, fineScale, quantileMs } from './ring.ts';
 import { History } from './history.ts';
 

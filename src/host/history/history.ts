@@ -4,7 +4,7 @@
  */
 import type { PoolTimings } from '../../cpu/index.ts';
 import type { PredictionPoint, TrafficColumns, TrafficTotals } from '../dashboard/api-types.ts';
-import { placementText, ranOn, type InvocationRecord, type InvocationRecorder } from '../placement.ts';
+import { placementText, ranOn, type InvocationRecord, type InvocationRecorder } from '../calls/placement.ts';
 import { getOrMake } from '../../tools/index.ts';
 import { ErrorHistory } from './error-history.ts';
 import { EventLog } from './event-log.ts';

@@ -1,4 +1,4 @@
-import { lateCauses, type Miss } from '../miss-causes.ts';
+import { lateCauses, type Miss } from '../calls/miss-causes.ts';
 
 /** Counts of each time step: `offered` by arrival, all others by the end of the invocation. */
 export const countNames = [

@@ -3,7 +3,7 @@ import type { CpuInfo } from 'node:os';
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { readCoreTimes } from '../../hardware/index.ts';
 import { treeCpuMs } from '../../process/index.ts';
-import type { MachineBusy } from '../open-calls.ts';
+import type { MachineBusy } from '../calls/open-calls.ts';
 
 const sampleEveryMs = 5000;
 const samplesKept = 720;

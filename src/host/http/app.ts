@@ -11,7 +11,7 @@ import { call, infer } from './call-routes.ts';
 import type { HostContext } from './host-context.ts';
 import type { RouteHandler } from './route.ts';
 import { routes } from './routes.ts';
-import { type RouteScope, checkOrigin, isAllowedOrigin } from '../access.ts';
+import { type RouteScope, checkOrigin, isAllowedOrigin } from '../access/access.ts';
 
 type Env = { Bindings: HttpBindings };
 

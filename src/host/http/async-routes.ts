@@ -2,7 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import { CallbackTargets, clientId, ownedId, redisWorks } from '../../queue/index.ts';
 import type { AcceptedCall, AsyncCalls, CallListing, CallStatus, CallSummary } from '../../queue/index.ts';
-import { admitted } from '../access.ts';
+import { admitted } from '../access/access.ts';
 import { HostError } from '../errors.ts';
 import { plainHeaders, sloAsked, type Exchange, type HeaderList } from './exchange.ts';
 import { versionAsked, type HostContext } from './host-context.ts';

@@ -1,4 +1,4 @@
-import { isEncrypted, isLoopback } from '../access.ts';
+import { isEncrypted, isLoopback } from '../access/access.ts';
 import type { Exchange } from './exchange.ts';
 
 /** The host's address as the client knows it. */

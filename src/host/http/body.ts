@@ -12,8 +12,8 @@ import {
 import { HostError } from '../errors.ts';
 import { formatDuration } from '../../tools/index.ts';
 import type { Exchange } from './exchange.ts';
-import { Gathering, tooLarge } from '../gathering.ts';
-import { paceBytesMin, Watches, type Watch } from '../watches.ts';
+import { Gathering, tooLarge } from '../limits/gathering.ts';
+import { paceBytesMin, Watches, type Watch } from '../limits/watches.ts';
 
 export class Bodies {
   readonly #timeoutMs: number;

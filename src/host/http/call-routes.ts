@@ -5,7 +5,7 @@
 import { validateHeaderName, validateHeaderValue } from 'node:http';
 import type { HandlerResponse } from '../../cpu/index.ts';
 import { longWorkMs, runInSlices } from '../../tensor/index.ts';
-import { admit } from '../access.ts';
+import { admit } from '../access/access.ts';
 import { HostError } from '../errors.ts';
 import {
   bytesIn,
@@ -19,9 +19,9 @@ import {
 import { specOf } from '../infer/model-spec.ts';
 import { decodeInfer, headerLengthName, parseHeaderLength } from '../infer/oip.ts';
 import { decodePlain, encodePlain } from '../infer/plain.ts';
-import type { Invocation } from '../invoke.ts';
-import type { BeforeCall } from '../open-calls.ts';
-import type { HeaderOf } from '../traffic.ts';
+import type { Invocation } from '../calls/invoke.ts';
+import type { BeforeCall } from '../calls/open-calls.ts';
+import type { HeaderOf } from '../rollout/traffic.ts';
 import type { FunctionVersion } from '../types.ts';
 import { sandboxHeaders } from './active-content.ts';
 import { acceptsCalls, callLater } from './async-routes.ts';

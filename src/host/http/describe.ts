@@ -1,13 +1,13 @@
 /** Functions as the outside sees them: OIP metadata, Triton's configuration and statistics, and the host's own form. */
 import { elementBytes } from '../../tensor/index.ts';
 import { formatDuration, given } from '../../tools/index.ts';
-import type { HostConfig } from '../config.ts';
+import type { HostConfig } from '../config/config.ts';
 import { HostError } from '../errors.ts';
-import type { OutOfService } from '../out-of-service.ts';
-import type { VersionStatistics } from '../statistics.ts';
-import { instancesMaxOf, threadsOf } from '../pools-in-step.ts';
+import type { OutOfService } from '../calls/out-of-service.ts';
+import type { VersionStatistics } from '../records/statistics.ts';
+import { instancesMaxOf, threadsOf } from '../pools/pools-in-step.ts';
 import type { FunctionVersion, ModelMetadata, Registry, TensorSpec } from '../types.ts';
-import { allVersions, rowsView, stateShown } from '../versions.ts';
+import { allVersions, rowsView, stateShown } from '../rollout/versions.ts';
 import { modelSpec, namedTensors } from '../infer/model-spec.ts';
 import type { HostContext } from './host-context.ts';
 

@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { createServer, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterEach, expect, test } from 'vitest';
-import { FunctionLog } from '../function-log.ts';
+import { FunctionLog } from '../records/function-log.ts';
 import type { Exchange } from './exchange.ts';
 import { LogStreams } from './event-streams.ts';
 

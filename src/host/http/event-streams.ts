@@ -3,7 +3,7 @@
  * always gets in, so that nobody locks the operator out.
  */
 import { eventAnswer, tickOf, type LogLine, type ViewSources } from '../dashboard/index.ts';
-import type { FunctionLog, LogEntry } from '../function-log.ts';
+import type { FunctionLog, LogEntry } from '../records/function-log.ts';
 import { getOrMake } from '../../tools/index.ts';
 import type { Exchange } from './exchange.ts';
 import { whileHalfClosed } from './half-closed.ts';

@@ -1,7 +1,7 @@
 /** The host's own management of functions: publish, list, remove, and blobs by hash. */
 import { HostError } from '../errors.ts';
 import type { FunctionVersion, Publication } from '../types.ts';
-import { mapInSlices } from '../slices.ts';
+import { mapInSlices } from '../limits/slices.ts';
 import { functionPath, functionView } from './describe.ts';
 import { clientSignal, type Exchange } from './exchange.ts';
 import { versionAsked, type HostContext } from './host-context.ts';

@@ -1,6 +1,6 @@
 /** `GET /` without a browser: what this host is and which functions can be called. */
 import { formatDuration } from '../../tools/index.ts';
-import { curlCall } from '../example-call.ts';
+import { curlCall } from '../rollout/example-call.ts';
 import type { FunctionVersion } from '../types.ts';
 
 const summary = 'Turntable: a host for ONNX models as functions.';

@@ -1,8 +1,8 @@
 /** The Open Inference Protocol besides `infer`: server, health, metadata, statistics, repository. */
-import { refuseWhileDraining } from '../access.ts';
+import { refuseWhileDraining } from '../access/access.ts';
 import { HostError } from '../errors.ts';
 import type { FunctionVersion } from '../types.ts';
-import { allVersions } from '../versions.ts';
+import { allVersions } from '../rollout/versions.ts';
 import { oipMetadata, repositoryIndex, tritonConfig, tritonStatistics } from './describe.ts';
 import { clientSignal, type Exchange } from './exchange.ts';
 import { objectBody, versionAsked, type HostContext } from './host-context.ts';

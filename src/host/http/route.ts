@@ -1,5 +1,5 @@
 /** The description of a path that the host serves. */
-import type { RouteScope } from '../access.ts';
+import type { RouteScope } from '../access/access.ts';
 import type { Exchange } from './exchange.ts';
 import type { HostContext } from './host-context.ts';
 import type { ReplyName } from './openapi-schemas.ts';

@@ -1,5 +1,5 @@
 /** Every path that the host serves. */
-import { refuseWhileDraining, type RouteScope } from '../access.ts';
+import { refuseWhileDraining, type RouteScope } from '../access/access.ts';
 import * as api from './api-routes.ts';
 import * as later from './async-routes.ts';
 import * as calls from './call-routes.ts';

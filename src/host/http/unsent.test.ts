@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { connect as connectTls, createServer as createTlsServer } from 'node:tls';
 import { describe, expect, test } from 'vitest';
-import { paceBytesMin } from '../watches.ts';
+import { paceBytesMin } from '../limits/watches.ts';
 import { hasMoved, unsent } from './unsent.ts';
 
 const bytes = 32_000_000;

@@ -1,6 +1,6 @@
 /** How much of a reply waits for its reader. */
 import type { Socket } from 'node:net';
-import { paceBytesMin } from '../watches.ts';
+import { paceBytesMin } from '../limits/watches.ts';
 
 export interface Unsent {
   /** Bytes of the socket's writes that have not ended. */

@@ -1,6 +1,6 @@
 /** A function after it was published: its settings, its versions, and which of them answers. */
 import { HostError } from '../errors.ts';
-import { allTo, parseTraffic, type Traffic } from '../traffic.ts';
+import { allTo, parseTraffic, type Traffic } from '../rollout/traffic.ts';
 import type { FunctionVersion } from '../types.ts';
 import { functionView } from './describe.ts';
 import type { Exchange } from './exchange.ts';

@@ -1,7 +1,7 @@
 /** Routes for workers, and the list of workers. */
 import { createReadStream } from 'node:fs';
 import { stat } from 'node:fs/promises';
-import { refuseWhileDraining } from '../access.ts';
+import { refuseWhileDraining } from '../access/access.ts';
 import { HostError } from '../errors.ts';
 import type { Exchange, HeaderList } from './exchange.ts';
 import { digestAsked } from './function-routes.ts';

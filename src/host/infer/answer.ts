@@ -13,8 +13,8 @@ import {
   type Tensor,
 } from '../../tensor/index.ts';
 import { HostError } from '../errors.ts';
-import type { Invocation, InvocationOptions, Invoker } from '../invoke.ts';
-import { inHeader, isColdStart, placementText } from '../placement.ts';
+import type { Invocation, InvocationOptions, Invoker } from '../calls/invoke.ts';
+import { inHeader, isColdStart, placementText } from '../calls/placement.ts';
 import type { FunctionVersion } from '../types.ts';
 import { classify } from './classification.ts';
 import { specOf } from './model-spec.ts';

@@ -5,7 +5,7 @@ import { expect, test, vi } from 'vitest';
 import { FakeStore, functionVersion } from '../../../test/host/fake-store.ts';
 import { modelOf, writeOdd } from '../../../test/support/odd-models.ts';
 import { describeModel } from '../../onnx/index.ts';
-import { createLogger } from '../logger.ts';
+import { createLogger } from '../records/logger.ts';
 import { FunctionFiles } from './function-files.ts';
 
 test('workers are told how a model is opened whose file is not opened as it is', async () => {

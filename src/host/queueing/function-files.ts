@@ -6,7 +6,7 @@ import type { Logger } from 'pino';
 import { externalFiles, readModel } from '../../onnx/index.ts';
 import { sealManifest, type FunctionManifest, type ManifestFile } from '../../queue/index.ts';
 import type { FunctionVersion, Registry } from '../types.ts';
-import { rowsJoinedMax } from '../versions.ts';
+import { rowsJoinedMax } from '../rollout/versions.ts';
 import { given, hashFile } from '../../tools/index.ts';
 
 /**

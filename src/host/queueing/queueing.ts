@@ -12,7 +12,7 @@ import {
   type RedisFacts,
   type RedisHealth,
 } from '../../queue/index.ts';
-import type { HostConfig } from '../config.ts';
+import type { HostConfig } from '../config/config.ts';
 import type { Registry } from '../types.ts';
 import { FunctionFiles } from './function-files.ts';
 

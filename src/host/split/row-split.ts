@@ -4,9 +4,9 @@
  */
 import { givesOptional, invokeParts, type InvokeOptions, type PoolInput } from '../../cpu/index.ts';
 import { getOrMake, smoothed } from '../../tools/index.ts';
-import type { PartTold, Ran } from '../placement.ts';
+import type { PartTold, Ran } from '../calls/placement.ts';
 import type { FunctionVersion } from '../types.ts';
-import { rowsJoinedMax } from '../versions.ts';
+import { rowsJoinedMax } from '../rollout/versions.ts';
 import { evenParts, nodesFor } from './nodes.ts';
 import { RowCost } from './row-cost.ts';
 

@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { cp, mkdir, readFile, rename, rm } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
 import { jsonAs, makeFolders } from '../../tools/index.ts';
-import { ConfigError } from '../config-error.ts';
+import { ConfigError } from '../config/config-error.ts';
 import { migrateData, type FormatOutcome } from './data-format.ts';
 import { hasCode, namesIn, overwriteFile, readTextIfThere, removeTree, tidy, writeFileDurably } from './disk.ts';
 

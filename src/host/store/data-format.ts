@@ -5,7 +5,7 @@
 import { cp, mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { jsonAs } from '../../tools/index.ts';
-import { ConfigError } from '../config-error.ts';
+import { ConfigError } from '../config/config-error.ts';
 import { fileBytes, hasCode, namesIn, readTextIfThere, replaceFile } from './disk.ts';
 import { versionFile } from './names.ts';
 

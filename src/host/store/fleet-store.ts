@@ -1,5 +1,5 @@
 /** A function in the fleet's registry, and what this host's store needs from the fleet. */
-import { withoutVersion } from '../traffic.ts';
+import { withoutVersion } from '../rollout/traffic.ts';
 import type { ServingRecord, StoredFile, VersionRecord } from './version-record.ts';
 
 /** A function in the registry. */

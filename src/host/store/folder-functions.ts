@@ -2,7 +2,7 @@
 import { readFile, stat } from 'node:fs/promises';
 import { dirname, isAbsolute, join, relative, resolve } from 'node:path';
 import type { Log } from '../../tools/index.ts';
-import type { HostConfig } from '../config.ts';
+import type { HostConfig } from '../config/config.ts';
 import { HostError } from '../errors.ts';
 import type { FunctionVersion, VersionState } from '../types.ts';
 import { fileBytes, hasCode, namesIn, readTextIfThere } from './disk.ts';

@@ -7,7 +7,7 @@ import { link, mkdir, rename, rm, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { fetchContent, type ContentSource } from '../../queue/index.ts';
 import { hashFile } from '../../tools/index.ts';
-import { ConfigError } from '../config-error.ts';
+import { ConfigError } from '../config/config-error.ts';
 import { DataFolder } from './data-folder.ts';
 import { hasCode, namesIn, unlinkIfThere } from './disk.ts';
 import { isFunctionName, isSha256, isVersion } from './names.ts';

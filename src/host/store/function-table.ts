@@ -1,6 +1,6 @@
 /** Every version that the host knows, in memory: the registry's synchronous reads are on the path of each request. */
 import type { Log } from '../../tools/index.ts';
-import { primaryOf, versionFor, type HeaderOf, type Traffic } from '../traffic.ts';
+import { primaryOf, versionFor, type HeaderOf, type Traffic } from '../rollout/traffic.ts';
 import type { FunctionVersion, Registry, RegistryChange } from '../types.ts';
 
 interface Row {

@@ -2,7 +2,7 @@
 import { mkdir, rename } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { HostError } from '../errors.ts';
-import { nowhere } from '../out-of-service.ts';
+import { nowhere } from '../calls/out-of-service.ts';
 import type { FunctionVersion, Publisher } from '../types.ts';
 import type { Catalogue } from './catalogue.ts';
 import type { Changes } from './changes.ts';

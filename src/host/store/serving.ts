@@ -5,7 +5,7 @@
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { jsonAs, type Log } from '../../tools/index.ts';
-import { allTo, primaryOf, withoutVersion, type Traffic } from '../traffic.ts';
+import { allTo, primaryOf, withoutVersion, type Traffic } from '../rollout/traffic.ts';
 import { namesIn, readTextIfThere, replaceFile, syncFolder, unlinkIfThere } from './disk.ts';
 import { isFunctionName } from './names.ts';
 import type { ServingRecord } from './version-record.ts';

@@ -2,7 +2,7 @@
 import type { ErrorObject } from 'ajv';
 import { schemaErrors } from '../../hardware/index.ts';
 import { given as definedOf, parseDurationMs } from '../../tools/index.ts';
-import { shown } from '../config-error.ts';
+import { shown } from '../config/config-error.ts';
 import {
   configOptions,
   isWithinRange,
@@ -11,8 +11,8 @@ import {
   valueOfText,
   wantedInstead,
   type ConfigOption,
-} from '../config-options.ts';
-import type { HostConfig } from '../config.ts';
+} from '../config/options.ts';
+import type { HostConfig } from '../config/config.ts';
 import { HostError } from '../errors.ts';
 import { isObject } from '../infer/json-body.ts';
 import type { FunctionSettings, SettingsOverride } from '../types.ts';

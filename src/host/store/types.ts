@@ -1,7 +1,7 @@
 /** The model store's options. Types only. */
 import type { ContentSource } from '../../queue/index.ts';
 import type { Log } from '../../tools/index.ts';
-import type { HostConfig } from '../config.ts';
+import type { HostConfig } from '../config/config.ts';
 import type { FleetStore } from './fleet-store.ts';
 import type { CheckRows } from './row-checks.ts';
 import type { ValidateModel } from './validation.ts';

@@ -2,7 +2,7 @@
 import { join } from 'node:path';
 import type { ManifestFile } from '../../queue/index.ts';
 import { jsonAs } from '../../tools/index.ts';
-import type { Traffic } from '../traffic.ts';
+import type { Traffic } from '../rollout/traffic.ts';
 import type { ModelMetadata } from '../types.ts';
 import { fileBytes, readTextIfThere } from './disk.ts';
 import { isSha256, uploadedModel, versionFile } from './names.ts';

@@ -1,0 +1,418 @@
+/**
+ * Takes one invocation to the place that the scheduler chose, and to the next one if that place could not run it: a
+ * GPU, this machine's CPU pool, or a worker. A handler's two halves run in an instance of the CPU pool, and its model
+ * wherever the scheduler says.
+ */
+import {
+  CpuError,
+  givesOptional,
+  type CpuPools,
+  type InvokeOptions,
+  type PoolInput,
+  type PoolResult,
+} from '../../cpu/index.ts';
+import { QueueError, type OverflowQueue } from '../../queue/index.ts';
+import type { Join, Observation } from '../../schedule/index.ts';
+import { narrowed, widened, type Tensor } from '../../tensor/index.ts';
+import { HostError } from '../errors.ts';
+import { leaseAgain, LentLease } from './lent-lease.ts';
+import {
+  LeftError,
+  msText,
+  observationOf,
+  overflowOf,
+  QueueFullError,
+  waited,
+  type InvocationWish,
+  type LiveScheduler,
+  type Placed,
+  type RanOnGpu,
+  type Why,
+  type WhyNot,
+} from '../../live/index.ts';
+import { nowhere } from './out-of-service.ts';
+import type { Placement, Ran } from './placement.ts';
+import type { FunctionVersion } from '../types.ts';
+
+/** The GPUs' interface for invocations, besides being a place of the scheduler. */
+export interface InvocationGpus {
+  /** Why this version may not use a GPU now; undefined if it may. */
+  whyNot(key: string): WhyNot | undefined;
+  /** Why its next GPU start will be cold. */
+  coldCauseOf(key: string): string | undefined;
+  /** Called after each run on a GPU, which took `observedMs` from arrival to answer. */
+  ran(version: FunctionVersion, ran: RanOnGpu, inputs: readonly Tensor[]): void;
+  /** Why these inputs must not go to a GPU. If possible, programs for them are prepared in the background. */
+  keepsOff(key: string, inputs: readonly Tensor[]): WhyNot | undefined;
+  /** Which calls may share a GPU run with these inputs; undefined: none. */
+  joinOf(key: string, inputs: readonly Tensor[]): Join | undefined;
+  /** Whether {@link keepsOff} wants the inputs of calls although no GPU may be used. */
+  wantsInputs(key: string): boolean;
+  /** Resolves to false if no GPU can take it now. */
+  load(version: FunctionVersion): Promise<boolean>;
+  readonly pid: number;
+}
+
+export interface PlacedInvokerOptions {
+  readonly live: LiveScheduler;
+  readonly pools: CpuPools;
+  /** Where the workers are. */
+  readonly overflow: OverflowQueue | undefined;
+  readonly gpus: InvocationGpus | undefined;
+}
+
+/** A place refused; ask for the next one. */
+interface Refused {
+  readonly placed: Placed;
+  readonly failure: unknown;
+}
+
+type Elsewhere = Extract<Placed, { readonly kind: 'cpu' | 'workers' }>;
+
+export class PlacedInvoker {
+  readonly #options: PlacedInvokerOptions;
+  /**
+   * Versions whose handlers have invoked other functions. Workers cannot do that, so these versions stay off workers.
+   */
+  readonly #invoking = new Set<string>();
+  /** Invocations that ran elsewhere after a worker or Redis had failed them. */
+  cameBack = 0;
+
+  constructor(options: PlacedInvokerOptions) {
+    this.#options = options;
+  }
+
+  /** @throws HostError, CpuError */
+  async run(version: FunctionVersion, input: PoolInput, wish: InvocationWish, options: InvokeOptions): Promise<Ran> {
+    const { live, gpus } = this.#options;
+    try {
+      // The model's input is known only after the first half of its handler.
+      if (input.kind === 'request' && (live.has(version.key) || gpus?.wantsInputs(version.key) === true))
+        return await this.#withHandler(version, input, wish, options);
+      const tensors = input.kind === 'tensors' ? input.tensors : undefined;
+      let placed = await this.#submit(version, tensors, wish);
+      let failure: unknown;
+      for (;;) {
+        switch (placed.kind) {
+          case 'gpu':
+            return this.#fromGpu(version, input, placed);
+          case 'cpu':
+          case 'workers': {
+            const outcome = await this.#elsewhere(version, input, wish, options, placed);
+            if ('result' in outcome) return outcome;
+            ({ placed, failure } = outcome);
+            break;
+          }
+          case 'shed':
+            throw shed(placed, version);
+          case 'nowhere':
+            throw failure ?? nowhere(version, placed.refusals.at(-1));
+        }
+      }
+    } catch (error) {
+      throw leftOrFull(error);
+    }
+  }
+
+  #submit(version: FunctionVersion, tensors: readonly Tensor[] | undefined, wish: InvocationWish): Promise<Placed> {
+    const { live, gpus } = this.#options;
+    if (tensors === undefined || gpus === undefined) return live.submit(version, tensors, wish);
+    const { opening } = version.metadata ?? {};
+    if (opening !== undefined && givesOptional(tensors, opening))
+      return live.submit(version, tensors, { ...wish, keptOff });
+    const inputs = forProgram(tensors, version);
+    const whyNot = gpus.keepsOff(version.key, inputs);
+    const join = whyNot === undefined ? gpus.joinOf(version.key, inputs) : undefined;
+    return live.submit(version, inputs, { ...wish, keptOff: whyNot, join });
+  }
+
+  /** At the CPU pool or a worker; where that could not, the next place. */
+  #elsewhere(
+    version: FunctionVersion,
+    input: PoolInput,
+    wish: InvocationWish,
+    options: InvokeOptions,
+    placed: Elsewhere,
+  ): Promise<Ran | Refused> {
+    const { pools, overflow } = this.#options;
+    const { key } = version;
+    if (placed.kind === 'workers' && input.kind === 'request' && this.#invoking.has(key)) {
+      const refusal = 'workers: its handler invokes other functions, which only a host has';
+      return placed.elsewhere(refusal).then((next) => ({ placed: next, failure: undefined }));
+    }
+    const startedMs = performance.now();
+    const whyNot = this.#whyNotOnGpus(version);
+    // Without a handler no call waits for other functions.
+    const lent = options.invokeOthers && new LentLease(placed);
+    const lease = lent ?? placed;
+    const ran = (result: PoolResult, worker?: string): Ran => {
+      const awayMs = lent?.awayMs ?? 0;
+      lease.done(observed(result, performance.now() - startedMs, awayMs, worker !== undefined));
+      return told(withTimes(result, placed), placed, whyNot, worker);
+    };
+    const failed = async (failure: unknown): Promise<Refused> => {
+      const refusal = refusalOf(failure);
+      if (refusal === undefined || (lent !== undefined && lent.lease !== placed)) {
+        lease.done();
+        throw failure;
+      }
+      if (failure instanceof QueueError) this.cameBack++;
+      return { placed: await placed.elsewhere(refusal), failure };
+    };
+    if (placed.kind === 'cpu') {
+      const lending = lent === undefined ? options : this.#lending(version, wish, options, lent);
+      return pools.invoke(key, input, lending).then((result) => ran(result), failed);
+    }
+    if (overflow === undefined) return failed(new QueueError('no-worker', 'this host has no workers'));
+    options.stages?.enter('away');
+    const { sinceMs = startedMs, sloMs = version.settings.sloMs } = wish;
+    return overflow
+      .submit(key, input, { ...options, dueMs: sinceMs + sloMs })
+      .then(({ result, worker }) => ran(result, worker), failed);
+  }
+
+  /** Lends the handler's cores to others while it waits for other functions. */
+  #lending(version: FunctionVersion, wish: InvocationWish, options: InvokeOptions, lent: LentLease): InvokeOptions {
+    const { invokeOthers } = options;
+    if (invokeOthers === undefined) return options;
+    const lending = lent.lending(invokeOthers, () => leaseAgain(this.#options.live, version, wish));
+    return {
+      ...options,
+      invokeOthers: (calls) => {
+        this.#invoking.add(version.key);
+        return lending(calls);
+      },
+      onBehindOthers: () => lent.giveBack(),
+    };
+  }
+
+  /** When a call has its place: the GPUs may be back before a cold start elsewhere is over. Null: there are none. */
+  #whyNotOnGpus({ key }: FunctionVersion): WhyNot | undefined | null {
+    const { gpus } = this.#options;
+    return gpus === undefined ? null : gpus.whyNot(key);
+  }
+
+  #fromGpu(version: FunctionVersion, input: PoolInput, ran: RanOnGpu): Ran {
+    const gpus = this.#options.gpus!;
+    const asked = input.kind === 'tensors' ? input.outputs : undefined;
+    const outputs = asPublished(inOrder(ran.result.outputs, version), version);
+    const tensors = asked === undefined ? outputs : outputs.filter(({ name }) => asked.includes(name));
+    const placement = this.#onGpu(version, ran, input.kind === 'tensors' ? input.tensors : [], false);
+    const { queueMs, loadMs, inferMs } = ran;
+    return {
+      result: {
+        output: { kind: 'tensors', tensors },
+        timings: { queueMs, loadMs, preprocessMs: 0, inferMs, postprocessMs: 0 },
+        coldStart: ran.start !== 'warm',
+        batchSize: ran.batchSize,
+        batchRows: ran.batchRows,
+        instancePid: gpus.pid,
+      },
+      placement,
+    };
+  }
+
+  #onGpu(version: FunctionVersion, ran: RanOnGpu, inputs: readonly Tensor[], isHandlerCold: boolean): Placement {
+    const gpus = this.#options.gpus!;
+    gpus.ran(version, ran, forProgram(inputs, version));
+    const { gpu, start, mode, variant, why } = ran;
+    return {
+      kind: 'gpu',
+      gpu,
+      start,
+      mode,
+      predictedMs: why.predictedMs,
+      ...(variant === undefined ? {} : { variant }),
+      ...(start === 'warm' ? {} : { coldCause: gpus.coldCauseOf(version.key) }),
+      ...(isHandlerCold ? { isHandlerCold } : {}),
+      ...bringing(why),
+    };
+  }
+
+  /** Both halves of the handler run in one instance of the CPU pool, the model where the scheduler says. */
+  async #withHandler(
+    version: FunctionVersion,
+    input: PoolInput & { kind: 'request' },
+    wish: InvocationWish,
+    options: InvokeOptions,
+  ): Promise<Ran> {
+    const { pools } = this.#options;
+    let attempts = 0;
+    let isOver = false;
+    let model: RanOnGpu | Ran | Elsewhere | undefined;
+    let whyNot: WhyNot | undefined | null;
+    let inputs: readonly Tensor[] = [];
+    let observedThere: Observation | undefined;
+    const lent = new LentLease();
+    try {
+      const result = await pools.invoke(version.key, input, {
+        ...this.#lending(version, wish, options, lent),
+        runModel: async (tensors) => {
+          const attempt = ++attempts;
+          await options.runModel?.(tensors);
+          const ran = await this.#model(version, tensors, wish, options).catch((error: unknown) => {
+            throw leftOrFull(error);
+          });
+          // The instance has died meanwhile, and another one has the call.
+          const isStale = isOver || attempt !== attempts;
+          if (isStale && 'kind' in ran && ran.kind === 'cpu') ran.done();
+          if (!isStale) {
+            model = ran;
+            whyNot = this.#whyNotOnGpus(version);
+            inputs = tensors;
+            lent.lease?.done();
+            lent.lease = 'kind' in ran && ran.kind === 'cpu' ? ran : undefined;
+          }
+          if ('placement' in ran) return ran.result.output.kind === 'tensors' ? ran.result.output.tensors : undefined;
+          return ran.kind === 'gpu' ? asPublished(ran.result.outputs, version) : undefined;
+        },
+      });
+      observedThere = observed(result, result.timings.inferMs + lent.awayMs, lent.awayMs, false);
+      if (model === undefined) return { result, placement: { kind: 'cpu-pool', coldStart: result.coldStart } };
+      if ('placement' in model) return { result: withTimes(result, model.result.timings), placement: model.placement };
+      if (model.kind === 'gpu') {
+        return {
+          result: withTimes(result, model, model.start !== 'warm'),
+          placement: this.#onGpu(version, model, inputs, result.coldStart),
+        };
+      }
+      return told(withTimes(result, model), model, whyNot);
+    } catch (error) {
+      // A worker on another machine may still have room for it.
+      const hasRoom = error instanceof CpuError && error.code === 'queue-full';
+      if (!hasRoom || attempts > 0) throw error;
+      return await this.#afterFullQueue(version, input, wish, options, error);
+    } finally {
+      isOver = true;
+      lent.done(observedThere);
+    }
+  }
+
+  /**
+   * Where a handler's model runs: it has run already on a GPU or at a worker, or its instance must run it on the CPU.
+   */
+  async #model(
+    version: FunctionVersion,
+    tensors: readonly Tensor[],
+    wish: InvocationWish,
+    options: InvokeOptions,
+  ): Promise<RanOnGpu | Ran | Elsewhere> {
+    let placed = await this.#submit(version, tensors, wish);
+    for (;;) {
+      switch (placed.kind) {
+        case 'gpu':
+        case 'cpu':
+          return placed;
+        case 'workers': {
+          const outcome = await this.#elsewhere(version, { kind: 'tensors', tensors }, wish, options, placed);
+          if ('result' in outcome) return outcome;
+          ({ placed } = outcome);
+          break;
+        }
+        case 'shed':
+          throw shed(placed, version);
+        case 'nowhere':
+          throw nowhere(version, placed.refusals.at(-1));
+      }
+    }
+  }
+
+  async #afterFullQueue(
+    version: FunctionVersion,
+    input: PoolInput,
+    wish: InvocationWish,
+    options: InvokeOptions,
+    full: CpuError,
+  ): Promise<Ran> {
+    let placed = await this.#submit(version, undefined, wish);
+    // Its pool has reported that it is full.
+    while (placed.kind === 'cpu') placed = await placed.elsewhere(full.message);
+    if (placed.kind !== 'workers') throw full;
+    const outcome = await this.#elsewhere(version, input, wish, options, placed);
+    if ('result' in outcome) return outcome;
+    throw full;
+  }
+}
+
+function told(result: PoolResult, { why }: Elsewhere, whyNot: WhyNot | undefined | null, worker?: string): Ran {
+  const { coldStart } = result;
+  const overflow = overflowOf(why, worker === undefined ? 'cpu' : 'worker', whyNot);
+  const { predictedMs } = why;
+  const placement: Placement =
+    worker === undefined
+      ? { kind: 'cpu-pool', coldStart, overflow, predictedMs, ...bringing(why) }
+      : { kind: 'remote-worker', worker, coldStart, overflow, predictedMs };
+  return { result, placement };
+}
+
+const bringing = ({ reason }: Why): { readonly isBringing?: true } =>
+  reason === 'bringing' ? { isBringing: true } : {};
+
+/** Orders the outputs as the model does. */
+function inOrder(outputs: readonly Tensor[], { metadata }: FunctionVersion): readonly Tensor[] {
+  if (metadata === undefined) return outputs;
+  const byName = new Map(outputs.map((output) => [output.name, output]));
+  return metadata.outputs.flatMap(({ name }) => byName.get(name) ?? []);
+}
+
+/** A program has FP32 in place of BF16. */
+const forProgram = (inputs: readonly Tensor[], { metadata }: FunctionVersion): readonly Tensor[] =>
+  metadata?.opening === undefined ? inputs : inputs.map(widened);
+
+/** The outputs with the datatypes of the model's file. */
+function asPublished(outputs: readonly Tensor[], { metadata }: FunctionVersion): readonly Tensor[] {
+  const narrow = metadata?.opening?.bfloat16Outputs ?? [];
+  if (narrow.length === 0) return outputs;
+  return outputs.map((output) => (narrow.includes(output.name) ? narrowed(output) : output));
+}
+
+const keptOff: WhyNot = { reason: 'optional-input', words: 'its program has no room for optional inputs' };
+
+/** What the scheduler learns from a run. `awayMs`: the part of the handler's time spent waiting for other functions. */
+function observed(result: PoolResult, elapsedMs: number, awayMs: number, isRemote: boolean): Observation {
+  const { coreMs, ...here } = observationOf(result, elapsedMs, awayMs);
+  return isRemote ? { runMs: coreMs } : { coreMs, ...here };
+}
+
+/** `inferMs`, `batchSize` and `batchRows` are absent if the instance itself ran the model. */
+type TimesThere = Pick<RanOnGpu, 'queueMs' | 'loadMs'> & Partial<Pick<RanOnGpu, 'inferMs' | 'batchSize' | 'batchRows'>>;
+
+/**
+ * The time that an instance waited for a run of its model elsewhere was spent on the queue there, the weights and the
+ * run itself.
+ */
+function withTimes(result: PoolResult, there: TimesThere, isCold = false): PoolResult {
+  const { queueMs, loadMs, inferMs, batchSize = result.batchSize, batchRows = result.batchRows } = there;
+  if (inferMs === undefined) return waited(result, there);
+  const { timings, coldStart } = result;
+  return {
+    ...result,
+    timings: { ...timings, queueMs: timings.queueMs + queueMs, loadMs: timings.loadMs + loadMs, inferMs },
+    coldStart: coldStart || isCold,
+    batchSize,
+    batchRows,
+  };
+}
+
+/** The reason in words if the place could not run it and another one may; undefined if it ran there and failed. */
+function refusalOf(error: unknown): string | undefined {
+  if (error instanceof QueueError) return `workers: ${error.message}`;
+  return error instanceof CpuError && error.code === 'queue-full' ? "cpu pool's queue is full" : undefined;
+}
+
+function leftOrFull(error: unknown): unknown {
+  if (error instanceof QueueFullError) return new HostError('queue-full', error.message);
+  if (!(error instanceof LeftError)) return error;
+  return new HostError(error.why === 'cancelled' ? 'client-gone' : 'deadline-passed', error.message);
+}
+
+function shed(
+  { predictedMs, sloMs, retryMs }: Extract<Placed, { kind: 'shed' }>,
+  { name }: FunctionVersion,
+): HostError {
+  const retryAfterS = Math.max(1, Math.ceil(retryMs / 1000));
+  const sentence =
+    `function '${name}' would answer in ${msText(predictedMs)}, after its SLO of ` +
+    `${msText(sloMs)}, and sheds what would be late`;
+  return new HostError('shed', sentence, { retryAfterS });
+}
