@@ -1,0 +1,68 @@
+/**
+ * Who does what only one may do. Two mechanisms for one thing disagree sooner or later, and nearly every fault that users
+ * found stood where two did. A mechanism that goes takes its line here with it; one that comes has to say here why
+ * those that are there do not do.
+ */
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { expect, test } from 'vitest';
+import { packageRoot } from '../../src/host/config/options.ts';
+
+interface Mechanism {
+  readonly what: string;
+  /** What only the mechanism itself says. */
+  readonly sign: RegExp;
+  readonly files: readonly string[];
+  readonly why: string;
+}
+
+const mechanisms: readonly Mechanism[] = [
+  {
+    what: 'decides which session on the CPU leaves memory',
+    sign: /kind: 'evict-cpu', functionIndex/,
+    files: ['schedule/sessions.ts'],
+    why: 'the pools had an order of their own, by gaps between calls, and closed what the scheduler wanted to keep',
+  },
+  {
+    what: 'has pools close sessions for room',
+    sign: /\bpools\.evict\(/,
+    files: ['live/live-cpu.ts'],
+    why: 'the pools carry out what the scheduler decides',
+  },
+  {
+    what: 'hands out cores to runs',
+    sign: /#busyCores\b/,
+    files: ['schedule/cpu-lanes.ts'],
+    why: 'a run that had cores of the scheduler waited once more for those of the pools',
+  },
+  {
+    what: 'leases cores to a function alone',
+    sign: /new CoreAllocator\(/,
+    files: ['cpu/pools.ts', 'cpu/profile/measure/sockets.ts'],
+    why: 'the second only asks which cores lie on one socket, and leases nothing',
+  },
+  {
+    what: 'queues calls of the CPU',
+    sign: /= new (SideLine|TicketQueue|Turns)\(/,
+    files: ['cpu/instance/instance.ts', 'cpu/pool/pool.ts', 'schedule/side.ts'],
+    why:
+      'the scheduler orders calls; a pool holds what was handed over, until its process has begun or a list of instances ' +
+      'has a batch; a process takes turns between functions. The last two are to go',
+  },
+  {
+    what: 'speaks with a child process',
+    sign: /\bstartProcess[<(]/,
+    files: ['cpu/instance/instance.ts', 'process/child.ts', 'process/remote.ts'],
+    why: 'one typed call serves all children but instances, whose messages are counted and ordered one by one',
+  },
+];
+
+const src = join(packageRoot, 'src');
+const sources = readdirSync(src, { recursive: true, encoding: 'utf8' })
+  .filter((name) => /\.tsx?$/.test(name) && !name.endsWith('.test.ts'))
+  .map((name) => ({ name, text: readFileSync(join(src, name), 'utf8') }));
+
+test.each(mechanisms)('what $what stands where it is known to be', ({ sign, files, why }) => {
+  const found = sources.filter(({ text }) => sign.test(text)).map(({ name }) => name);
+  expect(found.sort(), why).toEqual(files);
+});
