@@ -81,6 +81,24 @@ describe('the cause of a late call', () => {
     );
   });
 
+  test('is the cores that others had as far as its handler and model waited for them, whatever the cores look like', () => {
+    const late = (coreWaitMs: number): Miss | undefined =>
+      missOf(
+        'late',
+        spent(1, []),
+        401,
+        { ...noTimes, queueMs: 100, inferMs: 200, preprocessMs: 100, coreWaitMs },
+        idle,
+      );
+    expect([late(0), late(90), late(260), late(9000)].map((miss) => miss?.cause)).toEqual([
+      'model',
+      'model',
+      'busy',
+      'busy',
+    ]);
+    expect(late(9000)).toMatchObject({ lateMs: 301, unexplainedMs: 1 });
+  });
+
   test('is what came before its invocation: a slow client, a version not yet ready, or others before it', () => {
     expect(lateBefore(200, { receiveMs: 190 })).toBe('upload');
     expect(lateBefore(200, { receiveMs: 190 }, { isFull: true, loopDelayMs: 20 })).toBe('upload');

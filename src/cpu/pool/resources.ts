@@ -1,5 +1,5 @@
 /** Resources that the pools of a machine share. */
-import type { LoadGate, Residency, WeightsCache } from '../instance/index.ts';
+import type { DiskRead, LoadGate, Residency, WeightsCache } from '../instance/index.ts';
 import type { GiveUpCause, Reconfigured, Stopped } from '../types.ts';
 import type { CoreAllocator, CoreTurns } from './cores.ts';
 
@@ -22,6 +22,11 @@ export interface PoolResources {
 export interface Loaded {
   readonly key: string;
   readonly loadMs: number;
+}
+
+/** An instance waited so long for the disk, for a load or a run. */
+export interface DiskWait extends DiskRead {
+  readonly key: string;
 }
 
 /** `ageMs`: how long it had been ready. `reason`: the cause in words; for a death, the operating system's. */
@@ -49,6 +54,7 @@ export interface PoolEvents {
   readonly onRowsMix?: (mix: RowsMix) => void;
   /** Called for every model that was loaded into an instance. */
   readonly onLoaded?: (loaded: Loaded) => void;
+  readonly onDiskWait?: (wait: DiskWait) => void;
   /** Called before an instance ends to make room for another function. */
   readonly onMakesRoom?: (room: MakesRoom) => void;
   /** Called for every instance with a model that has ended, and why. */
