@@ -107,7 +107,12 @@ async function live(
 
 /** Lines of {@link topText} other than functions, including the last empty one. */
 const headLines = ({ machine, trouble }: Top): number =>
-  6 + machine.gpus.length + machine.workers.length + trouble.dependencies.length + trouble.worst.length;
+  6 +
+  machine.gpus.length +
+  machine.workers.length +
+  trouble.dependencies.length +
+  trouble.limited.length +
+  trouble.worst.length;
 
 const columns: readonly Column<FunctionRow>[] = [
   ['FUNCTION', ({ name }) => name],
@@ -148,6 +153,7 @@ export function topText({ machine, rangeMs, functions, trouble }: Top, url: stri
         `${formatMs(backlogMs)} of work${draining ? ', draining' : ''}`,
     ),
     ...trouble.dependencies.map(({ text }) => printable(text)),
+    ...trouble.limited.map(printable),
     ...trouble.worst.map(
       ({ name, causes, facts, advice }) =>
         `${name}: ${causes[0]?.words ?? ''}: ${printable(facts)}.${advice === null ? '' : ` ${printable(advice)}`}`,

@@ -101,7 +101,15 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
     },
   });
   const { pools } = cpu;
-  const queueing = await createQueueing({ config, registry: store, logger });
+  const queueing = await createQueueing({
+    config,
+    registry: store,
+    logger,
+    onWorkerLost: (workerLost) => {
+      const message = `Worker ${workerLost} fell silent: its calls run elsewhere`;
+      eventLog.add({ kind: 'host', level: 'warning', message, workerLost });
+    },
+  });
   const live = new LiveScheduler({
     policy: policyOf(config),
     cpu: cpu.place(),

@@ -205,6 +205,8 @@ export interface TroubleAnswer {
    * Calls of all functions that ended by the client's mistake or disconnect, and the function with the most of them.
    */
   readonly refused: { readonly calls: number; readonly functions: number; readonly most: string | null };
+  /** A sentence for each limit that requests were over: '60 requests were over a limit (429 rate-limited), ...'. */
+  readonly limited: readonly string[];
   /** At most five, the one with the most missed calls first. */
   readonly worst: readonly TroubleRow[];
 }

@@ -555,6 +555,7 @@ describe('the head of the overview', () => {
     dependencies: [],
     overdue: none,
     refused,
+    limited: [],
     worst: [],
   };
 

@@ -44,6 +44,11 @@ export function Trouble({ range, paused }: { readonly range: Range; readonly pau
           ))}
         </ol>
       )}
+      {answer.limited.map((text) => (
+        <p key={text} class="refused">
+          {text}
+        </p>
+      ))}
       {answer.refused.most !== null && (
         <p class="refused">
           {refusedText(answer.refused)} <a href={functionLink(answer.refused.most)}>{answer.refused.most}</a>
