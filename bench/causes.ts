@@ -2,7 +2,7 @@
  * Does a host name the true cause of missed SLOs? Faults are planted one at a time and two at once; the head of the page
  * (its data and the text of `turntable top`) and `/metrics` must agree. A healthy host with few calls names none.
  */
-import { loadavg } from 'node:os';
+import { availableParallelism, loadavg } from 'node:os';
 import { setTimeout as pause } from 'node:timers/promises';
 import type { Benchmark, BenchmarkOptions, BenchmarkResult } from './benchmark.ts';
 import type { TroubleAnswer, TroubleRow } from '../src/host/dashboard/index.ts';
@@ -78,8 +78,10 @@ async function triedWith({ name, functions, flags, plant, truth }: Fault, needs:
         row = tooMany(name, truth.limited, { worst, limited }, await run.top(), await run.metricsText());
         return;
       }
+      const isStarved = truth.isStarved === true && loadavg()[0]! >= 2 * availableParallelism();
       const names = ({ causes: [first], facts }: TroubleRow): boolean =>
-        first !== undefined && truth.causes.includes(first.cause) && truth.facts.test(facts);
+        (first !== undefined && truth.causes.includes(first.cause) && truth.facts.test(facts)) ||
+        (isStarved && first?.cause === 'busy' && /[5-9]\d% by others/.test(facts));
       // Of two faults, one may be what most calls of one function wait for, and the other of another.
       const asked = (worst.find(names) ?? worst[0])?.name ?? Object.keys(functions)[0]!;
       const { row: told, top, counted } = await run.said(asked);

@@ -119,6 +119,8 @@ describe('the cause of a late call', () => {
       ['model', 60],
     ]);
     expect(missOf('late', back, 361, { ...noTimes, inferMs: 60 }, idle)?.cause).toBe('away');
+    // The place that ran it counts from the call's arrival.
+    expect(missOf('late', back, 361, { ...noTimes, queueMs: 301, inferMs: 60 }, idle)?.cause).toBe('away');
   });
 
   test('is the wait in the scheduler too, of which the pool that answered knows nothing', () => {

@@ -185,13 +185,14 @@ function stagesOf(timings: PoolTimings, spent: StageTimes, stage: CallStage): Re
   const coreWait = Math.min(ranMs, coreWaitMs);
   // Which of them waited for a core is not told apart.
   const share = ranMs === 0 ? 0 : 1 - coreWait / ranMs;
+  // One that came back has its answer from here, which counts the time there as a wait.
+  const lostMs = stage === 'away' ? 0 : spent.away;
   return {
-    turn: Math.max(queueMs, spent.turn),
+    turn: Math.max(queueMs - lostMs, spent.turn),
     load: Math.max(loadMs, spent.load),
     handler: share * (preprocessMs + postprocessMs),
     model: share * inferMs,
     coreWait,
-    // One that came back has its answer from here.
-    away: stage === 'away' ? Math.max(0, spent.away - thereMs) : spent.away,
+    away: stage === 'away' ? Math.max(0, spent.away - thereMs) : lostMs,
   };
 }
