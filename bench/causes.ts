@@ -79,9 +79,11 @@ async function triedWith({ name, functions, flags, plant, truth }: Fault, needs:
         return;
       }
       const isStarved = truth.isStarved === true && loadavg()[0]! >= 2 * availableParallelism();
-      const names = ({ causes: [first], facts }: TroubleRow): boolean =>
-        (first !== undefined && truth.causes.includes(first.cause) && truth.facts.test(facts)) ||
-        (isStarved && first?.cause === 'busy' && /[5-9]\d% by others/.test(facts));
+      // Two causes have facts: where others have the cores, the planted one may be the second.
+      const names = ({ causes, facts }: TroubleRow): boolean =>
+        (causes.slice(0, isStarved ? 2 : 1).some(({ cause }) => truth.causes.includes(cause)) &&
+          truth.facts.test(facts)) ||
+        (isStarved && causes[0]?.cause === 'busy' && /[5-9]\d% by others/.test(facts));
       // Of two faults, one may be what most calls of one function wait for, and the other of another.
       const asked = (worst.find(names) ?? worst[0])?.name ?? Object.keys(functions)[0]!;
       const { row: told, top, counted } = await run.said(asked);

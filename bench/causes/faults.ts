@@ -345,7 +345,7 @@ export const faults: readonly Fault[] = [
   {
     name: 'a worker is stopped while a queue feeds it',
     // Its handler waits for longer than a call needs cores.
-    functions: { f: { ...sloOf('2s'), handler: slowHandler } },
+    functions: { f: { ...sloOf('2500ms'), handler: slowHandler } },
     flags: oneCore,
     needs: redisNeeded,
     plant: async (run, { redisUrl }) => {
@@ -353,12 +353,12 @@ export const faults: readonly Fault[] = [
       const { process: worker } = await servers.startWorker('lab', ['--redis', redisUrl!, '--cores', '1']);
       await untilAt(/worker lab/, run, 'f');
       const leave = new AbortController();
-      const calls = together(6, async () => {
+      const calls = together(4, async () => {
         while (!leave.signal.aborted) await run.call('f', leave.signal);
       });
       // Silent for longer than it takes to count as lost.
-      await times(9, async () => {
-        await pause(1500);
+      await times(11, async () => {
+        await pause(1200);
         worker.kill('SIGSTOP');
         await pause(3500);
         worker.kill('SIGCONT');
@@ -367,7 +367,7 @@ export const faults: readonly Fault[] = [
       await calls;
       return servers;
     },
-    truth: { causes: ['away'], facts: /fell silent \d times: lab/ },
+    truth: { causes: ['away'], facts: /fell silent \d+ times: lab/, isStarved: true },
   },
   {
     name: 'the GPU process is stopped beside a busy neighbour',

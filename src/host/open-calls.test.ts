@@ -40,6 +40,12 @@ function stillAway(awayMs: number): OpenCall {
   return call;
 }
 
+/** A call whose handler and model took 300 ms, this long of which others had the cores. */
+const waitedForCore = (coreWaitMs: number): Miss | undefined => {
+  const timings = { ...noTimes, queueMs: 100, inferMs: 200, preprocessMs: 100, coreWaitMs };
+  return missOf('late', spent(1, []), 401, timings, idle);
+};
+
 describe('the cause of a late call', () => {
   test('is the stage that took the most of its time, also if its client left', () => {
     for (const [stage, cause] of [
@@ -82,21 +88,13 @@ describe('the cause of a late call', () => {
   });
 
   test('is the cores that others had as far as its handler and model waited for them, whatever the cores look like', () => {
-    const late = (coreWaitMs: number): Miss | undefined =>
-      missOf(
-        'late',
-        spent(1, []),
-        401,
-        { ...noTimes, queueMs: 100, inferMs: 200, preprocessMs: 100, coreWaitMs },
-        idle,
-      );
-    expect([late(0), late(90), late(260), late(9000)].map((miss) => miss?.cause)).toEqual([
+    expect([0, 90, 260, 9000].map(waitedForCore).map((miss) => miss?.cause)).toEqual([
       'model',
       'model',
       'busy',
       'busy',
     ]);
-    expect(late(9000)).toMatchObject({ lateMs: 301, unexplainedMs: 1 });
+    expect(waitedForCore(9000)).toMatchObject({ lateMs: 301, unexplainedMs: 1 });
   });
 
   test('is what came before its invocation: a slow client, a version not yet ready, or others before it', () => {

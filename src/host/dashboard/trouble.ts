@@ -319,12 +319,9 @@ const goesOn = (what: string, pid: number): string =>
 
 /** Nothing runs in them, whatever the cores do. */
 function instancesStopped({ pools }: ViewSources, { key }: FunctionVersion): Explained | undefined {
-  const [stopped] = (pools.state(key)?.instances ?? []).filter(({ pid }) => isStopped(pid));
+  const stopped = pools.state(key)?.instances.find(({ pid }) => isStopped(pid));
   if (stopped === undefined) return undefined;
-  return {
-    facts: [`its process ${stopped.pid} is stopped`],
-    advice: [goesOn('that process', stopped.pid)],
-  };
+  return { facts: [`its process ${stopped.pid} is stopped`], advice: [goesOn('that process', stopped.pid)] };
 }
 
 /** Less than this, and the disk is slow: what a single hard disk reads in a row. */
