@@ -164,7 +164,7 @@ export const faults: readonly Fault[] = [
       await pause(6000);
       return { [Symbol.dispose]: () => leave.abort() };
     },
-    truth: { causes: ['model'], facts: /in the mean/ },
+    truth: { causes: ['model', 'queue'], facts: /its process \d+ is stopped/ },
   },
   {
     name: 'a slow handler',

@@ -44,6 +44,7 @@ const trouble: TroubleAnswer = {
   functions: 3,
   called: 2,
   missing: 1,
+  few: 0,
   dependencies: [{ dependency: 'redis', state: 'down', text: 'Redis is down: workers get no work.' }],
   overdue: { calls: 2, oldestMs: 24_000 },
   refused: { calls: 0, functions: 0, most: null },

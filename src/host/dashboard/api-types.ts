@@ -197,6 +197,8 @@ export interface TroubleAnswer {
   readonly called: number;
   /** and those of them with enough calls to judge that answered under 99% within their SLO. */
   readonly missing: number;
+  /** Missed calls of all other functions: too few to say that these miss their SLO. */
+  readonly few: number;
   /** What this host depends on and does not get; `text`: 'Redis is down: ...'. */
   readonly dependencies: readonly DependencyTrouble[];
   /** Open calls of all functions that have passed their SLO. */

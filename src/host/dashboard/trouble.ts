@@ -56,18 +56,21 @@ export async function troubleAnswer(sources: ViewSources, rangeMs: number, nowMs
     const isSure = ended >= callsMin || isStuckFor(now?.oldestMs ?? 0, sloMs);
     return { version, counts, now, missed, ended, isSure };
   });
-  const found = judged(missing.filter((row) => row !== undefined));
-  const late = [...overdue.values()];
+  const late = missing.filter((row) => row !== undefined);
+  const found = judged(late);
+  const missedOf = (rows: readonly Counted[]): number => rows.reduce((sum, { missed }) => sum + missed, 0);
+  const stuck = [...overdue.values()];
   return {
     rangeMs,
     atMs: nowMs,
     functions: names.length,
     called,
     missing: found.length,
+    few: missedOf(late) - missedOf(found),
     dependencies: sources.dependencies.troubled(nowMs),
     overdue: {
-      calls: late.reduce((sum, { calls }) => sum + calls, 0),
-      oldestMs: late.reduce((most, { oldestMs }) => Math.max(most, oldestMs), 0),
+      calls: stuck.reduce((sum, { calls }) => sum + calls, 0),
+      oldestMs: stuck.reduce((most, { oldestMs }) => Math.max(most, oldestMs), 0),
     },
     refused: {
       calls: refused.reduce((sum, { calls }) => sum + calls, 0),
