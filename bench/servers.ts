@@ -149,7 +149,10 @@ export function median(numbers: readonly number[]): number {
 export const instancePids = (host: ChildProcess): Promise<number[]> => childPids(host, 'instance-process');
 
 /** The children of a process with this word in their command. Linux only; none if the process is gone. */
-export async function childPids({ pid: parent }: ChildProcess, word: string): Promise<number[]> {
+export async function childPids(
+  { pid: parent }: { readonly pid?: number | undefined },
+  word: string,
+): Promise<number[]> {
   const children = await readFile(`/proc/${parent}/task/${parent}/children`, 'utf8').catch(() => '');
   const pids = children.trim().split(' ').filter(Boolean).map(Number);
   const commands = await Promise.all(

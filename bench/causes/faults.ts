@@ -1,22 +1,56 @@
 /** Faults, and what a host must say of each: the true cause, in all places. */
 import { spawn } from 'node:child_process';
-import { availableParallelism } from 'node:os';
+import { availableParallelism, tmpdir } from 'node:os';
 import { setTimeout as pause } from 'node:timers/promises';
 import type { TroubleAnswer } from '../../src/host/dashboard/index.ts';
 import type { MissCause } from '../../src/host/calls/miss-causes.ts';
 import { ElementType, GraphBuilder } from '../../src/onnx/index.ts';
+import { buildEmulatedDriver } from '../../test/emulated-driver/build.ts';
 import { redisMissing, RedisServer } from '../../test/support/redis-server.ts';
 import { busyGraph } from '../chaos/models.ts';
+import { childPids, Servers } from '../servers.ts';
+import { SlowDisk } from './slow-disk.ts';
 import { blockingHandler, instancesOf, slowHandler, type Scene, type SceneFunctions } from './scene.ts';
 
 export interface Fault {
   readonly name: string;
   readonly functions: SceneFunctions;
   readonly flags: readonly string[];
+  /** What its host needs; undefined where this machine has none. */
+  readonly needs?: () => Promise<Needs | undefined>;
   /** Plants the fault, and calls. What it returns is disposed of when all was asked. */
-  readonly plant: (run: Scene) => Promise<Disposable | AsyncDisposable | undefined>;
-  /** One of these is true; `facts` must match as well. 'no miss': calls were refused for what their clients did. */
-  readonly truth: { readonly causes: readonly MissCause[]; readonly facts: RegExp } | 'no miss';
+  readonly plant: (run: Scene, needs: Needs) => Promise<Disposable | AsyncDisposable | undefined>;
+  /**
+   * One of these is true; `facts` must match as well. `isStarved`: its work needs cores, so that it is true as well that
+   * other programs have them, where they do. 'no miss': calls were refused for what their clients did, which
+   * `limited` says if they were too many.
+   */
+  readonly truth:
+    | { readonly causes: readonly MissCause[]; readonly facts: RegExp; readonly isStarved?: true }
+    | { readonly limited: RegExp }
+    | 'no miss';
+}
+
+export interface Needs extends Partial<AsyncDisposable> {
+  readonly flags?: readonly string[];
+  readonly environment?: Readonly<Record<string, string>>;
+  readonly redisUrl?: string;
+}
+
+async function redisNeeded(): Promise<Needs | undefined> {
+  if (redisMissing !== undefined) return undefined;
+  const redis = await RedisServer.start();
+  return {
+    flags: ['--redis', redis.url],
+    redisUrl: redis.url,
+    [Symbol.asyncDispose]: async () => await redis[Symbol.asyncDispose](),
+  };
+}
+
+async function gpuNeeded(): Promise<Needs | undefined> {
+  const driver = await buildEmulatedDriver();
+  const machine = JSON.stringify({ devices: [{ memoryBytes: 2 ** 26 }] });
+  return driver && { environment: { ...driver.environment, TURNTABLE_EMULATOR: machine } };
 }
 
 const sloOf = (slo: string): { readonly settings: object } => ({ settings: { slo } });
@@ -41,6 +75,19 @@ async function times(count: number, call: () => Promise<unknown>): Promise<undef
 const together = async (count: number, call: (client: number) => Promise<unknown>): Promise<undefined> =>
   void (await Promise.all(Array.from({ length: count }, (_, client) => call(client))));
 
+const placementOf = (reply: Response | undefined): string => reply?.headers.get('x-turntable-placement') ?? '';
+
+/** Calls until an answer comes from such a place. */
+async function untilAt(place: RegExp, run: Scene, name: string): Promise<void> {
+  const endMs = performance.now() + 60_000;
+  while (performance.now() < endMs) {
+    const replies = await Promise.all(Array.from({ length: 12 }, () => run.reply(name)));
+    if (replies.some((reply) => place.test(placementOf(reply)))) return;
+    await pause(100);
+  }
+  throw new Error(`no answer of ${name} came from ${place}`);
+}
+
 /** Calls until a sample of the machine says what others take. */
 async function untilMeasured(run: Scene, call: () => Promise<unknown>): Promise<void> {
   const endMs = performance.now() + 30_000;
@@ -60,6 +107,10 @@ const evictingFunctions = Object.fromEntries(
 const slowRun = busyGraph({ rows: 32, width: 1024, layers: 12 });
 
 const slowToLoad = busyGraph({ rows: 1, width: 1024, layers: 16 });
+
+/** 8 MB. */
+const largeModel = busyGraph({ rows: 1, width: 512, layers: 8 });
+const diskBytesPerSecond = 20e6;
 
 function longInput(): GraphBuilder {
   const graph = new GraphBuilder('long');
@@ -113,7 +164,7 @@ export const faults: readonly Fault[] = [
       await pause(6000);
       return { [Symbol.dispose]: () => leave.abort() };
     },
-    truth: { causes: ['model'], facts: /in the mean/ },
+    truth: { causes: ['model', 'queue'], facts: /its process \d+ is stopped/ },
   },
   {
     name: 'a slow handler',
@@ -127,7 +178,7 @@ export const faults: readonly Fault[] = [
     functions: { f: { ...sloOf('50ms'), handler: blockingHandler } },
     flags: oneCore,
     plant: async (run) => await times(30, () => run.call('f')),
-    truth: { causes: ['handler'], facts: /cores|not measured/ },
+    truth: { causes: ['handler'], facts: /cores|not measured/, isStarved: true },
   },
   {
     name: 'clients that leave a slow handler after the SLO',
@@ -148,7 +199,7 @@ export const faults: readonly Fault[] = [
     functions: { f: { ...sloOf('2ms'), model: slowRun } },
     flags: oneCore,
     plant: async (run) => await times(40, () => run.call('f')),
-    truth: { causes: ['model'], facts: /a run takes [\d.]+ ms in the mean/ },
+    truth: { causes: ['model'], facts: /a run takes [\d.]+ ms in the mean/, isStarved: true },
   },
   {
     name: 'more calls than a core carries',
@@ -240,7 +291,7 @@ export const faults: readonly Fault[] = [
       await run.call('f', undefined, longBody);
       return await together(6, async () => await times(5, () => run.call('f', undefined, longBody)));
     },
-    truth: { causes: ['body'], facts: /decoding took/ },
+    truth: { causes: ['body'], facts: /decoding took/, isStarved: true },
   },
   {
     name: 'a handler that fails',
@@ -259,6 +310,89 @@ export const faults: readonly Fault[] = [
         await run.call('f', undefined, ' '.repeat(2000));
       }),
     truth: 'no miss',
+  },
+  {
+    name: 'a slow disk',
+    functions: { f: { ...sloOf('100ms'), model: largeModel } },
+    flags: [...oneCore, '--unloaded', 'until-call'],
+    needs: () => {
+      const probe = SlowDisk.limit(tmpdir(), diskBytesPerSecond);
+      probe?.[Symbol.dispose]();
+      return Promise.resolve(probe && {});
+    },
+    plant: async (run) => {
+      const disk = SlowDisk.limit(run.folder, diskBytesPerSecond)!;
+      await times(2, () => run.call('f'));
+      await disk.slowDown(run.host);
+      await times(22, async () => {
+        await run.unload('f');
+        await disk.forget();
+        await run.call('f');
+      });
+      return disk;
+    },
+    truth: { causes: ['load'], facts: /its instances waited [\d.]+ m?s( \d+ s)? for .* from the disk/ },
+  },
+  {
+    name: 'a client over the rate of its key',
+    functions: { f: sloOf('1s') },
+    flags: [...oneCore, '--rate-per-key', '5', '--gpu-use', 'off'],
+    needs: () => Promise.resolve({ environment: { TURNTABLE_API_KEYS: 'planted-key' } }),
+    plant: async (run) =>
+      await times(60, () => run.call('f', undefined, undefined, { authorization: 'Bearer planted-key' })),
+    truth: { limited: /^\d+ requests were over a limit \(429 rate-limited\), the latest: the API key '.*' has sent/ },
+  },
+  {
+    name: 'a worker is stopped while a queue feeds it',
+    // Its handler waits for longer than a call needs cores.
+    functions: { f: { ...sloOf('2500ms'), handler: slowHandler } },
+    flags: oneCore,
+    needs: redisNeeded,
+    plant: async (run, { redisUrl }) => {
+      const servers = await Servers.create();
+      const { process: worker } = await servers.startWorker('lab', ['--redis', redisUrl!, '--cores', '1']);
+      await untilAt(/worker lab/, run, 'f');
+      const leave = new AbortController();
+      const calls = together(4, async () => {
+        while (!leave.signal.aborted) await run.call('f', leave.signal);
+      });
+      // Silent for longer than it takes to count as lost.
+      await times(11, async () => {
+        await pause(1200);
+        worker.kill('SIGSTOP');
+        await pause(3500);
+        worker.kill('SIGCONT');
+      });
+      leave.abort();
+      await calls;
+      return servers;
+    },
+    truth: { causes: ['away'], facts: /fell silent \d+ times: lab/, isStarved: true },
+  },
+  {
+    name: 'the GPU process is stopped beside a busy neighbour',
+    functions: { f: sloOf('200ms') },
+    flags: oneCore,
+    needs: gpuNeeded,
+    plant: async (run) => {
+      await untilAt(/^gpu0/, run, 'f');
+      const busy = neighbours(1);
+      // A sample of the machine.
+      await pause(6000);
+      const [gpuProcess] = await childPids(run.host.child, 'gpu/process/main');
+      process.kill(gpuProcess!, 'SIGSTOP');
+      const leave = new AbortController();
+      for (let call = 0; call < 25; call++) void run.call('f', leave.signal);
+      // Long before the host can tell that it hangs.
+      await pause(1500);
+      return {
+        [Symbol.dispose]: () => {
+          leave.abort();
+          busy[Symbol.dispose]();
+        },
+      };
+    },
+    truth: { causes: ['model', 'queue', 'load'], facts: /the GPU process is stopped/ },
   },
   {
     name: 'a busy neighbour',

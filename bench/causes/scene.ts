@@ -1,7 +1,7 @@
 /** Hosts in which a fault is planted, called and asked as a user would. */
 import { request } from 'node:http';
 import { setTimeout as pause } from 'node:timers/promises';
-import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { MissCause } from '../../src/host/calls/miss-causes.ts';
@@ -9,6 +9,7 @@ import type { TroubleAnswer, TroubleRow } from '../../src/host/dashboard/index.t
 import { writeModel, type GraphBuilder } from '../../src/onnx/index.ts';
 import { serve, turntable, type ServingHost } from '../../test/cli/command.ts';
 import { sumGraph } from '../chaos/models.ts';
+import { childPids } from '../servers.ts';
 
 /** Waits 150 ms. */
 export const slowHandler = `
@@ -35,19 +36,28 @@ export interface Said {
 
 export class Scene {
   readonly host: ServingHost;
-  constructor(host: ServingHost) {
+  /** With its functions and its data. */
+  readonly folder: string;
+
+  constructor(host: ServingHost, folder: string) {
     this.host = host;
+    this.folder = folder;
   }
 
   /** Returns the status; 0 if the client left, or the host did not answer. */
-  async call(name: string, signal?: AbortSignal, body = '{"input":[[1]]}'): Promise<number> {
-    const sent = fetch(`${this.host.url}/function/${name}`, { method: 'POST', body, ...(signal && { signal }) });
-    return await sent.then(
+  async call(name: string, signal?: AbortSignal, body = '{"input":[[1]]}', headers = {}): Promise<number> {
+    return (await this.reply(name, { body, headers, ...(signal && { signal }) }))?.status ?? 0;
+  }
+
+  /** Undefined as above. */
+  async reply(name: string, options: RequestInit = {}): Promise<Response | undefined> {
+    const init = { method: 'POST', body: '{"input":[[1]]}', ...options };
+    return await fetch(`${this.host.url}/function/${name}`, init).then(
       async (reply) => {
         await reply.arrayBuffer();
-        return reply.status;
+        return reply;
       },
-      () => 0,
+      () => undefined,
     );
   }
 
@@ -128,6 +138,7 @@ export async function scene(
   functions: SceneFunctions,
   flags: readonly string[],
   act: (scene: Scene) => Promise<void>,
+  environment: Readonly<Record<string, string>> = { TURNTABLE_GPU_USE: 'off' },
 ): Promise<void> {
   const place = await mkdtemp(join(tmpdir(), 'turntable-causes-'));
   for (const [name, { settings = {}, handler, model = sumGraph(1) }] of Object.entries(functions)) {
@@ -137,10 +148,10 @@ export async function scene(
     await writeFile(join(place, 'functions', name, 'function.json'), JSON.stringify(own));
     if (handler !== undefined) await writeFile(join(place, 'functions', name, 'handler.mjs'), handler);
   }
-  const at = ['--functions', join(place, 'functions'), '--data', join(place, 'data'), '--gpu-use', 'off'];
-  const host = await serve([...at, ...flags]);
+  const at = ['--functions', join(place, 'functions'), '--data', join(place, 'data')];
+  const host = await serve([...at, ...flags], environment);
   try {
-    await act(new Scene(host));
+    await act(new Scene(host, place));
   } finally {
     // One that was stopped before it asked the kernel to end it with its host would stay.
     const instances = await instancesOf(host);
@@ -159,9 +170,5 @@ function endIfThere(pid: number): void {
 }
 
 /** Processes of the host that hold sessions. */
-export async function instancesOf(host: ServingHost): Promise<number[]> {
-  const { pid } = host.child;
-  const children = (await readFile(`/proc/${pid}/task/${pid}/children`, 'utf8')).split(' ').filter(Boolean).map(Number);
-  const lines = await Promise.all(children.map((child) => readFile(`/proc/${child}/cmdline`, 'utf8').catch(() => '')));
-  return children.filter((_, at) => lines[at]!.includes('instance-process'));
-}
+export const instancesOf = async ({ child }: ServingHost): Promise<number[]> =>
+  await childPids(child, 'instance-process');

@@ -44,9 +44,11 @@ const trouble: TroubleAnswer = {
   functions: 3,
   called: 2,
   missing: 1,
+  few: 0,
   dependencies: [{ dependency: 'redis', state: 'down', text: 'Redis is down: workers get no work.' }],
   overdue: { calls: 2, oldestMs: 24_000 },
   refused: { calls: 0, functions: 0, most: null },
+  limited: ['9 requests were over a limit (429 rate-limited), the latest: the API key a.'],
   worst: [
     {
       name: 'slow',
@@ -92,7 +94,7 @@ test('each GPU and worker has a line, and each function its place and the outcom
   ];
   const lines = topText({ machine, rangeMs: 60_000, functions, trouble }, 'http://host').split('\n');
   expect(lines[0]).toMatch(/ 1 of 3 functions miss their SLO$/);
-  expect(lines.slice(1, 9)).toEqual([
+  expect(lines.slice(1, 10)).toEqual([
     'calls  200 in 1 min 0 s, 1.7/s; 3 in flight, 2 wait; 2 overdue, the oldest 24 s old',
     'cores  [###.......] 1 of 4 busy, 2 leased; the machine is 100% busy: 10% by Turntable, 90% by others',
     'memory [###.......] 2 GB of 8 GB (cpu.memory) in 3 instances',
@@ -100,9 +102,10 @@ test('each GPU and worker has a line, and each function its place and the outcom
     'gpu 1  [..........] 0% busy, 0 B of 80 GB; 0 functions, 0 loading; evil [2J',
     'worker lab-7  8 cores, 1 call of this host, 40 ms of work, draining',
     'Redis is down: workers get no work.',
+    '9 requests were over a limit (429 rate-limited), the latest: the API key a.',
     'slow: waited for the model: evicted 4 times for good: 2 GB of 2 GB used. Pin it.',
   ]);
-  const cells = lines.slice(10).map((line) => line.trim().split(/ {2,}/));
+  const cells = lines.slice(11).map((line) => line.trim().split(/ {2,}/));
   expect(cells.slice(1)).toEqual([
     [
       'slow',
@@ -119,5 +122,5 @@ test('each GPU and worker has a line, and each function its place and the outcom
     ['good', '0', '1.5 ms', '3 ms', '100 ms', '100%', '0', '0', '0', 'cpu, 2 instances'],
     ['broken', '0', '-', '-', '100 ms', '-', '0', '0', '0', 'unavailable: no model'],
   ]);
-  expect(topText({ machine, rangeMs: 60_000, functions, trouble }, 'http://host', 1).split('\n')).toHaveLength(12);
+  expect(topText({ machine, rangeMs: 60_000, functions, trouble }, 'http://host', 1).split('\n')).toHaveLength(13);
 });

@@ -107,7 +107,12 @@ async function live(
 
 /** Lines of {@link topText} other than functions, including the last empty one. */
 const headLines = ({ machine, trouble }: Top): number =>
-  6 + machine.gpus.length + machine.workers.length + trouble.dependencies.length + trouble.worst.length;
+  6 +
+  machine.gpus.length +
+  machine.workers.length +
+  trouble.dependencies.length +
+  trouble.limited.length +
+  trouble.worst.length;
 
 const columns: readonly Column<FunctionRow>[] = [
   ['FUNCTION', ({ name }) => name],
@@ -129,7 +134,7 @@ export function topText({ machine, rangeMs, functions, trouble }: Top, url: stri
   const { cores, memory, gpus, workers } = machine;
   return [
     `${url}  ${new Date(machine.atMs).toTimeString().slice(0, 8)}  ${trouble.missing} of ${trouble.functions} ` +
-      'functions miss their SLO',
+      `functions miss their SLO${trouble.few === 0 ? '' : `; ${trouble.few} missed by functions with few calls`}`,
     `calls  ${ended} in ${formatMs(rangeMs)}, ${rounded(perSecond)}/s; ${machine.inFlight} in flight, ` +
       `${machine.waiting} wait${overdueText(trouble.overdue)}`,
     `cores  ${bar(cores.busy / cores.total)} ${cores.busy} of ${cores.total} busy, ${cores.leased} leased` +
@@ -148,6 +153,7 @@ export function topText({ machine, rangeMs, functions, trouble }: Top, url: stri
         `${formatMs(backlogMs)} of work${draining ? ', draining' : ''}`,
     ),
     ...trouble.dependencies.map(({ text }) => printable(text)),
+    ...trouble.limited.map(printable),
     ...trouble.worst.map(
       ({ name, causes, facts, advice }) =>
         `${name}: ${causes[0]?.words ?? ''}: ${printable(facts)}.${advice === null ? '' : ` ${printable(advice)}`}`,

@@ -139,6 +139,8 @@ export interface PoolTimings {
   /** The model's run, as the instance measured it; shared by all requests of a batch. */
   readonly inferMs: number;
   readonly postprocessMs: number;
+  /** How much of handler and model together others had the cores; undefined where that is not measured. */
+  readonly coreWaitMs?: number;
 }
 
 export interface PoolResult {

@@ -98,7 +98,15 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
     onRowsMix: ({ key, reason }) => store.rowsMix(key, reason),
   });
   const { pools } = cpu.live;
-  const queueing = await createQueueing({ config, registry: store, logger });
+  const queueing = await createQueueing({
+    config,
+    registry: store,
+    logger,
+    onWorkerLost: (workerLost) => {
+      const message = `Worker ${workerLost} fell silent: its calls run elsewhere`;
+      eventLog.add({ kind: 'host', level: 'warning', message, workerLost });
+    },
+  });
   const live = new LiveScheduler({
     policy: policyOf(config),
     ...cpu.live.asPlace,

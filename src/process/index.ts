@@ -10,7 +10,7 @@ export { OutputLines } from './output-lines.ts';
 export { tagOutput, takeTag } from './output-tags.ts';
 export { parentChannel } from './parent.ts';
 export { HangCheck } from './hang-check.ts';
-export { residentBytes, treeCpuMs } from './processor-use.ts';
+export { isStopped, processorUse, residentBytes, treeCpuMs } from './processor-use.ts';
 export type { Peer, PeerEnd } from './peer.ts';
 export {
   callOnce,

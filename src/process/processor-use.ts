@@ -25,6 +25,9 @@ export function processorUse(pid: number): ProcessorUse | undefined {
   }
 }
 
+/** Whether a signal or a debugger has stopped it, so that nothing runs in it. */
+export const isStopped = (pid: number): boolean => ['T', 't'].includes(processorUse(pid)?.state ?? '');
+
 /** Milliseconds that the process, its children and theirs have used, ended ones included; undefined as above. */
 export function treeCpuMs(pid = process.pid): number | undefined {
   const own = processorUse(pid);

@@ -135,6 +135,7 @@ export class Remote<Api extends object> {
   #idle: NodeJS.Timeout | undefined;
   #heart: NodeJS.Timeout | undefined;
   #silentBeats = 0;
+  #beatMs = 0;
 
   constructor(options: RemoteOptions) {
     this.#options = options;
@@ -154,6 +155,11 @@ export class Remote<Api extends object> {
   /** Whether it can answer calls. */
   get isAlive(): boolean {
     return !this.#isClosing;
+  }
+
+  /** How long it has left pings unanswered, if it is watched. */
+  get silentMs(): number {
+    return this.#silentBeats * this.#beatMs;
   }
 
   get exited(): Promise<void> {
@@ -189,6 +195,7 @@ export class Remote<Api extends object> {
   watch(silenceMs: number): void {
     if (this.#end !== undefined) return;
     this.#silentBeats = 0;
+    this.#beatMs = silenceMs / beats;
     let check = new HangCheck(this.pid, silenceMs);
     this.#heart = setInterval(() => {
       if (++this.#silentBeats === 1) check = new HangCheck(this.pid, silenceMs);
@@ -196,7 +203,7 @@ export class Remote<Api extends object> {
       const isLimit = this.#silentBeats % Math.ceil(beats / 2) === 0;
       if (isLimit && check.hangs()) void this.end(`it has not answered for ${silenceMs / 1000} s`);
       else this.#peer.send({ ping: true });
-    }, silenceMs / beats);
+    }, this.#beatMs);
     this.#heart.unref();
   }
 

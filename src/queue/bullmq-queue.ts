@@ -43,6 +43,8 @@ export interface BullMqQueueOptions {
   /** Limit of invocations at workers without an answer. */
   readonly outstandingMax: number;
   readonly log: Log;
+  /** A worker fell silent without taking leave; its calls run elsewhere. */
+  readonly onWorkerLost?: (name: string) => void;
 }
 
 interface Pending {
@@ -93,9 +95,9 @@ class BullMqQueue implements OverflowQueue {
 
   constructor(options: BullMqQueueOptions) {
     this.#options = options;
-    const { link, hostUrl, manifests, log } = options;
+    const { link, hostUrl, manifests, log, onWorkerLost } = options;
     this.#link = link;
-    this.#workers = new KnownWorkers(link, log);
+    this.#workers = new KnownWorkers(link, log, onWorkerLost);
     this.#beats = new HostBeats({ link, hostId: this.#id, hostUrl, manifests });
     this.#endListening = this.#link.onChange((works) => {
       if (works) void this.#beat();

@@ -24,14 +24,16 @@ export interface BestWorker {
 export class KnownWorkers {
   readonly #link: RedisLink;
   readonly #log: Log;
+  readonly #onLost: ((name: string) => void) | undefined;
   readonly #workers = new Map<string, WorkerBeat>();
   /** Milliseconds of work given to a worker, less work taken from it, since its latest report. */
   readonly #sinceBeatMs = new Map<string, number>();
   readonly #queues = new Map<string, Queue<OverflowJob>>();
 
-  constructor(link: RedisLink, log: Log) {
+  constructor(link: RedisLink, log: Log, onLost?: (name: string) => void) {
     this.#link = link;
     this.#log = log;
+    this.#onLost = onLost;
   }
 
   get count(): number {
@@ -94,7 +96,10 @@ export class KnownWorkers {
       const text = texts[index];
       const known = this.#workers.get(id);
       if (text === null || text === undefined) {
-        if (known !== undefined) gone.push(known);
+        if (known !== undefined) {
+          gone.push(known);
+          this.#onLost?.(known.name);
+        }
         this.#workers.delete(id);
         await this.#removeLeftovers(id);
         continue;

@@ -1,3 +1,5 @@
+import { coreWaitMs } from '../tools/index.ts';
+
 /**
  * Long work on one thread in steps, so that other requests are served in between. A generator yields at each point
  * where it may be interrupted, after some tens of kilobytes.
@@ -52,7 +54,10 @@ export function runInSlices<Result>(steps: Steps<Result>): Result | Promise<Resu
 }
 
 let workedMs = 0;
-/** Milliseconds that long work has taken so far: what one piece of it waited for others' is among it. */
+/**
+ * Milliseconds that long work has taken so far, without the time for which other programs had the core: what one piece
+ * of it waited for others' is among it.
+ */
 export const longWorkMs = (): number => workedMs;
 
 /** Long work that takes turns; each entry runs a slice and returns whether the work is done. */
@@ -62,9 +67,9 @@ const waiting: (() => boolean)[] = [];
 function turn(): void {
   const work = waiting[0];
   if (work === undefined) return;
-  const startMs = performance.now();
+  const [startMs, waitedMs] = [performance.now(), coreWaitMs()];
   const isDone = work();
-  workedMs += performance.now() - startMs;
+  workedMs += performance.now() - startMs - (coreWaitMs() - waitedMs);
   waiting.shift();
   if (!isDone) waiting.push(work);
   if (waiting.length > 0) setImmediate(turn);

@@ -1,6 +1,7 @@
 /** Small tools that every folder may use. */
 export { asCalled, calledAs, quoted } from './called-as/index.ts';
 export { CallerWatch } from './caller-watch.ts';
+export { coreWaitMs } from './core-wait.ts';
 export { FairTurns } from './fair-turns.ts';
 export { given, type Given } from './given.ts';
 export { jsonAs } from './json.ts';

@@ -35,6 +35,7 @@ test('replaced versions are listed as long as they hold memory, so that the byte
     redis: () => undefined,
     gpus: {
       presence,
+      process: () => ({ pid: process.pid, silentMs: 0 }),
       busyShares: () => [],
       linkBytes: () => [],
       linkSpeed: () => undefined,

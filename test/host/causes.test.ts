@@ -42,7 +42,8 @@ describe('the cause that is named', () => {
       await expect.poll(() => run.row('stopped'), { interval: 500 }).toMatchObject({ overdue: { calls: 5 } });
       const row = (await run.row('stopped'))!;
       expect(row.causes[0]).toMatchObject({ cause: 'model' });
-      expect(row.advice).toMatch(/hang or die/);
+      expect(row.facts).toMatch(/^its process \d+ is stopped$/);
+      expect(row.advice).toMatch(/kill -CONT \d+/);
       expect(await run.top()).toMatch(/5 overdue, the oldest \d/);
       const metrics = await run.metricsText();
       expect(metrics).toContain('turntable_overdue_calls{function="stopped"} 5');

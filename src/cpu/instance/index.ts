@@ -10,5 +10,6 @@ export { Replica, type ReplicaEnd } from './replica.ts';
 export { heldUpMs, Residency, tooLargeText, type Holder } from './residency.ts';
 export { LoadGate, needOfLoad } from './load-gate.ts';
 export type { Crash, InstanceLog, RunOrder, RunOutcome } from './tasks.ts';
+export type { DiskRead } from './wait-meter.ts';
 export { LoadTimeout } from './watchdog.ts';
 export { WeightsCache } from './weights.ts';

@@ -19,6 +19,7 @@ import { handlerStack } from './handler-stack.ts';
 import { failure } from './failure.ts';
 import { InstanceModel, type InstanceCall } from './instance-model.ts';
 import { OtherCalls, type OtherAsked } from './others.ts';
+import { WaitMeter, type DiskRead } from './wait-meter.ts';
 import { bodyIn, bodyTensor, timesTensor, withTensors } from './protocol.ts';
 import type { CallHeader, FromInstance, Joining, LoadedLate, Phase, ResultHeader, ToInstance } from './protocol.ts';
 
@@ -49,6 +50,8 @@ const sessions = new Map<number, Loaded>();
 let current: number | undefined;
 tagOutput(() => current);
 
+const waits = new WaitMeter();
+
 /** The C library keeps freed memory until asked to return it, which takes milliseconds: done when no message waits. */
 const trimBytesMin = 8 * 2 ** 20;
 const trimBytesMax = 64 * 2 ** 20;
@@ -60,9 +63,11 @@ interface Run {
   readonly calls: readonly InstanceCall[];
   readonly join: Joining;
   readonly startMs: number;
-  /** When the instance began or resumed the run, and how long it had worked on it before. */
+  /** When the instance began or resumed the run, and how long it had worked on it and waited before. */
   turnMs: number;
   busyMs: number;
+  coreWaitMs: number;
+  disk: DiskRead | undefined;
   loaded: LoadedLate | undefined;
   mixing: string | undefined;
   /** Ends the message that started or resumed the run. */
@@ -87,7 +92,7 @@ async function load(header: ToInstance & { op: 'load' }): Promise<void> {
     const loadMs = performance.now() - startMs;
     const bytes = process.memoryUsage.rss() - before;
     sessions.set(session, { number: session, model, handler, bytes });
-    host.send({ op: 'loaded', loadMs, bytes, ...(sharedProblem === undefined ? {} : { sharedProblem }) });
+    host.send({ op: 'loaded', loadMs, bytes, ...given({ sharedProblem, disk: waits.of(loadMs).disk }) });
   } catch (error) {
     host.send({ op: 'load-failed', message: messageOf(error) });
   }
@@ -121,6 +126,8 @@ function run(header: ToInstance & { op: 'run' }, tensors: readonly Tensor[]): Pr
     startMs,
     turnMs: startMs,
     busyMs: 0,
+    coreWaitMs: 0,
+    disk: undefined,
     loaded: undefined,
     mixing: undefined,
     letGo: () => undefined,
@@ -145,7 +152,7 @@ async function firstHalf(mine: Run, askAs: number | undefined): Promise<void> {
   const [only] = mine.calls;
   if (askAs !== undefined && only !== undefined && only.error === undefined) {
     only.inferStartMs = performance.now();
-    mine.busyMs += only.inferStartMs - mine.turnMs;
+    worked(mine, only.inferStartMs);
     halfway.set(askAs, mine);
     host.send({ op: 'run-model', id: askAs }, only.inputs);
     return;
@@ -183,7 +190,7 @@ async function continueRun(header: ToInstance & { op: 'model-ran' }, tensors: re
 function leave(mine: Run, call: number, others: OtherCalls, asked: readonly OtherAsked[]): void {
   const id = nextAsking++;
   asking.set(id, { run: mine, others });
-  mine.busyMs += performance.now() - mine.turnMs;
+  worked(mine);
   host.send(
     { op: 'invoke', id, call, asked: asked.map(({ header }) => header) },
     asked.flatMap(({ tensors }) => tensors),
@@ -298,7 +305,19 @@ async function postprocess(mine: Run, index: number, call: InstanceCall): Promis
   call.postprocessMs = performance.now() - startMs;
 }
 
-function answer({ calls, startMs, turnMs, busyMs, loaded, mixing }: Run): void {
+/** The run is over, or waits for the host. */
+function worked(mine: Run, untilMs = performance.now()): void {
+  const tookMs = untilMs - mine.turnMs;
+  const { coreMs, disk } = waits.of(tookMs);
+  mine.busyMs += tookMs;
+  mine.coreWaitMs += coreMs;
+  if (disk === undefined) return;
+  const { bytes = 0, ms = 0 } = mine.disk ?? {};
+  mine.disk = { bytes: bytes + disk.bytes, ms: ms + disk.ms };
+}
+
+function answer(mine: Run): void {
+  const { calls, startMs, loaded, mixing } = mine;
   const replies: Tensor[] = [];
   const results = calls.map((call) => resultOf(call, replies));
   const times = calls.map(({ inferStartMs, inferEndMs, loadMs, preprocessMs, postprocessMs }) => ({
@@ -308,7 +327,8 @@ function answer({ calls, startMs, turnMs, busyMs, loaded, mixing }: Run): void {
     inferMs: inferEndMs - inferStartMs,
     postprocessMs,
   }));
-  const tensors = [timesTensor(busyMs + performance.now() - turnMs, times), ...replies];
+  worked(mine);
+  const tensors = [timesTensor(mine, times), ...replies];
   host.send({ op: 'ran', results, ...given({ loaded, mixing }) }, tensors);
   heap.trimWhenIdle();
 }

@@ -2,6 +2,7 @@
 import type { ModelOpening } from '../../onnx/index.ts';
 import { elements, tensorOf, type Tensor } from '../../tensor/index.ts';
 import type { CpuErrorCode } from '../types.ts';
+import type { DiskRead } from './wait-meter.ts';
 
 /** Host to instance. The tensors of a `run` follow in the order of its calls; a request's body is one UINT8 tensor. */
 export type ToInstance =
@@ -115,7 +116,13 @@ export type FromInstance =
    * `bytes`: how much the process has grown meanwhile. `sharedProblem`: why the prepared model could not be used, so
    * that the instance loaded the model itself.
    */
-  | { readonly op: 'loaded'; readonly loadMs: number; readonly bytes: number; readonly sharedProblem?: string }
+  | {
+      readonly op: 'loaded';
+      readonly loadMs: number;
+      readonly bytes: number;
+      readonly disk?: DiskRead;
+      readonly sharedProblem?: string;
+    }
   | { readonly op: 'load-failed'; readonly message: string }
   | { readonly op: 'released' }
   /**
@@ -163,19 +170,27 @@ export interface CallTimes {
   readonly postprocessMs: number;
 }
 
+const timesPerMessage = 4;
 const timesPerCall = 5;
+
+/** How long an instance worked on a message, by its own clock, without the time for which the host ran the model. */
+export interface MessageTimes {
+  readonly busyMs: number;
+  /** How much of that others had the cores. */
+  readonly coreWaitMs: number;
+  readonly disk: DiskRead | undefined;
+}
 
 /**
  * How long a message took, and each of its calls. As a tensor, so that the header of an answer says the same each time
  * and need not be read again.
  *
- * @param busyMs the whole message, without the time for which the host ran the model
  * @param times of a call that failed they say nothing
  */
-export function timesTensor(busyMs: number, times: readonly CallTimes[]): Tensor {
-  const numbers = new Float64Array(1 + timesPerCall * times.length);
-  numbers[0] = busyMs;
-  let at = 1;
+export function timesTensor({ busyMs, coreWaitMs, disk }: MessageTimes, times: readonly CallTimes[]): Tensor {
+  const numbers = new Float64Array(timesPerMessage + timesPerCall * times.length);
+  numbers.set([busyMs, coreWaitMs, disk?.bytes ?? 0, disk?.ms ?? 0]);
+  let at = timesPerMessage;
   for (const { waitMs, loadMs, preprocessMs, inferMs, postprocessMs } of times) {
     numbers[at++] = waitMs;
     numbers[at++] = loadMs;
@@ -187,8 +202,13 @@ export function timesTensor(busyMs: number, times: readonly CallTimes[]): Tensor
 }
 
 /** @param numbers of a {@link timesTensor} */
+function messageTimesOf([busyMs = 0, coreWaitMs = 0, bytes = 0, ms = 0]: Float64Array): MessageTimes {
+  return { busyMs, coreWaitMs, disk: bytes === 0 ? undefined : { bytes, ms } };
+}
+
+/** @param numbers of a {@link timesTensor} */
 function callTimesOf(numbers: Float64Array, call: number): CallTimes {
-  const at = 1 + timesPerCall * call;
+  const at = timesPerMessage + timesPerCall * call;
   return {
     waitMs: numbers[at]!,
     loadMs: numbers[at + 1]!,
@@ -220,9 +240,7 @@ export type ResultHeader =
     };
 
 /** What one run answered: a result per call, with its tensors (a handler's reply: one tensor, the body). */
-export interface RunResult {
-  /** How long the instance worked on it, by its own clock. */
-  readonly busyMs: number;
+export interface RunResult extends MessageTimes {
   /** The instance loaded the model for it. */
   readonly loaded: LoadedLate | undefined;
   /** How a joined run gave a call something else than its run alone, which it was answered from. */
@@ -242,7 +260,7 @@ export function takeResults(header: FromInstance & { op: 'ran' }, [first, ...ten
     times: callTimesOf(numbers, call),
     tensors: own,
   }));
-  return { busyMs: numbers[0]!, results, loaded: header.loaded, mixing: header.mixing };
+  return { ...messageTimesOf(numbers), results, loaded: header.loaded, mixing: header.mixing };
 }
 
 /** Of a run whose answer had no room. */
@@ -254,5 +272,5 @@ export function droppedResults(header: FromInstance & { op: 'ran' }, busyMs: num
     times,
     tensors: [],
   }));
-  return { busyMs, results, loaded: header.loaded, mixing: header.mixing };
+  return { busyMs, coreWaitMs: 0, disk: undefined, results, loaded: header.loaded, mixing: header.mixing };
 }

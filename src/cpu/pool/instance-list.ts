@@ -240,7 +240,7 @@ export class InstanceList {
     const need = needOfLoad(lazily ? 0 : (spec.modelBytes ?? 0), shared !== undefined);
     using _load = await loads.enter(need);
     if (lease !== undefined) startMs = performance.now();
-    const { loadMs, bytes, sharedProblem } = await replica.load(
+    const { loadMs, bytes, disk, sharedProblem } = await replica.load(
       limits.loadTimeoutMs,
       {
         threads,
@@ -253,6 +253,7 @@ export class InstanceList {
       },
       lazily,
     );
+    if (disk !== undefined) resources.events.onDiskWait?.({ key: spec.key, ...disk });
     if (sharedProblem !== undefined) weights?.refuse(spec, sharedProblem);
     residency.loaded(replica, lazily ? Math.max(bytes, 0) : facts.loaded(spec, loadMs, bytes));
     if (slot.state === 'leaving') {

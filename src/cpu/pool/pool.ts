@@ -311,10 +311,11 @@ export class Pool implements ListOwner {
   finished(replica: Replica, tickets: readonly Ticket[], outcome: RunOutcome): void {
     this.#inFlight -= tickets.length;
     if (outcome.kind === 'ran') {
-      const { loaded, mixing } = outcome.result;
+      const { loaded, mixing, disk } = outcome.result;
       if (mixing !== undefined) this.#rowsMix(mixing);
       if (loaded?.sharedProblem !== undefined) this.resources.weights?.refuse(this.spec, loaded.sharedProblem);
       if (loaded !== undefined) this.resources.events.onLoaded?.({ key: this.spec.key, loadMs: loaded.loadMs });
+      if (disk !== undefined) this.resources.events.onDiskWait?.({ key: this.spec.key, ...disk });
       answer(this.spec.key, replica.instance.pid, tickets, outcome);
     } else {
       this.#recover(tickets, outcome);

@@ -1,5 +1,5 @@
 /** Resources that the pools of a machine share. */
-import type { LoadGate, Residency, WeightsCache } from '../instance/index.ts';
+import type { DiskRead, LoadGate, Residency, WeightsCache } from '../instance/index.ts';
 import type { GiveUpCause, Reconfigured, Stopped } from '../types.ts';
 import type { CoreAllocator } from './cores.ts';
 
@@ -23,6 +23,11 @@ export interface Loaded {
   readonly loadMs: number;
 }
 
+/** An instance waited so long for the disk, for a load or a run. */
+export interface DiskWait extends DiskRead {
+  readonly key: string;
+}
+
 /** `ageMs`: how long it had been ready. `reason`: the cause in words; for a death, the operating system's. */
 export interface GivenUp {
   readonly key: string;
@@ -42,6 +47,7 @@ export interface PoolEvents {
   readonly onRowsMix?: (mix: RowsMix) => void;
   /** Called for every model that was loaded into an instance. */
   readonly onLoaded?: (loaded: Loaded) => void;
+  readonly onDiskWait?: (wait: DiskWait) => void;
   /** Called for every instance with a model that has ended, and why. */
   readonly onGivenUp?: (given: GivenUp) => void;
   /** Called when a function is stopped because it kills its processes. */

@@ -98,6 +98,7 @@ function together(results: readonly PoolResult[], parts: readonly number[]): Poo
       preprocessMs: slowest(results, 'preprocessMs'),
       inferMs: slowest(results, 'inferMs'),
       postprocessMs: slowest(results, 'postprocessMs'),
+      coreWaitMs: slowest(results, 'coreWaitMs'),
     },
     coldStart: results.some(({ coldStart }) => coldStart),
     batchSize: widest.batchSize,
@@ -106,5 +107,5 @@ function together(results: readonly PoolResult[], parts: readonly number[]): Poo
 }
 
 function slowest(results: readonly PoolResult[], step: keyof PoolResult['timings']): number {
-  return Math.max(...results.map(({ timings }) => timings[step]));
+  return Math.max(...results.map(({ timings }) => timings[step] ?? 0));
 }

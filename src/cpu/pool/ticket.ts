@@ -141,7 +141,7 @@ export function answer(
   tickets: readonly Ticket[],
   outcome: RunOutcome & { kind: 'ran' },
 ): void {
-  const { results } = outcome.result;
+  const { results, coreWaitMs, disk } = outcome.result;
   for (const [index, ticket] of tickets.entries()) {
     const result = results[index];
     if (result === undefined) {
@@ -153,14 +153,17 @@ export function answer(
       ticket.reject(ticket.modelRun?.failure ?? toError(key, header));
       continue;
     }
+    // Weights are mapped, so that a run may be the first to need them from the disk.
+    const diskMs = Math.min(times.inferMs, Math.max(0, (disk?.ms ?? 0) - times.loadMs));
     ticket.resolve({
       output: toOutput(header, result.tensors),
       timings: {
         queueMs: Math.max(0, outcome.startedMs - ticket.arrivalMs - ticket.loadMs) + times.waitMs,
-        loadMs: ticket.loadMs + times.loadMs,
+        loadMs: ticket.loadMs + times.loadMs + diskMs,
         preprocessMs: times.preprocessMs,
-        inferMs: times.inferMs,
+        inferMs: times.inferMs - diskMs,
         postprocessMs: times.postprocessMs,
+        coreWaitMs,
       },
       coldStart: ticket.cold || times.loadMs > 0,
       batchSize: header.batch,

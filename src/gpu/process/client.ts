@@ -95,6 +95,11 @@ export class GpuClient {
     return this.#process.pid;
   }
 
+  /** How long it has answered nothing. */
+  get silentMs(): number {
+    return this.#process.silentMs;
+  }
+
   /** Called when the process has died or broken, with the reason; not after `stop`. */
   onDown(listener: (reason: string) => void): void {
     this.#listeners.push(listener);

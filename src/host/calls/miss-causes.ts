@@ -3,8 +3,8 @@
 /**
  * Parts of a call's time that can make it late. `queue`: waiting for a turn. `away`: at a worker or another host, beyond
  * what that says of its time there. `upload`: its client sent the body slowly. `body`: decoding large bodies, its own and
- * those before it. `busy`: the host had others' requests to do first, or no part accounts for it while the cores were full
- * or the host's event loop was late.
+ * those before it. `busy`: the host had others' requests to do first, its instance had no core, or no part accounts for it
+ * while the cores were full or the host's event loop was late.
  */
 export const lateCauses = [
   'queue',

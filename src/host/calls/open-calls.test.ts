@@ -40,6 +40,12 @@ function stillAway(awayMs: number): OpenCall {
   return call;
 }
 
+/** A call whose handler and model took 300 ms, this long of which others had the cores. */
+const waitedForCore = (coreWaitMs: number): Miss | undefined => {
+  const timings = { ...noTimes, queueMs: 100, inferMs: 200, preprocessMs: 100, coreWaitMs };
+  return missOf('late', spent(1, []), 401, timings, idle);
+};
+
 describe('the cause of a late call', () => {
   test('is the stage that took the most of its time, also if its client left', () => {
     for (const [stage, cause] of [
@@ -81,6 +87,16 @@ describe('the cause of a late call', () => {
     );
   });
 
+  test('is the cores that others had as far as its handler and model waited for them, whatever the cores look like', () => {
+    expect([0, 90, 260, 9000].map(waitedForCore).map((miss) => miss?.cause)).toEqual([
+      'model',
+      'model',
+      'busy',
+      'busy',
+    ]);
+    expect(waitedForCore(9000)).toMatchObject({ lateMs: 301, unexplainedMs: 1 });
+  });
+
   test('is what came before its invocation: a slow client, a version not yet ready, or others before it', () => {
     expect(lateBefore(200, { receiveMs: 190 })).toBe('upload');
     expect(lateBefore(200, { receiveMs: 190 }, { isFull: true, loopDelayMs: 20 })).toBe('upload');
@@ -101,6 +117,8 @@ describe('the cause of a late call', () => {
       ['model', 60],
     ]);
     expect(missOf('late', back, 361, { ...noTimes, inferMs: 60 }, idle)?.cause).toBe('away');
+    // The place that ran it counts from the call's arrival.
+    expect(missOf('late', back, 361, { ...noTimes, queueMs: 301, inferMs: 60 }, idle)?.cause).toBe('away');
   });
 
   test('is the wait in the scheduler too, of which the pool that answered knows nothing', () => {

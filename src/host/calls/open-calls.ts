@@ -148,9 +148,11 @@ export function missOf(
   if (outcome !== 'late') return { cause: outcome, lateMs, unexplainedMs: 0 };
   const machine = machineOf();
   const spent = call.times();
-  const { turn, load, handler, model, away } = timings === undefined ? spent : stagesOf(timings, spent, call.stage);
+  const { turn, load, handler, model, away, ...stages } =
+    timings === undefined ? spent : stagesOf(timings, spent, call.stage);
   const before = beforeOf(call, spent.body, machine);
-  const measured = { queue: turn, load: load + before.load, handler, model, away, ...before.parts };
+  const busy = before.parts.busy + ('coreWait' in stages ? stages.coreWait : 0);
+  const measured = { queue: turn, load: load + before.load, handler, model, away, ...before.parts, busy };
   const sum = Object.values(measured).reduce((total, ms) => total + ms, 0);
   const restMs = Math.max(0, latencyMs - sum);
   const isRestBusy = machine.isFull || machine.loopDelayMs >= lateLoopMs;
@@ -176,16 +178,21 @@ function beforeOf({ before }: OpenCall, spentMs: number, { loopDelayMs }: Machin
 }
 
 /** Waits in the scheduler count with those in the pool; a run split into parts has stages of no single one. */
-function stagesOf(timings: PoolTimings, spent: StageTimes, stage: CallStage): Record<CallStage, number> {
-  const { queueMs, loadMs, preprocessMs, inferMs, postprocessMs } = timings;
-  const handler = preprocessMs + postprocessMs;
-  const thereMs = queueMs + loadMs + handler + inferMs;
+function stagesOf(timings: PoolTimings, spent: StageTimes, stage: CallStage): Record<CallStage | 'coreWait', number> {
+  const { queueMs, loadMs, preprocessMs, inferMs, postprocessMs, coreWaitMs = 0 } = timings;
+  const ranMs = preprocessMs + inferMs + postprocessMs;
+  const thereMs = queueMs + loadMs + ranMs;
+  const coreWait = Math.min(ranMs, coreWaitMs);
+  // Which of them waited for a core is not told apart.
+  const share = ranMs === 0 ? 0 : 1 - coreWait / ranMs;
+  // One that came back has its answer from here, which counts the time there as a wait.
+  const lostMs = stage === 'away' ? 0 : spent.away;
   return {
-    turn: Math.max(queueMs, spent.turn),
+    turn: Math.max(queueMs - lostMs, spent.turn),
     load: Math.max(loadMs, spent.load),
-    handler,
-    model: inferMs,
-    // One that came back has its answer from here.
-    away: stage === 'away' ? Math.max(0, spent.away - thereMs) : spent.away,
+    handler: share * (preprocessMs + postprocessMs),
+    model: share * inferMs,
+    coreWait,
+    away: stage === 'away' ? Math.max(0, spent.away - thereMs) : lostMs,
   };
 }

@@ -197,6 +197,8 @@ export interface TroubleAnswer {
   readonly called: number;
   /** and those of them with enough calls to judge that answered under 99% within their SLO. */
   readonly missing: number;
+  /** Missed calls of all other functions: too few to say that these miss their SLO. */
+  readonly few: number;
   /** What this host depends on and does not get; `text`: 'Redis is down: ...'. */
   readonly dependencies: readonly DependencyTrouble[];
   /** Open calls of all functions that have passed their SLO. */
@@ -205,6 +207,8 @@ export interface TroubleAnswer {
    * Calls of all functions that ended by the client's mistake or disconnect, and the function with the most of them.
    */
   readonly refused: { readonly calls: number; readonly functions: number; readonly most: string | null };
+  /** A sentence for each limit that requests were over: '60 requests were over a limit (429 rate-limited), ...'. */
+  readonly limited: readonly string[];
   /** At most five, the one with the most missed calls first. */
   readonly worst: readonly TroubleRow[];
 }

@@ -1,8 +1,10 @@
+import { spawn, type ChildProcess } from 'node:child_process';
 import type { CpuInfo } from 'node:os';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { FakeStore, functionVersion } from '../../../test/host/fake-store.ts';
 import { ranOnCpu } from '../../../test/support/ran-on-cpu.ts';
+import { isStopped, processorUse } from '../../process/index.ts';
 import { History, Usage } from '../history/index.ts';
 import type { MissCause } from '../calls/miss-causes.ts';
 import type { Overdue } from '../calls/open-calls.ts';
@@ -20,13 +22,34 @@ const places = {
   remote: { kind: 'remote-worker', coldStart: false, worker: 'w' },
 } as const satisfies Record<string, Placement>;
 
+interface Options {
+  /** GPUs that have its weights. */
+  readonly onGpus?: readonly number[];
+  readonly memoryUsedBytes?: number;
+  /** Why no GPU can run it. */
+  readonly whyNot?: string | null;
+  readonly gpuPid?: number;
+  /** Of its instance. */
+  readonly pid?: number;
+}
+
+/** A process that a signal has stopped. */
+async function stoppedProcess(): Promise<ChildProcess> {
+  const child = spawn(process.execPath, ['-e', 'setInterval(() => undefined, 1e6)'], { stdio: 'ignore' });
+  child.kill('SIGSTOP');
+  await expect.poll(() => isStopped(child.pid!)).toBe(true);
+  return child;
+}
+
 /** A host with one GPU, whose cores other programs take. */
 class Host {
   readonly history = new History();
   readonly #sources: ViewSources;
   readonly overdue = new Map<string, Overdue>();
+  /** Of the GPU process. */
+  silentMs = 0;
 
-  constructor({ onGpus = [0], memoryUsedBytes = 0 }: { onGpus?: readonly number[]; memoryUsedBytes?: number } = {}) {
+  constructor({ onGpus = [0], memoryUsedBytes = 0, whyNot = null, gpuPid = process.pid, pid }: Options = {}) {
     const registry = new FakeStore();
     registry.put(functionVersion('f'));
     let readings = 0;
@@ -39,21 +62,23 @@ class Host {
     );
     usage.sample(Date.now());
     usage.close();
-    const presence = () => ({ gpus: onGpus, state: { kind: 'ready', whyNot: null } });
+    const presence = () => ({ gpus: onGpus, state: { kind: whyNot === null ? 'planned' : 'refused', whyNot } });
+    const state = () => (pid === undefined ? undefined : { instances: [{ pid }], queueLength: 0 });
     this.#sources = {
       registry,
       history: this.history,
       usage,
-      pools: { state: () => undefined, resources: () => ({ memoryUsedBytes, memoryBytes: 100e6 }) },
+      pools: { state, resources: () => ({ memoryUsedBytes, memoryBytes: 100e6 }) },
       statistics: new Statistics(),
       open: { overdue: () => this.overdue },
       dependencies: { troubled: () => [] },
       workers: () => [],
-      gpus: { presence },
+      gpus: { presence, process: () => ({ pid: gpuPid, silentMs: this.silentMs }) },
     } as unknown as ViewSources;
   }
 
-  late(cause: MissCause, placement: Placement): void {
+  /** @param placement of its answer; undefined: its client left */
+  late(cause: MissCause, placement: Placement | undefined): void {
     this.history.record({
       key: 'f@1',
       functionName: 'f',
@@ -65,13 +90,16 @@ class Host {
       sloMs: 100,
       outcome: 'late',
       miss: { cause, lateMs: 100, unexplainedMs: 0 },
-      ran: { ...ranOnCpu({}), placement },
+      ...(placement === undefined ? {} : { ran: { ...ranOnCpu({}), placement } }),
     });
   }
 
+  async trouble() {
+    return await troubleAnswer(this.#sources, 60_000, Date.now());
+  }
+
   async row() {
-    const { worst } = await troubleAnswer(this.#sources, 60_000, Date.now());
-    return worst[0]!;
+    return (await this.trouble()).worst[0]!;
   }
 
   left(why: string, where: string): void {
@@ -100,12 +128,22 @@ describe('full cores', () => {
     );
   });
 
-  test('are no advice while calls wait for a GPU that has the function now, wherever earlier ones ran', async () => {
-    for (const onGpus of [[0], []]) {
-      const host = new Host({ onGpus });
+  test('are no advice while calls may wait for a GPU, wherever earlier ones ran, and whether it has the function yet', async () => {
+    for (const onGpus of [[0], []])
+      for (const whyNot of [null, 'an operator is missing']) {
+        const host = new Host({ onGpus, whyNot });
+        for (let call = 0; call < 20; call++) host.late('queue', places.cpu);
+        host.overdue.set('f', { calls: 3, oldestMs: 3000, stages: { turn: 3 }, longestMs: { turn: 3000 } });
+        expect((await host.row()).advice).toBe(whyNot === null ? null : advised);
+      }
+  });
+
+  test('are no advice where clients left without an answer that may have waited for a GPU', async () => {
+    for (const whyNot of [null, 'an operator is missing']) {
+      const host = new Host({ onGpus: [], whyNot });
       for (let call = 0; call < 20; call++) host.late('queue', places.cpu);
-      host.overdue.set('f', { calls: 3, oldestMs: 3000, stages: { turn: 3 }, longestMs: { turn: 3000 } });
-      expect((await host.row()).advice).toBe(onGpus.length > 0 ? null : advised);
+      host.late('queue', undefined);
+      expect((await host.row()).advice).toBe(whyNot === null ? null : advised);
     }
   });
 
@@ -138,6 +176,78 @@ describe('a GPU process that went down', () => {
       expect(advice).toMatch(/^Calls waited for the GPU process/);
     }
   });
+});
+
+describe('a process in which nothing runs', () => {
+  test('is named at once if a signal has stopped it, and cores are not to blame', async () => {
+    const stopped = await stoppedProcess();
+    try {
+      for (const [options, facts] of [
+        [{ gpuPid: stopped.pid! }, 'the GPU process is stopped'],
+        [{ pid: stopped.pid!, whyNot: 'an operator is missing' }, `its process ${stopped.pid} is stopped`],
+      ] as const) {
+        const host = new Host(options);
+        for (let call = 0; call < 20; call++) host.late('queue', places.cpu);
+        const row = await host.row();
+        expect(row.facts).toBe(facts);
+        expect(row.advice).toContain(`kill -CONT ${stopped.pid}`);
+        expect(row.advice).not.toContain(advised);
+      }
+    } finally {
+      stopped.kill('SIGKILL');
+    }
+  });
+
+  test('is the GPU process once it has left pings unanswered for two seconds, for functions that may wait for it', async () => {
+    for (const whyNot of [null, 'an operator is missing']) {
+      const asleep = spawn(process.execPath, ['-e', 'setInterval(() => undefined, 1e6)'], { stdio: 'ignore' });
+      try {
+        await expect.poll(() => processorUse(asleep.pid!)?.state).toBe('S');
+        const host = new Host({ whyNot, gpuPid: asleep.pid! });
+        for (let call = 0; call < 20; call++) host.late('load', places.cpu);
+        const silent = async (silentMs: number): Promise<boolean> => {
+          host.silentMs = silentMs;
+          return (await host.row()).facts.includes('the GPU process has not answered for 2 s');
+        };
+        expect([await silent(1000), await silent(2000)]).toEqual([false, whyNot === null]);
+      } finally {
+        asleep.kill('SIGKILL');
+      }
+    }
+  });
+});
+
+test('waits for a slow disk are said beside why a model was loaded, with what was read', async () => {
+  const host = new Host({ whyNot: 'an operator is missing' });
+  for (let call = 0; call < 20; call++) host.late('load', places.cpu);
+  host.history.readDisk('f', { bytes: 33e6, ms: 20 });
+  expect((await host.row()).facts).not.toContain('disk');
+  host.history.readDisk('f', { bytes: 33e6, ms: 4000 });
+  const { facts, advice } = await host.row();
+  expect(facts).toContain('its instances waited 4.02 s for 66 MB from the disk (16.4 MB/s)');
+  expect(advice).toContain('The disk is slow');
+});
+
+test('calls that waited for a worker that fell silent name it', async () => {
+  const host = new Host();
+  for (let call = 0; call < 20; call++) host.late('away', places.cpu);
+  expect((await host.row()).facts).toBe('workers that take calls: 0');
+  const lost = { kind: 'host', level: 'warning', message: '', workerLost: 'lab-7' } as const;
+  for (let time = 0; time < 2; time++) host.history.eventLog.add(lost);
+  const { facts, advice } = await host.row();
+  expect(facts).toBe('fell silent 2 times: lab-7; workers that take calls: 0');
+  expect(advice).toContain('whether lab-7 is stopped, starved or cut off');
+});
+
+test('requests over a limit are a sentence of their own, with the caller of the latest, and no trouble of a function', async () => {
+  const host = new Host();
+  for (const name of ['a', 'b'])
+    for (let request = 0; request < 600; request++)
+      host.history.errors.add({ status: 429, code: 'rate-limited', message: `the API key '${name}' ...` }, Date.now());
+  host.history.errors.add({ status: 400, code: 'bad-tensor', message: 'no number' }, Date.now());
+  const { limited, missing } = await host.trouble();
+  expect(limited).toEqual(["1,200 requests were over a limit (429 rate-limited), the latest: the API key 'b' ...."]);
+  expect(missing).toBe(0);
 });
 
 describe('evictions for room', () => {

@@ -4,12 +4,13 @@
  */
 import { calledAs, formatBytes, formatMs } from '../../tools/index.ts';
 import type { CallStage } from '../../cpu/index.ts';
-import { fullShare, ofHost, type HistoryCounts } from '../history/index.ts';
+import { isStopped, processorUse } from '../../process/index.ts';
+import { fullShare, ofHost, type History, type HistoryCounts } from '../history/index.ts';
 import { missCauses, type MissCause } from '../calls/miss-causes.ts';
 import { lateLoopMs, type Overdue } from '../calls/open-calls.ts';
 import { mapInSlices } from '../limits/slices.ts';
 import type { FunctionVersion } from '../types.ts';
-import type { MissedBy, TroubleAnswer, TroubleRow } from './api-types.ts';
+import type { GpuStateAnswer, MissedBy, TroubleAnswer, TroubleRow } from './api-types.ts';
 import type { ViewSources } from './views.ts';
 
 /** A function below this misses its SLO; the table's filter `is:missing` has the same limit. */
@@ -55,29 +56,42 @@ export async function troubleAnswer(sources: ViewSources, rangeMs: number, nowMs
     const isSure = ended >= callsMin || isStuckFor(now?.oldestMs ?? 0, sloMs);
     return { version, counts, now, missed, ended, isSure };
   });
-  const found = judged(missing.filter((row) => row !== undefined));
-  const late = [...overdue.values()];
+  const late = missing.filter((row) => row !== undefined);
+  const found = judged(late);
+  const missedOf = (rows: readonly Counted[]): number => rows.reduce((sum, { missed }) => sum + missed, 0);
+  const stuck = [...overdue.values()];
   return {
     rangeMs,
     atMs: nowMs,
     functions: names.length,
     called,
     missing: found.length,
+    few: missedOf(late) - missedOf(found),
     dependencies: sources.dependencies.troubled(nowMs),
     overdue: {
-      calls: late.reduce((sum, { calls }) => sum + calls, 0),
-      oldestMs: late.reduce((most, { oldestMs }) => Math.max(most, oldestMs), 0),
+      calls: stuck.reduce((sum, { calls }) => sum + calls, 0),
+      oldestMs: stuck.reduce((most, { oldestMs }) => Math.max(most, oldestMs), 0),
     },
     refused: {
       calls: refused.reduce((sum, { calls }) => sum + calls, 0),
       functions: refused.length,
       most: refused.toSorted((one, other) => other.calls - one.calls)[0]?.name ?? null,
     },
+    limited: overLimits(history, rangeMs, nowMs),
     worst: found
       .toSorted((one, other) => other.missed - one.missed)
       .slice(0, worstMax)
       .map((counted) => rowOf(sources, counted, rangeMs, nowMs)),
   };
+}
+
+/** Requests that were one too many: of any path, since a limit may be met before it is known what is called. */
+function overLimits(history: History, rangeMs: number, nowMs: number): string[] {
+  return history.errors.causes(history.span(rangeMs, nowMs)).flatMap(({ status, code, count }) => {
+    if (status !== 429) return [];
+    const requests = count === 1 ? '1 request was' : `${count.toLocaleString('en')} requests were`;
+    return [`${requests} over a limit (429 ${code}), the latest: ${history.errors.latest(code)}.`];
+  });
 }
 
 interface Counted {
@@ -120,7 +134,7 @@ function rowOf(sources: ViewSources, counted: Counted, rangeMs: number, nowMs: n
     .map((cause): MissedBy => ({ cause, words: causeWords[cause], calls: calls[cause] }))
     .toSorted((one, other) => other.calls - one.calls);
   const { atMs, late, shed, failed } = history.columns(history.span(rangeMs, nowMs, name), name);
-  const { facts, advice } = explainedAll(sources, version, causes, nowMs - rangeMs, machineOf(sources, counted));
+  const { facts, advice } = explainedAll(sources, counted, causes, nowMs - rangeMs);
   const steps = atMs.filter((_, at) => late[at]! + shed[at]! + failed[at]! > 0);
   return {
     name,
@@ -161,16 +175,16 @@ const secondShareMin = 0.2;
 
 function explainedAll(
   sources: ViewSources,
-  version: FunctionVersion,
+  counted: Counted,
   causes: readonly MissedBy[],
   sinceMs: number,
-  machine: Machine,
 ): { readonly facts: readonly string[]; readonly advice: string | null } {
+  const machine = machineOf(sources, counted);
   const missed = causes.reduce((sum, { calls }) => sum + calls, 0);
   const all = causes
     .slice(0, 2)
     .filter(({ calls }, index) => index === 0 || calls >= secondShareMin * missed)
-    .map(({ cause }) => explained(sources, version, cause, sinceMs, machine));
+    .map(({ cause }) => explained(sources, counted, cause, sinceMs, machine));
   const advice = once(all.flatMap((each) => each.advice));
   return {
     facts: once(all.flatMap(({ facts }) => facts)),
@@ -192,19 +206,26 @@ const once = (texts: readonly string[]): readonly string[] => [...new Set(texts)
 /** What was measured of a cause, and what that advises. */
 function explained(
   sources: ViewSources,
-  version: FunctionVersion,
+  { version, counts }: Counted,
   cause: MissCause,
   sinceMs: number,
   { host, runs: machine }: Machine,
 ): Explained {
+  if (cause === 'queue' || cause === 'load' || cause === 'model' || cause === 'handler') {
+    const stopped = instancesStopped(sources, version);
+    if (stopped !== undefined) return stopped;
+  }
   if (cause === 'queue' || cause === 'load' || cause === 'model') {
-    const lost = gpusLost(sources, version, sinceMs);
+    const lost = gpusLost(sources, version, sinceMs, host);
     if (lost !== undefined) return lost;
   }
   const byOthers = machine.isTakenByOthers ? [ownCores] : [];
   switch (cause) {
     case 'load': {
-      const { facts, advice } = loads(sources, version.name, sinceMs, machine);
+      const why = loads(sources, version.name, sinceMs, machine);
+      const disk = waitsForDisk(counts, version.settings.sloMs);
+      const facts = [...why.facts, ...disk.facts];
+      const advice = [...disk.advice, ...why.advice];
       // A load takes longer where others have the cores: both are to be mended.
       return machine.isTakenByOthers
         ? { facts: [...facts, machine.text], advice: [...advice, ownCores] }
@@ -237,9 +258,16 @@ function explained(
       };
     case 'away': {
       const taking = sources.workers().filter(({ draining }) => !draining).length;
+      const lost = eventsOfHost(sources, sinceMs).flatMap(({ workerLost = [] }) => workerLost);
+      const names = [...new Set(lost)];
+      const silent = lost.length === 0 ? [] : [`fell silent ${times(lost.length)}: ${someOf(names)}`];
       return {
-        facts: [`workers that take calls: ${taking}`],
-        advice: ['Workers or other hosts take long to answer, or were lost: see Machine, Fleet and their logs.'],
+        facts: [...silent, `workers that take calls: ${taking}`],
+        advice: [
+          lost.length === 0
+            ? 'Workers or other hosts take long to answer: see Machine, Fleet and their logs.'
+            : `Calls waited for a worker that said nothing any more: see whether ${someOf(names)} is stopped, starved or cut off.`,
+        ],
       };
     }
     case 'upload':
@@ -289,11 +317,55 @@ function runs({ statistics }: ViewSources, { key, settings }: FunctionVersion, m
   return { facts, advice: [`A run takes too long by itself: raise the SLO, or use ${faster}.`] };
 }
 
-/** The GPU process ended, or did not answer and was ended: calls waited for it, whatever the cores did meanwhile. */
-function gpusLost({ gpus, history }: ViewSources, { key }: FunctionVersion, sinceMs: number): Explained | undefined {
-  if (gpus?.presence(key) === undefined) return undefined;
-  const events = history.eventLog.of(ofHost).filter(({ atMs }) => atMs >= sinceMs);
-  const reasons = events.flatMap((event) => (event.kind === 'host' ? (event.gpuDown ?? []) : []));
+const goesOn = (what: string, pid: number): string =>
+  `A signal or a debugger has stopped ${what}: \`kill -CONT ${pid}\` lets it go on.`;
+
+/** Nothing runs in them, whatever the cores do. */
+function instancesStopped({ pools }: ViewSources, { key }: FunctionVersion): Explained | undefined {
+  const stopped = pools.state(key)?.instances.find(({ pid }) => isStopped(pid));
+  if (stopped === undefined) return undefined;
+  return { facts: [`its process ${stopped.pid} is stopped`], advice: [goesOn('that process', stopped.pid)] };
+}
+
+/** Less than this, and the disk is slow: what a single hard disk reads in a row. */
+const diskBytesPerMs = 150e3;
+
+/** Its instances waited for the disk long enough to make a call late. */
+function waitsForDisk({ diskBytes, diskMs }: HistoryCounts, sloMs: number): Explained {
+  if (diskMs < sloMs / 2) return { facts: [], advice: [] };
+  const rate = diskBytes / diskMs;
+  const facts = [
+    `its instances waited ${formatMs(diskMs)} for ${formatBytes(diskBytes)} from the disk (${formatBytes(rate * 1000)}/s)`,
+  ];
+  return { facts, advice: rate < diskBytesPerMs ? ['The disk is slow: keep functions and data on a faster one.'] : [] };
+}
+
+/** A process that has answered nothing for so long hangs, or is starved. */
+const silentMsMax = 2000;
+/** Such a function's calls do not wait for the GPU process. */
+const withoutGpus: ReadonlySet<GpuStateAnswer['kind']> = new Set(['refused', 'disagreed', 'undecided', 'unsized']);
+
+/** The GPU process hangs, or ended: calls waited for it, whatever the cores did meanwhile. */
+function gpusLost(
+  { gpus, history }: ViewSources,
+  { key }: FunctionVersion,
+  sinceMs: number,
+  { isTakenByOthers }: MachineFacts,
+): Explained | undefined {
+  const presence = gpus?.presence(key);
+  if (gpus === undefined || presence === undefined || withoutGpus.has(presence.state.kind)) return undefined;
+  const { pid, silentMs } = gpus.process();
+  if (isStopped(pid)) {
+    return { facts: ['the GPU process is stopped'], advice: [goesOn('the GPU process', pid)] };
+  }
+  const isStarved = isTakenByOthers && processorUse(pid)?.state === 'R';
+  if (silentMs >= silentMsMax && !isStarved) {
+    return {
+      facts: [`the GPU process has not answered for ${formatMs(silentMs)}`],
+      advice: ['A GPU process that stays silent is ended and started again.'],
+    };
+  }
+  const reasons = eventsOfHost({ history }, sinceMs).flatMap(({ gpuDown = [] }) => gpuDown);
   if (reasons.length === 0) return undefined;
   return {
     facts: [`the GPU process went down ${times(reasons.length)}: ${reasons.at(-1)}`],
@@ -302,6 +374,9 @@ function gpusLost({ gpus, history }: ViewSources, { key }: FunctionVersion, sinc
 }
 
 const ownCores = 'Other programs use the cores: give Turntable a machine or cores of its own.';
+
+const eventsOfHost = ({ history }: Pick<ViewSources, 'history'>, sinceMs: number) =>
+  history.eventLog.of(ofHost).flatMap((event) => (event.kind === 'host' && event.atMs >= sinceMs ? event : []));
 
 /** Why its model was not there when it was called. */
 function loads(
@@ -397,15 +472,16 @@ interface Machine {
 }
 
 /**
- * Full cores are no reason that calls of a function wait or run long that runs on GPUs or other machines. Overdue calls
- * wait for the GPUs that have it now, wherever earlier ones ran.
+ * Full cores are no reason that calls of a function wait or run long that runs on GPUs or other machines. Calls without
+ * an answer may have waited for the GPUs that can have it now, wherever others ran.
  */
 function machineOf(sources: ViewSources, { version, counts, now }: Counted): Machine {
   const host = machineFacts(sources);
-  const isOnGpus = gpuBusyShares(sources, version).length > 0;
+  const mayRunOnGpus = sources.gpus?.presence(version.key)?.state.whyNot === null;
   const elsewhere = counts.gpuWarm + counts.gpuCold + counts.remote;
   const ran = elsewhere + counts.cpu;
-  const onCores = isOnGpus && (ran === 0 || (now?.calls ?? 0) > 0) ? false : counts.cpu >= secondShareMin * ran;
+  const unanswered = counts.in_slo + counts.late - ran + (now?.calls ?? 0);
+  const onCores = mayRunOnGpus && (ran === 0 || unanswered > 0) ? false : counts.cpu >= secondShareMin * ran;
   const full = { isFull: host.isFull && onCores, isTakenByOthers: host.isTakenByOthers && onCores };
   return { host, runs: { ...host, ...full, hasRunsOnCores: onCores } };
 }

@@ -84,6 +84,8 @@ export interface ViewSources {
   /** Absent on a host without GPUs. */
   readonly gpus?: {
     readonly presence: (key: string) => GpuPresence | undefined;
+    /** The GPU process, and how long it has answered nothing. */
+    readonly process: () => { readonly pid: number; readonly silentMs: number };
     /** Asks the GPU process for its state, which the functions below return. */
     readonly refresh: () => Promise<void>;
     readonly memory: () => readonly GpuMemory[];

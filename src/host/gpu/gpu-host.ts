@@ -152,6 +152,11 @@ export class GpuHost {
     return this.#client.pid;
   }
 
+  /** How long the GPU process has answered nothing. */
+  get silentMs(): number {
+    return this.#client.silentMs;
+  }
+
   /** The record of a function on the GPUs; undefined for one that is not ready. */
   record(key: string): GpuFunctionRecord | undefined {
     return this.#functions.record(key);

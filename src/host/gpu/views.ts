@@ -50,6 +50,7 @@ export function gpuViews(gpus: GpuHost, registry: Registry, statistics: Statisti
       return [{ functionName: version.name, version: version.version, lastUseMs, ...found }];
     });
   return {
+    process: () => gpus,
     waiting: () => live.waitingCount,
     busyShares: () => devices().map((gpu) => live.utilization(gpu)),
     linkBytes: () => gpus.lastState?.links ?? [],

@@ -16,13 +16,15 @@ type Step = Map<string, number>;
 
 export class ErrorHistory {
   readonly #tiers: readonly { readonly options: Tier; readonly steps: Map<number, Step> }[];
+  readonly #latest = new Map<string, string>();
 
   constructor(tiers: readonly Tier[]) {
     this.#tiers = tiers.map((options) => ({ options, steps: new Map() }));
   }
 
-  add({ status, code }: Pick<ErrorCount, 'status' | 'code'>, atMs: number): void {
+  add({ status, code, message }: Pick<ErrorCount, 'status' | 'code'> & { message: string }, atMs: number): void {
     const key = `${status} ${code}`;
+    this.#latest.set(code, message);
     for (const { options, steps } of this.#tiers) {
       const at = Math.floor(atMs / options.stepMs);
       let step = steps.get(at);
@@ -32,6 +34,11 @@ export class ErrorHistory {
       }
       step.set(key, (step.get(key) ?? 0) + 1);
     }
+  }
+
+  /** What the client of the latest one was told. */
+  latest(code: string): string | undefined {
+    return this.#latest.get(code);
   }
 
   /** Counts by status and code, the most frequent first. */

@@ -55,6 +55,8 @@ export type HostEvent = { readonly atMs: number } & (
       readonly message: string;
       /** The GPU process went down, for this reason. */
       readonly gpuDown?: string;
+      /** The worker of this name fell silent. */
+      readonly workerLost?: string;
     }
 );
 

@@ -2,7 +2,7 @@
  * The host's traffic of the last day, in bounded memory: in total, and in coarser steps for each function. The
  * dashboard draws it; Prometheus can keep longer histories.
  */
-import type { PoolTimings } from '../../cpu/index.ts';
+import type { DiskWait, PoolTimings } from '../../cpu/index.ts';
 import type { PredictionPoint, TrafficColumns, TrafficTotals } from '../dashboard/api-types.ts';
 import { placementText, ranOn, type InvocationRecord, type InvocationRecorder } from '../calls/placement.ts';
 import { getOrMake } from '../../tools/index.ts';
@@ -38,8 +38,8 @@ const functionTiers: readonly RingOptions[] = [
   { stepMs: 240_000, steps: 370, scale: coarseScale },
 ];
 
-/** Counts of a span, with the causes of missed SLOs, and the milliseconds beyond them. */
-export type HistoryCounts = Record<CountName | CauseName | 'lateMs' | 'unexplainedMs', number>;
+/** Counts of a span, with the causes of missed SLOs, the milliseconds beyond them, and the waits for the disk. */
+export type HistoryCounts = Record<CountName | CauseName | 'lateMs' | 'unexplainedMs' | 'diskBytes' | 'diskMs', number>;
 
 /** An hour of windows of ten seconds. */
 const predictionsKept = 360;
@@ -176,13 +176,16 @@ export class History implements InvocationRecorder {
 
   counts({ stepMs, fromMs, toMs }: HistorySpan, functionName?: string): HistoryCounts {
     const names = [...countNames, ...causeNames];
-    const totals = Object.fromEntries([...names, 'lateMs', 'unexplainedMs'].map((name) => [name, 0])) as HistoryCounts;
+    const sumNames = [...names, 'lateMs', 'unexplainedMs', 'diskBytes', 'diskMs'];
+    const totals = Object.fromEntries(sumNames.map((name) => [name, 0])) as HistoryCounts;
     const ring = this.#ring(stepMs, functionName);
     if (ring === undefined) return totals;
     const sums = ring.sums(fromMs / stepMs, toMs / stepMs);
     for (const name of names) totals[name] = countIn(sums, name);
     totals.lateMs = countIn(sums, 'lateTenths') / 10;
     totals.unexplainedMs = countIn(sums, 'unexplainedTenths') / 10;
+    totals.diskBytes = countIn(sums, 'diskKibibytes') * 1024;
+    totals.diskMs = countIn(sums, 'diskTenths') / 10;
     return totals;
   }
 
@@ -202,6 +205,14 @@ export class History implements InvocationRecorder {
   refused(functionName: string, atMs = performance.now()): void {
     const timeMs = this.#timeOfDay(atMs);
     for (const ring of [...this.#overall, ...this.#ringsOf(functionName)]) ring.count('client', timeMs);
+  }
+
+  /** An instance of the function waited so long for the disk. */
+  readDisk(functionName: string, { bytes, ms }: Omit<DiskWait, 'key'>, atMs = Date.now()): void {
+    for (const ring of this.#ringsOf(functionName)) {
+      ring.count('diskKibibytes', atMs, bytes / 1024);
+      ring.count('diskTenths', atMs, ms * 10);
+    }
   }
 
   #ringsOf(functionName: string): Ring[] {

@@ -27,10 +27,14 @@ export type PartName = (typeof partNames)[number];
 export const lateNames = ['lateTenths', 'unexplainedTenths'] as const;
 type LateName = (typeof lateNames)[number];
 
-const names = [...countNames, ...causeNames, ...partNames, ...lateNames];
+/** What instances have read from disk, in kibibytes, and how long they waited for that, in tenths of a millisecond. */
+const diskNames = ['diskKibibytes', 'diskTenths'] as const;
+type DiskName = (typeof diskNames)[number];
+
+const names = [...countNames, ...causeNames, ...partNames, ...lateNames, ...diskNames];
 const width = names.length;
 export const indexOf = Object.fromEntries(names.map((name, index) => [name, index])) as Record<
-  CountName | CauseName | PartName | LateName,
+  CountName | CauseName | PartName | LateName | DiskName,
   number
 >;
 
@@ -79,9 +83,9 @@ export class Ring {
     this.#stepOfSlot = new Float64Array(steps).fill(-1);
   }
 
-  count(name: CountName | CauseName, atMs: number): void {
+  count(name: CountName | CauseName | DiskName, atMs: number, by = 1): void {
     const slot = this.#slot(atMs);
-    if (slot >= 0) this.#counts[slot * width + indexOf[name]]!++;
+    if (slot >= 0) this.#counts[slot * width + indexOf[name]]! += Math.round(by);
   }
 
   ended({ counted, miss, answer }: Ended, atMs: number): void {
@@ -154,7 +158,7 @@ export class Ring {
 
 export const countIn = (
   counts: Uint32Array | Float64Array,
-  name: CountName | CauseName | PartName | LateName,
+  name: CountName | CauseName | PartName | LateName | DiskName,
 ): number => counts[indexOf[name]]!;
 
 /** Latencies are counted on a logarithmic scale, so that a quantile of any span is computed from a few small arrays. */

@@ -2,6 +2,7 @@ import { PassThrough } from 'node:stream';
 import { gzipSync } from 'node:zlib';
 import { afterEach, expect, test, vi } from 'vitest';
 import type { HostError } from '../errors.ts';
+import { Gathering } from '../limits/gathering.ts';
 import { Bodies } from './body.ts';
 import type { Exchange } from './exchange.ts';
 
@@ -48,6 +49,18 @@ test.each([
   expect(grown.reduce((sum, bytes) => sum + bytes, 0)).toBe(body.byteLength);
   const sizes = allocated.mock.calls.map(([bytes]) => bytes).filter((bytes) => bytes > 64 * 1024);
   expect(sizes).toEqual([mebibyte, 64 * mebibyte]);
+});
+
+test('buffers that a decompressor has filled are freed as they are copied', async () => {
+  const bodies = new Bodies({ timeoutMs: 3_600_000 });
+  const added = vi.spyOn(Gathering.prototype, 'add');
+  const { exchange } = exchangeOf(gzipSync(body), { 'content-encoding': 'gzip' }, 60_001);
+  expect((await bodies.read(exchange, 64 * mebibyte)).equals(body)).toBe(true);
+  bodies.close();
+  const pieces = added.mock.calls.filter(([, isSpent]) => isSpent === true).map(([piece]) => piece);
+  expect(pieces.length).toBeGreaterThan(10);
+  // The first is the body until another comes.
+  expect(pieces.slice(1).map(({ byteLength }) => byteLength)).toEqual(pieces.slice(1).map(() => 0));
 });
 
 test('a body of known length is copied once, to its place', async () => {

@@ -109,7 +109,8 @@ export class Bodies {
       };
       const onData = (chunk: Buffer): void => {
         try {
-          gathering.add(chunk);
+          // A decoder is done with a buffer that it has filled, and makes another.
+          gathering.add(chunk, source !== incoming && chunk.byteLength === chunk.buffer.byteLength);
         } catch (error) {
           fail(error);
         }

@@ -55,6 +55,12 @@ function addOutcomes({ exposition: { counter, gauge }, statistics, inPools, invo
       add({ function: name, plan: 'cpu' }, coldStarts - onGpus);
     }
   });
+  counter('turntable_disk_wait_seconds_total', 'Time for which instances waited for the disk', (add) => {
+    for (const { name, disk } of statistics.versions()) add({ function: name }, disk.ms / 1000);
+  });
+  counter('turntable_disk_read_bytes_total', 'What they read meanwhile', (add) => {
+    for (const { name, disk } of statistics.versions()) add({ function: name }, disk.bytes);
+  });
   counter('turntable_evictions_total', 'Instances that were given up', (add) => {
     for (const { name, evictions } of statistics.versions()) {
       for (const [cause, count] of evictions) add({ function: name, cause }, count);

@@ -45,6 +45,7 @@ export class CpuSide {
       log: (pid, key, line) => records.printed(pid, key, line),
       warn: (line) => logger.warn(line),
       onLoaded: (loaded) => records.loaded(loaded),
+      onDiskWait: (wait) => records.waitedForDisk(wait),
       onMakesRoom: (room) => records.makesRoom(room),
       onGivenUp: (given) => records.givenUp(given),
       onRowsMix: (mix) => {

@@ -15,6 +15,7 @@ import {
 import type { HostConfig } from '../config/config.ts';
 import type { Registry } from '../types.ts';
 import { FunctionFiles } from './function-files.ts';
+import { given } from '../../tools/index.ts';
 
 export interface Queueing {
   /** Leads to workers on other machines. */
@@ -34,13 +35,15 @@ export interface QueueingOptions {
   readonly config: HostConfig;
   readonly registry: Registry;
   readonly logger: Logger;
+  readonly onWorkerLost?: (name: string) => void;
 }
 
 /** A Redis that has not answered so long after the host's start is said to be away. */
 const firstAnswerMs = 2000;
 
 /** Undefined if no Redis is configured. */
-export async function createQueueing({ config, registry, logger }: QueueingOptions): Promise<Queueing | undefined> {
+export async function createQueueing(options: QueueingOptions): Promise<Queueing | undefined> {
+  const { config, registry, logger, onWorkerLost } = options;
   const { url, prefix } = config.redis;
   if (url === undefined) return undefined;
   const { AsyncCalls, createBullMqQueue, RedisLink } = await loadRedisQueue();
@@ -55,6 +58,7 @@ export async function createQueueing({ config, registry, logger }: QueueingOptio
     payloadBytesMax: config.queue.payloadBytesMax,
     outstandingMax: config.queue.outstandingMax,
     log: logger,
+    ...given({ onWorkerLost }),
   });
   let run: CallRunner | undefined;
   let stopped = false;

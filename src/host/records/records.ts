@@ -3,13 +3,14 @@ import type { Logger } from 'pino';
 import {
   groupsText,
   stoppedText,
+  type DiskWait,
   type GivenUp,
   type Loaded,
   type Reconfigured,
   type RowsMix,
   type Stopped,
 } from '../../cpu/index.ts';
-import { formatMs } from '../../tools/index.ts';
+import { formatBytes, formatMs } from '../../tools/index.ts';
 import { FunctionLog, logEvents, withFunctionLog } from './function-log.ts';
 import { History } from '../history/index.ts';
 import { evictionWords, type GpuEviction, type MakesRoom } from '../../live/index.ts';
@@ -70,6 +71,16 @@ export class HostRecords {
     this.#addOfInstance(key, `an instance loaded it in ${formatMs(loadMs)}`);
     const version = this.#versionOf(key);
     if (version !== undefined) this.statistics.loaded(this.statistics.of(version), loadMs, version.modelBytes);
+  }
+
+  waitedForDisk({ key, bytes, ms }: DiskWait): void {
+    this.#addOfInstance(key, `an instance waited ${formatMs(ms)} for ${formatBytes(bytes)} from the disk`);
+    const version = this.#versionOf(key);
+    if (version === undefined) return;
+    const { disk } = this.statistics.of(version);
+    disk.bytes += bytes;
+    disk.ms += ms;
+    this.history.readDisk(version.name, { bytes, ms });
   }
 
   /** Told before {@link givenUp} says that an instance went for lack of room. */

@@ -63,7 +63,7 @@ export class Histogram {
 }
 
 /** Milliseconds spent in the parts of successful invocations. */
-type PartTimes = { -readonly [Part in Exclude<keyof PoolTimings, 'loadMs'>]: number };
+type PartTimes = { -readonly [Part in Exclude<keyof PoolTimings, 'loadMs' | 'coreWaitMs'>]: number };
 
 /** The runs that a number of requests shared. */
 export interface BatchStatistics extends PartTimes {
@@ -118,6 +118,8 @@ export class VersionStatistics implements BatchStatistics {
   readonly gpuPredictionError = new Histogram(ratioBuckets);
   /** Duration of the latest load; undefined before the first. */
   lastLoadMs: number | undefined;
+  /** What its instances have read from disk, and how long they waited for that. */
+  readonly disk = { bytes: 0, ms: 0 };
   readonly evictions = new Map<string, number>();
   /** Why its latest instance died, and whose fault that was; undefined if none has died. */
   lastDeath: string | undefined;
@@ -337,7 +339,7 @@ export class Statistics implements InvocationRecorder {
   }
 
   /** Counts a failure that a client was told. */
-  failed(failure: Pick<HostError, 'code' | 'status'>): void {
+  failed(failure: Pick<HostError, 'code' | 'status' | 'message'>): void {
     this.history.errors.add(failure, Date.now());
     count(this.errors, failure.code);
   }

@@ -14,7 +14,7 @@ import { bestOf, parseReport, shareRange, shareWithin } from './reports.ts';
 import { functionLink, routeOf } from './route.ts';
 import { coarser, goodputShare, perSecond, stacked, withTick, zoomed } from './series.ts';
 import { alone, latestOf } from './points.ts';
-import { causesText, headline, refusedText, spanText } from './trouble.ts';
+import { causesText, headline, refusedText, saidOnce, spanText } from './trouble.ts';
 
 const event = (atMs: number, kind: string, functionName: string | null, level: 'info' | 'warning') => ({
   atMs,
@@ -552,9 +552,11 @@ describe('the head of the overview', () => {
     functions: 120,
     called: 40,
     missing: 3,
+    few: 0,
     dependencies: [],
     overdue: none,
     refused,
+    limited: [],
     worst: [],
   };
 
@@ -566,6 +568,27 @@ describe('the head of the overview', () => {
     );
     expect(headline({ ...answer, missing: 0 })).toBe('No function misses its SLO: 40 of 120 were called');
     expect(headline({ ...answer, missing: 0, called: 0 })).toBe('None of 120 functions was called');
+    expect(headline({ ...answer, missing: 0, few: 1 })).toBe(
+      'No function misses its SLO: 40 of 120 were called; 1 call missed it, too few to judge',
+    );
+  });
+
+  it('says once what is true of all functions, and of each what is left', () => {
+    const cores = 'cores 5% by Turntable, 90% by others';
+    const [memory, others] = ['Give them more memory (cpu.memory), or pin it.', 'Other programs use the cores.'];
+    const rows = [
+      { facts: `evicted once for b: full; ${cores}`, advice: `${memory} ${others}` },
+      { facts: cores, advice: others },
+    ];
+    expect(saidOnce(rows)).toEqual({
+      all: `${cores}. ${others}`,
+      rows: [`evicted once for b: full. ${memory}`, ''],
+    });
+    expect(saidOnce(rows.slice(0, 1))).toEqual({
+      all: '',
+      rows: [`evicted once for b: full; ${cores}. ${memory} ${others}`],
+    });
+    expect(saidOnce([{ facts: 'failed', advice: null }, rows[1]!]).all).toBe('');
   });
 
   it("says how many calls were refused for the caller's mistake, which count as no function's miss", () => {

@@ -14,13 +14,33 @@ export const causesText = (causes: readonly MissedBy[]): string =>
     .map(({ words, share }) => `${words} ${formatShare(share)}`)
     .join(', ');
 
+/** Facts and advice as their parts, and what all rows have of them: it is said once. */
+export function saidOnce(rows: readonly Pick<TroubleRow, 'facts' | 'advice'>[]) {
+  const parts = rows.map(({ facts, advice }) => [...facts.split('; '), ...(advice ?? '').split(/(?<=\.) (?=[A-Z])/)]);
+  const all = rows.length < 2 ? [] : parts[0]!.filter((part) => part !== '' && parts.every((of) => of.includes(part)));
+  const own = (texts: readonly string[]): string[] => texts.filter((text) => text !== '' && !all.includes(text));
+  return {
+    all: sentences(all),
+    rows: parts.map((texts) => sentences(own(texts))),
+  };
+}
+
+/** Facts have no full stop of their own, advice has. */
+const sentences = (parts: readonly string[]): string => {
+  const facts = parts.filter((part) => !part.endsWith('.'));
+  return [...(facts.length === 0 ? [] : [`${facts.join('; ')}.`]), ...parts.filter((part) => part.endsWith('.'))].join(
+    ' ',
+  );
+};
+
 /** '3 of 120 functions miss their SLO; 12 calls are overdue, the oldest by now 24 s old' */
-export function headline({ functions, called, missing, overdue }: TroubleAnswer): string {
+export function headline({ functions, called, missing, overdue, few }: TroubleAnswer): string {
   const all = `${functions} function${functions === 1 ? '' : 's'}`;
   const open = missing === 0 ? '' : overdueText(overdue);
   if (missing > 0) return `${missing} of ${all} ${missing === 1 ? 'misses its' : 'miss their'} SLO${open}`;
   if (called === 0) return `None of ${all} was called`;
-  return `No function misses its SLO: ${called} of ${functions} ${called === 1 ? 'was' : 'were'} called`;
+  const late = few === 0 ? '' : `; ${few} ${few === 1 ? 'call' : 'calls'} missed it, too few to judge`;
+  return `No function misses its SLO: ${called} of ${functions} ${called === 1 ? 'was' : 'were'} called${late}`;
 }
 
 function overdueText({ calls, oldestMs }: TroubleRow['overdue']): string {

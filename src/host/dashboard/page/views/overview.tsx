@@ -121,6 +121,9 @@ export function Overview({ live, ...time }: TimeProps & { readonly live: Live })
   );
 }
 
+/** Fewer are no trend, as in the head. */
+const callsMin = 20;
+
 interface OverviewTilesProps {
   readonly history: HistoryAnswer;
   readonly totals: ReturnType<typeof totalsOf>;
@@ -131,6 +134,9 @@ interface OverviewTilesProps {
 
 function OverviewTiles({ history, totals, seconds, live, wrong }: OverviewTilesProps) {
   const share = goodputShare(totals);
+  const missed = totals.late + totals.shed + totals.failed;
+  // A first call loads its model, and is late.
+  const isBad = share !== null && share < 0.99 && totals.in_slo + missed >= callsMin;
   const answered = placeNames.reduce((sum, name) => sum + totals[name], 0);
   return (
     <div class="tiles">
@@ -139,7 +145,7 @@ function OverviewTiles({ history, totals, seconds, live, wrong }: OverviewTilesP
         value={formatRate(totals.in_slo / seconds)}
         note={share === null ? 'nothing was answered' : `${formatShare(share)} of what ended met its SLO`}
         id="goodput"
-        warn={share !== null && share < 0.99}
+        warn={isBad}
       />
       <Tile
         name="Offered"
@@ -149,10 +155,10 @@ function OverviewTiles({ history, totals, seconds, live, wrong }: OverviewTilesP
       />
       <Tile
         name="Missed"
-        value={(totals.late + totals.shed + totals.failed).toLocaleString('en')}
+        value={missed.toLocaleString('en')}
         note={`${totals.late} late, ${totals.shed} shed, ${totals.failed} failed`}
         id="missed"
-        warn={totals.late + totals.shed + totals.failed > 0}
+        warn={isBad}
       />
       <Tile
         name="Errors"

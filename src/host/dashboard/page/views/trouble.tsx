@@ -2,13 +2,14 @@ import type { TroubleAnswer } from '../../api-types.ts';
 import { formatMs, formatShare, formatTime } from '../logic/format.ts';
 import type { Range } from '../logic/ranges.ts';
 import { functionLink } from '../logic/route.ts';
-import { causeShares, causesText, headline, refusedText, spanText } from '../logic/trouble.ts';
+import { causeShares, causesText, headline, refusedText, saidOnce, spanText } from '../logic/trouble.ts';
 import { answerOf, usePolled } from '../state.ts';
 
 /** Which functions miss their SLO, why, and what to do: the first question in an incident. */
 export function Trouble({ range, paused }: { readonly range: Range; readonly paused: boolean }) {
   const answer = answerOf(usePolled<TroubleAnswer>(`/api/trouble?range=${range.id}`, 5000, paused));
   if (answer === undefined) return null;
+  const said = saidOnce(answer.worst);
   return (
     <section
       class={`card trouble${answer.missing > 0 || answer.dependencies.length > 0 ? ' warn' : ''}`}
@@ -20,9 +21,10 @@ export function Trouble({ range, paused }: { readonly range: Range; readonly pau
           <strong>{text}</strong>
         </p>
       ))}
+      {said.all !== '' && <p class="muted">All of them: {said.all}</p>}
       {answer.worst.length > 0 && (
         <ol>
-          {answer.worst.map((row) => (
+          {answer.worst.map((row, at) => (
             <li key={row.name} data-function={row.name}>
               <p>
                 <a href={functionLink(row.name)}>{row.name}</a> <strong>{formatShare(row.goodputShare)}</strong> within{' '}
@@ -38,12 +40,18 @@ export function Trouble({ range, paused }: { readonly range: Range; readonly pau
                 ))}
               </span>
               <p class="muted">
-                {causesText(row.causes)}: {row.facts}. {row.advice}
+                {causesText(row.causes)}
+                {said.rows[at] === '' ? '.' : `: ${said.rows[at]}`}
               </p>
             </li>
           ))}
         </ol>
       )}
+      {answer.limited.map((text) => (
+        <p key={text} class="refused">
+          {text}
+        </p>
+      ))}
       {answer.refused.most !== null && (
         <p class="refused">
           {refusedText(answer.refused)} <a href={functionLink(answer.refused.most)}>{answer.refused.most}</a>
