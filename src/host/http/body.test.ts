@@ -57,10 +57,10 @@ test('buffers that a decompressor has filled are freed as they are copied', asyn
   const { exchange } = exchangeOf(gzipSync(body), { 'content-encoding': 'gzip' }, 60_001);
   expect((await bodies.read(exchange, 64 * mebibyte)).equals(body)).toBe(true);
   bodies.close();
-  const pieces = added.mock.calls.filter(([, isSpent]) => isSpent === true).map(([piece]) => piece);
-  expect(pieces.length).toBeGreaterThan(10);
-  // The first is the body until another comes.
-  expect(pieces.slice(1).map(({ byteLength }) => byteLength)).toEqual(pieces.slice(1).map(() => 0));
+  const pieces = added.mock.calls.map(([piece]) => piece);
+  expect(pieces.length).toBeGreaterThan(50);
+  // One buffer is not full.
+  expect(pieces.filter(({ byteLength }) => byteLength > 0).length).toBeLessThanOrEqual(2);
 });
 
 test('a body of known length is copied once, to its place', async () => {

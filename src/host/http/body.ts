@@ -109,8 +109,9 @@ export class Bodies {
       };
       const onData = (chunk: Buffer): void => {
         try {
-          // A decoder is done with a buffer that it has filled, and makes another.
-          gathering.add(chunk, source !== incoming && chunk.byteLength === chunk.buffer.byteLength);
+          // A decoder fills its buffer piece by piece; with the last of them it is done with it, and makes another.
+          const isFilled = chunk.byteOffset + chunk.byteLength === chunk.buffer.byteLength;
+          gathering.add(chunk, source !== incoming && isFilled);
         } catch (error) {
           fail(error);
         }
