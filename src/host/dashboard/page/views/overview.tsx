@@ -150,7 +150,7 @@ function OverviewTiles({ history, totals, seconds, live, wrong }: OverviewTilesP
       <Tile
         name="Offered"
         value={formatRate(totals.offered / seconds)}
-        note={`${totals.offered.toLocaleString('en')} invocations`}
+        note={totals.offered === 1 ? '1 invocation' : `${totals.offered.toLocaleString('en')} invocations`}
         id="offered"
       />
       <Tile
