@@ -24,6 +24,7 @@ import { groupFlags, groupsOf, loadFlags, openLoad, warningsOf } from './replay/
 import type { Load } from './replay/load.ts';
 import { outputFlags, writeForms } from './replay/output.ts';
 import { policyFlags, simulateLoad, systemFlags, systemOf } from './replay/system.ts';
+import { measureFlags } from './replay/slo.ts';
 import { warningLines } from './replay/text.ts';
 import { renderTable } from './table.ts';
 import { flagOf, parseCount } from './values.ts';
@@ -39,7 +40,7 @@ function capacityFlags() {
   const goals = withFlags(command, loadFlags(), groupFlags())
     .option('--goodput <share>', 'of the requests that must be answered within their SLO', parseGoodput, 0.99)
     .option('--hosts-max <number>', 'the largest fleet that is tried', parseCount, 8);
-  return withFlags(goals, policyFlags(), systemFlags(), outputFlags());
+  return withFlags(goals, policyFlags(), measureFlags(), systemFlags(), outputFlags());
 }
 
 type CapacityOptions = OptionsOf<ReturnType<typeof capacityFlags>>;

@@ -238,6 +238,31 @@ describe('turntable replay', () => {
     await expect(replay(...words)).rejects.toThrow(message);
   });
 
+  it.each([
+    ['--machine', 'h200'],
+    ['--policy', 'lru'],
+    ['--hosts', '2'],
+    ['--cpu', 'bert-base=60ms@8'],
+    ['--priority', '1'],
+    ['--no-load-ahead'],
+    ['--system', 'lru'],
+    ['--save-trace', 'x.jsonl'],
+  ])('refuses %s beside --live: a running host has its own', async (...flag) => {
+    await expect(replay('--live', '--poisson', '1', ...flag)).rejects.toThrow(
+      `${flag[0]} is for a replay on a virtual clock`,
+    );
+  });
+
+  it.each([
+    ['--speed', '2'],
+    ['--body', 'mlp=x'],
+    ['--url', 'http://127.0.0.1:1'],
+  ])('refuses %s without --live', async (...flag) => {
+    await expect(replay('--poisson', '1', '--functions', 'mlp', ...flag)).rejects.toThrow(
+      `${flag[0]} goes with --live`,
+    );
+  });
+
   it('says when no host is there for a live replay', async () => {
     const server = createServer().listen(0, '127.0.0.1');
     await once(server, 'listening');
@@ -314,7 +339,7 @@ describe('turntable replay --over', () => {
     [['--over', 'load-ahead=1'], /--over names 'load-ahead'/],
     [['--over', 'rate=5,fast'], /--over: --rate cannot be 'fast'\. It must be a number above 0/],
     [['--over', 'hosts=5..2'], /--over: The range '5\.\.2' ends before it begins/],
-    [['--over', 'rate=5', '--live'], /--over replays on a virtual clock, not with --live/],
+    [['--over', 'rate=5', '--live'], /--over is for a replay on a virtual clock; with --live the running host/],
     [['--over', 'rate=5', '--save-trace', 'x'], /--save-trace writes the requests of one replay/],
     [['--over', 'rate=5', '--seeds', '3'], /--seeds goes with two or more --system, and without --over/],
     [

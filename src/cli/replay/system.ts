@@ -29,7 +29,7 @@ import { readProfile } from '../planning.ts';
 import { checkFailures, failuresOf, failuresText, fleetFlags, fleetOf, fleetSettings } from './fleet.ts';
 import { checkMeasured, type Load } from './load.ts';
 import { placesOf, type Places } from './places.ts';
-import { commonSloMs, parsePriorities, parseSlo, sloHelp, sloMsDefault, valueFor } from './slo.ts';
+import { commonSloMs, parsePriorities, sloMsDefault, valueFor, type MeasureFlags } from './slo.ts';
 import {
   oneOf,
   parseBytes,
@@ -37,7 +37,6 @@ import {
   parseDurationMs,
   parseNamedFiles,
   parseCount,
-  parseWhole,
   parseWorkers,
 } from '../values.ts';
 import { given } from '../../tools/index.ts';
@@ -82,13 +81,11 @@ export function systemFlags() {
   return fleetFlags()
     .optionsGroup('The machine and its policy:')
     .option('--machine <name|file>', "a machine preset, a file of the same form, or 'here'", 'p3.8xlarge')
-    .option('--slo <time>', sloHelp, parseSlo)
     .option(
       '--priority <numbers>',
       'in the forms of --slo, and 1 is the highest: bert-base/0=1,bert-base=5, or 1@10%,9@90%',
       parsePriorities,
     )
-    .option('--warmup <number>', 'requests at the beginning that the report leaves out', parseWhole)
     .option('--routing <how>', `instead of the policy's: ${routing.join(', ')}`, oneOf(routing))
     .option(
       '--eviction <how>',
@@ -127,9 +124,7 @@ export function systemFlags() {
     .option('--reserve <size>', "of each GPU's memory, not for weights; the machine's own otherwise", parseBytes);
 }
 
-export type SystemFlags = OptionsOf<ReturnType<typeof systemFlags>>;
-
-export type SystemOptions = SystemFlags & PolicyFlags;
+export type SystemOptions = OptionsOf<ReturnType<typeof systemFlags>> & PolicyFlags & MeasureFlags;
 
 function policyOf({ policy, waitBound, ...options }: SystemOptions): ReplayPolicy {
   const { routing, eviction, offload, admission, order, loadAhead, borrow, copies } = options;
