@@ -21,7 +21,6 @@ import { telling, told, usage } from './error.ts';
 import { startCountProgress } from './progress.ts';
 import { axesFlags, changed, sweepOf, systemsOf, type System } from './replay/axes.ts';
 import { liveFlags, replayLive } from './replay/live.ts';
-import { readMachine } from './plan/layer-source.ts';
 import { groupFlags, groupsOf, loadFlags, openLoad, warningsOf } from './replay/load.ts';
 import { outputFlags, writeForms } from './replay/output.ts';
 import { RowsFile } from './replay/rows.ts';
@@ -140,7 +139,7 @@ function read(file: string): Report {
 
 async function replaySimulated(options: ReplayOptions, rows: RowsFile | undefined): Promise<Report> {
   const { saveTrace } = options;
-  const system = systemOf(readMachine(options.machine), options);
+  const system = systemOf(options);
   const load = await openLoad(options, groupsOf(options));
   if (saveTrace !== undefined) {
     await writeTrace(saveTrace, load.trace).catch((error: unknown) => {
@@ -165,7 +164,7 @@ async function compareSystems(
   const compared = [];
   for (const { name, changes } of systems) {
     const own = changed(options, changes);
-    const system = systemOf(readMachine(own.machine), own);
+    const system = systemOf(own);
     const reports: Report[] = [];
     for (let seed = own.seed; seed < own.seed + seeds; seed++) {
       const seeded = { ...own, seed };
@@ -195,8 +194,8 @@ async function runSweep(
     const known = new Map<string, SimulatedSystem>();
     for (const { at, change } of points) {
       const own = changed(options, [...changes, change]);
-      const key = [own.machine, own.policy, own.plan, own.batchMax].join();
-      const system = getOrMake(known, key, () => systemOf(readMachine(own.machine), own));
+      const key = JSON.stringify([own.machine, own.hosts, own.hostMachines, own.policy, own.plan, own.batchMax]);
+      const system = getOrMake(known, key, () => systemOf(own));
       const report = simulateLoad(await openLoad(own, groupsOf(own)), system, own);
       reports.push(report);
       runs.push({ at, system: name ?? system.plan, report: summaryOf(report) });
