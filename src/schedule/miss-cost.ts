@@ -71,6 +71,11 @@ export class Pressure {
     this.#meanSloMs += (Math.min(sloMs, sloMsMax) - this.#meanSloMs) / this.#called;
   }
 
+  /** How much more than its own length a miss of this SLO costs where it is short. */
+  missShare(sloMs: number): number {
+    return this.#meanSloMs > sloMs ? this.#meanSloMs / sloMs : 1;
+  }
+
   /** A load takes so many bytes, and what goes for them costs so many milliseconds. */
   lost(ms: number, takenBytes: number): void {
     this.#lostMs = this.#lostMs * kept + ms;
