@@ -10,6 +10,7 @@ import {
   ReportBuilder,
   simulateFleet,
   type FleetRouter,
+  type SimulationSettings,
 } from '../src/replay/index.ts';
 import type { FleetRow, Report } from '../src/report/index.ts';
 import { policies } from '../src/schedule/index.ts';
@@ -101,18 +102,18 @@ async function play(scene: Scene, preset: string, hosts: number, functions: numb
   const builder = new ReportBuilder({ fromMs: measureFromMs });
   const capacityBytes = machine.hostMemory?.pinnedBytes ?? machine.memoryBytes;
   const machines = router === 'one' ? hosts : 1;
+  const settings: SimulationSettings = {
+    machine,
+    policy: policies.best,
+    sheetOf: () => offers.sheet(model, { sloMs }),
+    ...(functions * weightBytes > capacityBytes * machines && machine.disk !== undefined
+      ? { host: { capacityBytes, diskGBps: machine.disk.readGBps } }
+      : undefined),
+  };
   const fleet = simulateFleet(
     limitTrace(trace, (ratePerS * durationMs) / 1000),
+    Array.from({ length: hosts }, () => settings),
     {
-      machine,
-      policy: policies.best,
-      sheetOf: () => offers.sheet(model, { sloMs }),
-      ...(functions * weightBytes > capacityBytes * machines && machine.disk !== undefined
-        ? { host: { capacityBytes, diskGBps: machine.disk.readGBps } }
-        : undefined),
-    },
-    {
-      hosts,
       router,
       failures: [{ host: 3, atMs: lostAtMs, backMs: backAtMs }],
       roundTripMs: 0.3,

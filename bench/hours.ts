@@ -15,6 +15,7 @@ export const benchmark: Benchmark = {
 };
 
 const densityName = 'density';
+const seedsDefault = 3;
 
 interface PlayedRow {
   readonly row: HoursRow;
@@ -26,7 +27,7 @@ type Aim = NonNullable<BenchmarkResult['aims']>[number];
 
 async function run({ small, seed, rows: chosen, progress }: BenchmarkOptions): Promise<BenchmarkResult> {
   const scale = small ? smallScale : fullScale;
-  const seeds = small ? [seed] : [seed, seed + 1, seed + 2];
+  const seedsOf = (count: number): number[] => Array.from({ length: small ? 1 : count }, (_, step) => seed + step);
   // A small run has a fourth of them; test/bench/hours.test.ts tests the load of each.
   const rows = hoursRows(scale).filter(({ name }, at) => chosen?.includes(name) ?? (!small || at % 4 === 0));
   const hasDensity = chosen?.includes(densityName) ?? true;
@@ -36,7 +37,7 @@ async function run({ small, seed, rows: chosen, progress }: BenchmarkOptions): P
     const played: PlayedSystem[] = [];
     for (const system of systems) {
       progress(`${row.name}, ${system.name}`);
-      const hour = await playHour(row, system, row.isLong === true ? seeds.slice(0, 1) : seeds);
+      const hour = await playHour(row, system, seedsOf(row.seeds ?? seedsDefault));
       played.push({ name: system.name, knowsFuture: system.knowsFuture, hour });
     }
     done.push({ row, played, verdict: verdictOf(played) });
@@ -44,11 +45,10 @@ async function run({ small, seed, rows: chosen, progress }: BenchmarkOptions): P
   const densities: Density[] = [];
   for (const { name, bytes } of hasDensity ? reserves : []) {
     progress(`density, ${name}`);
-    const own = small ? seeds : [0, 1, 2, 3, 4].map((step) => seed + step);
-    densities.push(await densityOf(small ? smallDensity : fullDensity, bytes, own));
+    densities.push(await densityOf(small ? smallDensity : fullDensity, bytes, seedsOf(5)));
   }
   return {
-    settings: { measuredRequests: scale.requests, warmupRequests: scale.warmup, seeds: seeds.length },
+    settings: { measuredRequests: scale.requests, warmupRequests: scale.warmup, seeds: small ? 1 : seedsDefault },
     tables: [
       ...(done.length === 0 ? [] : [mainTable(done), detailTable(done)]),
       ...(hasDensity ? [densityTable(densities)] : []),
@@ -62,7 +62,7 @@ async function run({ small, seed, rows: chosen, progress }: BenchmarkOptions): P
       'anything measured on GPUs: costs come from the analytic model of the machines',
       'p99 is of the requests that were answered; a rival with more than a point less goodput than best is none in p99',
       'p99 is behind where it is so in the median of the seeds and in each of them: from seed to seed it differs by a tenth and more',
-      'long rows (h100x8, a hundred GPUs) run with one seed',
+      'long rows (h100x8, a hundred GPUs) run with one seed, rows of sizes with five',
     ],
   };
 }

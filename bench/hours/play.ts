@@ -2,8 +2,8 @@
 import { cpuOffer } from '../../src/cli/replay/places.ts';
 import { OfferCache, ReportBuilder, simulate, type Outcome, type ReplayObserver } from '../../src/replay/index.ts';
 import type { Report } from '../../src/report/index.ts';
-import type { Machine } from '../../src/hardware/index.ts';
 import type { ColdStartMode } from '../../src/plan/index.ts';
+import { getOrMake } from '../../src/tools/index.ts';
 import type { Hour, HoursRow } from './row.ts';
 import type { HoursSystem } from './systems.ts';
 
@@ -15,6 +15,7 @@ export async function playHour(row: HoursRow, system: HoursSystem, seeds: readon
   const classes = Object.keys(hours[0]?.goodputByClass ?? {});
   return {
     goodput: mean(({ goodput }) => goodput),
+    goodputBySeed: hours.flatMap(({ goodputBySeed }) => goodputBySeed),
     p50Ms: mean(({ p50Ms }) => p50Ms),
     p99Ms: mean(({ p99Ms }) => p99Ms),
     p99MsBySeed: hours.flatMap(({ p99MsBySeed }) => p99MsBySeed),
@@ -31,7 +32,7 @@ export async function playHour(row: HoursRow, system: HoursSystem, seeds: readon
 async function playOnce(row: HoursRow, { mode, policy }: HoursSystem, seed: number): Promise<Hour> {
   const { machine, admission, cpu, reserveBytes, warmup, classOf } = row;
   const trace = row.trace(seed);
-  const offers = bookOf(machine, mode);
+  const offers = bookOf(row, mode);
   const builder = new ReportBuilder();
   const classes = new ClassCounter();
   const observer: ReplayObserver = {
@@ -80,6 +81,7 @@ function summed(report: Report): Omit<Hour, 'goodputByClass' | 'usPerRequest'> {
   const busiest = Math.max(0, ...gpus.map((gpu) => gpu.requests));
   return {
     goodput: report.goodput ?? 0,
+    goodputBySeed: [report.goodput ?? 0],
     p50Ms: report.p50_ms ?? Infinity,
     p99Ms: report.p99_ms ?? Infinity,
     p99MsBySeed: [report.p99_ms ?? Infinity],
@@ -112,9 +114,7 @@ const modelOfName = (name: string): string => name.slice(0, name.lastIndexOf('/'
 
 const books = new Map<string, OfferCache>();
 
-function bookOf(machine: Machine, mode: ColdStartMode): OfferCache {
-  const key = `${machine.name} ${mode}`;
-  let book = books.get(key);
-  if (book === undefined) books.set(key, (book = new OfferCache(machine, mode)));
-  return book;
+function bookOf({ machine, profiles }: HoursRow, mode: ColdStartMode): OfferCache {
+  const key = `${machine.name} ${mode} ${profiles === undefined ? '' : [...profiles.keys()].join()}`;
+  return getOrMake(books, key, () => new OfferCache(machine, mode, profiles));
 }

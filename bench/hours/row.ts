@@ -1,4 +1,5 @@
 import type { Machine } from '../../src/hardware/index.ts';
+import type { LayerProfile } from '../../src/profile/index.ts';
 import type { Trace } from '../../src/replay/index.ts';
 import type { CpuGiven } from '../../src/cli/values.ts';
 import type { Policy } from '../../src/schedule/index.ts';
@@ -6,6 +7,8 @@ import type { Policy } from '../../src/schedule/index.ts';
 /** Means over the seeds of a row. */
 export interface Hour {
   readonly goodput: number;
+  /** By seed, as p99 below. */
+  readonly goodputBySeed: readonly number[];
   /** Of answered requests; Infinity without any. */
   readonly p50Ms: number;
   readonly p99Ms: number;
@@ -41,8 +44,10 @@ export interface HoursRow {
   readonly reserveBytes?: number;
   /** Groups of functions with separate goodput. */
   readonly classOf?: (functionIndex: number) => string;
-  /** Takes so long that it runs with one seed instead of three. */
-  readonly isLong?: boolean;
+  /** Of models that are not estimated by name. */
+  readonly profiles?: ReadonlyMap<string, LayerProfile>;
+  /** How many it runs with; left out: 3. A row that takes long has 1. */
+  readonly seeds?: number;
   /** What `best` has to reach in this row, beside not being behind the other policies. */
   readonly aims?: readonly HoursAim[];
 }

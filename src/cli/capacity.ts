@@ -23,7 +23,8 @@ import { startCountProgress } from './progress.ts';
 import { groupFlags, groupsOf, loadFlags, openLoad, warningsOf } from './replay/load.ts';
 import type { Load } from './replay/load.ts';
 import { outputFlags, writeForms } from './replay/output.ts';
-import { policyFlags, simulateLoad, systemFlags, systemOf } from './replay/system.ts';
+import { machineDefault, policyFlags, simulateLoad, systemFlags, systemOn } from './replay/system.ts';
+import { measureFlags } from './replay/slo.ts';
 import { warningLines } from './replay/text.ts';
 import { renderTable } from './table.ts';
 import { flagOf, parseCount } from './values.ts';
@@ -39,7 +40,7 @@ function capacityFlags() {
   const goals = withFlags(command, loadFlags(), groupFlags())
     .option('--goodput <share>', 'of the requests that must be answered within their SLO', parseGoodput, 0.99)
     .option('--hosts-max <number>', 'the largest fleet that is tried', parseCount, 8);
-  return withFlags(goals, policyFlags(), systemFlags(), outputFlags());
+  return withFlags(goals, policyFlags(), measureFlags(), systemFlags(), outputFlags());
 }
 
 type CapacityOptions = OptionsOf<ReturnType<typeof capacityFlags>>;
@@ -71,11 +72,13 @@ function parseGoodput(text: string): number {
 
 async function findCapacity(options: CapacityOptions): Promise<CapacityReport> {
   if (options.hosts !== undefined) throw usage('plan capacity finds the number of hosts; --hosts-max limits it');
+  if (options.hostMachines !== undefined)
+    throw usage('--host-machines goes with replay: plan capacity finds the number of hosts that are alike');
   for (const key of ['failHost', 'failGpu'] as const) {
     if (options[key] === undefined) continue;
     throw usage(`${flagOf(key)} goes with replay: a size is found for machines of which all is there`);
   }
-  const machines = options.machine.split(',').map((name) => readMachine(name.trim()));
+  const machines = (options.machine ?? machineDefault).split(',').map((name) => readMachine(name.trim()));
   const load = await openLoad(options, groupsOf(options));
   using progress = startCountProgress('capacity', 0, 'replays');
   let done = 0;
@@ -119,7 +122,7 @@ async function searchOn(
   const replay = async (on: Machine, hosts: number, router = asked): Promise<Report> => {
     const { router: _router, roundTrip, network, callSize, ...rest } = options;
     const fleet = hosts === 1 ? {} : given({ hosts, router, roundTrip, network, callSize });
-    const report = simulateLoad(load, systemOf(on, rest), { ...rest, ...fleet });
+    const report = simulateLoad(load, systemOn([{ machine: on, count: hosts }], rest), { ...rest, ...fleet });
     onRun(report, on.gpus.length * hosts);
     return report;
   };

@@ -21,11 +21,11 @@ import { telling, told, usage } from './error.ts';
 import { startCountProgress } from './progress.ts';
 import { axesFlags, changed, sweepOf, systemsOf, type System } from './replay/axes.ts';
 import { liveFlags, replayLive } from './replay/live.ts';
-import { readMachine } from './plan/layer-source.ts';
 import { groupFlags, groupsOf, loadFlags, openLoad, warningsOf } from './replay/load.ts';
 import { outputFlags, writeForms } from './replay/output.ts';
 import { RowsFile } from './replay/rows.ts';
 import { policyFlags, simulateLoad, systemFlags, systemOf, type SimulatedSystem } from './replay/system.ts';
+import { measureFlags } from './replay/slo.ts';
 import { renderComparison, renderReport, renderSweep } from './replay/text.ts';
 
 /** Replays of each system in a comparison. */
@@ -40,16 +40,27 @@ function replayFlags() {
         'wrote.',
     )
     .argument('[reports...]', 'reports of replays to show, or to compare if there are several');
-  const parts = [loadFlags(), groupFlags(), policyFlags(), systemFlags(), liveFlags()] as const;
-  return withFlags(command, ...parts, axesFlags(), outputFlags(), fileFlags());
+  const parts = [loadFlags(), groupFlags(), policyFlags(), measureFlags(), systemFlags(), liveFlags()] as const;
+  return withFlags(command, ...parts, axesFlags(), outputFlags(), fileFlags(), saveFlags());
 }
 
 function fileFlags() {
   return new Command()
     .optionsGroup('The report:')
-    .option('--rows <file>', 'write a row for each measured request as CSV, in the order in which they ended')
+    .option('--rows <file>', 'write a row for each measured request as CSV, in the order in which they ended');
+}
+
+function saveFlags() {
+  return new Command()
+    .optionsGroup('The report:')
     .option('--save-trace <file>', "write the requests as a trace in Turntable's own format");
 }
+
+const namesIn = (...flags: readonly AnyCommand[]): ReadonlySet<string> =>
+  new Set(flags.flatMap(({ options }) => options.map((option) => option.attributeName())));
+/** What only a replay on a virtual clock has, and what only one at a running host has. */
+const simulatedOnly = namesIn(policyFlags(), systemFlags(), axesFlags(), saveFlags());
+const liveOnly = namesIn(liveFlags());
 
 type ReplayOptions = OptionsOf<ReturnType<typeof replayFlags>>;
 
@@ -57,15 +68,21 @@ export function replayCommand(): AnyCommand {
   return replayFlags().action(async (files, options, command) => {
     const { over, system: texts = [] } = options;
     if (files.length > 0) {
-      refuseBesideFiles(command);
+      // Saved reports have had their load and system.
+      const flag = flagGiven(command, (name) => !['json', 'csv', 'html'].includes(name));
+      if (flag !== undefined) throw usage(`${flag} makes a new replay; with files, saved reports are shown`);
       const reports = namesOf(files).map((name, index): NamedReport => ({ name, report: read(files[index]!) }));
       if (reports.length === 1) writeReport(reports[0]!.report, options);
       else writeComparison(comparisonOf(systemsOfReports(reports)), options);
       return;
     }
+    const isLive = options.live === true;
+    const stray = flagGiven(command, (name) => (isLive ? simulatedOnly : liveOnly).has(name));
+    if (stray !== undefined && isLive)
+      throw usage(`${stray} is for a replay on a virtual clock; with --live the running host serves as it is set up`);
+    if (stray !== undefined) throw usage(`${stray} goes with --live, which replays at a running host`);
     const systems = systemsOf(command, options, texts);
     const axis = over === undefined ? (systems.length > 0 ? '--system' : undefined) : '--over';
-    if (axis !== undefined && options.live === true) throw usage(`${axis} replays on a virtual clock, not with --live`);
     if (axis !== undefined && options.saveTrace !== undefined) {
       throw usage(`--save-trace writes the requests of one replay, and ${axis} makes several`);
     }
@@ -80,7 +97,7 @@ export function replayCommand(): AnyCommand {
       const sweep = await runSweep(command, options, over, systems);
       writeForms(options, { report: sweep, csv: () => renderSweepCsv(sweep), text: () => renderSweep(sweep) });
     } else if (systems.length > 1) writeComparison(await compareSystems(options, systems, rows), options);
-    else if (options.live === true) writeReport(await replayLive(options, rows), options);
+    else if (isLive) writeReport(await replayLive(options, rows), options);
     else writeReport(await replaySimulated(changed(options, systems[0]?.changes ?? []), rows), options);
     rows?.finish();
   });
@@ -98,14 +115,15 @@ function writeComparison(comparison: Comparison, options: ReplayOptions): void {
   });
 }
 
-/** Saved reports have had their load and system. */
-function refuseBesideFiles(command: AnyCommand): void {
-  const given = command.options.find(
-    (option) =>
-      !['json', 'csv', 'html'].includes(option.attributeName()) &&
-      command.getOptionValueSource(option.attributeName()) === 'cli',
-  );
-  if (given !== undefined) throw usage(`${given.long} makes a new replay; with files, saved reports are shown`);
+/** The first flag of the command line that is one of these, by the names of options. */
+function flagGiven(command: AnyCommand, isOne: (name: string) => boolean): string | null | undefined {
+  const given = command.options.find((option) => {
+    const name = option.attributeName();
+    // `--load-ahead` and `--no-load-ahead` are one option by name.
+    if (option.negate !== (command.getOptionValue(name) === false)) return false;
+    return isOne(name) && command.getOptionValueSource(name) === 'cli';
+  });
+  return given?.long;
 }
 
 /** File names without folder and ending, as far as that tells them apart. */
@@ -121,7 +139,7 @@ function read(file: string): Report {
 
 async function replaySimulated(options: ReplayOptions, rows: RowsFile | undefined): Promise<Report> {
   const { saveTrace } = options;
-  const system = systemOf(readMachine(options.machine), options);
+  const system = systemOf(options);
   const load = await openLoad(options, groupsOf(options));
   if (saveTrace !== undefined) {
     await writeTrace(saveTrace, load.trace).catch((error: unknown) => {
@@ -146,7 +164,7 @@ async function compareSystems(
   const compared = [];
   for (const { name, changes } of systems) {
     const own = changed(options, changes);
-    const system = systemOf(readMachine(own.machine), own);
+    const system = systemOf(own);
     const reports: Report[] = [];
     for (let seed = own.seed; seed < own.seed + seeds; seed++) {
       const seeded = { ...own, seed };
@@ -176,8 +194,8 @@ async function runSweep(
     const known = new Map<string, SimulatedSystem>();
     for (const { at, change } of points) {
       const own = changed(options, [...changes, change]);
-      const key = [own.machine, own.policy, own.plan, own.batchMax].join();
-      const system = getOrMake(known, key, () => systemOf(readMachine(own.machine), own));
+      const key = JSON.stringify([own.machine, own.hosts, own.hostMachines, own.policy, own.plan, own.batchMax]);
+      const system = getOrMake(known, key, () => systemOf(own));
       const report = simulateLoad(await openLoad(own, groupsOf(own)), system, own);
       reports.push(report);
       runs.push({ at, system: name ?? system.plan, report: summaryOf(report) });

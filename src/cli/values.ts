@@ -50,6 +50,11 @@ export function parseFunctionGroups(text: string): FunctionGroup[] {
   return pairs(text).map(([model, count = '1']) => ({ model, count: parseCount(count) }));
 }
 
+/** "p3.8xlarge=2,h200": machines, and how many of each. */
+export function parseHostMachines(text: string): { readonly name: string; readonly count: number }[] {
+  return pairs(text).map(([name, count = '1']) => ({ name, count: parseCount(count) }));
+}
+
 /** "bert-base=20..240..20": from, to and step; several ranges advance together. */
 export function parseFunctionRanges(text: string): FunctionGroup[][] {
   const ranges = pairs(text).map(([model, range = '1']) => ({ model, counts: parseRange(range) }));

@@ -135,7 +135,8 @@ export function tablesOf(report: Report, functionsMax: number): ReportTable[] {
 function fleetTables({ fleet, duration_s: seconds, gpus }: Report): ReportTable[] {
   if (fleet === undefined) return [];
   const { hosts, router, passed, call_bytes: calls, content_bytes: content, imbalance, moves, failures } = fleet;
-  const hostSeconds = (seconds * gpus.length) / hosts;
+  const busyShare = (busyS: number, gpuCount = gpus.length / hosts): number | null =>
+    seconds * gpuCount === 0 ? null : busyS / (seconds * gpuCount);
   return [
     {
       title: 'Fleet',
@@ -155,10 +156,10 @@ function fleetTables({ fleet, duration_s: seconds, gpus }: Report): ReportTable[
     {
       title: 'Hosts',
       columns: ['HOST', '>REQUESTS', '>EXECUTING'],
-      rows: fleet.per_host.map(({ host, requests, busy_s: busyS }) => [
-        `host${host}`,
+      rows: fleet.per_host.map(({ host, machine, gpus: gpuCount, requests, busy_s: busyS }) => [
+        machine === undefined ? `host${host}` : `host${host} (${machine})`,
         count(requests),
-        percent(hostSeconds === 0 ? null : busyS / hostSeconds),
+        percent(busyShare(busyS, gpuCount)),
       ]),
     },
     {

@@ -62,12 +62,19 @@ export interface FleetRow {
   /** Network traffic: calls that were passed on, and content that was fetched. */
   readonly call_bytes: number;
   readonly content_bytes: number;
-  /** The busiest host's GPU time over the mean of all hosts; null if no GPU did anything. */
+  /** How busy the GPUs of the busiest host were over the mean of all GPUs; null if no GPU did anything. */
   readonly imbalance: number | null;
   /** Functions whose homes a plan has changed, summed over all plans. */
   readonly moves: number;
   /** Empty for `one`, which knows no hosts. */
-  readonly per_host: readonly { readonly host: number; readonly requests: number; readonly busy_s: number }[];
+  readonly per_host: readonly {
+    readonly host: number;
+    /** Its machine and its number of GPUs; left out where all hosts are alike. */
+    readonly machine?: string;
+    readonly gpus?: number;
+    readonly requests: number;
+    readonly busy_s: number;
+  }[];
   readonly failures: readonly {
     readonly host: number;
     readonly at_s: number;

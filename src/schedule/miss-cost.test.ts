@@ -4,7 +4,12 @@ import { LinkLanes } from './links.ts';
 import { MissCost, Pressure } from './miss-cost.ts';
 import type { GpuOffer } from './offer.ts';
 
-const pressureOf = (): Pressure => new Pressure(1, new LinkLanes(smallGpus(1, 100)));
+/** After calls with these SLOs. */
+const pressureOf = (...sloMs: readonly number[]): Pressure => {
+  const pressure = new Pressure(1, new LinkLanes(smallGpus(1, 100)));
+  for (const each of sloMs.length === 0 ? [100] : sloMs) pressure.called(each);
+  return pressure;
+};
 
 const costOf = (pressure: Pressure, offer: GpuOffer): MissCost => {
   const cost = new MissCost(pressure, 0);
@@ -67,6 +72,16 @@ describe('what goes of a function', () => {
     // At a load of 0.65, 15% of whole loads are late (K = 3), and 4% of suffixes (K = 5).
     expect(lateShare((load) => (load * 7) % 20 < 3, 0)).toBeCloseTo(0.15, 1);
     expect(lateShare((load) => load % 21 === 0, 1)).toBeCloseTo(0.15, 1);
+  });
+
+  test('costs the same where it is certainly late, whatever the SLO of its function', () => {
+    const pressure = pressureOf(10, 20, 1000, 20_000);
+    // 10 s count at the most, and four times the mean for a miss.
+    const missMs = (4 * (10 + 20 + 1000 + 10_000)) / 4;
+    expect(pressure.lateMs(offer, 0, 10)).toBeCloseTo(missMs, 6);
+    expect(pressure.lateMs(offer, 0, 20)).toBeCloseTo(missMs, 6);
+    // In a longer SLO it may still be in time.
+    expect(pressure.lateMs(offer, 0, 1000)).toBeLessThan(missMs);
   });
 
   test('adds nothing to the chance of being late where nothing is missing', () => {

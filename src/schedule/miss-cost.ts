@@ -3,7 +3,7 @@ import type { LinkLanes } from './links.ts';
 import { wholePrefix, type GpuOffer } from './offer.ts';
 import { tuning } from './tuning.ts';
 
-const { kept, learning, loadAtFirst, loadMax, loadMin, loadStep, missFactor, ratioMax, shownShare, sloMsMax } =
+const { calls, kept, learning, loadAtFirst, loadMax, loadMin, loadStep, missFactor, ratioMax, shownShare, sloMsMax } =
   tuning.missCost;
 
 /**
@@ -31,6 +31,9 @@ export class Pressure {
   #missingMs = 0;
   #wholeMs = 0;
   readonly #price: Float64Array;
+  /** The mean over the calls, so that a miss costs the same whatever the SLO of its function. */
+  #meanSloMs = 0;
+  #called = 0;
   /** For starts that lack some layers, and for those that lack all. */
   readonly #longer = new Float64Array(2).fill(1);
   /**
@@ -60,6 +63,17 @@ export class Pressure {
     this.#load = Math.min(Math.max(load, loadMin), loadMax);
     this.#logLoad = Math.log(this.#load);
     this.version++;
+  }
+
+  /** A call has arrived, of a function with this SLO. */
+  called(sloMs: number): void {
+    if (this.#called < calls) this.#called++;
+    this.#meanSloMs += (Math.min(sloMs, sloMsMax) - this.#meanSloMs) / this.#called;
+  }
+
+  /** How much more than its own length a miss of this SLO costs where it is short. */
+  missShare(sloMs: number): number {
+    return this.#meanSloMs > sloMs ? this.#meanSloMs / sloMs : 1;
   }
 
   /** A load takes so many bytes, and what goes for them costs so many milliseconds. */
@@ -101,7 +115,7 @@ export class Pressure {
     const { ms } = transfers[0];
     const loadMs = ms[0]! <= 0 ? 0 : (this.#wholeMs * ms[prefix]!) / ms[0]!;
     const chance = coldMs[prefix]! > sloMs ? 1 : loadMs <= 0 ? 0 : this.#lateChance((sloMs - warmMs) / loadMs);
-    return chance * missFactor * Math.min(sloMs, sloMsMax);
+    return chance * missFactor * this.#meanSloMs;
   }
 
   /**
@@ -119,7 +133,10 @@ export class Pressure {
   }
 }
 
-/** What being late costs starts of a function that find nothing, or the hiding prefix, as long as the version holds. */
+/**
+ * What being late costs starts of a function that find nothing, or the hiding prefix, as long as the version holds: the
+ * mean SLO may be a little older.
+ */
 interface LateCosts {
   version: number;
   sloMs: number;

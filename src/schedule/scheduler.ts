@@ -234,6 +234,7 @@ export class Scheduler {
     const invocation = this.#invocations[number]!;
     if (invocation.state !== 'ended') throw new RangeError(`invocation ${number} has not ended yet`);
     this.#state.popularity.use(functionIndex);
+    this.#state.pressure.called(fn.sheet.sloMs);
     invocation.arrives(fn, own, this.#arrivals++, nowMs);
     if (invocation.isSpecial) this.#state.isUniform = false;
     this.#placing.place(invocation, nowMs);

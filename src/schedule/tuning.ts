@@ -23,10 +23,11 @@ export const tuning = {
   missCost: {
     /** Weight of the old value when a new observation comes: half a weight after 34 loads. */
     kept: 0.98,
-    /** What a missed SLO costs, as a multiple of the SLO. */
+    /** What a missed SLO costs, as a multiple of the mean SLO. */
     missFactor: 4,
-    /** A longer SLO counts as this. */
+    /** A longer SLO counts as this in the mean, which is of about so many calls. */
     sloMsMax: 10_000,
+    calls: 10_000,
     /** Share of the delay of other loads that their callers notice. */
     shownShare: 0.25,
     /** Cap of one run's ratio to its expected time, and of the learnt mean; and the weight of one run in it. */

@@ -212,8 +212,9 @@ function replay(
     ...settings,
   };
   if (fleet !== undefined) {
-    const common = { hosts: 4, roundTripMs: 1, networkGBps: 3, callBytes: 1000, contentBytes: () => 440e6, seed: 5 };
-    simulateFleet(trace, all, { router: 'homes', failures: [], ...common, ...fleet }, ignored);
+    const hosts = Array.from({ length: 4 }, () => all);
+    const common = { roundTripMs: 1, networkGBps: 3, callBytes: 1000, contentBytes: () => 440e6, seed: 5 };
+    simulateFleet(trace, hosts, { router: 'homes', failures: [], ...common, ...fleet }, ignored);
   } else if (options === undefined) simulate(trace, all, ignored);
   else runSimulation(trace, { ...simulatorOptions(all, ignored), ...options });
 }

@@ -4,7 +4,7 @@ import { fleetRouters, type FleetSettings } from '../../replay/index.ts';
 import type { SettingValue } from '../../report/index.ts';
 import { given } from '../../tools/index.ts';
 import { usage } from '../error.ts';
-import { flagOf, oneOf, parseBytes, parseCount, parseDurationMs, parsePositive } from '../values.ts';
+import { flagOf, oneOf, parseBytes, parseCount, parseDurationMs, parseHostMachines, parsePositive } from '../values.ts';
 
 /** Between machines of one rack. */
 const roundTripMsDefault = 0.3;
@@ -16,6 +16,11 @@ export function fleetFlags() {
   return new Command()
     .optionsGroup('Several hosts:')
     .option('--hosts <number>', 'so many of the machine, as a fleet', parseCount)
+    .option(
+      '--host-machines <list>',
+      'or a fleet of different machines, in place of --machine: p3.8xlarge=2,h200=1; hosts are numbered in that order',
+      parseHostMachines,
+    )
     .option(
       '--router <how>',
       `which host runs a call: ${fleetRouters.join(', ')}; homes where nothing is said`,
@@ -81,20 +86,24 @@ export const failuresText = (failures: readonly Failure[]): string | undefined =
         .map(({ number, atMs, backMs }) => `${number}@${atMs}ms${backMs === Infinity ? '' : `+${backMs - atMs}ms`}`)
         .join(',');
 
-/** undefined: a single machine. Throws CliError for flags that only a fleet has. */
+/** Whether the replay is of a fleet. */
+export const isFleet = ({ hosts, hostMachines }: FleetOptions): boolean =>
+  hosts !== undefined || hostMachines !== undefined;
+
+/** undefined: a single machine. Throws CliError for flags that only a fleet has. @param hosts how many it has */
 export function fleetOf(
   options: FleetOptions,
+  hosts: number,
   { seed, contentBytes }: Pick<FleetSettings, 'seed' | 'contentBytes'>,
 ): FleetSettings | undefined {
-  const { hosts, router, failHost, roundTrip, network, callSize } = options;
-  if (hosts === undefined) {
+  const { router, failHost, roundTrip, network, callSize } = options;
+  if (!isFleet(options)) {
     const [key] = Object.keys(given({ router, failHost, roundTrip, network, callSize }));
-    if (key !== undefined) throw usage(`${flagOf(key)} needs --hosts: how many machines the fleet has`);
+    if (key !== undefined) throw usage(`${flagOf(key)} needs --hosts or --host-machines: which machines the fleet has`);
     return undefined;
   }
   checkFailures('--fail-host', 'host', failHost ?? [], hosts);
   return {
-    hosts,
     router: router ?? 'homes',
     failures: (failHost ?? []).map(({ number, atMs, backMs }) => ({ host: number, atMs, backMs })),
     roundTripMs: roundTrip ?? roundTripMsDefault,
@@ -105,9 +114,9 @@ export function fleetOf(
   };
 }
 
-export function fleetSettings(fleet: FleetSettings | undefined): Record<string, SettingValue> {
+export function fleetSettings(fleet: FleetSettings | undefined, hosts: number): Record<string, SettingValue> {
   if (fleet === undefined) return {};
-  const { hosts, router, roundTripMs, networkGBps, callBytes, failures } = fleet;
+  const { router, roundTripMs, networkGBps, callBytes, failures } = fleet;
   const failed = failuresText(failures.map(({ host, atMs, backMs }) => ({ number: host, atMs, backMs })));
   return {
     hosts,

@@ -19,8 +19,7 @@ import { Interruption } from '../interruption.ts';
 import { startCountProgress } from '../progress.ts';
 import { checkMeasured, groupsOf, openLoad, type GroupOptions, type Load, type LoadOptions } from './load.ts';
 import type { RowsFile } from './rows.ts';
-import { commonSloMs, valueFor, sloMsDefault } from './slo.ts';
-import type { SystemFlags } from './system.ts';
+import { commonSloMs, valueFor, sloMsDefault, type MeasureFlags } from './slo.ts';
 import { isRecord, parseCount, parseDurationMs, parseNamedFiles, parsePositive } from '../values.ts';
 import { given } from '../../tools/index.ts';
 
@@ -46,7 +45,7 @@ export function liveFlags() {
 
 type LiveOptions = OptionsOf<ReturnType<typeof liveFlags>>;
 
-type LiveReplayOptions = LiveOptions & LoadOptions & GroupOptions & Pick<SystemFlags, 'slo' | 'warmup'>;
+type LiveReplayOptions = LiveOptions & LoadOptions & GroupOptions & MeasureFlags;
 
 /** A function of the host, with the host's SLO for it. */
 interface LiveFunction {

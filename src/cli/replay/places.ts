@@ -21,7 +21,13 @@ export type Places = ReturnType<typeof placesOf>;
  *
  * @param machines whose host memory one scheduler has as if it was of one
  */
-export function placesOf(options: PlacesOptions, machine: Machine, load: Load, offers: OfferCache, machines = 1) {
+export function placesOf(
+  options: PlacesOptions,
+  machine: Machine,
+  load: Load,
+  offers: OfferCache,
+  machines: readonly Machine[],
+) {
   const { cpu, workers, cpuMemory } = options;
   if (cpu === undefined && (workers !== undefined || cpuMemory !== undefined)) {
     throw usage('--workers and --cpu-memory need --cpu: what a run takes there, such as bert-base=180ms@8');
@@ -32,9 +38,10 @@ export function placesOf(options: PlacesOptions, machine: Machine, load: Load, o
   for (const [index] of load.trace.functionNames.entries()) functionsBytes += offers.weightBytes(load.modelOf(index));
   const { disk } = machine;
   const hasGpus = machine.gpus.length > 0;
-  const pinnedBytes = options.hostMemory ?? machine.hostMemory?.pinnedBytes ?? machine.memoryBytes;
-  const capacityBytes = hasGpus ? pinnedBytes : (cpuMemoryBytes ?? machine.memoryBytes);
-  const isExceeded = hasGpus && functionsBytes > capacityBytes * machines;
+  const pinnedBytes = ({ hostMemory, memoryBytes }: Machine): number =>
+    options.hostMemory ?? hostMemory?.pinnedBytes ?? memoryBytes;
+  const capacityBytes = hasGpus ? pinnedBytes(machine) : (cpuMemoryBytes ?? machine.memoryBytes);
+  const isExceeded = hasGpus && functionsBytes > machines.reduce((sum, each) => sum + pinnedBytes(each), 0);
   return {
     ...given({ cpuMemoryBytes, workers }),
     // Where everything fits it is taken to be there: a host reads what it serves when it starts.

@@ -238,6 +238,31 @@ describe('turntable replay', () => {
     await expect(replay(...words)).rejects.toThrow(message);
   });
 
+  it.each([
+    ['--machine', 'h200'],
+    ['--policy', 'lru'],
+    ['--hosts', '2'],
+    ['--cpu', 'bert-base=60ms@8'],
+    ['--priority', '1'],
+    ['--no-load-ahead'],
+    ['--system', 'lru'],
+    ['--save-trace', 'x.jsonl'],
+  ])('refuses %s beside --live: a running host has its own', async (...flag) => {
+    await expect(replay('--live', '--poisson', '1', ...flag)).rejects.toThrow(
+      `${flag[0]} is for a replay on a virtual clock`,
+    );
+  });
+
+  it.each([
+    ['--speed', '2'],
+    ['--body', 'mlp=x'],
+    ['--url', 'http://127.0.0.1:1'],
+  ])('refuses %s without --live', async (...flag) => {
+    await expect(replay('--poisson', '1', '--functions', 'mlp', ...flag)).rejects.toThrow(
+      `${flag[0]} goes with --live`,
+    );
+  });
+
   it('says when no host is there for a live replay', async () => {
     const server = createServer().listen(0, '127.0.0.1');
     await once(server, 'listening');
@@ -314,7 +339,7 @@ describe('turntable replay --over', () => {
     [['--over', 'load-ahead=1'], /--over names 'load-ahead'/],
     [['--over', 'rate=5,fast'], /--over: --rate cannot be 'fast'\. It must be a number above 0/],
     [['--over', 'hosts=5..2'], /--over: The range '5\.\.2' ends before it begins/],
-    [['--over', 'rate=5', '--live'], /--over replays on a virtual clock, not with --live/],
+    [['--over', 'rate=5', '--live'], /--over is for a replay on a virtual clock; with --live the running host/],
     [['--over', 'rate=5', '--save-trace', 'x'], /--save-trace writes the requests of one replay/],
     [['--over', 'rate=5', '--seeds', '3'], /--seeds goes with two or more --system, and without --over/],
     [
@@ -441,6 +466,61 @@ describe('what a replay does not tell', () => {
   });
 });
 
+describe('turntable replay --host-machines', () => {
+  const load = ['--functions', 'bert-base=60', '--poisson', '200', '--requests', '2000', '--seed', '1'];
+
+  it('replays over a fleet of different machines, in their order', async () => {
+    const words = ['--host-machines', 'p3.8xlarge=2,h200', '--fail-host', '2@5s+2s', '--warmup', '100'];
+    const report = JSON.parse(await replay(...load, ...words, '--json', '-')) as Report;
+    expect(report.machine).toBe('p3.8xlarge x 2, h200 x 1');
+    expect(report.settings).toMatchObject({ hosts: 3, router: 'homes', fail_host: '2@5000ms+2000ms' });
+    expect(report.gpus.map(({ gpu }) => gpu)).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 8]);
+    expect(report.fleet!.per_host.map(({ machine, gpus }) => [machine, gpus])).toEqual([
+      ['p3.8xlarge', 4],
+      ['p3.8xlarge', 4],
+      ['h200', 1],
+    ]);
+    // An H200 is the home of fewer functions than four V100, and runs them faster.
+    const [first, , last] = report.fleet!.per_host;
+    expect(last!.requests).toBeGreaterThan(0);
+    expect(last!.requests).toBeLessThan(first!.requests);
+    expect(await replay(...load, ...words)).toMatch(/host2 \(h200\)/);
+  });
+
+  it('of one machine is --hosts', async () => {
+    const jsonOf = async (...words: readonly string[]): Promise<unknown> =>
+      JSON.parse(await replay(...load, ...words, '--json', '-'));
+    expect(await jsonOf('--host-machines', 'p3.8xlarge=3')).toEqual(await jsonOf('--hosts', '3'));
+  });
+
+  it('as one scheduler has the memory of all hosts', async () => {
+    // 328 GB of weights: more than the 245 and the 120 GB of the hosts, and less than both together.
+    const many = ['--functions', 'bert-base=750', '--poisson', '100', '--requests', '300', '--router', 'one'];
+    const report = JSON.parse(await replay(...many, '--host-machines', 'p3.8xlarge,h200', '--json', '-')) as Report;
+    expect(report.gpus).toHaveLength(5);
+    expect(report.host_memory).toMatchObject({ exceeded: false, disk_reads: 0 });
+  });
+
+  it.each([
+    [['--hosts', '2'], '--host-machines says which machines there are, and so does --hosts'],
+    [['--machine', 'h200'], '--host-machines says which machines there are, and so does --machine'],
+    [['--over', 'machine=h200,p3.8xlarge'], '--host-machines says which machines there are, and so does --machine'],
+    [['--fail-host', '2@1s'], '--fail-host names host 2, but the hosts are 0 to 1'],
+    [['--fail-gpu', '0@1s'], 'in a fleet, --fail-host loses a host'],
+    [['--eviction', 'oracle'], '--eviction oracle knows the arrivals at one machine'],
+  ])('says what is wrong with %j beside it', async (flags, message) => {
+    await expect(replay(...load, '--host-machines', 'p3.8xlarge,h200', ...flags)).rejects.toThrow(message);
+  });
+
+  it.each([
+    ['abacus=2', "there is no machine 'abacus'"],
+    ['h200=0', 'It must be a whole number of 1 or more'],
+    ['h200=1,h200=2', "'h200' stands there twice"],
+  ])('says what is wrong with %s', async (text, message) => {
+    await expect(replay(...load, '--host-machines', text)).rejects.toThrow(message);
+  });
+});
+
 it('refuses foresight over several hosts, and warns of --batch-max where nothing is joined', async () => {
   const load = ['--poisson', '50', '--requests', '50', '--functions', 'bert-base=1'];
   await expect(replay(...load, '--hosts', '2', '--eviction', 'oracle')).rejects.toThrow(
@@ -502,7 +582,7 @@ describe('what the command line can ask for', () => {
     [['--fail-gpu', '1'], "'1' is no failure of a GPU such as 3@60s"],
     [['--fail-gpu', '1@1s,1@2s'], 'GPU 1 fails again before it is back'],
     [['--fail-gpu', '1@5s,1@2s+4s'], 'GPU 1 fails again before it is back'],
-    [['--fail-gpu', '1@1s', '--hosts', '2'], 'with --hosts, --fail-host loses a host'],
+    [['--fail-gpu', '1@1s', '--hosts', '2'], 'in a fleet, --fail-host loses a host'],
     [['--fail-host', '2@1s', '--hosts', '2'], '--fail-host names host 2, but the hosts are 0 to 1'],
     [['--priority', 'high'], 'It must be a whole number of 1 or more'],
     [['--priority', '0'], 'It must be a whole number of 1 or more'],

@@ -1,6 +1,6 @@
 /** `--slo` and `--priority`: figures for all functions, by model or by function, and mixes of them by share. */
-import { InvalidArgumentError } from '../commander.ts';
-import { parseCount, parseDurationMs } from '../values.ts';
+import { Command, InvalidArgumentError, type OptionsOf } from '../commander.ts';
+import { parseCount, parseDurationMs, parseWhole } from '../values.ts';
 
 /** Values by share; the shares add up to 1. */
 type Mix = readonly { readonly value: number; readonly share: number }[];
@@ -17,9 +17,19 @@ export interface ByFunction {
 
 export const sloMsDefault = 100;
 
-export const sloHelp =
+const sloHelp =
   'to answer in: 100ms, by model or function as in bert-base=100ms,gpt2/3=1s, or by share of the functions as in ' +
   "20ms@30%,1s@70%; a trace's own otherwise";
+
+/** What is measured, and against what: of a simulated system, and of a running host too. */
+export function measureFlags() {
+  return new Command()
+    .optionsGroup('The machine and its policy:')
+    .option('--slo <time>', sloHelp, parseSlo)
+    .option('--warmup <number>', 'requests at the beginning that the report leaves out', parseWhole);
+}
+
+export type MeasureFlags = OptionsOf<ReturnType<typeof measureFlags>>;
 
 /** "100ms", "bert-base=100ms,gpt2/3=1s,200ms", "20ms@30%,100ms@70%", "bert-base=20ms@50%,bert-base=1s@50%". */
 export const parseSlo = (text: string): ByFunction =>

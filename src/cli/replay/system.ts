@@ -25,19 +25,20 @@ import {
   type PolicyName,
 } from '../../schedule/index.ts';
 import { usage } from '../error.ts';
+import { readMachine } from '../plan/layer-source.ts';
 import { readProfile } from '../planning.ts';
-import { checkFailures, failuresOf, failuresText, fleetFlags, fleetOf, fleetSettings } from './fleet.ts';
+import { checkFailures, failuresOf, failuresText, fleetFlags, fleetOf, fleetSettings, isFleet } from './fleet.ts';
 import { checkMeasured, type Load } from './load.ts';
 import { placesOf, type Places } from './places.ts';
-import { commonSloMs, parsePriorities, parseSlo, sloHelp, sloMsDefault, valueFor } from './slo.ts';
+import { commonSloMs, parsePriorities, sloMsDefault, valueFor, type MeasureFlags } from './slo.ts';
 import {
+  flagOf,
   oneOf,
   parseBytes,
   parseCpuOffers,
   parseDurationMs,
   parseNamedFiles,
   parseCount,
-  parseWhole,
   parseWorkers,
 } from '../values.ts';
 import { given } from '../../tools/index.ts';
@@ -48,6 +49,8 @@ export const planOfPolicy: Readonly<Record<PolicyName, ColdStartMode>> = {
   artifact: 'pt+dha',
   best: 'interleave',
 };
+
+export const machineDefault = 'p3.8xlarge';
 
 /** A host's policies, and Belady's optimal one, which must know the future. */
 export const replayEvictions = [...policyChoices.eviction, 'oracle'] as const;
@@ -81,14 +84,15 @@ export function systemFlags() {
   const { routing, offload, admission, order, borrow, copies } = policyChoices;
   return fleetFlags()
     .optionsGroup('The machine and its policy:')
-    .option('--machine <name|file>', "a machine preset, a file of the same form, or 'here'", 'p3.8xlarge')
-    .option('--slo <time>', sloHelp, parseSlo)
+    .option(
+      '--machine <name|file>',
+      `a machine preset, a file of the same form, or 'here'; ${machineDefault} where nothing is said`,
+    )
     .option(
       '--priority <numbers>',
       'in the forms of --slo, and 1 is the highest: bert-base/0=1,bert-base=5, or 1@10%,9@90%',
       parsePriorities,
     )
-    .option('--warmup <number>', 'requests at the beginning that the report leaves out', parseWhole)
     .option('--routing <how>', `instead of the policy's: ${routing.join(', ')}`, oneOf(routing))
     .option(
       '--eviction <how>',
@@ -127,9 +131,7 @@ export function systemFlags() {
     .option('--reserve <size>', "of each GPU's memory, not for weights; the machine's own otherwise", parseBytes);
 }
 
-export type SystemFlags = OptionsOf<ReturnType<typeof systemFlags>>;
-
-export type SystemOptions = SystemFlags & PolicyFlags;
+export type SystemOptions = OptionsOf<ReturnType<typeof systemFlags>> & PolicyFlags & MeasureFlags;
 
 function policyOf({ policy, waitBound, ...options }: SystemOptions): ReplayPolicy {
   const { routing, eviction, offload, admission, order, loadAhead, borrow, copies } = options;
@@ -140,8 +142,8 @@ function policyOf({ policy, waitBound, ...options }: SystemOptions): ReplayPolic
 }
 
 /** @throws CliError: the foresight is that of one machine */
-function checkEviction({ eviction }: ReplayPolicy, { hosts }: SystemOptions): void {
-  if (eviction !== 'oracle' || hosts === undefined) return;
+function checkEviction({ eviction }: ReplayPolicy, options: SystemOptions): void {
+  if (eviction !== 'oracle' || !isFleet(options)) return;
   throw usage('--eviction oracle knows the arrivals at one machine, and --hosts divides them over several');
 }
 
@@ -149,12 +151,12 @@ function checkEviction({ eviction }: ReplayPolicy, { hosts }: SystemOptions): vo
 function warningsOfFlags(
   { order }: ReplayPolicy,
   { batchMax = 1, profile }: SystemOptions,
-  { gpus }: Machine,
+  machines: readonly Machine[],
   models: readonly string[],
 ): string[] {
   if (batchMax === 1) return [];
   if (order === 'fifo') return ['--batch-max joins nothing where requests run strictly in order (fifo).'];
-  if (gpus.length === 0) return ['--batch-max joins nothing on a machine without GPUs.'];
+  if (machines.every(({ gpus }) => gpus.length === 0)) return ['--batch-max joins nothing on a machine without GPUs.'];
   if (models.every((model) => profile?.has(model) === true)) {
     return ['--batch-max joins nothing where the times of all models are measured (--profile).'];
   }
@@ -166,11 +168,35 @@ function readProfiles(files: ReadonlyMap<string, string> = new Map()): Map<strin
   return new Map(Array.from(files, ([model, file]) => [model, readProfile(file, parseLayerProfile)]));
 }
 
-/** What cold starts cost on one machine under one plan; read for the options that several simulations share. */
+/** What cold starts cost on its machines under one plan; read for the options that several simulations share. */
 export type SimulatedSystem = ReturnType<typeof systemOf>;
 
-export function systemOf(machine: Machine, { policy, plan = planOfPolicy[policy], profile, batchMax }: SystemOptions) {
-  return { machine, plan, offers: new OfferCache(machine, plan, readProfiles(profile), batchMax) };
+/** Machines that are alike, and how many hosts they are. */
+interface HostKind {
+  readonly machine: Machine;
+  readonly count: number;
+}
+
+/** @throws CliError for flags that contradict each other, and for a machine that is not there */
+export function systemOf(options: SystemOptions) {
+  const { machine, hosts, hostMachines } = options;
+  if (hostMachines === undefined)
+    return systemOn([{ machine: readMachine(machine ?? machineDefault), count: hosts ?? 1 }], options);
+  const [other] = Object.keys(given({ machine, hosts }));
+  if (other !== undefined) throw usage(`--host-machines says which machines there are, and so does ${flagOf(other)}`);
+  return systemOn(
+    hostMachines.map(({ name, count }) => ({ machine: readMachine(name), count })),
+    options,
+  );
+}
+
+export function systemOn(
+  kinds: readonly HostKind[],
+  { policy, plan = planOfPolicy[policy], profile, batchMax }: SystemOptions,
+) {
+  const profiles = readProfiles(profile);
+  const made = kinds.map((kind) => ({ ...kind, offers: new OfferCache(kind.machine, plan, profiles, batchMax) }));
+  return { plan, kinds: made };
 }
 
 interface SimulationWatch {
@@ -183,7 +209,7 @@ interface SimulationWatch {
 /** Runs a load on a virtual clock. */
 export function simulateLoad(
   load: Load,
-  { machine, offers, plan }: SimulatedSystem,
+  { kinds, plan }: SimulatedSystem,
   options: SystemOptions & { readonly seed: number },
   { onProgress, onMeasured }: SimulationWatch = {},
 ): Report {
@@ -212,57 +238,82 @@ export function simulateLoad(
     return -(given ?? functionPriority);
   };
   const gpuFailures = options.failGpu ?? [];
-  if (options.hosts !== undefined && gpuFailures.length > 0) {
-    throw usage('--fail-gpu loses a GPU of one machine; with --hosts, --fail-host loses a host');
+  if (isFleet(options) && gpuFailures.length > 0) {
+    throw usage('--fail-gpu loses a GPU of one machine; in a fleet, --fail-host loses a host');
   }
-  checkFailures('--fail-gpu', 'GPU', gpuFailures, machine.gpus.length);
-  let fleetRow: FleetRow | undefined;
-  const fleet = fleetOf(options, { seed, contentBytes: (index) => offers.weightBytes(load.modelOf(index)) });
-  const places = placesOf(options, machine, load, offers, fleet?.router === 'one' ? fleet.hosts : 1);
-  const { cpuMemoryBytes, workers, host } = places;
+  const machines = kinds.flatMap(({ machine, count }) => Array.from({ length: count }, () => machine));
+  const gpuCount = machines.reduce((sum, { gpus }) => sum + gpus.length, 0);
+  checkFailures('--fail-gpu', 'GPU', gpuFailures, gpuCount);
+  const contentBytes = (index: number): number => kinds[0]!.offers.weightBytes(load.modelOf(index));
+  const fleet = fleetOf(options, machines.length, { seed, contentBytes });
+  const placed = kinds.map(({ machine, count, offers }) => {
+    // One scheduler over all hosts has their memory as if it was of one.
+    const places = placesOf(options, machine, load, offers, fleet?.router === 'one' ? machines : [machine]);
+    const { cpuMemoryBytes, workers, host } = places;
+    const settings: SimulationSettings = {
+      machine,
+      policy,
+      sheetOf: (functionIndex) => {
+        const model = load.modelOf(functionIndex);
+        const cpu = places.cpuOf(model);
+        const sloMs = sloOf(functionIndex) ?? sloMsDefault;
+        const own = { sloMs, priority: priorityOf(functionIndex) };
+        if (cpu === undefined) return offers.sheet(model, own);
+        return offers.sheet(model, { ...own, cpu, ...(workers && { workers: { latencyMs: cpu.latencyMs } }) });
+      },
+      ...given({ reserveBytes: reserve, cpuMemoryBytes, workers, host }),
+    };
+    return { places, settings, count };
+  });
+  const [{ places, settings }] = placed as [(typeof placed)[number]];
   const trace = { functionNames, invocations: counted };
-  const settings: SimulationSettings = {
-    machine,
-    policy,
-    sheetOf: (functionIndex) => {
-      const model = load.modelOf(functionIndex);
-      const cpu = places.cpuOf(model);
-      const sloMs = sloOf(functionIndex) ?? sloMsDefault;
-      const own = { sloMs, priority: priorityOf(functionIndex) };
-      if (cpu === undefined) return offers.sheet(model, own);
-      return offers.sheet(model, { ...own, cpu, ...(workers && { workers: { latencyMs: cpu.latencyMs } }) });
-    },
-    ...given({ reserveBytes: reserve, cpuMemoryBytes, workers, host }),
-  };
+  let fleetRow: FleetRow | undefined;
   if (fleet === undefined) {
     const gpuChanges = gpuFailures.flatMap(({ number, atMs, backMs }) => gpuFailure(number, atMs, backMs));
     simulate(trace, settings, builder, gpuChanges);
-  } else fleetRow = simulateFleet(trace, settings, fleet, builder);
+  } else {
+    const ofHosts = placed.flatMap((kind) => Array.from({ length: kind.count }, () => kind.settings));
+    fleetRow = simulateFleet(trace, ofHosts, fleet, builder);
+  }
   const models = [...new Set(functionNames.map((_, index) => load.modelOf(index)))];
+  const names = kinds.map(({ machine, count }) => (fleet === undefined ? machine.name : `${machine.name} x ${count}`));
   const report = builder.finish({
     kind: 'simulated',
-    machine: fleet === undefined ? machine.name : `${machine.name} x ${fleet.hosts}`,
+    machine: names.join(', '),
     seed,
     settings: {
       ...load.settings,
       ...places.settings,
-      ...fleetSettings(fleet),
+      ...fleetSettings(fleet, machines.length),
       ...systemSettings(options, plan, policy, load.hasOwnSlo),
     },
     functionNames,
     modelOf: load.modelOf,
-    gpuCount: machine.gpus.length * (fleet?.hosts ?? 1),
-    leastTimesOf: (index) => (load.hasOwnSlo ? undefined : leastTimes(settings.sheetOf(index, ''), settings)),
-    hostMemory: togetherOf(places.hostMemory, fleet?.hosts ?? 1),
+    gpuCount,
+    leastTimesOf: (index) => (load.hasOwnSlo ? undefined : leastTimes(index, placed)),
+    hostMemory: togetherOf(placed),
     ...given({ fleet: fleetRow }),
-    warnings: [...load.warnings, ...warningsOfFlags(policy, options, machine, models)],
+    warnings: [...load.warnings, ...warningsOfFlags(policy, options, machines, models)],
   });
   checkMeasured(report);
   return report;
 }
 
-/** What a call of the function takes at best, where nothing else waits. */
-function leastTimes({ gpus: offers, cpu, workers, sloMs }: OfferSheet, settings: SimulationSettings): LeastTimes {
+/** Hosts that are alike. */
+interface PlacedKind {
+  readonly places: Places;
+  readonly settings: SimulationSettings;
+  readonly count: number;
+}
+
+/** What a call of the function takes at best, on the host that is best for it, where nothing else waits. */
+function leastTimes(index: number, kinds: readonly PlacedKind[]): LeastTimes {
+  const times = kinds.map(({ settings }) => leastTimesOn(settings.sheetOf(index, ''), settings));
+  const least = (of: (each: LeastTimes) => number): number => Math.min(...times.map(of));
+  return { sloMs: times[0]!.sloMs, warmMs: least(({ warmMs }) => warmMs), coldMs: least(({ coldMs }) => coldMs) };
+}
+
+function leastTimesOn({ gpus: offers, cpu, workers, sloMs }: OfferSheet, settings: SimulationSettings): LeastTimes {
   const { machine, reserveBytes } = settings;
   const places = schedulerGpus(machine, reserveBytes);
   const gpus = offers.filter((offer, gpu) => {
@@ -280,12 +331,16 @@ function leastTimes({ gpus: offers, cpu, workers, sloMs }: OfferSheet, settings:
 }
 
 /** The memory of all hosts of a fleet together. */
-function togetherOf(
-  { capacityBytes, functionsBytes, diskCapacityBytes }: Places['hostMemory'],
-  hosts: number,
-): Places['hostMemory'] {
-  const diskBytes = diskCapacityBytes === undefined ? undefined : diskCapacityBytes * hosts;
-  return { capacityBytes: capacityBytes * hosts, functionsBytes, diskCapacityBytes: diskBytes };
+function togetherOf(kinds: readonly PlacedKind[]): Places['hostMemory'] {
+  const sum = (of: (memory: Places['hostMemory']) => number): number =>
+    kinds.reduce((total, { places, count }) => total + of(places.hostMemory) * count, 0);
+  const [{ places }] = kinds as [PlacedKind];
+  const hasDisks = kinds.every((kind) => kind.places.hostMemory.diskCapacityBytes !== undefined);
+  return {
+    capacityBytes: sum(({ capacityBytes }) => capacityBytes),
+    functionsBytes: places.hostMemory.functionsBytes,
+    diskCapacityBytes: hasDisks ? sum(({ diskCapacityBytes = 0 }) => diskCapacityBytes) : undefined,
+  };
 }
 
 function systemSettings(

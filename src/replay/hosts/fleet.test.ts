@@ -32,7 +32,6 @@ const invocations = (() => {
 })();
 const trace: Trace = { functionNames, invocations: () => invocations };
 const fleet: FleetSettings = {
-  hosts: 4,
   router: 'homes',
   failures: [],
   roundTripMs: 1,
@@ -52,9 +51,14 @@ function observed(): ReplayObserver & { readonly outcomes: Outcome[] } {
   };
 }
 
-async function play(changes: Partial<FleetSettings>): Promise<{ row: FleetRow; outcomes: readonly Outcome[] }> {
+const hostsOf = (count: number): SimulationSettings[] => Array.from({ length: count }, () => settings);
+
+async function play(
+  changes: Partial<FleetSettings>,
+  hosts = hostsOf(4),
+): Promise<{ row: FleetRow; outcomes: readonly Outcome[] }> {
   const observer = observed();
-  const row = simulateFleet(trace, settings, { ...fleet, ...changes }, observer);
+  const row = simulateFleet(trace, hosts, { ...fleet, ...changes }, observer);
   return { row, outcomes: observer.outcomes.toSorted((a, b) => a.sequence - b.sequence) };
 }
 
@@ -71,7 +75,7 @@ describe('a simulated fleet', () => {
     async (router) => {
       const alone = observed();
       simulate(trace, settings, alone);
-      const { row, outcomes } = await play({ hosts: 1, router });
+      const { row, outcomes } = await play({ router }, hostsOf(1));
       expect(outcomes).toEqual(alone.outcomes.toSorted((a, b) => a.sequence - b.sequence));
       expect(row).toMatchObject({ passed: 0, call_bytes: 0, content_bytes: 0 });
     },
@@ -144,7 +148,7 @@ describe('a simulated fleet', () => {
       },
     };
     const observer = observed();
-    simulateFleet(hot, settings, { ...fleet, hosts }, observer);
+    simulateFleet(hot, hostsOf(hosts), fleet, observer);
     expect(inSlo(observer.outcomes.filter(({ sequence }) => sequence >= calls / 4))).toBeGreaterThan(0.95);
   });
 
@@ -154,7 +158,7 @@ describe('a simulated fleet', () => {
       const builder = new ReportBuilder();
       const warmup = 2000;
       const measured: Trace = { functionNames, invocations: () => builder.measured(invocations, warmup) };
-      const row = simulateFleet(measured, settings, { ...fleet, router }, builder);
+      const row = simulateFleet(measured, hostsOf(4), { ...fleet, router }, builder);
       const requests = row.per_host.reduce((sum, host) => sum + host.requests, 0);
       expect(requests).toBe(router === 'one' ? 0 : invocations.length - warmup);
       const spanS = (invocations.at(-1)!.arrivalMs - invocations[warmup]!.arrivalMs) / 1000;
@@ -163,6 +167,49 @@ describe('a simulated fleet', () => {
       expect(passed).toBe(router === 'homes' ? invocations.length - warmup : 0);
     },
   );
+
+  describe('of different machines', () => {
+    const large = loadMachine('h100x8');
+    const ofLarge = new OfferCache(large, 'interleave');
+    const largeSettings: SimulationSettings = {
+      machine: large,
+      policy: policies.best,
+      sheetOf: () => ofLarge.sheet('bert-base', { sloMs: 100 }),
+    };
+    const unequal = [settings, largeSettings, settings];
+    /** By number in the fleet: 4 GPUs, 8 and 4. */
+    const hostOfGpu = (gpu: number): number => (gpu < 4 ? 0 : gpu < 12 ? 1 : 2);
+
+    test.each(fleetRouters)('under %s gives each host what its own GPUs take', async (router) => {
+      const { row, outcomes } = await play({ router }, unequal);
+      expect(row.hosts).toBe(3);
+      expect(inSlo(outcomes)).toBeGreaterThan(0.9);
+      const requests = [0, 0, 0];
+      for (const { placement, arrivalMs, endMs } of outcomes) {
+        if (placement.kind !== 'gpu') continue;
+        const host = hostOfGpu(placement.gpu);
+        requests[host]!++;
+        // A warm run takes 2.5 ms on an H100, and 9.5 ms on a V100.
+        const { warmMs } = unequal[host]!.sheetOf(0, '').gpus[0]!;
+        expect(endMs - arrivalMs).toBeGreaterThanOrEqual(warmMs - 1e-6);
+      }
+      // One scheduler over all of them needs no more than the GPUs that are faster.
+      if (router === 'one') return;
+      expect(requests.every((count) => count > 0)).toBe(true);
+      expect(row.per_host).toMatchObject([
+        { host: 0, machine: 'p3.8xlarge', gpus: 4, requests: requests[0] },
+        { host: 1, machine: 'h100x8', gpus: 8, requests: requests[1] },
+        { host: 2, machine: 'p3.8xlarge', gpus: 4, requests: requests[2] },
+      ]);
+    });
+
+    test('that loses its large host runs calls on the others alone', async () => {
+      const { outcomes } = await play({ failures: [{ host: 1, atMs: 5000, backMs: Infinity }] }, unequal);
+      const late = outcomes.filter(({ arrivalMs }) => arrivalMs > 6000);
+      expect(late.length).toBeGreaterThan(0);
+      for (const { placement } of late) expect(placement.kind === 'gpu' && hostOfGpu(placement.gpu)).not.toBe(1);
+    });
+  });
 
   test('refuses a failure of a host that it does not have', async () => {
     await expect(play({ failures: [{ host: 4, atMs: 0, backMs: Infinity }] })).rejects.toThrow(

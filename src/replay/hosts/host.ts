@@ -42,10 +42,17 @@ export class SimulatedHost {
   readonly #ended: (call: FleetCall) => void;
   isUp = true;
 
-  constructor(index: number, functionCount: number, options: SimulatorOptions, ended: (call: FleetCall) => void) {
+  /** @param firstGpu its number in the fleet */
+  constructor(
+    index: number,
+    firstGpu: number,
+    functionCount: number,
+    options: SimulatorOptions,
+    ended: (call: FleetCall) => void,
+  ) {
     this.index = index;
     this.#ended = ended;
-    this.#firstGpu = index * options.gpus.length;
+    this.#firstGpu = firstGpu;
     this.#local = new Int32Array(functionCount).fill(unknown);
     this.#content = new Uint8Array(functionCount);
     this.#options = { ...options, observer: this.#observer(options.observer) };

@@ -3,26 +3,39 @@ import type { GpuOffer, OfferSheet, SchedulerGpu } from '../../schedule/index.ts
 import type { SimulatorOptions } from '../simulator-options.ts';
 import { getOrMake } from '../../tools/index.ts';
 
-/** All hosts' GPUs, cores and memory together; links are borrowed within a host only, as before. */
-export function pooledOptions(options: SimulatorOptions, hosts: number): SimulatorOptions {
-  const { gpus, cpu, host, sheetOf } = options;
-  const switches = Math.max(0, ...gpus.map((gpu) => gpu.switch + 1));
-  const pooledGpus: SchedulerGpu[] = Array.from({ length: hosts }, (_, index) =>
-    gpus.map((gpu) => ({ ...gpu, switch: index * switches + gpu.switch })),
-  ).flat();
+/**
+ * All hosts' GPUs, cores and memory together; links are borrowed within a host only, as before. What a function takes
+ * on the CPU is what it takes at the first host.
+ */
+export function pooledOptions(hosts: readonly [SimulatorOptions, ...SimulatorOptions[]]): SimulatorOptions {
+  const [first] = hosts;
+  const gpus: SchedulerGpu[] = [];
+  const cpu = { cores: 0, memoryBytes: 0 };
+  const host = { capacityBytes: 0, diskGBps: 0 };
+  const places = hosts.map((options) => {
+    const place = { options, firstGpu: gpus.length };
+    const firstSwitch = Math.max(-1, ...gpus.map((gpu) => gpu.switch)) + 1;
+    for (const gpu of options.gpus) gpus.push({ ...gpu, switch: firstSwitch + gpu.switch });
+    cpu.cores += options.cpu?.cores ?? 0;
+    cpu.memoryBytes += options.cpu?.memoryBytes ?? 0;
+    host.capacityBytes += options.host?.capacityBytes ?? 0;
+    host.diskGBps += options.host?.diskGBps ?? 0;
+    return place;
+  });
   // Functions of one model share its offers, and must go on sharing them.
   const pooled = new WeakMap<OfferSheet['gpus'], OfferSheet['gpus']>();
   return {
-    ...options,
-    gpus: pooledGpus,
-    cpu: cpu && { ...cpu, cores: cpu.cores * hosts, memoryBytes: cpu.memoryBytes * hosts },
-    host: host && { capacityBytes: host.capacityBytes * hosts, diskGBps: host.diskGBps * hosts },
+    ...first,
+    gpus,
+    cpu: first.cpu && cpu,
+    host: host.capacityBytes > 0 ? host : undefined,
     sheetOf: (functionIndex, name) => {
-      const sheet = sheetOf(functionIndex, name);
+      const sheet = first.sheetOf(functionIndex, name);
       const offers = getOrMake(pooled, sheet.gpus, () =>
-        Array.from({ length: hosts }, (_, index) =>
-          sheet.gpus.map((offer) => offer && movedOffer(offer, index * gpus.length)),
-        ).flat(),
+        places.flatMap(({ options, firstGpu }) => {
+          const own = options === first ? sheet : options.sheetOf(functionIndex, name);
+          return own.gpus.map((offer) => offer && movedOffer(offer, firstGpu));
+        }),
       );
       return { ...sheet, gpus: offers };
     },

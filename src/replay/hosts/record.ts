@@ -1,4 +1,5 @@
 /** What the report of a fleet adds to every report. */
+import type { Machine } from '../../hardware/index.ts';
 import type { FleetRow } from '../../report/index.ts';
 import type { HostReason } from '../../schedule/index.ts';
 import { count } from '../../tools/index.ts';
@@ -15,7 +16,9 @@ const feltShare = 0.01;
 export class FleetRecord implements ReplayObserver {
   readonly #observer: ReplayObserver;
   readonly #fleet: FleetSettings;
-  readonly #gpusPerHost: number;
+  readonly #hosts: readonly { readonly machine: Machine }[];
+  /** By number of a GPU of the fleet. */
+  readonly #hostOfGpu: readonly number[];
   /** Calls that each host has ended. */
   readonly #requestsOfHost: number[];
   readonly #busyMs: number[];
@@ -30,12 +33,13 @@ export class FleetRecord implements ReplayObserver {
   #contentBytes = 0;
   moves = 0;
 
-  constructor(observer: ReplayObserver, fleet: FleetSettings, gpusPerHost: number) {
+  constructor(observer: ReplayObserver, fleet: FleetSettings, hosts: readonly { readonly machine: Machine }[]) {
     this.#observer = observer;
     this.#fleet = fleet;
-    this.#gpusPerHost = gpusPerHost;
-    this.#busyMs = Array.from({ length: fleet.hosts }, () => 0);
-    this.#requestsOfHost = Array.from({ length: fleet.hosts }, () => 0);
+    this.#hosts = hosts;
+    this.#hostOfGpu = hosts.flatMap(({ machine }, host) => machine.gpus.map(() => host));
+    this.#busyMs = hosts.map(() => 0);
+    this.#requestsOfHost = hosts.map(() => 0);
     this.#failures = fleet.failures.map(() => ({ rerun: 0, lost: 0 }));
   }
 
@@ -58,7 +62,7 @@ export class FleetRecord implements ReplayObserver {
 
   busy(gpu: number, fromMs: number, toMs: number): void {
     const measuredMs = toMs - Math.max(fromMs, this.measuredFromMs);
-    if (measuredMs > 0) this.#busyMs[Math.floor(gpu / Math.max(1, this.#gpusPerHost))]! += measuredMs;
+    if (measuredMs > 0) this.#busyMs[this.#hostOfGpu[gpu]!]! += measuredMs;
     this.#observer.busy(gpu, fromMs, toMs);
   }
 
@@ -101,20 +105,24 @@ export class FleetRecord implements ReplayObserver {
   }
 
   row(): FleetRow {
-    const { hosts, router, failures } = this.#fleet;
+    const { router, failures } = this.#fleet;
+    const hosts = this.#hosts;
     const busy = this.#busyMs;
     const sumMs = busy.reduce((sum, each) => sum + each, 0);
+    const busiestMs = Math.max(...hosts.map(({ machine }, host) => busy[host]! / Math.max(1, machine.gpus.length)));
+    const isUnequal = hosts.some(({ machine }) => machine.name !== hosts[0]!.machine.name);
     return {
-      hosts,
+      hosts: hosts.length,
       router,
       passed: rounded(this.#passed / Math.max(1, this.#total)),
       reasons: sortedRecord(this.#reasons),
       call_bytes: this.#callBytes,
       content_bytes: this.#contentBytes,
-      imbalance: sumMs === 0 ? null : rounded(Math.max(...busy) / (sumMs / hosts)),
+      imbalance: sumMs === 0 ? null : rounded(busiestMs / (sumMs / this.#hostOfGpu.length)),
       moves: this.moves,
       per_host: (router === 'one' ? [] : this.#requestsOfHost).map((requests, host) => ({
         host,
+        ...(isUnequal ? { machine: hosts[host]!.machine.name, gpus: hosts[host]!.machine.gpus.length } : undefined),
         requests,
         busy_s: rounded(busy[host]! / 1000),
       })),

@@ -4,6 +4,7 @@
  */
 import type { FleetRow } from '../../report/index.ts';
 import { chooseHost, type HostOffer, type HostReason, type OfferSheet } from '../../schedule/index.ts';
+import { getOrMake } from '../../tools/index.ts';
 import { deriveSeed, Xoshiro } from '../generate/random.ts';
 import { DueHeap } from '../simulator-heap.ts';
 import { simulatorOptions, type SimulationSettings } from '../simulate.ts';
@@ -23,35 +24,49 @@ const detectMs = 1000;
  * Replays a trace over a fleet, and reports to the observer as if it were one machine with all GPUs, those of host 0
  * first. Throws RangeError for a trace that is not in order of arrival, and for a failure of a host that does not
  * exist.
+ *
+ * @param settings of each host; those of hosts that are alike are one object, so that they share what functions cost
  */
 export function simulateFleet(
   trace: Trace,
-  settings: SimulationSettings,
+  settings: readonly SimulationSettings[],
   fleet: FleetSettings,
   observer: ReplayObserver,
 ): FleetRow {
-  const wrong = fleet.failures.find(({ host }) => host >= fleet.hosts);
+  const wrong = fleet.failures.find(({ host }) => host >= settings.length);
   if (wrong !== undefined) {
-    throw new RangeError(`there is no host ${wrong.host} to fail; there are ${fleet.hosts}, from 0 on`);
+    throw new RangeError(`there is no host ${wrong.host} to fail; there are ${settings.length}, from 0 on`);
   }
-  const record = new FleetRecord(observer, fleet, settings.machine.gpus.length);
-  const options = simulatorOptions(settings, record);
+  const record = new FleetRecord(observer, fleet, settings);
+  const made = new Map<SimulationSettings, SimulatorOptions>();
+  const [first, ...others] = settings.map((own) => getOrMake(made, own, () => simulatorOptions(own, record)));
+  if (first === undefined) throw new RangeError('a fleet has one host or more');
+  const hosts = [first, ...others] as const;
   if (fleet.router === 'one') {
-    const gpuChanges = pooledFailures(fleet, options.gpus.length);
-    runSimulation(trace, { ...pooledOptions(options, fleet.hosts), gpuChanges });
+    runSimulation(trace, { ...pooledOptions(hosts), gpuChanges: pooledFailures(fleet, hosts) });
     return record.row();
   }
-  const simulation = new FleetSimulation(trace.functionNames, options, fleet, record);
+  const simulation = new FleetSimulation(trace.functionNames, hosts, fleet, record);
   for (const invocation of trace.invocations()) simulation.arrive(invocation);
   simulation.finish();
   return record.row();
 }
 
-function pooledFailures({ failures }: FleetSettings, gpus: number): GpuChange[] {
+function pooledFailures({ failures }: FleetSettings, hosts: readonly SimulatorOptions[]): GpuChange[] {
+  const first = firstGpus(hosts);
   return failures.flatMap(({ host, atMs, backMs }) =>
-    Array.from({ length: gpus }, (_, index) => gpuFailure(host * gpus + index, atMs, backMs)).flat(),
+    hosts[host]!.gpus.flatMap((_, index) => gpuFailure(first[host]! + index, atMs, backMs)),
   );
 }
+
+/** By host, the number of its first GPU in the fleet. */
+function firstGpus(hosts: readonly SimulatorOptions[]): number[] {
+  let next = 0;
+  return hosts.map(({ gpus }) => (next += gpus.length) - gpus.length);
+}
+
+/** Of a host: its GPUs, or its cores if it has none. */
+const lanesOf = ({ gpus, cpu }: SimulatorOptions): number => gpus.length || (cpu?.cores ?? 1);
 
 /** Events that are due besides the trace. */
 type Due =
@@ -62,48 +77,49 @@ type Due =
 class FleetSimulation {
   readonly #fleet: FleetSettings;
   readonly #record: FleetRecord;
+  readonly #names: readonly string[];
+  readonly #options: readonly SimulatorOptions[];
   readonly #hosts: readonly SimulatedHost[];
-  readonly #sheets: (OfferSheet | undefined)[] = [];
-  readonly #sheetOf: (functionIndex: number) => OfferSheet;
+  /** Hosts that are alike share a function's sheet, as they share its offers. */
+  readonly #kinds = new Map<SimulatorOptions, { share: number; readonly sheets: (OfferSheet | undefined)[] }>();
   readonly #plan: FleetPlan | undefined;
   readonly #random: Xoshiro;
   readonly #heap = new DueHeap();
   readonly #due: (Due | undefined)[] = [];
   readonly #free: number[] = [];
   readonly #hopMs: number;
-  /** Per host: GPUs, or cores if it has none. */
-  readonly #lanes: number;
   #nowMs = 0;
   #arrived = 0;
 
-  constructor(names: readonly string[], options: SimulatorOptions, fleet: FleetSettings, record: FleetRecord) {
+  constructor(
+    names: readonly string[],
+    options: readonly SimulatorOptions[],
+    fleet: FleetSettings,
+    record: FleetRecord,
+  ) {
     this.#fleet = fleet;
     this.#record = record;
+    this.#names = names;
+    this.#options = options;
+    for (const own of options)
+      getOrMake(this.#kinds, own, () => ({ share: 0, sheets: [] })).share += 1 / options.length;
     this.#hopMs = fleet.roundTripMs / 2;
-    this.#lanes = options.gpus.length || (options.cpu?.cores ?? 1);
     this.#random = new Xoshiro(deriveSeed(fleet.seed, 0xf1ee7));
-    const { sheetOf } = options;
-    this.#sheetOf = (index) => sheetOf(index, names[index] ?? String(index));
-    const heldBytes = new Float64Array(fleet.hosts);
+    const heldBytes = new Float64Array(options.length);
     if (fleet.router === 'homes') {
-      const members = Array.from({ length: fleet.hosts }, (_, index) => ({
-        id: `host-${index}`,
-        capacity: this.#lanes * 1000,
-      }));
-      this.#plan = new FleetPlan(names, members, (index) => {
-        const { warmMs, lanes } = hostCost(this.#sheet(index));
-        return warmMs * lanes;
-      });
+      const members = options.map((own, index) => ({ id: `host-${index}`, capacity: lanesOf(own) * 1000 }));
+      this.#plan = new FleetPlan(names, members, (index) => this.#workMs(index));
       for (const index of names.keys()) heldBytes[this.#plan.homes(index)[0]!]! += fleet.contentBytes(index);
     } else {
       // Any function may come to any host.
       heldBytes.fill(names.reduce((sum, _, index) => sum + fleet.contentBytes(index), 0));
     }
-    this.#hosts = Array.from(heldBytes, (bytes, index) => {
+    const first = firstGpus(options);
+    this.#hosts = options.map((all, index) => {
       // As on one machine: content that fits into host memory is there when the host has started.
-      const host = options.host !== undefined && bytes > options.host.capacityBytes ? options.host : undefined;
-      const own = { ...options, host, sheetOf: (each: number) => this.#sheet(each) };
-      return new SimulatedHost(index, names.length, own, (call) => record.endedAt(call, index));
+      const host = all.host !== undefined && heldBytes[index]! > all.host.capacityBytes ? all.host : undefined;
+      const own = { ...all, host, sheetOf: (each: number) => this.#sheet(each, all) };
+      return new SimulatedHost(index, first[index]!, names.length, own, (call) => record.endedAt(call, index));
     });
     for (const index of names.keys()) this.#publish(index);
     for (const [failure, { atMs, backMs }] of fleet.failures.entries()) {
@@ -117,15 +133,28 @@ class FleetSimulation {
 
   /** A publication waits until the content is on two hosts. */
   #publish(functionIndex: number): void {
-    const { hosts } = this.#fleet;
+    const hosts = this.#options.length;
     const any = this.#random.below(hosts);
     const keepers = this.#plan?.ranked(functionIndex) ?? [any, (any + 1) % hosts];
     for (const host of keepers.slice(0, 2)) this.#hosts[host]!.keepContent(functionIndex);
   }
 
-  /** Hosts share a function's sheet, as they share its offers. */
-  #sheet(functionIndex: number): OfferSheet {
-    return (this.#sheets[functionIndex] ??= this.#sheetOf(functionIndex));
+  #sheet(functionIndex: number, options: SimulatorOptions): OfferSheet {
+    const { sheets } = this.#kinds.get(options)!;
+    return (sheets[functionIndex] ??= options.sheetOf(
+      functionIndex,
+      this.#names[functionIndex] ?? String(functionIndex),
+    ));
+  }
+
+  /** Calls arrive at any host, and each host tells the load of those by what they take there. */
+  #workMs(functionIndex: number): number {
+    let ms = 0;
+    for (const [options, { share }] of this.#kinds) {
+      const { warmMs, lanes } = hostCost(this.#sheet(functionIndex, options));
+      ms += share * warmMs * lanes;
+    }
+    return ms;
   }
 
   arrive({ arrivalMs, functionIndex, sloMs }: TraceInvocation): void {
@@ -142,7 +171,7 @@ class FleetSimulation {
       sequence,
       functionIndex,
       arrivalMs,
-      sloMs: sloMs ?? this.#sheet(functionIndex).sloMs,
+      sloMs: sloMs ?? this.#sheet(functionIndex, this.#options[0]!).sloMs,
       hasOwnSlo: sloMs !== undefined,
       // A load balancer sends nothing to a host that does not answer.
       entry: up.length === 0 ? 0 : up[this.#random.below(up.length)]!.index,
@@ -287,8 +316,9 @@ class FleetSimulation {
   #predictedEndMs(functionIndex: number, index: number): number {
     const host = this.#hosts[index]!;
     host.advance(this.#nowMs);
-    const { warmMs, coldMs, lanes: lanesOfRun } = hostCost(this.#sheet(functionIndex));
-    const lanes = Math.max(1, Math.floor(this.#lanes / lanesOfRun));
+    const options = this.#options[index]!;
+    const { warmMs, coldMs, lanes: lanesOfRun } = hostCost(this.#sheet(functionIndex, options));
+    const lanes = Math.max(1, Math.floor(lanesOf(options) / lanesOfRun));
     const waitMs = (Math.max(0, host.underWay - lanes + 1) / lanes) * warmMs;
     const bytes = this.#fleet.contentBytes(functionIndex);
     const contentMs = host.contentMs(functionIndex, bytes, this.#fleet.networkGBps, this.#nowMs);

@@ -1,6 +1,4 @@
-/**
- * A fleet in the simulator: so many hosts of one machine type, and the router that decides which of them runs a call.
- */
+/** A fleet in the simulator: its router, which decides which host runs a call, and the network between the hosts. */
 
 /**
  * `homes`: as in a real fleet (src/schedule/fleet). `random`: the host that a load balancer happened to choose.
@@ -19,7 +17,6 @@ export interface HostFailure {
 }
 
 export interface FleetSettings {
-  readonly hosts: number;
   readonly router: FleetRouter;
   readonly failures: readonly HostFailure[];
   /** From one host to another and back. */
