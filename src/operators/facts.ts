@@ -1,6 +1,6 @@
 /**
  * What is known about an operator, as one record: everything but its kernels, which `src/gpu/operators` joins by name.
- * A record without a rule for shapes, rows or chunks does not compile. The other parts come from {@link ordinary}, and
+ * A record without a rule for shapes or rows does not compile. The other parts come from {@link ordinary}, and
  * an operator that is not ordinary says so.
  */
 import type { NodeProto } from '../onnx/index.ts';
@@ -34,8 +34,11 @@ export interface OperatorFacts {
   readonly arguments: Arguments | 'none';
   /** Where the results have the rows of calls that share a run. `unknown`: nothing is known, so no calls share one. */
   readonly rows: RowRule | 'unknown';
-  /** How it is applied to chunks of the steps of a sequence. `whole`: it needs all steps at once. */
-  readonly chunks: ChunkRule | 'whole';
+  /**
+   * How it is applied to chunks of the steps of a sequence, if the rule of its rows does not say it, because sizes are
+   * among its arguments. `whole`: it needs all steps at once.
+   */
+  readonly chunks?: ChunkRule | 'whole';
   /** What the analytic estimate takes it for. `traffic`: it is as fast as the memory that it reads and writes. */
   readonly cost: 'traffic' | 'product' | 'convolution' | 'recurrence' | 'lookup' | 'channel-normalization';
   /** Whether a rounding error of its input may change its result altogether. */

@@ -8,17 +8,15 @@ test('an operator has one record', () => {
   expect(names.filter((name, place) => names.indexOf(name) !== place)).toEqual([]);
 });
 
-test('a record without a rule for shapes, rows or chunks does not compile', () => {
-  const rules = { shapes: 'run', rows: 'unknown', chunks: 'whole' } as const;
-  const { shapes, rows, chunks } = rules;
+test('a record without a rule for shapes or rows does not compile', () => {
+  const rules = { shapes: 'run', rows: 'unknown' } as const;
+  const { shapes, rows } = rules;
   const whole: OperatorFacts = { ...ordinary, ...rules };
   // @ts-expect-error: no shapes
-  const withoutShapes: OperatorFacts = { ...ordinary, rows, chunks };
+  const withoutShapes: OperatorFacts = { ...ordinary, rows };
   // @ts-expect-error: no rows
-  const withoutRows: OperatorFacts = { ...ordinary, shapes, chunks };
-  // @ts-expect-error: no chunks
-  const withoutChunks: OperatorFacts = { ...ordinary, shapes, rows };
-  expect([whole, withoutShapes, withoutRows, withoutChunks]).toHaveLength(4);
+  const withoutRows: OperatorFacts = { ...ordinary, shapes };
+  expect([whole, withoutShapes, withoutRows]).toHaveLength(3);
 });
 
 test.each([

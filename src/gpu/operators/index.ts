@@ -10,7 +10,7 @@ import { fusedOperators } from './dense/fused.ts';
 import { matmulOperators } from './dense/matmul.ts';
 import { recurrentOperators } from './dense/recurrent.ts';
 import { elementwiseOperators } from './elementwise/expressions.ts';
-import { fillingOperators } from './movement/filling.ts';
+import { composedMovements } from './movement/composed.ts';
 import { gatheringOperators } from './movement/gathering.ts';
 import { joiningOperators } from './movement/joining.ts';
 import { pad } from './movement/padding.ts';
@@ -19,8 +19,8 @@ import { scatteringOperators } from './movement/scattering.ts';
 import { sequenceOperators } from './movement/sequences.ts';
 import { stridedOperators } from './movement/strided.ts';
 import { transpose } from './movement/transpose.ts';
-import { channelNormalizationOperators } from './normalization/channels.ts';
 import { rowNormalizationOperators } from './normalization/layer-normalization.ts';
+import { localResponseNormalization } from './normalization/response.ts';
 import { scalingOperators } from './normalization/scaling.ts';
 import { softmaxOperators } from './normalization/softmax.ts';
 import { poolingOperators } from './pooling/index.ts';
@@ -69,16 +69,11 @@ const byFamily = kernelsOf({
     pad,
     ...resizeOperators,
     ...sequenceOperators,
-    ...fillingOperators,
+    ...composedMovements,
   ],
   reduction: reductionOperators,
   /** Softmax and the normalisations. */
-  normalization: [
-    ...softmaxOperators,
-    ...rowNormalizationOperators,
-    ...channelNormalizationOperators,
-    ...scalingOperators,
-  ],
+  normalization: [...softmaxOperators, ...rowNormalizationOperators, localResponseNormalization, ...scalingOperators],
   pooling: poolingOperators,
   /** On quantised tensors: 8-bit products and convolutions, weights of few bits, and conversions from and to floats. */
   quantized: [
@@ -94,16 +89,4 @@ const byFamily = kernelsOf({
   signal: signalOperators,
 });
 
-export type OperatorGroup = Exclude<KernelFamily, 'views'>;
-
-const { views: _views, ...groups } = byFamily;
-/** Operators that launch kernels. The self-test checks a group at a time. */
-export const operatorGroups: Readonly<Record<OperatorGroup, readonly Operator[]>> = groups;
-
 export const operators: readonly Operator[] = Object.values(byFamily).flat();
-
-/** All operators without those of `groups`. */
-export function operatorsWithout(groups: readonly OperatorGroup[]): readonly Operator[] {
-  const left = new Set<Operator>(groups.flatMap((group) => operatorGroups[group]));
-  return left.size === 0 ? operators : operators.filter((operator) => !left.has(operator));
-}

@@ -2,7 +2,7 @@
  * The interface between the compiler and the operators. An operator gets its node with all shapes known, and emits
  * launches over buffers, which get places in memory later.
  */
-import type { AttributeReader, GraphNode } from '../../onnx/index.ts';
+import type { AttributeReader, AttributeValue, GraphNode } from '../../onnx/index.ts';
 import type { families, fused } from '../../operators/index.ts';
 import type { DataType, Tensor } from '../../tensor/index.ts';
 import type { MatmulDescription } from '../driver/types.ts';
@@ -36,6 +36,52 @@ export interface Value {
   /** The type of its bytes: FP32 weights and activations may be kept in 16 bits. */
   readonly kept: DataType;
 }
+
+/** A value by its type alone: what an operator knows of one before it has a buffer. */
+export type Term = Pick<Value, 'name' | 'datatype' | 'shape'>;
+
+/**
+ * Writes a node as nodes of other operators. These are fused with their neighbours like those of a model, so an
+ * operator that is rare needs no kernel of its own.
+ */
+export interface Writer {
+  readonly node: GraphNode;
+  readonly opset: number;
+  readonly input: (index: number) => Term | undefined;
+  /** @throws Unsupported if the input is omitted, or has a type that is not `allowed` */
+  readonly required: (index: number, allowed?: readonly DataType[]) => Term;
+  readonly constant: (index: number) => Tensor | undefined;
+  readonly attribute: AttributeReader;
+  readonly output: Term;
+  /** A node with one result. 'own': it keeps the attributes of the node that is written. */
+  made(
+    type: KernelName,
+    inputs: readonly (Term | undefined)[],
+    result: Omit<Term, 'name'>,
+    attributes?: Attributes | 'own',
+  ): Term;
+  /** An elementwise node. The result has the broadcast shape of its inputs, and unless given the type of the first. */
+  map(
+    type: KernelName,
+    inputs: readonly (Term | undefined)[],
+    datatype?: DataType,
+    attributes?: Attributes | 'own',
+  ): Term;
+  /** Along these axes, which keep the size 1. */
+  reduced(type: KernelName, input: Term, axes: readonly number[]): Term;
+  /** The same bytes with another shape. */
+  viewed(input: Term, shape: readonly number[]): Term;
+  permuted(input: Term, order: readonly number[]): Term;
+  repeated(input: Term, shape: readonly number[]): Term;
+  /** A constant: a number, or the bytes of one. */
+  number(datatype: DataType, value: number | Uint8Array): Term;
+  /** 0, 1, 2, ... along `axis` of a tensor of `shape` (default: the output's), whose other sizes are 1. */
+  counted(axis: number, shape?: readonly number[], datatype?: DataType): Term;
+  /** The result, in the output's shape. */
+  give(result: Term): void;
+}
+
+export type Attributes = Readonly<Record<string, AttributeValue>>;
 
 export type KernelArgument =
   | { readonly type: 'read' | 'write' | 'read-write'; readonly buffer: Buffer }
@@ -116,12 +162,25 @@ export interface Operator<Type extends string = string> {
   readonly viewOf?: (emitter: Emitter) => number | undefined;
   /** @throws Unsupported before it has emitted anything */
   readonly emit: (emitter: Emitter) => void;
+  /** Writes the node as others, which are emitted in its place. */
+  readonly write?: (writer: Writer) => void;
   /**
    * If each element of output 0 depends only on the same element of the (broadcast) inputs: the C expression over the
    * inputs' names, of the C type that the output's datatype is computed in. Chains of elementwise nodes become one kernel.
    */
   readonly elementwise?: (emitter: Emitter, inputs: readonly string[]) => string | undefined;
 }
+
+/** An operator that is made of others. */
+export const composed = <const Type extends KernelName>(
+  type: Type,
+  write: (writer: Writer) => void,
+): Operator<Type> => ({
+  type,
+  write,
+  // Only a node without elements is left as it is.
+  emit() {},
+});
 
 /** The engine's own operators: those that have a record, and those that fusion makes. */
 export type Kernels = Operator<KernelName>;

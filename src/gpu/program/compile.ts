@@ -6,8 +6,10 @@ import { unsupported } from './error.ts';
 import { emitNodes } from './groups.ts';
 import { fuse } from './fusion/index.ts';
 import type { PreparedGraph } from './prepared.ts';
+import type { Recorder } from './recorder.ts';
 import type { Program, ProgramSettings } from './types.ts';
 import { WorkGraph } from './work-graph.ts';
+import { writeOut } from './written.ts';
 
 export interface CompileOptions {
   /** False: each node is emitted on its own. Default true. */
@@ -18,19 +20,21 @@ export interface CompileOptions {
 
 export const defaultSettings: ProgramSettings = { precision: 'exact' };
 
-function emitAll(
+/** The launches of a graph, or obstacles. `recorder`: where they are recorded, with those of other graphs. */
+export function emitAll(
   prepared: PreparedGraph,
   operators: readonly Operator[],
   settings: ProgramSettings,
-  fusion: boolean,
+  { fusion, recorder }: { readonly fusion: boolean; readonly recorder?: Recorder },
 ): Emission {
   const byType = new Map(operators.map((operator) => [operator.type, operator]));
   const graph = new WorkGraph(prepared);
+  const blocked = new Set(prepared.obstacles.map(({ node }) => node));
+  const unwritten = writeOut(graph, byType, blocked);
   // Fusion makes products over heads inside other tensors, which only the library can do.
   if (fusion && settings.products !== 'own') fuse(graph, byType, settings);
-  const emission = new Emission(prepared, graph, settings);
-  emission.obstacles.push(...prepared.obstacles);
-  const blocked = new Set(prepared.obstacles.map(({ node }) => node));
+  const emission = new Emission(prepared, graph, settings, recorder);
+  emission.obstacles.push(...prepared.obstacles, ...unwritten);
   emitNodes(emission, byType, blocked, fusion);
   emission.placeOutputs();
   return emission;
@@ -43,7 +47,7 @@ export function compileProgram(
   settings: ProgramSettings,
   { fusion = true, key }: CompileOptions,
 ): Program {
-  const emission = emitAll(prepared, operators, settings, fusion);
+  const emission = emitAll(prepared, operators, settings, { fusion });
   if (emission.obstacles.length > 0) throw unsupported(emission.obstacles);
   return assemble(prepared, emission, key);
 }

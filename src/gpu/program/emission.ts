@@ -44,7 +44,7 @@ function named(names: readonly string[], index: number): string | undefined {
 export class Emission {
   readonly graph: WorkGraph;
   readonly settings: ProgramSettings;
-  readonly recorder = new Recorder();
+  readonly recorder: Recorder;
   readonly storages = new Storages();
   readonly obstacles: Obstacle[] = [];
   readonly #prepared: PreparedGraph;
@@ -54,7 +54,8 @@ export class Emission {
   readonly #placed = new Set<string>();
   readonly #narrowed = new Map<string, DataType>();
 
-  constructor(prepared: PreparedGraph, graph: WorkGraph, settings: ProgramSettings) {
+  constructor(prepared: PreparedGraph, graph: WorkGraph, settings: ProgramSettings, recorder = new Recorder()) {
+    this.recorder = recorder;
     this.#prepared = prepared;
     this.graph = graph;
     this.settings = settings;

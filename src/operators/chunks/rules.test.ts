@@ -205,6 +205,24 @@ const steps: Readonly<Record<string, Step>> = {
     if (keepdims === 1) return { ...at, value, shape: at.shape.with(axis, 1) };
     return { ...at, value, shape: at.shape.toSpliced(axis, 1), axis: at.axis - (axis < at.axis ? 1 : 0) };
   },
+  'a running sum over another axis': (graph, at, choice) => {
+    const axis = otherAxis(at, choice);
+    if (axis === undefined) return undefined;
+    return { ...at, value: graph.node('CumSum', [at.value, graph.constant({ ints: axis })]) };
+  },
+  'the largest of another axis': (graph, at, choice) => {
+    const axis = otherAxis(at, choice, true);
+    if (axis === undefined) return undefined;
+    const [value] = graph.node('TopK', [at.value, ints(graph, [1])], { axis }, { outputs: 2 });
+    return { ...at, value, shape: at.shape.with(axis, 1) };
+  },
+  'another axis padded': (graph, at, choice) => {
+    const axis = otherAxis(at, choice);
+    if (axis === undefined || product(at.shape) > 200) return undefined;
+    const before = at.shape.map((_, each) => (each === axis ? 1 : 0));
+    const value = graph.node('Pad', [at.value, ints(graph, [...before, ...at.shape.map(() => 0)])]);
+    return { ...at, value, shape: at.shape.with(axis, at.shape[axis]! + 1) };
+  },
   'a mean over an axis': (graph, at, choice) => {
     const axis = otherAxis(at, choice);
     if (axis === undefined) return undefined;
@@ -315,6 +333,8 @@ describe('between two recurrent nodes', () => {
     'a mean over time taken away': (graph, x) =>
       graph.node('Sub', [x, graph.node('ReduceMean', [x], { axes: [0], keepdims: 1 })]),
     'a sum over all': (graph, x) => graph.node('Add', [x, graph.node('ReduceSum', [x], { keepdims: 1 })]),
+    'an expansion to sizes that are given': (graph, x) =>
+      graph.node('Expand', [x, ints(graph, [sequence, 1, batch, 4])]),
     'a running sum': (graph, x) => graph.node('CumSum', [x, graph.constant({ ints: 0 })]),
     'time turned around': (graph, x) =>
       graph.node('Slice', [x, ints(graph, [-1]), ints(graph, [-99]), ints(graph, [0]), ints(graph, [-1])]),

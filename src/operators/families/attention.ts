@@ -3,7 +3,7 @@ import { each, ordinary, type OperatorFacts } from '../facts.ts';
 import * as rows from '../row-rules/rules.ts';
 import * as shapes from '../shapes/rules.ts';
 
-const sequences: OperatorFacts = { ...ordinary, shapes: 'run', rows: rows.perSequence(), chunks: 'whole' };
+const sequences: OperatorFacts = { ...ordinary, shapes: 'run', rows: rows.perSequence() };
 
 export const attention = {
   Attention: { ...sequences, rows: rows.perSequence(3), layer: 'linear' },

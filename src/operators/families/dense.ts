@@ -1,5 +1,4 @@
 /** Matrix products, convolutions, and recurrent networks. */
-import * as chunks from '../chunks/rules.ts';
 import { each, ordinary, type OperatorFacts } from '../facts.ts';
 import { einsum } from '../row-rules/place-rules.ts';
 import * as rows from '../row-rules/rules.ts';
@@ -10,7 +9,6 @@ const product: OperatorFacts = {
   ...ordinary,
   shapes: shapes.matMul,
   rows: rows.matrixProduct(0, 1),
-  chunks: 'whole',
   cost: 'product',
   layer: 'linear',
 };
@@ -19,15 +17,14 @@ const convolution: OperatorFacts = {
   ...ordinary,
   shapes: windows.conv,
   rows: rows.alongFirst(0),
-  chunks: 'whole',
   cost: 'convolution',
   layer: 'conv',
 };
 
 export const dense = {
-  MatMul: { ...product, chunks: chunks.matMul, narrow: 'product' },
+  MatMul: { ...product, narrow: 'product' },
   ...each('com.microsoft.FusedMatMul com.microsoft.TransposeMatMul', product),
-  Gemm: { ...general, chunks: chunks.gemm, narrow: 'product' },
+  Gemm: { ...general, narrow: 'product' },
   'com.microsoft.FusedGemm': general,
   Conv: { ...convolution, narrow: 'product' },
   'com.microsoft.FusedConv': { ...convolution, rows: rows.alongFirst(0, 3) },
@@ -36,10 +33,8 @@ export const dense = {
     ...ordinary,
     shapes: shapes.recurrent,
     rows: rows.recurrent,
-    // Unrolling writes them as cells.
-    chunks: 'whole',
     cost: 'recurrence',
     layer: 'recurrent',
   }),
-  Einsum: { ...ordinary, shapes: 'run', rows: einsum, chunks: 'whole', layer: 'linear' },
+  Einsum: { ...ordinary, shapes: 'run', rows: einsum, layer: 'linear' },
 } satisfies Record<string, OperatorFacts>;

@@ -1,6 +1,5 @@
 /** Operators whose result's elements each follow from the same elements of their (broadcast) inputs. */
 import { attributeOf, dataTypeOf } from '../../onnx/index.ts';
-import * as chunks from '../chunks/rules.ts';
 import { always, each, ordinary, type OperatorFacts } from '../facts.ts';
 import * as rows from '../row-rules/rules.ts';
 import * as shapes from '../shapes/rules.ts';
@@ -9,9 +8,8 @@ const unary: OperatorFacts = {
   ...ordinary,
   shapes: shapes.sameAsFirst,
   rows: rows.broadcast,
-  chunks: chunks.sameAxis,
 };
-const several: OperatorFacts = { ...unary, shapes: shapes.elementWise, chunks: chunks.broadcast };
+const several: OperatorFacts = { ...unary, shapes: shapes.elementWise };
 const jumping = { jumps: always };
 const counting = { arithmetic: 'elements' } as const;
 
@@ -26,6 +24,7 @@ const floats = new Set(['FP64', 'FP32', 'FP16', 'BF16']);
 export const elementwise = {
   ...each('Abs Reciprocal Sqrt Exp Log Erf Sin Cos Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh', unary),
   ...each('Celu Softplus Softsign Mish Gelu com.microsoft.Gelu com.microsoft.QuickGelu Swish', unary),
+  ...each('com.microsoft.BiasGelu com.microsoft.FastGelu', unary),
   ...each('Not BitwiseNot IsNaN IsInf', unary),
   ...each('Neg', { ...unary, ...counting }),
   ...each('Sign Round ThresholdedRelu Shrink', { ...unary, ...jumping }),
@@ -33,7 +32,6 @@ export const elementwise = {
   ...each('Relu LeakyRelu Elu Selu HardSigmoid HardSwish', { ...unary, leaf: 'activation' }),
   ...each('Clip', { ...unary, leaf: 'activation', weights: 'first' }),
   ...each('Tanh Sigmoid', { ...unary, leaf: 'activation-behind-weights' }),
-  ...each('com.microsoft.BiasGelu com.microsoft.FastGelu', { ...unary, chunks: chunks.withVector }),
   ...each('Cast', {
     ...unary,
     ...counting,

@@ -1,13 +1,11 @@
 /** Operators that move elements without computing with them, or fill tensors. */
-import * as chunks from '../chunks/rules.ts';
 import { each, ordinary, sizedFrom, type OperatorFacts } from '../facts.ts';
 import * as places from '../row-rules/place-rules.ts';
 import * as rows from '../row-rules/rules.ts';
 import * as moved from '../shapes/movement-rules.ts';
 import * as shapes from '../shapes/rules.ts';
 
-const whole = { ...ordinary, chunks: 'whole' } as const;
-const unfollowed = { ...whole, rows: 'unknown' } as const;
+const unfollowed = { ...ordinary, rows: 'unknown' } as const;
 /** Inputs behind the first are sizes, axes or counts. */
 const sized = { weights: 'first', arguments: sizedFrom(1) } as const;
 const counting = { arithmetic: 'elements' } as const;
@@ -18,7 +16,6 @@ export const movement = {
     ...ordinary,
     shapes: moved.transpose,
     rows: rows.transpose,
-    chunks: chunks.transpose,
     keeps: 'elements',
   },
   Slice: {
@@ -29,17 +26,15 @@ export const movement = {
     shapes: moved.slice,
     overrulesInference: true,
     rows: rows.slice,
-    chunks: chunks.slice,
   },
-  Expand: { ...whole, ...sized, ...free, shapes: moved.expand, rows: rows.expand },
+  Expand: { ...ordinary, ...sized, ...free, shapes: moved.expand, rows: rows.expand, chunks: 'whole' },
   Tile: { ...unfollowed, ...sized, shapes: moved.tile },
-  ...each('DepthToSpace SpaceToDepth', { ...whole, shapes: 'run', rows: rows.alongFirst(0) }),
+  ...each('DepthToSpace SpaceToDepth', { ...ordinary, shapes: 'run', rows: rows.alongFirst(0) }),
   Concat: {
     ...ordinary,
     ...counting,
     shapes: moved.concat,
     rows: rows.concat,
-    chunks: chunks.concat,
     narrow: 'join',
   },
   Split: {
@@ -48,38 +43,36 @@ export const movement = {
     arguments: sizedFrom(1),
     shapes: moved.split,
     rows: rows.split,
-    chunks: chunks.alongAxis(0),
   },
   Gather: {
     ...ordinary,
     ...counting,
     shapes: moved.gather,
     rows: places.gather,
-    chunks: chunks.gather,
     cost: 'lookup',
     layer: 'embedding',
     // Of a computed value with constant indices it picks elements; it is no lookup.
     weights: 'first',
   },
-  GatherElements: { ...whole, shapes: shapes.likeIndices, rows: places.gatherElements, cost: 'lookup' },
-  GatherND: { ...whole, shapes: 'run', rows: places.gatherNd },
+  GatherElements: { ...ordinary, shapes: shapes.likeIndices, rows: places.gatherElements, cost: 'lookup' },
+  GatherND: { ...ordinary, shapes: 'run', rows: places.gatherNd },
   ...each('TensorScatter Scatter ScatterElements ScatterND ReverseSequence EyeLike Trilu', {
     ...unfollowed,
     shapes: shapes.sameAsFirst,
   }),
-  Pad: { ...whole, weights: 'first', arguments: sizedFrom(1, 2), shapes: moved.pad, rows: rows.pad },
-  Resize: { ...whole, ...sized, shapes: shapes.resize, rows: rows.resize, mixesPrecisions: true },
+  Pad: { ...ordinary, weights: 'first', arguments: sizedFrom(1, 2), shapes: moved.pad, rows: rows.pad },
+  Resize: { ...ordinary, ...sized, shapes: shapes.resize, rows: rows.resize, chunks: 'whole', mixesPrecisions: true },
   Upsample: { ...unfollowed, ...sized, shapes: 'run', mixesPrecisions: true },
   MaxUnpool: { ...unfollowed, arguments: sizedFrom(2), shapes: 'run' },
   Col2Im: { ...unfollowed, arguments: sizedFrom(1), shapes: 'run' },
   BitCast: { ...unfollowed, shapes: 'run' },
   Range: { ...unfollowed, ...free, weights: 'first', arguments: sizedFrom(0), shapes: shapes.range },
   ConstantOfShape: {
-    ...whole,
+    ...ordinary,
     ...free,
     arguments: sizedFrom(0),
     shapes: shapes.constantOfShape,
     rows: rows.constantOfShape,
   },
-  OneHot: { ...whole, weights: 'first', arguments: sizedFrom(1, 2), shapes: 'run', rows: places.oneHot },
+  OneHot: { ...ordinary, weights: 'first', arguments: sizedFrom(1, 2), shapes: 'run', rows: places.oneHot },
 } satisfies Record<string, OperatorFacts>;

@@ -8,13 +8,11 @@ const windowed: OperatorFacts = {
   shapes: windows.pool,
   overrulesInference: true,
   rows: rows.alongFirst(0),
-  chunks: 'whole',
 };
 const global: OperatorFacts = {
   ...ordinary,
   shapes: windows.globalPool,
   rows: rows.alongFirst(0),
-  chunks: 'whole',
 };
 
 export const pooling = {

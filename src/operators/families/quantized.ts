@@ -4,22 +4,22 @@ import * as rows from '../row-rules/rules.ts';
 import * as shapes from '../shapes/rules.ts';
 import * as windows from '../shapes/window-rules.ts';
 
-const whole = { ...ordinary, shapes: 'run', chunks: 'whole' } as const;
-const unfollowed: OperatorFacts = { ...whole, rows: 'unknown' };
+const byRun = { ...ordinary, shapes: 'run' } as const;
+const unfollowed: OperatorFacts = { ...byRun, rows: 'unknown' };
 const converting: OperatorFacts = {
-  ...whole,
+  ...byRun,
   shapes: shapes.sameAsFirst,
   rows: rows.quantization,
   keeps: 'elements',
   mixesPrecisions: true,
 };
-const product: OperatorFacts = { ...whole, rows: rows.matrixProduct(0, 1), layer: 'linear' };
-const windowed: OperatorFacts = { ...whole, rows: rows.alongFirst(0) };
+const product: OperatorFacts = { ...byRun, rows: rows.matrixProduct(0, 1), layer: 'linear' };
+const windowed: OperatorFacts = { ...byRun, rows: rows.alongFirst(0) };
 
 export const quantized = {
   ...each('DequantizeLinear com.microsoft.DequantizeLinear', converting),
   ...each('QuantizeLinear com.microsoft.QuantizeLinear', { ...converting, weights: 'first' }),
-  DynamicQuantizeLinear: { ...whole, rows: rows.dynamicQuantization },
+  DynamicQuantizeLinear: { ...byRun, rows: rows.dynamicQuantization },
   MatMulInteger: { ...product, shapes: shapes.matMul },
   'com.microsoft.MatMulInteger16': { ...product, shapes: shapes.matMul },
   ...each('com.microsoft.MatMulIntegerToFloat com.microsoft.MatMulNBits', product),
@@ -28,8 +28,8 @@ export const quantized = {
   'com.microsoft.QGemm': { ...product, rows: 'unknown' },
   ConvInteger: { ...windowed, shapes: windows.conv, layer: 'conv' },
   ...each('QLinearConv com.microsoft.QLinearConv', { ...windowed, layer: 'conv' }),
-  ...each('com.microsoft.QLinearAdd com.microsoft.QLinearMul', { ...whole, rows: rows.broadcast }),
-  ...each('com.microsoft.QLinearSigmoid com.microsoft.QLinearLeakyRelu', { ...whole, rows: rows.broadcast }),
+  ...each('com.microsoft.QLinearAdd com.microsoft.QLinearMul', { ...byRun, rows: rows.broadcast }),
+  ...each('com.microsoft.QLinearSigmoid com.microsoft.QLinearLeakyRelu', { ...byRun, rows: rows.broadcast }),
   ...each('com.microsoft.QLinearWhere com.microsoft.QLinearSoftmax com.microsoft.QLinearConcat', unfollowed),
   'com.microsoft.QLinearAveragePool': windowed,
   'com.microsoft.QLinearGlobalAveragePool': { ...windowed, shapes: windows.globalPool },

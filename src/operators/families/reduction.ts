@@ -1,5 +1,4 @@
 /** Reductions along axes, and what sorts or adds up along one. */
-import * as chunks from '../chunks/rules.ts';
 import { always, each, ordinary, sizedFrom, type OperatorFacts } from '../facts.ts';
 import * as rows from '../row-rules/rules.ts';
 import { intOf, intsAt } from '../row-rules/step.ts';
@@ -10,7 +9,6 @@ const reducing: OperatorFacts = {
   arguments: sizedFrom(1),
   shapes: shapes.reduce,
   rows: rows.reducing(rows.reducedAxes),
-  chunks: chunks.reduce,
 };
 /** The axis is an input, which the kernel needs as a constant. */
 const running = {
@@ -18,7 +16,6 @@ const running = {
   arguments: { from: 1, decide: 'kernel' },
   shapes: shapes.sameAsFirst,
   rows: rows.alongAxis((step) => intsAt(step, 1)?.[0] ?? 0, rows.never),
-  chunks: 'whole',
 } as const;
 
 export const reduction = {
@@ -28,7 +25,6 @@ export const reduction = {
     ...ordinary,
     shapes: shapes.argReduce,
     rows: rows.reducing((step) => [intOf(step, 'axis', 0)]),
-    chunks: 'whole',
     jumps: always,
   }),
   TopK: {
@@ -37,9 +33,8 @@ export const reduction = {
     arguments: sizedFrom(1),
     shapes: shapes.topK,
     rows: rows.alongAxis(rows.axisAttribute(-1), rows.never),
-    chunks: 'whole',
     jumps: always,
   },
   ...each('CumSum CumProd', running),
-  Det: { ...ordinary, shapes: 'run', rows: 'unknown', chunks: 'whole' },
+  Det: { ...ordinary, shapes: 'run', rows: 'unknown' },
 } satisfies Record<string, OperatorFacts>;

@@ -1,7 +1,7 @@
 /** Fourier transforms. */
 import { ordinary, sizedFrom, type OperatorFacts } from '../facts.ts';
 
-const unfollowed: OperatorFacts = { ...ordinary, shapes: 'run', rows: 'unknown', chunks: 'whole' };
+const unfollowed: OperatorFacts = { ...ordinary, shapes: 'run', rows: 'unknown' };
 
 export const signal = {
   DFT: { ...unfollowed, arguments: sizedFrom(1) },

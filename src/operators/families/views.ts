@@ -9,17 +9,16 @@ const view = { ...ordinary, keeps: 'bytes', leaf: 'free', arithmetic: 'elements'
 const reshaping = { ...view, weights: 'first', arguments: sizedFrom(1), rows: rows.reshape } as const;
 
 export const views = {
-  Identity: { ...view, shapes: shapes.same, rows: rows.broadcast, chunks: chunks.sameAxis },
+  Identity: { ...view, shapes: shapes.same, rows: rows.broadcast },
   Reshape: { ...reshaping, shapes: moved.reshape, chunks: chunks.reshape },
-  Unsqueeze: { ...reshaping, shapes: moved.unsqueeze, chunks: chunks.unsqueeze },
+  Unsqueeze: { ...reshaping, shapes: moved.unsqueeze },
   Squeeze: { ...reshaping, shapes: moved.squeeze, rows: rows.squeeze, chunks: chunks.squeeze },
-  Flatten: { ...view, shapes: moved.flatten, rows: rows.reshape, chunks: chunks.flatten },
+  Flatten: { ...view, shapes: moved.flatten, rows: rows.reshape },
   // At inference nothing is dropped. Its mask keeps it from being the first input's bytes alone.
   Dropout: {
     ...ordinary,
     leaf: 'free',
     shapes: shapes.sameAsFirst,
-    rows: rows.withoutIndices(rows.broadcast),
-    chunks: chunks.dropout,
+    rows: rows.dropout,
   },
 } satisfies Record<string, OperatorFacts>;

@@ -2,7 +2,7 @@
 import { each, ordinary, sizedFrom, type OperatorFacts } from '../facts.ts';
 import * as rows from '../row-rules/rules.ts';
 
-const unfollowed: OperatorFacts = { ...ordinary, shapes: 'run', rows: 'unknown', chunks: 'whole' };
+const unfollowed: OperatorFacts = { ...ordinary, shapes: 'run', rows: 'unknown' };
 
 export const vision = {
   ...each('GridSample com.microsoft.GridSample', { ...unfollowed, rows: rows.alongFirst(0, 1) }),

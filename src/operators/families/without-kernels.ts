@@ -2,7 +2,7 @@
 import { always, each, ordinary, sizedFrom, type OperatorFacts } from '../facts.ts';
 import * as shapes from '../shapes/rules.ts';
 
-const unfollowed: OperatorFacts = { ...ordinary, shapes: 'run', rows: 'unknown', chunks: 'whole' };
+const unfollowed: OperatorFacts = { ...ordinary, shapes: 'run', rows: 'unknown' };
 const byElements: OperatorFacts = { ...unfollowed, shapes: 'elements' };
 /** Everything that their result holds follows from few arguments. */
 const made = { ...unfollowed, arguments: sizedFrom(0) };

@@ -37,7 +37,7 @@ export class RowsMeet extends Error {
 export const outerAt = (shape: readonly number[], { axis, before }: Place): number =>
   elementCount(shape.slice(0, axis)) * before;
 
-function placeIn(shape: readonly number[], outer: number, rows: number): Place | undefined {
+export function placeIn(shape: readonly number[], outer: number, rows: number): Place | undefined {
   let behind = 1;
   for (const [axis, size] of shape.entries()) {
     if (behind * size > outer) {

@@ -3,7 +3,7 @@
  * has which rule; a model with an operator without one needs programs of exact sizes.
  */
 import { attributeOf, axisFromFront } from '../../onnx/index.ts';
-import { elementCount } from '../../tensor/index.ts';
+import { elementCount, elements } from '../../tensor/index.ts';
 import { differingAxis, outerAt, type Place } from './place.ts';
 import {
   allWithRows,
@@ -95,8 +95,14 @@ export const softmax = alongAxis(
   ({ opset }) => opset < 13,
 );
 
-export const batchNormalization: Rule = (step) =>
-  intOf(step, 'training_mode', 0) === 0 ? alongFirst(0)(step) : mixes(step, 'takes the mean of all rows');
+/** Channels are axis 1; further outputs are for training. */
+export const batchNormalization: Rule = (step) => {
+  const { place } = rowsAt(step, 0);
+  sameAt(step, 1, 2, 3, 4);
+  if (intOf(step, 'training_mode', 0) !== 0 || step.outputs[1] !== undefined)
+    return mixes(step, 'takes the mean of all rows');
+  return place.axis === 1 ? meet(step, 'has its rows along the channels') : outAt(step, place);
+};
 
 const transposes = ['transA', 'transB', 'transBatchA', 'transBatchB'];
 
@@ -105,7 +111,9 @@ export const matrixProduct =
   (step) => {
     const [a, b] = [step.inputs[left]!, step.inputs[right]!];
     allWithRows(step).forEach((known) => known === a || known === b || meet(step, 'has rows beside its factors'));
-    const rank = step.outputs[0]!.few.length;
+    if (step.outputs[0]!.few.length < 2) return meet(step, 'gives a vector');
+    // A vector is a matrix whose only row or column the result does not have.
+    const rank = Math.max(a.few.length, b.few.length);
     const isTransposed = transposes.some((name) => intOf(step, name, 0) !== 0);
     if (isTransposed) return meet(step, 'transposes its factors');
     // Rows of the left matrix and columns of the right one become those of the result; the other axes are summed.
@@ -113,7 +121,6 @@ export const matrixProduct =
     if (hasRows(b) && (b.few.length < 2 || b.place.axis === b.few.length - 2)) return mixes(step, 'adds up rows');
     if (hasRows(a) && hasRows(b) && Math.max(a.place.axis - a.few.length, b.place.axis - b.few.length) >= -2)
       return mixes(step, 'multiplies rows with each other');
-    if (rank < 2) return meet(step, 'gives a vector');
     const place = broadcastPlace(step, [a, b].filter(hasRows), rank);
     if (place.axis < rank - 2) for (const known of [a, b]) if (!hasRows(known)) besides(step, place, rank, known);
     return outAt(step, place);
@@ -128,12 +135,15 @@ export const quantizedProduct: Rule = (step) =>
 export const gemm: Rule = (step) => {
   const { place } = rowsAt(step, 0);
   sameAt(step, 1);
-  if (intOf(step, 'transA', 0) !== 0 || place.axis !== 0) return mixes(step, 'adds up rows');
+  if (place.axis !== (intOf(step, 'transA', 0) === 0 ? 0 : 1)) return mixes(step, 'adds up rows');
+  const after = { axis: 0, before: place.before };
   const addend = step.inputs[2];
-  if (hasRows(addend)) broadcastPlace(step, [rowsAt(step, 0), addend], 2);
-  else sameAt(step, 2);
-  if (addend !== undefined && !hasRows(addend)) besides(step, place, 2, addend);
-  return outAt(step, place);
+  if (hasRows(addend)) {
+    const { axis, before } = broadcastPlace(step, [addend], 2);
+    if (axis !== 0 || before !== after.before) return meet(step, 'has its rows on different axes');
+  } else sameAt(step, 2);
+  if (addend !== undefined && !hasRows(addend)) besides(step, after, 2, addend);
+  return outAt(step, after);
 };
 
 export const transpose: Rule = (step) => {
@@ -268,3 +278,10 @@ export const withoutIndices =
   (rule: Rule): Rule =>
   (step) =>
     rule(step).map((outcome, place) => (place === 0 ? outcome : { kind: 'other' }));
+
+/** In training it draws a random mask. */
+export const dropout: Rule = (step) => {
+  const training = step.inputs[2];
+  const isOn = training !== undefined && (training.constant === undefined || elements(training.constant)[0] !== 0);
+  return isOn ? meet(step, 'may be in training mode') : withoutIndices(broadcast)(step);
+};

@@ -5,7 +5,7 @@
  */
 import { Graph, type GraphNode, opsetOf, capturedBy, type ModelProto, type NodeProto } from '../../onnx/index.ts';
 import { ChunkWriter } from './chunk-writer.ts';
-import type { Operands, Shape } from '../chunks/rules.ts';
+import { followed, type Commuting, type Operands, type Shape } from '../chunks/rules.ts';
 import { factsOf } from '../records.ts';
 import type { Analysis, Treatment } from './demand.ts';
 import { OutputGraph } from './output-graph.ts';
@@ -77,17 +77,23 @@ function analyse(
       opset,
       shapes: input.map((value) => (value === '' ? undefined : shapeOf(value))),
       times: input.map((value) => times.get(value)),
-      outputShape: shapeOf(output[0] ?? ''),
+      outputShapes: output.map(shapeOf),
     };
     const selection = selecting(operands, stepsMax);
-    const rule = factsOf(node.proto)?.chunks ?? 'whole';
-    const how = selection === undefined && rule !== 'whole' ? rule(operands) : undefined;
+    const how = selection === undefined ? commuting(operands) : undefined;
     if (selection !== undefined) treatments.set(node, { kind: 'selects', selection });
     if (how === undefined) continue;
     treatments.set(node, { kind: 'commutes', how });
     for (const value of node.outputs) times.set(value, how.output);
   }
   return { treatments, times };
+}
+
+/** By the rule of its chunks; without one by that of its rows. */
+function commuting(operands: Operands): Commuting | undefined {
+  const { rows = 'unknown', chunks } = factsOf(operands.node) ?? {};
+  if (chunks !== undefined) return chunks === 'whole' ? undefined : chunks(operands);
+  return rows === 'unknown' ? undefined : followed(operands, rows);
 }
 
 /** The model with the written graph, without unused nodes and the weights that only those read. */

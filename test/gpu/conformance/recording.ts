@@ -1,10 +1,13 @@
-/** Records the launches that an operator emits for a case, without a model. */
-import { attributeReader, elementTypeOf, GraphBuilder, type GraphNode } from '../../../src/onnx/index.ts';
-import { elementBytes, elementCount, type DataType, type Tensor } from '../../../src/tensor/index.ts';
-import { requiredFrom } from '../../../src/gpu/operators/common/element.ts';
-import { emitElementwise } from '../../../src/gpu/operators/elementwise/kernel.ts';
+/** Records the launches that the compiler emits for a case: a graph of one node. */
+import { elementTypeOf, GraphBuilder, type GraphNode } from '../../../src/onnx/index.ts';
+import type { DataType, Tensor } from '../../../src/tensor/index.ts';
+import { Unsupported, type Buffer, type Operator } from '../../../src/gpu/operators/types.ts';
+import { alignUp } from '../../../src/gpu/program/arena.ts';
+import type { BaseWeight, FunctionBase } from '../../../src/gpu/program/base.ts';
+import { emitAll } from '../../../src/gpu/program/compile.ts';
+import type { PreparedGraph, PreparedValue } from '../../../src/gpu/program/prepared.ts';
 import { Recorder, type DraftLaunch } from '../../../src/gpu/program/recorder.ts';
-import { Unsupported, type Buffer, type Emitter, type Operator, type Value } from '../../../src/gpu/operators/types.ts';
+import { withOperands } from '../../../src/gpu/program/work.ts';
 import { describeCase, tensor, type Case } from './case.ts';
 import { numbersIn, operatorName } from './reference.ts';
 
@@ -36,10 +39,57 @@ function nodeOf(one: Case): GraphNode {
   const [proto] = graph.build().graph.node;
   return {
     proto: proto!,
-    name: proto!.name,
+    name: describeCase(one),
     uses: names.filter((name) => name !== ''),
     outputs: outputs.filter((name) => name !== ''),
     constant: false,
+  };
+}
+
+/** Weights that are kept in 16 bits, or that a joint product reads together: their bytes by name. */
+function weightsOf(one: Case): Map<string, Uint8Array> {
+  const isJoint = one.operator === 'turntable.JointProduct';
+  return new Map(
+    one.inputs.flatMap((input, index): [string, Uint8Array][] => {
+      const kept = one.kept[index];
+      if (input === undefined || (kept === undefined && !(isJoint && index > 0))) return [];
+      const { shape, data } = input.tensor;
+      return [[`input${index}`, kept === undefined ? data : tensor(kept, shape, numbersIn(input.tensor)).data]];
+    }),
+  );
+}
+
+function preparedOf(one: Case, expected: readonly Tensor[], weights: ReadonlyMap<string, Uint8Array>): PreparedGraph {
+  const node = nodeOf(one);
+  const values = new Map<string, PreparedValue>();
+  const constants = new Map<string, Tensor>();
+  const base: BaseWeight[] = [];
+  for (const [index, input] of one.inputs.entries()) {
+    if (input === undefined) continue;
+    const name = `input${index}`;
+    const { datatype, shape } = input.tensor;
+    values.set(name, { datatype, shape });
+    const source = { path: '', byteOffset: 0 };
+    if (weights.has(name))
+      base.push({ name, datatype, shape, layer: 0, source, narrowable: one.kept[index] !== undefined });
+    else if (input.constant) constants.set(name, { name, ...input.tensor });
+  }
+  for (const [index, { shape }] of expected.entries()) {
+    const name = node.outputs[index]!;
+    values.set(name, { datatype: one.outputs[Number(name.replace('output', ''))]!, shape });
+  }
+  return {
+    base: { weights: base } as unknown as FunctionBase,
+    shapes: [],
+    model: undefined as never,
+    opset: one.opset,
+    nodes: [{ ...node, layer: 0 }],
+    inputs: [...values.keys()].filter((name) => name.startsWith('input') && !constants.has(name) && !weights.has(name)),
+    outputs: node.outputs,
+    values,
+    constants,
+    weights: new Map(base.map(({ name }, place) => [name, place])),
+    obstacles: [],
   };
 }
 
@@ -56,127 +106,53 @@ export class Recording {
     return this.#recorder.source(new Set(launched));
   }
 
-  #store(bytes: number, content?: Uint8Array): Buffer {
-    this.storages.push({ bytes, content });
-    return { id: this.storages.length - 1, byteOffset: 0, bytes };
-  }
-
-  /** @throws Unsupported, with the case, when the operator does not cover it */
-  add(one: Case, operator: Operator, expected: readonly Tensor[]): void {
-    const node = nodeOf(one);
-    const inputs = one.inputs.map((input, index): Value | undefined => {
-      if (input === undefined) return undefined;
-      const { datatype, shape } = input.tensor;
-      const kept: DataType = one.kept[index] ?? datatype;
-      const { data } = kept === datatype ? input.tensor : tensor(kept, shape, numbersIn(input.tensor));
-      const buffer = this.#store(data.byteLength, data);
-      return {
-        name: `input${index}`,
-        datatype,
-        shape,
-        elements: elementCount(shape),
-        buffer,
-        constant: input.constant,
-        kept,
-      };
-    });
-    let taken = 0;
-    const outputs = one.outputs.map((datatype, index): Value | undefined => {
-      if (datatype === undefined) return undefined;
-      const { shape } = expected[taken++]!;
-      const elements = elementCount(shape);
-      const buffer = this.#store(elements * elementBytes[datatype]);
-      return { name: `output${index}`, datatype, shape, elements, buffer, constant: false, kept: datatype };
-    });
-    const emitter = this.#emitter(one, node, inputs, outputs);
+  /** @throws Unsupported, with the case, when an operator does not cover it */
+  add(one: Case, operators: readonly Operator[], expected: readonly Tensor[]): void {
+    const weights = weightsOf(one);
+    const prepared = preparedOf(one, expected, weights);
+    const [kept] = Object.values<DataType>(one.kept);
+    const precision = kept === 'FP16' ? 'fp16' : kept === 'BF16' ? 'bf16' : 'exact';
     const before = this.#recorder.launches.length;
-    let viewed: number | undefined;
-    try {
-      viewed = operator.viewOf?.(emitter);
-      if (viewed !== undefined) outputs[0] = inputs[viewed];
-      else if (outputs[0]?.elements === 0) operator.emit(emitter);
-      else if (!this.#emitAlone(one, operator, emitter, [...inputs, outputs[0]])) operator.emit(emitter);
-    } catch (error) {
-      if (!(error instanceof Unsupported)) throw error;
-      throw new Unsupported(`${describeCase(one)}: ${error.message}`);
-    }
-    const buffers = outputs.flatMap((output) => (output === undefined ? [] : [output.buffer]));
-    this.cases.push({
-      one,
-      launches: this.#recorder.launches.slice(before),
-      outputs: expected.map((of, index) => ({ expected: of, buffer: buffers[index]! })),
-    });
-  }
-
-  /** Emits an elementwise node as the compiler does for a node alone; returns false for other nodes. */
-  #emitAlone(one: Case, { elementwise }: Operator, emitter: Emitter, values: readonly (Value | undefined)[]): boolean {
-    const given = one.inputs.map((input, index) => (input === undefined ? '' : `input${index}`));
-    if (elementwise?.(emitter, given) === undefined) return false;
-    const output = values.at(-1)!;
-    const found = (name: string): Value => values.find((value) => value?.name === name)!;
-    emitElementwise({
-      steps: [
-        {
-          inputs: given,
-          name: output.name,
-          output: output.datatype,
-          expression: (names) => elementwise(emitter, names)!,
-        },
-      ],
-      value: found,
-      scalar: (name) => {
-        const input = one.inputs[Number(name.replace('input', ''))];
-        return input?.constant === true && found(name).elements === 1 ? { name, ...input.tensor } : undefined;
-      },
-      recorder: this.#recorder,
-    });
-    return true;
-  }
-
-  #emitter(
-    one: Case,
-    node: GraphNode,
-    inputs: readonly (Value | undefined)[],
-    outputs: (Value | undefined)[],
-  ): Emitter {
-    const recorder = this.#recorder;
-    recorder.at(0, describeCase(one));
-    return {
-      settings: { precision: 'exact' },
-      node,
-      opset: one.opset,
-      input: (index) => inputs[index],
-      required: requiredFrom((index) => inputs[index]),
-      constant: (index) => {
-        const input = one.inputs[index];
-        return input?.constant === true ? { name: `input${index}`, ...input.tensor } : undefined;
-      },
-      output: (index) => outputs[index],
-      attribute: attributeReader(node.proto),
-      scratch: (bytes) => this.#store(bytes),
-      part: ({ id, byteOffset: start }, byteOffset, bytes) => ({ id, byteOffset: start + byteOffset, bytes }),
-      weightsTogether: (places) => {
-        const parts = places.map((place) => this.storages[inputs[place]!.buffer.id]!.content!);
-        const stepBytes = Math.ceil(parts[0]!.byteLength / 256) * 256;
-        const content = new Uint8Array(stepBytes * parts.length);
-        for (const [index, part] of parts.entries()) content.set(part, index * stepBytes);
-        return { buffer: this.#store(content.byteLength, content), stepBytes };
-      },
-      outputsTogether: () => {
-        const { bytes } = outputs[0]!.buffer;
-        const stepBytes = Math.ceil(bytes / 256) * 256;
-        const buffer = this.#store(stepBytes * outputs.length);
-        for (const [index, output] of outputs.entries()) {
-          outputs[index] = { ...output!, buffer: { id: buffer.id, byteOffset: index * stepBytes, bytes } };
-        }
-        return { buffer, stepBytes };
-      },
-      kernel: (hint, source) => recorder.kernel(hint, source),
-      launch: (launch) => recorder.launch(launch),
-      matmul: (description, operands) =>
-        recorder.matmul({ ...description, tf32: false, workspaceBytesMax: 2 ** 20 }, operands),
-      copy: (from, to, bytes) => recorder.copy(from, to, bytes),
-      fill: (to, byteValue, bytes) => recorder.fill(to, byteValue, bytes),
+    const emission = emitAll(prepared, operators, { precision }, { fusion: false, recorder: this.#recorder });
+    const [obstacle] = emission.obstacles;
+    if (obstacle !== undefined) throw new Unsupported(`${describeCase(one)}: ${obstacle.reason}`);
+    const inputs = new Map(prepared.inputs.map((name) => [emission.buffer(name).id, name]));
+    const ids = new Map<number, number>();
+    const place = ({ id, byteOffset, bytes }: Buffer): Buffer => {
+      const known = ids.get(id);
+      if (known !== undefined) return { id: known, byteOffset, bytes };
+      const storage = emission.storages.of({ id });
+      const name = inputs.get(id);
+      const content =
+        storage.kind === 'constant'
+          ? storage.data
+          : storage.kind === 'weight'
+            ? together([...weights.values()].slice(storage.weight), storage.bytes)
+            : name === undefined
+              ? undefined
+              : one.inputs[Number(name.replace('input', ''))]!.tensor.data;
+      ids.set(id, this.storages.push({ bytes: storage.bytes, content }) - 1);
+      return place({ id, byteOffset, bytes });
     };
+    const launches = this.#recorder.launches
+      .slice(before)
+      .map((launch) => Object.assign({}, launch, withOperands(launch, place), { inPlaceOf: [] }));
+    const outputs = prepared.outputs.map((name, index) => ({
+      expected: expected[index]!,
+      buffer: place(emission.buffer(name)),
+    }));
+    this.cases.push({ one, launches, outputs });
   }
+}
+
+/** Weights side by side, as in a layer. */
+function together(parts: readonly Uint8Array[], bytes: number): Uint8Array {
+  const content = new Uint8Array(bytes);
+  let at = 0;
+  for (const part of parts) {
+    if (at >= bytes) break;
+    content.set(part.subarray(0, bytes - at), at);
+    at = alignUp(at + part.byteLength);
+  }
+  return content;
 }

@@ -1,11 +1,10 @@
 /** Runs recorded cases on a device, with one module, one stream, and separate memory for each tensor. */
 import type { Cuda, Releasable } from '../../../src/gpu/driver/types.ts';
 import type { Buffer } from '../../../src/gpu/operators/types.ts';
+import { matmulWorkspaceBytes } from '../../../src/gpu/program/emission.ts';
 import type { DraftLaunch } from '../../../src/gpu/program/recorder.ts';
 import type { Tensor } from '../../../src/tensor/index.ts';
 import type { RecordedCase, Recording } from './recording.ts';
-
-const workspaceBytes = 2 ** 20;
 
 /** The outputs of each case. */
 export async function runRecording(cuda: Cuda, recording: Recording): Promise<Map<RecordedCase, Tensor[]>> {
@@ -20,7 +19,7 @@ export async function runRecording(cuda: Cuda, recording: Recording): Promise<Ma
     const { source } = recording;
     const module = source === '' ? undefined : hold(device.loadModule(await cuda.compiler.compile(source, device)));
     const stream = hold(device.createStream());
-    const workspace = hold(device.allocate(workspaceBytes));
+    const workspace = hold(device.allocate(matmulWorkspaceBytes));
     const largest = Math.max(16, ...recording.storages.map(({ bytes }) => bytes));
     const staging = hold(cuda.allocateHost(largest));
     const addresses = recording.storages.map(({ bytes, content }) => {

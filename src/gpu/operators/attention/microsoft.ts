@@ -5,8 +5,7 @@
 import { elementBytes } from '../../../tensor/index.ts';
 import { elementOf, floatLiteral, floats, requireDatatype } from '../common/element.ts';
 import { broadcastStrides, weightedSum } from '../common/indexing.ts';
-import { scratchValue } from '../common/derived.ts';
-import { asDeclared, requiredOutput } from '../common/inputs.ts';
+import { asDeclared, requiredOutput, scratchValue } from '../common/inputs.ts';
 import { parametersOf, written, type Stored } from '../common/elements.ts';
 import { emitMatmul } from '../dense/matmul.ts';
 import { emitIntegerProduct, zeroPointOf } from '../quantized/products.ts';

@@ -1,6 +1,6 @@
 /** How elements of each datatype are stored on a device, and how kernels load and store them. */
 import type { DataType } from '../../../tensor/index.ts';
-import { type Emitter, Unsupported, type Value } from '../types.ts';
+import { type Term, Unsupported } from '../types.ts';
 
 /** C types of the kernels' prelude. 16-bit floats are stored as bit patterns and computed as float. */
 export interface Element {
@@ -55,7 +55,7 @@ export function elementOf(datatype: DataType): Element {
 }
 
 /** @throws Unsupported unless the value's datatype is one of `allowed` */
-export function requireDatatype(value: Value, allowed: readonly DataType[]): void {
+export function requireDatatype(value: Term, allowed: readonly DataType[]): void {
   if (!allowed.includes(value.datatype)) {
     throw new Unsupported(`'${value.name}' is ${value.datatype}, but only ${allowed.join(', ')} are covered`);
   }
@@ -63,8 +63,8 @@ export function requireDatatype(value: Value, allowed: readonly DataType[]): voi
 
 /** {@link Emitter.required}, made from {@link Emitter.input}. */
 export const requiredFrom =
-  (input: Emitter['input']): Emitter['required'] =>
-  (index, allowed) => {
+  <Of extends Term>(input: (index: number) => Of | undefined) =>
+  (index: number, allowed?: readonly DataType[]): Of => {
     const value = input(index);
     if (value === undefined) throw new Unsupported(`its input ${index} is missing`);
     if (allowed !== undefined) requireDatatype(value, allowed);

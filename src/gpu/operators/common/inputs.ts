@@ -1,15 +1,18 @@
 /** Helpers for operators to read inputs and attributes. */
-import { elementBytes, elements } from '../../../tensor/index.ts';
+import { elementBytes, elements, type DataType } from '../../../tensor/index.ts';
 import type { AttributeProto } from '../../../onnx/index.ts';
-import { type Emitter, Unsupported, type Value } from '../types.ts';
+import { type Emitter, Unsupported, type Value, type Writer } from '../types.ts';
 import { forEachElement } from './elements.ts';
+import { product } from './indexing.ts';
+
+type Reader = Pick<Writer, 'node' | 'input' | 'constant'>;
 
 /**
  * The elements of an input that is constant; undefined if it is omitted.
  *
  * @throws Unsupported if it is computed at run time
  */
-export function knownNumbers(emitter: Emitter, index: number, what: string): number[] | undefined {
+export function knownNumbers(emitter: Reader, index: number, what: string): number[] | undefined {
   const value = emitter.input(index);
   if (value === undefined) return undefined;
   const tensor = emitter.constant(index);
@@ -18,13 +21,13 @@ export function knownNumbers(emitter: Emitter, index: number, what: string): num
 }
 
 /** A list that is an attribute in old versions of an operator, and an input in new ones. */
-export function listOf(emitter: Emitter, attribute: string, input: number): number[] | undefined {
+export function listOf(emitter: Reader, attribute: string, input: number): number[] | undefined {
   const known = knownNumbers(emitter, input, attribute);
   if (known !== undefined) return known;
   return findAttribute(emitter, attribute)?.ints?.map(Number);
 }
 
-export function findAttribute(emitter: Emitter, name: string): AttributeProto | undefined {
+export function findAttribute(emitter: Reader, name: string): AttributeProto | undefined {
   return emitter.node.proto.attribute.find((attribute) => attribute.name === name);
 }
 
@@ -47,4 +50,11 @@ export function asDeclared(emitter: Emitter, value: Value): Value {
     to.set('i', input.at('i')),
   );
   return { ...value, buffer, kept: value.datatype };
+}
+
+/** A value in scratch memory. */
+export function scratchValue(emitter: Emitter, datatype: DataType, shape: readonly number[]): Value {
+  const elements = product(shape);
+  const buffer = emitter.scratch(elements * elementBytes[datatype]);
+  return { name: 'in between', datatype, shape, elements, buffer, constant: false, kept: datatype };
 }

@@ -4,9 +4,8 @@
  */
 import { einsumLabels } from '../../../onnx/index.ts';
 import { accumulatorOf, requireDatatype } from '../common/element.ts';
-import { scratchValue } from '../common/derived.ts';
 import { collapse, coordinates, product, stridesOf, weightedSum } from '../common/indexing.ts';
-import { asDeclared, requiredOutput } from '../common/inputs.ts';
+import { asDeclared, requiredOutput, scratchValue } from '../common/inputs.ts';
 import { forEachElement, written, type Elements } from '../common/elements.ts';
 import { moveStrided, sideOf } from '../common/launching.ts';
 import { type Emitter, type Kernels, Unsupported, type Value } from '../types.ts';

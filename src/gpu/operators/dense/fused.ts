@@ -2,81 +2,69 @@
  * Products and convolutions that ONNX Runtime's optimiser has fused with their neighbours: FusedMatMul, FusedGemm,
  * FusedConv.
  */
-import { asDeclared, requiredOutput } from '../common/inputs.ts';
-import { operatorOf, permuted } from '../common/derived.ts';
-import { mathOf } from '../common/teams.ts';
-import { type Emitter, type KernelName, type Kernels, type Operator, Unsupported, type Value } from '../types.ts';
-import { convolutionOperators } from './convolution.ts';
-import { activated } from './activations.ts';
-import { emitMatmul, matmulOperators } from './matmul.ts';
-import { forEachElement, changed } from '../common/elements.ts';
+import { families } from '../../../operators/index.ts';
+import {
+  composed,
+  type KernelName,
+  type Kernels,
+  type Operator,
+  type Term,
+  Unsupported,
+  type Writer,
+} from '../types.ts';
 
-/** Adds `addend` to a result in place, and applies the activation that an attribute names. */
-function emitAfter(emitter: Emitter, output: Value, addend: Value | undefined, parameters: readonly number[]): void {
-  const name = emitter.attribute<string>('activation', '');
-  if (name === '' && addend === undefined) return;
-  if (addend !== undefined && addend.elements !== output.elements) {
-    throw new Unsupported(`'${addend.name}' of shape [${addend.shape.join(',')}] is added to its result`);
-  }
-  forEachElement(
-    emitter,
-    'activation',
-    output.elements,
-    { addend, data: changed(output) },
-    ({ addend: other, data }) => [
-      `const ${data.computed} x = ${data.at('i')}${other === undefined ? '' : ` + ${other.at('i')}`};`,
-      data.set('i', `(${data.computed})${name === '' ? 'x' : activated(name, 'x', mathOf(data.computed), parameters)}`),
-    ],
-  );
+/** The activation that an attribute names, of x. `values`: its alpha and beta, or the limits of Clip. */
+function activated(writer: Writer, x: Term, values: readonly number[]): Term {
+  const name = writer.attribute<string>('activation', '');
+  if (name === '') return x;
+  if (name === 'Clip') return writer.map(name, [x, ...values.map((limit) => writer.number(x.datatype, limit))]);
+  if (!Object.hasOwn(families.elementwise, name)) throw new Unsupported(`its activation '${name}' is not covered`);
+  const named = ['alpha', 'beta'].flatMap((of, place) => {
+    const float = values[place];
+    return float === undefined ? [] : [[of, { float }] as const];
+  });
+  return writer.map(name as KernelName, [x], x.datatype, Object.fromEntries(named));
 }
 
-const fusedConv = {
-  type: 'com.microsoft.FusedConv',
-  emit(emitter) {
-    const output = requiredOutput(emitter);
-    operatorOf(convolutionOperators, 'Conv').emit(emitter);
-    emitAfter(emitter, output, emitter.input(3), emitter.attribute<readonly number[]>('activation_params', []));
-  },
-} satisfies Kernels;
-
-const fusedGemm = {
-  type: 'com.microsoft.FusedGemm',
-  emit(emitter) {
-    const output = requiredOutput(emitter);
-    operatorOf(matmulOperators, 'Gemm').emit(emitter);
-    const given = ['alpha', 'beta', 'gamma'].map((name) => emitter.attribute(`activation_${name}`, Number.NaN));
-    emitAfter(
-      emitter,
-      output,
-      undefined,
-      given.filter((value) => !Number.isNaN(value)),
-    );
-  },
-} satisfies Kernels;
-
-/** Permutes [rows, batch..., depth] to [batch..., rows, depth]. */
-function batchFirst(emitter: Emitter, value: Value): Value {
-  const rank = value.shape.length;
-  const order = [...Array.from({ length: rank - 2 }, (_, axis) => axis + 1), 0, rank - 1];
-  return permuted(emitter, 'batch_first', asDeclared(emitter, value), order);
-}
-
-const fusedMatmul = <Type extends KernelName>(type: Type): Operator<Type> => ({
-  type,
-  emit(emitter) {
-    const factor = (index: 0 | 1, name: 'A' | 'B'): Value => {
-      const value = emitter.required(index);
-      return emitter.attribute(`transBatch${name}`, 0) === 1 && value.shape.length > 2
-        ? batchFirst(emitter, value)
-        : value;
-    };
-    emitMatmul(emitter, factor(0, 'A'), factor(1, 'B'), requiredOutput(emitter), {
-      transA: emitter.attribute('transA', 0) === 1,
-      transB: emitter.attribute('transB', 0) === 1,
-      alpha: emitter.attribute('alpha', 1),
-    });
-  },
+const fusedConv = composed('com.microsoft.FusedConv', (writer) => {
+  const addend = writer.input(3);
+  const sum = writer.made('Conv', [0, 1, 2].map(writer.input), writer.output, 'own');
+  const whole = addend === undefined ? sum : writer.map('Add', [sum, addend]);
+  writer.give(activated(writer, whole, writer.attribute<readonly number[]>('activation_params', [])));
 });
+
+const fusedGemm = composed('com.microsoft.FusedGemm', (writer) => {
+  const { attribute } = writer;
+  const product = writer.made('Gemm', [0, 1, 2].map(writer.input), writer.output, {
+    transA: attribute('transA', 0),
+    transB: attribute('transB', 0),
+    alpha: { float: attribute('alpha', 1) },
+    beta: { float: attribute('beta', 1) },
+  });
+  const values = ['alpha', 'beta', 'gamma'].map((name) => attribute(`activation_${name}`, Number.NaN));
+  writer.give(
+    activated(
+      writer,
+      product,
+      values.filter((value) => !Number.isNaN(value)),
+    ),
+  );
+});
+
+const fusedMatmul = <const Type extends KernelName>(type: Type): Operator<Type> =>
+  composed(type, (writer) => {
+    const { attribute } = writer;
+    const factor = (index: 0 | 1, name: 'A' | 'B'): Term => {
+      const value = writer.required(index);
+      const rank = value.shape.length;
+      if (attribute(`transBatch${name}`, 0) !== 1 || rank <= 2) return value;
+      // From [rows, batch..., depth] to [batch..., rows, depth].
+      return writer.permuted(value, [...Array.from({ length: rank - 2 }, (_, axis) => axis + 1), 0, rank - 1]);
+    };
+    const [transA, transB] = [attribute('transA', 0), attribute('transB', 0)];
+    const attributes = { transA, transB, alpha: { float: attribute('alpha', 1) } };
+    writer.give(writer.made('turntable.Product', [factor(0, 'A'), factor(1, 'B')], writer.output, attributes));
+  });
 
 export const fusedOperators = [
   fusedConv,

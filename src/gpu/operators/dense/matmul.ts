@@ -3,10 +3,9 @@ import { broadcast } from '../../../operators/index.ts';
 import { elementBytes, type DataType } from '../../../tensor/index.ts';
 import { given } from '../../../tools/index.ts';
 import { broadcastIndex, broadcastStrides } from '../common/indexing.ts';
-import { requiredOutput } from '../common/inputs.ts';
+import { requiredOutput, scratchValue } from '../common/inputs.ts';
 import { type Buffer, type Emitter, type Kernels, Unsupported, type Value } from '../types.ts';
 import { emitProduct, productTypes, type Activation, type Factor } from './product.ts';
-import { scratchValue } from '../common/derived.ts';
 import { forEachElement, written } from '../common/elements.ts';
 import { floatLiteral, requireDatatype } from '../common/element.ts';
 

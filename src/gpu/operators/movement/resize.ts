@@ -188,14 +188,14 @@ function weighed(
   };
 }
 
-/** @param old Upsample, which has only one coordinate transformation */
-function emitResize(emitter: Emitter, old: boolean): void {
+/** Upsample ends with opset 9, and has only the coordinate transformation that Resize had before 11. */
+function emitResize(emitter: Emitter): void {
   const given = emitter.required(0);
   const mode = modeOf(emitter);
   if (mode !== 'nearest') requireDatatype(given, mode === 'linear' ? [...floats, ...wholeNumbers] : floats);
   const output = requiredOutput(emitter);
   if (output.elements === 0) return;
-  const early = old || emitter.opset < 11;
+  const early = emitter.opset < 11;
   const transformation = early
     ? 'asymmetric'
     : emitter.attribute<string>('coordinate_transformation_mode', 'half_pixel');
@@ -272,6 +272,6 @@ function emitResize(emitter: Emitter, old: boolean): void {
 }
 
 export const resizeOperators = [
-  { type: 'Resize', emit: (emitter) => emitResize(emitter, false) },
-  { type: 'Upsample', emit: (emitter) => emitResize(emitter, true) },
+  { type: 'Resize', emit: emitResize },
+  { type: 'Upsample', emit: emitResize },
 ] as const satisfies readonly Kernels[];

@@ -1,47 +1,11 @@
-/** ReverseSequence, EyeLike, MaxUnpool, Col2Im and BitCast. */
+/** MaxUnpool, Col2Im and BitCast. */
 import { elementBytes } from '../../../tensor/index.ts';
-import { floats, numbers, requireDatatype } from '../common/element.ts';
+import { floats } from '../common/element.ts';
 import { coordinates, product, stridesOf, weightedSum } from '../common/indexing.ts';
 import { asDeclared, knownNumbers, requiredOutput } from '../common/inputs.ts';
 import { asBits, changed, forEachElement, written } from '../common/elements.ts';
 import { type Kernels, Unsupported } from '../types.ts';
 import { emitNoView } from '../views.ts';
-
-const reverseSequence = {
-  type: 'ReverseSequence',
-  emit(emitter) {
-    const input = asDeclared(emitter, emitter.required(0));
-    const lengths = emitter.required(1, ['INT64']);
-    const output = requiredOutput(emitter);
-    const [items, times] = [emitter.attribute('batch_axis', 1), emitter.attribute('time_axis', 0)];
-    const places = coordinates('i', input.shape);
-    const moved = places.map((place, axis) =>
-      axis === times ? '(t < length ? length - 1 - t : t)' : `(i64)(${place})`,
-    );
-    const tensors = { input: asBits(input), lengths, output: asBits(written(output)) };
-    forEachElement(emitter, 'reverse_sequence', output.elements, tensors, (of) => [
-      `const i64 t = ${places[times]};`,
-      `i64 length = lengths[${places[items]}];`,
-      // A larger length would read outside the tensor.
-      `if (length > ${input.shape[times]}) length = ${input.shape[times]};`,
-      of.output.set('i', of.input.at(weightedSum(moved, stridesOf(input.shape)))),
-    ]);
-  },
-} satisfies Kernels;
-
-const eyeLike = {
-  type: 'EyeLike',
-  emit(emitter) {
-    const output = requiredOutput(emitter);
-    requireDatatype(output, [...numbers, 'BOOL', 'UINT32', 'UINT64', 'INT16', 'UINT16']);
-    const columns = output.shape[1];
-    if (columns === undefined) throw new Unsupported(`'${output.name}' is not a matrix`);
-    const diagonal = `(i64)(i / ${columns}u) + ${emitter.attribute('k', 0)}`;
-    forEachElement(emitter, 'eye_like', output.elements, { output: written(output) }, (of) =>
-      of.output.set('i', `(${of.output.computed})((i64)(i % ${columns}u) == ${diagonal} ? 1 : 0)`),
-    );
-  },
-} satisfies Kernels;
 
 /** Writes each element to its index in the whole result, as ONNX Runtime does; the rest is 0. */
 const maxUnpool = {
@@ -117,10 +81,4 @@ const bitCast = {
   emit: emitNoView,
 } satisfies Kernels;
 
-export const sequenceOperators = [
-  reverseSequence,
-  eyeLike,
-  maxUnpool,
-  col2im,
-  bitCast,
-] as const satisfies readonly Kernels[];
+export const sequenceOperators = [maxUnpool, col2im, bitCast] as const satisfies readonly Kernels[];

@@ -11,8 +11,7 @@ import {
   type Dimension,
 } from '../common/indexing.ts';
 import { kernelFrom } from '../common/kernel-file.ts';
-import { read, wordType, write } from '../common/launching.ts';
-import { emitPermutation } from '../common/derived.ts';
+import { moveStrided, read, sideOf, wordType, write } from '../common/launching.ts';
 
 /** From this number of rows and columns on, tiles are faster in spite of their barrier. */
 const tileFrom = 16;
@@ -59,7 +58,12 @@ function emit(emitter: Emitter): void {
     columns.size < tileFrom ||
     rows.size < tileFrom
   ) {
-    emitPermutation(emitter, 'transpose', input, input.shape, order, output);
+    const strides = stridesOf(input.shape);
+    const from = sideOf(
+      input,
+      order.map((axis) => strides[axis]!),
+    );
+    moveStrided(emitter, 'transpose', output.shape, input.datatype, from, sideOf(output, stridesOf(output.shape)));
     return;
   }
   const rest = walk.filter((dimension) => dimension !== columns && dimension !== rows);

@@ -1,89 +1,51 @@
-/**
- * LpNormalization, MeanVarianceNormalization and Hardmax, made of other operators: reductions, row normalisation,
- * ArgMax.
- */
+/** LpNormalization, MeanVarianceNormalization, Hardmax and BatchNormalization, made of other operators. */
 import { floats } from '../common/element.ts';
-import { derived, operatorOf, scratchValue, permuted, emitPermutation } from '../common/derived.ts';
-import { forEachElement, written } from '../common/elements.ts';
-import { axisOf, broadcastIndex, product } from '../common/indexing.ts';
-import { asDeclared, requiredOutput } from '../common/inputs.ts';
-import { emitReduction, orderingOperators, reductions } from '../reduction/index.ts';
-import type { Kernels } from '../types.ts';
-import { emitNormalization } from './layer-normalization.ts';
+import { axisOf, product } from '../common/indexing.ts';
+import { composed, Unsupported } from '../types.ts';
 
-const lpNormalization = {
-  type: 'LpNormalization',
-  emit(emitter) {
-    const given = emitter.required(0, floats);
-    const axis = axisOf(emitter.attribute('axis', -1), given.shape.length);
-    const output = requiredOutput(emitter);
-    if (output.elements === 0) return;
-    const input = asDeclared(emitter, given);
-    const norms = scratchValue(emitter, input.datatype, input.shape.with(axis, 1));
-    const reduction = emitter.attribute('p', 2) === 1 ? reductions.ReduceL1 : reductions.ReduceL2;
-    emitReduction(derived(emitter, { inputs: [input], outputs: [norms] }), 'lp_norm', reduction, input, [axis]);
-    const tensors = { input, norms, output: written(output) };
-    forEachElement(emitter, 'lp_normalization', output.elements, tensors, (of) => [
-      `const ${of.norms.computed} norm = ${of.norms.at(broadcastIndex('i', norms.shape, input.shape))};`,
-      of.output.set('i', `norm == 0 ? (${of.norms.computed})0 : ${of.input.at('i')} / norm`),
-    ]);
-  },
-} satisfies Kernels;
+const lpNormalization = composed('LpNormalization', (writer) => {
+  const x = writer.required(0, floats);
+  const axis = axisOf(writer.attribute('axis', -1), x.shape.length);
+  const norm = writer.reduced(writer.attribute('p', 2) === 1 ? 'ReduceL1' : 'ReduceL2', x, [axis]);
+  const zero = writer.number(x.datatype, 0);
+  const isZero = writer.map('Equal', [norm, zero], 'BOOL');
+  writer.give(writer.map('Where', [isZero, zero, writer.map('Div', [x, norm])], x.datatype));
+});
 
-/** Moves the normalised axes to the end, so that each mean is of a row. */
-const meanVarianceNormalization = {
-  type: 'MeanVarianceNormalization',
-  emit(emitter) {
-    const given = emitter.required(0, floats);
-    const { shape } = given;
-    const named = emitter.attribute<readonly number[]>('axes', []);
-    const axes = (named.length > 0 ? named : [0, 2, 3]).map((axis) => axisOf(axis, shape.length));
-    const output = requiredOutput(emitter);
-    if (output.elements === 0) return;
-    const kept = shape.flatMap((_, axis) => (axes.includes(axis) ? [] : [axis]));
-    const order = [...kept, ...shape.flatMap((_, axis) => (axes.includes(axis) ? [axis] : []))];
-    const rows = permuted(emitter, 'axes_together', asDeclared(emitter, given), order);
-    const straight = order.every((axis, place) => axis === place);
-    const made = straight ? output : scratchValue(emitter, output.datatype, rows.shape);
-    emitNormalization(derived(emitter, { inputs: [rows], outputs: [made] }), {
-      hint: 'mean_variance_normalization',
-      addends: [rows],
-      columns: product(axes.map((axis) => shape[axis]!)),
-      // As in ONNX Runtime, unlike ONNX's function body: elements that are all equal give 0 / 0 = NaN.
-      epsilon: 0,
-    });
-    if (straight) return;
-    const back = shape.map((_, axis) => order.indexOf(axis));
-    emitPermutation(emitter, 'axes_back', made, rows.shape, back, output);
-  },
-} satisfies Kernels;
+/** As in ONNX Runtime, unlike ONNX's function body: elements that are all equal give 0 / 0 = NaN. */
+const meanVarianceNormalization = composed('MeanVarianceNormalization', (writer) => {
+  const x = writer.required(0, floats);
+  const named = writer.attribute<readonly number[]>('axes', []);
+  const axes = (named.length > 0 ? named : [0, 2, 3]).map((axis) => axisOf(axis, x.shape.length));
+  const distance = writer.map('Sub', [x, writer.reduced('ReduceMean', x, axes)]);
+  const variance = writer.reduced('ReduceMean', writer.map('Mul', [distance, distance]), axes);
+  writer.give(writer.map('Div', [distance, writer.map('Sqrt', [variance])]));
+});
 
 /** 1 at the first of the largest elements. Before opset 13 the axis splits the tensor into a matrix. */
-const hardmax = {
-  type: 'Hardmax',
-  emit(emitter) {
-    const given = emitter.required(0, floats);
-    const output = requiredOutput(emitter);
-    if (output.elements === 0) return;
-    const coerced = emitter.opset < 13;
-    const named = emitter.attribute('axis', coerced ? 1 : -1);
-    const split = axisOf(named, given.shape.length);
-    const matrix = [product(given.shape.slice(0, split)), product(given.shape.slice(split))];
-    const input = { ...asDeclared(emitter, given), shape: coerced ? matrix : given.shape };
-    const axis = coerced ? 1 : split;
-    const places = scratchValue(emitter, 'INT64', input.shape.with(axis, 1));
-    const argMax = operatorOf(orderingOperators, 'ArgMax');
-    argMax.emit(derived(emitter, { inputs: [input], outputs: [places], attributes: { axis, select_last_index: 0 } }));
-    const inner = product(input.shape.slice(axis + 1));
-    const at = broadcastIndex('i', places.shape, input.shape);
-    forEachElement(emitter, 'hardmax', output.elements, { places, output: written(output) }, (of) =>
-      of.output.set('i', `(${of.places.at(at)} == (i64)(i / ${inner}u % ${input.shape[axis]}u) ? 1.0f : 0.0f)`),
-    );
-  },
-} satisfies Kernels;
+const hardmax = composed('Hardmax', (writer) => {
+  const { shape } = writer.output;
+  const coerced = writer.opset < 13;
+  const split = axisOf(writer.attribute('axis', coerced ? 1 : -1), shape.length);
+  const [rows, columns] = [product(shape.slice(0, split)), product(shape.slice(split))];
+  const x = writer.required(0, floats);
+  const [sizes, axis] = coerced ? [[rows, columns], 1] : [shape, split];
+  const given = { datatype: 'INT64', shape: sizes.with(axis, 1) } as const;
+  const place = writer.made('ArgMax', [writer.viewed(x, sizes)], given, { axis, keepdims: 1 });
+  const isFirst = writer.map('Equal', [place, writer.counted(axis, sizes)], 'BOOL');
+  const [one, zero] = [1, 0].map((value) => writer.number(x.datatype, value));
+  writer.give(writer.map('Where', [isFirst, one, zero], x.datatype));
+});
 
-export const scalingOperators = [
-  lpNormalization,
-  meanVarianceNormalization,
-  hardmax,
-] as const satisfies readonly Kernels[];
+/** Its parameters broadcast to the channels, so it is elementwise. */
+const batchNormalization = composed('BatchNormalization', (writer) => {
+  const x = writer.required(0, floats);
+  if (writer.attribute('training_mode', 0) === 1) throw new Unsupported('it is in training mode');
+  if (x.shape.length < 2) throw new Unsupported(`'${x.name}' has no channels`);
+  const channels = [x.shape[1]!, ...x.shape.slice(2).map(() => 1)];
+  const parameters = [1, 2, 3, 4].map((place) => writer.viewed(writer.required(place, floats), channels));
+  const epsilon = { float: writer.attribute('epsilon', 1e-5) };
+  writer.give(writer.map('turntable.ScaleShift', [x, ...parameters], x.datatype, { epsilon }));
+});
+
+export const scalingOperators = [lpNormalization, meanVarianceNormalization, hardmax, batchNormalization] as const;

@@ -5,8 +5,7 @@
 import type { DataType } from '../../../tensor/index.ts';
 import { elementOf, floatLiteral, requireDatatype } from '../common/element.ts';
 import { broadcastIndex, coordinates, product as productOf, weightedSum } from '../common/indexing.ts';
-import { scratchValue } from '../common/derived.ts';
-import { asDeclared, requiredOutput } from '../common/inputs.ts';
+import { asDeclared, requiredOutput, scratchValue } from '../common/inputs.ts';
 import { allElementsOf, elementsOf, parametersOf, written, type ElementsOf, type Uses } from '../common/elements.ts';
 import { broadcastShapes, factorOf, sidesOf } from '../dense/matmul.ts';
 import { emitComputedProduct, type Product } from '../dense/product.ts';

@@ -4,10 +4,9 @@
  */
 import { accumulatorOf, floats } from '../common/element.ts';
 import { axisOf, coordinates, product } from '../common/indexing.ts';
-import { asDeclared, knownNumbers, requiredOutput } from '../common/inputs.ts';
+import { asDeclared, knownNumbers, requiredOutput, scratchValue } from '../common/inputs.ts';
 import { forEachElement, written, type Use } from '../common/elements.ts';
 import { type Emitter, type Kernels, Unsupported, type Value } from '../types.ts';
-import { scratchValue } from '../common/derived.ts';
 
 /** A table [length, 2] of cos and sin of `length` steps around the circle. */
 function turns(emitter: Emitter, length: number, kept: 'FP32' | 'FP64'): Use {

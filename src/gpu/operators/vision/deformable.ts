@@ -2,11 +2,10 @@
  * DeformConv: a convolution with taps that a tensor of offsets moves. The matrix of windows is computed first, then
  * multiplied.
  */
-import { scratchValue } from '../common/derived.ts';
 import { floats } from '../common/element.ts';
 import { forEachElement, written } from '../common/elements.ts';
 import { coordinates, product } from '../common/indexing.ts';
-import { requiredOutput } from '../common/inputs.ts';
+import { requiredOutput, scratchValue } from '../common/inputs.ts';
 import { emitFinish, emitProducts } from '../dense/convolution.ts';
 import { convolutionOf } from '../dense/window.ts';
 import { type Kernels, Unsupported } from '../types.ts';

@@ -1,7 +1,6 @@
 /**
  * Fuses a convolution with the activation behind it: `turntable.Conv` is a Conv with the attributes activation ('none',
- * 'relu', 'clip'), clipMin and clipMax. BatchNormalization becomes `turntable.ScaleShift`, which is elementwise and so
- * joins the kernel of the activation and the residual sum behind it.
+ * 'relu', 'clip'), clipMin and clipMax.
  */
 import { attributeOf, type AttributeValue } from '../../../onnx/index.ts';
 import type { WorkGraph, WorkNode } from '../work-graph.ts';
@@ -36,30 +35,6 @@ export function fuseConvolutions(graph: WorkGraph): void {
       outputs: user.proto.output,
       attributes,
       from: node.proto,
-    });
-  }
-}
-
-export function fuseBatchNormalizations(graph: WorkGraph): void {
-  for (const node of graph.nodes) {
-    if (node.type !== 'BatchNormalization' || node.outputs.length !== 1) continue;
-    if (attributeOf<number>(node.proto, 'training_mode', 0) === 1) continue;
-    const [x, ...parameters] = node.proto.input;
-    const shape = graph.shape(x ?? '');
-    const datatype = graph.values.get(x ?? '')?.datatype;
-    const broadcasts =
-      x !== undefined &&
-      shape !== undefined &&
-      shape.length >= 2 &&
-      parameters.length === 4 &&
-      parameters.every((value) => graph.isConstant(value) && graph.values.get(value)?.datatype === datatype);
-    if (!broadcasts) continue;
-    const channels = [shape[1]!, ...shape.slice(2).map(() => 1)];
-    graph.replace([node], {
-      type: 'turntable.ScaleShift',
-      inputs: [x, ...parameters.map((value) => graph.viewOfConstant(value, channels))],
-      outputs: node.proto.output,
-      attributes: { epsilon: { float: attributeOf<number>(node.proto, 'epsilon', 1e-5) } },
     });
   }
 }

@@ -8,6 +8,7 @@ import { prepareBase } from '../base.ts';
 import { prepareGraph } from '../prepare.ts';
 import type { ProgramSettings } from '../types.ts';
 import { WorkGraph, type WorkNode } from '../work-graph.ts';
+import { writeOut } from '../written.ts';
 import { erf } from './gelu.ts';
 import { fuse } from './index.ts';
 
@@ -21,7 +22,7 @@ const { FLOAT } = ElementType;
 const byType = new Map(operators.map((operator) => [operator.type, operator]));
 let models = 0;
 
-/** The nodes that fusion leaves of a model. */
+/** The nodes that fusion leaves of a model, after operators that are made of others were written as these. */
 async function fused(
   build: (graph: GraphBuilder) => void,
   settings: ProgramSettings = { precision: 'exact' },
@@ -31,6 +32,7 @@ async function fused(
   const path = join(folder, `${models++}.onnx`);
   await writeModel(graph.build(), path);
   const work = new WorkGraph(await prepareGraph(await prepareBase(path, folder), [], folder));
+  expect(writeOut(work, byType, new Set())).toEqual([]);
   fuse(work, byType, settings);
   return work.nodes;
 }
@@ -316,4 +318,50 @@ test('batch normalisation becomes elementwise, and Clip is fused with the convol
     graph.output(clipped, FLOAT, [1, 4, 6, 6], 'y');
   });
   expect(types(nodes)).toEqual(['Conv', 'turntable.ScaleShift', 'Add', 'Relu', 'turntable.Conv']);
+});
+
+test('an operator that is made of others joins the kernels of its neighbours', async () => {
+  const nodes = await fused((graph) => {
+    const x = graph.input('x', FLOAT, [4, 8]);
+    const turned = graph.node('SpaceToDepth', [graph.node('Reshape', [x, graph.constant({ ints: [1, 2, 4, 4] })])], {
+      blocksize: 2,
+    });
+    const kept = graph.node('Trilu', [graph.node('Tanh', [turned])]);
+    graph.output(graph.node('Relu', [kept]), FLOAT, [1, 8, 2, 2], 'y');
+  });
+  expect(types(nodes)).toEqual([
+    'Reshape',
+    'turntable.View',
+    'Transpose',
+    'turntable.View',
+    'Tanh',
+    'Sub',
+    'Less',
+    'Where',
+    'Relu',
+  ]);
+  expect(nodes.at(-2)!.label).toMatch(/^Trilu /);
+});
+
+test('an operator that is made of others is refused in its own name', async () => {
+  const graph = new GraphBuilder('refused');
+  const x = graph.input('x', FLOAT, [2, 3, 4]);
+  graph.output(graph.node('DepthToSpace', [x], { blocksize: 1 }, { name: 'blocks' }), FLOAT, [2, 3, 4], 'y');
+  const [node] = graph.build().graph.node;
+  const value = { datatype: 'FP32', shape: [2, 3, 4] } as const;
+  const prepared = {
+    base: { weights: [] },
+    shapes: [],
+    opset: 17,
+    nodes: [{ proto: node!, name: 'blocks', uses: ['x'], outputs: ['y'], constant: false, layer: 0 }],
+    inputs: ['x'],
+    outputs: ['y'],
+    values: new Map([x, 'y'].map((name) => [name, value])),
+    constants: new Map(),
+    weights: new Map(),
+    obstacles: [],
+  } as unknown as ConstructorParameters<typeof WorkGraph>[0];
+  expect(writeOut(new WorkGraph(prepared), byType, new Set())).toEqual([
+    { node: 'blocks', operator: 'DepthToSpace', reason: "'x' has 3 dimensions, not 4" },
+  ]);
 });

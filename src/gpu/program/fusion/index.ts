@@ -3,7 +3,7 @@ import type { Operator } from '../../operators/types.ts';
 import type { ProgramSettings } from '../types.ts';
 import type { WorkGraph } from '../work-graph.ts';
 import { fuseAttention } from './attention.ts';
-import { fuseBatchNormalizations, fuseConvolutions } from './convolutions.ts';
+import { fuseConvolutions } from './convolutions.ts';
 import { fuseGelu } from './gelu.ts';
 import { fuseJointProducts } from './joint-products.ts';
 import { fuseMaskedSoftmax, fuseResidualNormalizations } from './normalizations.ts';
@@ -14,7 +14,6 @@ import { fuseWholeAttention } from './whole-attention.ts';
 export function fuse(graph: WorkGraph, operators: ReadonlyMap<string, Operator>, settings: ProgramSettings): void {
   type Pass = (graph: WorkGraph, settings: ProgramSettings) => void;
   const passes: readonly (readonly [needs: string, pass: Pass])[] = [
-    ['turntable.ScaleShift', fuseBatchNormalizations],
     ['Gelu', fuseGelu],
     ['turntable.Product', fuseProducts],
     ['turntable.JointProduct', fuseJointProducts],
