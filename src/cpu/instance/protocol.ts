@@ -52,11 +52,8 @@ export interface SessionSettings {
   readonly cores?: readonly number[];
   /** Whether idle threads spin: faster by some microseconds per operator, at the cost of a whole core each. */
   readonly spinning: boolean;
-  /**
-   * Whether the session keeps the memory of intermediate results for the next run: faster, but no other session can use
-   * it.
-   */
-  readonly arena: boolean;
+  /** Whether no other function has a session in its process. */
+  readonly isAlone: boolean;
   /** The same model prepared, with its weights in a file that all its instances map; see weights.ts. */
   readonly sharedModelPath?: string;
   /** What ONNX Runtime writes to standard error: 3 for errors, which is the default, 4 for nothing that is also told. */

@@ -248,7 +248,7 @@ export class InstanceList {
         // A single thread has no other to wait for. With every core leased, spinning would take time from the host
         // itself.
         spinning: lease !== undefined && threads > 1 && lease.exclusive && cores.unleased().length > 0,
-        arena: replica.isAlone,
+        isAlone: replica.isAlone,
         ...(shared === undefined ? {} : { sharedModelPath: shared }),
       },
       lazily,

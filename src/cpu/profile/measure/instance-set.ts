@@ -126,7 +126,7 @@ export class InstanceSet {
     const startMs = performance.now();
     // Without spinning: the instances of other lists stay loaded on the same cores, and this process needs one too.
     // With it, two instances of one thread took 22 ms beside an idle one of two threads, and 12 without.
-    await replica.load(loadTimeoutMs, { threads, cores, spinning: false, arena: true }, false);
+    await replica.load(loadTimeoutMs, { threads, cores, spinning: false, isAlone: true }, false);
     this.startsMs.push(performance.now() - startMs);
     return measured;
   }
