@@ -138,13 +138,14 @@ export type FromInstance =
   | { readonly op: 'invoke'; readonly id: number; readonly call: number; readonly asked: readonly OtherCallHeader[] }
   /**
    * One result per call, in their order; their {@link timesTensor} follows, then the tensors of all results. `loaded`:
-   * the model was loaded for it. `mixing`: see {@link RunResult}.
+   * the model was loaded for it. `mixing`, `takenBytes`: see {@link RunResult}.
    */
   | {
       readonly op: 'ran';
       readonly results: readonly ResultHeader[];
       readonly loaded?: LoadedLate;
       readonly mixing?: string;
+      readonly takenBytes?: number;
     };
 
 /** A model that was loaded at its first run. `sharedProblem`: as with `loaded`. */
@@ -242,6 +243,8 @@ export interface RunResult extends MessageTimes {
   readonly loaded: LoadedLate | undefined;
   /** How a joined run gave a call something else than its run alone, which it was answered from. */
   readonly mixing: string | undefined;
+  /** How much memory the process was given for it, where that is much. In a process of its own it keeps this. */
+  readonly takenBytes: number | undefined;
   readonly results: readonly {
     readonly header: ResultHeader;
     readonly times: CallTimes;
@@ -257,7 +260,8 @@ export function takeResults(header: FromInstance & { op: 'ran' }, [first, ...ten
     times: callTimesOf(numbers, call),
     tensors: own,
   }));
-  return { ...messageTimesOf(numbers), results, loaded: header.loaded, mixing: header.mixing };
+  const { loaded, mixing, takenBytes } = header;
+  return { ...messageTimesOf(numbers), results, loaded, mixing, takenBytes };
 }
 
 /** Of a run whose answer had no room. */
@@ -269,5 +273,6 @@ export function droppedResults(header: FromInstance & { op: 'ran' }, busyMs: num
     times,
     tensors: [],
   }));
-  return { busyMs, coreWaitMs: 0, disk: undefined, results, loaded: header.loaded, mixing: header.mixing };
+  const { loaded, mixing, takenBytes } = header;
+  return { busyMs, coreWaitMs: 0, disk: undefined, results, loaded, mixing, takenBytes };
 }
