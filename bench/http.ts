@@ -90,10 +90,7 @@ async function run({ small, progress }: BenchmarkOptions): Promise<BenchmarkResu
       {
         title: 'a model with 100 MB of intermediate results',
         provenance: { kind: 'measured' },
-        columns: [
-          { title: 'SERVER' },
-          { title: 'MEDIAN MS', align: 'right' },
-        ],
+        columns: [{ title: 'SERVER' }, { title: 'MEDIAN MS', align: 'right' }],
         rows: [
           ['bare node:http with onnxruntime-node', large.directMs.toFixed(1)],
           ['turntable', large.hostMs.toFixed(1)],

@@ -152,8 +152,9 @@ export class HandOver {
     const { facts, resources, spec } = this.#pool;
     facts.took(bytes);
     // In a process of its own its arena keeps that.
-    if (replica.isAlone)
-      resources.residency.loaded(replica, Math.max(replica.bytes, facts.expectedBytes(spec) + facts.runBytes));
+    if (!replica.isAlone) return;
+    resources.residency.loaded(replica, Math.max(replica.bytes, facts.expectedBytes(spec) + facts.runBytes));
+    resources.factsChanged(spec.key);
   }
 
   /** An instance has no more work. */
