@@ -18,6 +18,7 @@ import {
   type Load,
   type Pair,
 } from './echo.ts';
+import { compareLargeResults, largeGraph, largeName } from './http/large-results.ts';
 import { projectRoot, Servers } from './servers.ts';
 
 /** See bench/http/load.mjs. */
@@ -42,6 +43,8 @@ async function run({ small, progress }: BenchmarkOptions): Promise<BenchmarkResu
   const connections = 50;
   await using servers = await Servers.create();
   await servers.addFunction('echo', echoGraph(), { pinned: true });
+  const largeSize = small ? 64 : 512;
+  await servers.addFunction(largeName, largeGraph(largeSize), { slo: '60s' });
   const bareServer = await servers.start([join(projectRoot, 'bench/http/bare-server.mjs')]);
   const hostServer = await servers.startHost();
   const bare: Target = { url: bareServer.url, path: '/' };
@@ -63,22 +66,43 @@ async function run({ small, progress }: BenchmarkOptions): Promise<BenchmarkResu
     rawLatency.push(await both('raw', 1, sequential, warmup));
   }
   const delayP99Ms = await eventLoopDelayP99Ms(host.url);
+  progress('large intermediate results');
+  const largeRounds = small ? 3 : 31;
+  const large = await compareLargeResults(servers, hostServer, { size: largeSize, rounds: largeRounds });
 
   const share = throughputShare(throughput);
   const ratio = p50Ratio(latency);
   const bodyBytes = requestBody().length;
   return {
-    settings: { rounds, requestsPerRound: requests, connections, sequentialPerRound: sequential, warmup, bodyBytes },
+    settings: {
+      rounds,
+      requestsPerRound: requests,
+      connections,
+      sequentialPerRound: sequential,
+      warmup,
+      bodyBytes,
+      largeRounds,
+    },
     tables: [
       comparison(`${connections} connections`, 'bare node:http', throughput),
       comparison('one sequential client, node:http with keep-alive', 'bare node:http', latency),
       comparison('one sequential client, a raw socket', 'bare node:http', rawLatency),
+      {
+        title: 'a model with 100 MB of intermediate results',
+        provenance: { kind: 'measured' },
+        columns: [{ title: 'SERVER' }, { title: 'MEDIAN MS', align: 'right' }],
+        rows: [
+          ['bare node:http with onnxruntime-node', large.directMs.toFixed(1)],
+          ['turntable', large.hostMs.toFixed(1)],
+        ],
+      },
     ],
     figures: {
       throughputShare: share,
       sequentialP50Ratio: ratio,
       rawSequentialP50Ratio: p50Ratio(rawLatency),
       hostEventLoopDelayP99Ms: delayP99Ms,
+      largeResultsRatio: large.ratio,
       ...perSecond(throughput),
     },
     aims: [
@@ -87,6 +111,11 @@ async function run({ small, progress }: BenchmarkOptions): Promise<BenchmarkResu
         aim: "sequential p50 at most 2.2 times the bare server's",
         met: ratio <= 2.2,
         reached: `${ratio.toFixed(2)} times`,
+      },
+      {
+        aim: 'a model with large intermediate results takes at most 1.3 times what it takes in onnxruntime-node',
+        met: large.ratio <= 1.3,
+        reached: `${large.ratio.toFixed(2)} times`,
       },
       {
         aim: "p99 of the host's event-loop delay under 10 ms",

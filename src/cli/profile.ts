@@ -10,10 +10,10 @@ import {
   reaches,
   resolveSizes,
   type CpuProfile,
+  type MeasureOptions,
   type MeasureProgress,
 } from '../cpu/index.ts';
 import { loadConfig } from '../host/index.ts';
-import type { TensorSpec } from '../onnx/index.ts';
 import { addConfigFlags, configInputOf } from './config-flags.ts';
 import { tellingOf, usage } from './error.ts';
 import { Interruption } from './interruption.ts';
@@ -67,10 +67,16 @@ export function profileCommand(): AnyCommand {
           dimensions: resolveSizes(target.inputs, sizesGiven),
         };
         const kept = options.force === true ? undefined : await files.find(key);
-        // A profile with fewer batches, measured by a host with little time for example, does not answer the question.
-        if (kept !== undefined && isWhole(kept, target.inputs, options.batchMax))
+        // What is missing, in the profile of a host with little time for example, is measured now.
+        if (kept?.ended === 'whole' && reaches(kept, target.inputs, options.batchMax))
           return { profile: kept, path: files.path(key), isKept: true };
-        const profile = await measure(target, sockets, sizesGiven, options);
+        const profile = await measure(target, sockets, sizesGiven, {
+          batchMax: options.batchMax,
+          samples: options.samples,
+          before: kept,
+          // Where it is interrupted, the next time goes on from there.
+          onMeasured: (soFar) => void files.keep(soFar, key).catch(() => undefined),
+        });
         return { profile, path: await files.keep(profile, key), isKept: false };
       });
       console.log(
@@ -84,7 +90,7 @@ async function measure(
   { modelPath, opening, modelSha256, inputs }: MeasuredModel,
   sockets: readonly (readonly number[])[],
   dimensions: Readonly<Record<string, number>>,
-  { batchMax, samples }: { readonly batchMax: number; readonly samples: number },
+  options: Pick<MeasureOptions, 'batchMax' | 'samples' | 'before' | 'onMeasured'>,
 ): Promise<CpuProfile> {
   using progress = startProgress();
   using interruption = new Interruption();
@@ -95,19 +101,10 @@ async function measure(
     inputs,
     dimensions,
     sockets,
-    batchMax,
-    samples,
+    ...options,
     onProgress: progress.tell,
     signal: interruption.signal,
   });
-}
-
-/** Whether every entry up to the batch is there; a model with a fixed batch has only its own. */
-function isWhole(profile: CpuProfile, inputs: readonly TensorSpec[], batchMax: number): boolean {
-  if (!reaches(profile, inputs, batchMax)) return false;
-  const { pool, lists } = profile;
-  const isTimed = pool.latency.flat().every((ms) => ms !== null);
-  return isTimed && (lists.length > 0 || pool.batches.length === 1);
 }
 
 /** A bar on a terminal, nothing elsewhere. */

@@ -1,8 +1,10 @@
 /** A function that kills its processes gets two, and no third. */
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { describe, expect, test } from 'vitest';
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { describe, expect, test, vi } from 'vitest';
 import { bodyOf, poolLimits, requestOf, TestPools } from '../../test/support/cpu-pools.ts';
+import { waitLimitMs } from '../../test/time-limits.ts';
 import { ElementType, GraphBuilder, writeModel } from '../onnx/index.ts';
 import { tensorOf } from '../tensor/index.ts';
 import type { CpuPools, CpuPoolsOptions, GivenUp, InstanceSpec, PoolLimits, Stopped } from './index.ts';
@@ -261,6 +263,42 @@ describe('a function is not stopped', () => {
     expect(await outcomesOf(pools, 'calm@1', ['ok'])).toEqual(['ok']);
     await outcomesOf(pools, 'hangs@1', ['hang']);
     expect(given.find(({ key }) => key === 'calm@1')?.reason).toMatch(/preprocess of hangs@1 took longer than 50 ms/);
+  });
+
+  test('by a neighbour whose run takes long: they move away before it is ended, and nobody else dies of it', async () => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+    try {
+      const limitMs = 1_000_000;
+      const pools = start({ cores: 1 });
+      const { handlerPath } = await killer();
+      register(pools, 'hangs@1', { handlerPath }, { handlerTimeoutMs: limitMs });
+      const calm = await killer();
+      const neighbours = ['one@1', 'two@1'];
+      for (const key of neighbours) register(pools, key, { handlerPath: calm.handlerPath });
+      for (const key of [...neighbours, 'hangs@1']) expect(await outcomesOf(pools, key, ['ok'])).toEqual(['ok']);
+      const [pid] = on.pidsOf('hangs@1');
+      for (const key of neighbours) expect(on.pidsOf(key)).toEqual([pid]);
+      let entered = 0;
+      const outcome = new Promise<string>((resolve) => {
+        // The second time is said by the process: from then on the limit counts.
+        const isHanging = new Promise<void>((hangs) => {
+          const stages = { enter: () => (++entered === 2 ? hangs() : undefined) };
+          pools.invoke('hangs@1', requestOf('hang'), { stages }).catch((error: Error) => resolve(error.message));
+        });
+        void isHanging.then(() => vi.advanceTimersByTime(limitMs / 2));
+      });
+      await vi.waitUntil(() => given.length === neighbours.length, { timeout: waitLimitMs });
+      expect(given).toMatchObject(neighbours.map((key) => ({ key, cause: 'reconfigured' })));
+      for (const key of neighbours) expect(await outcomesOf(pools, key, ['ok'])).toEqual(['ok']);
+      vi.advanceTimersByTime(limitMs / 2);
+      // A last look at what the process may have answered.
+      await nextTurn();
+      vi.advanceTimersByTime(1);
+      expect(await outcome).toMatch(/took longer/);
+      expect(given.slice(neighbours.length)).toMatchObject([{ key: 'hangs@1', cause: 'died' }]);
+    } finally {
+      vi.useRealTimers();
+    }
   });
 
   test('by the death of an idle process, which does not count as a success either', async () => {

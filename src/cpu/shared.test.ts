@@ -101,6 +101,16 @@ async function residentMiB(key: string): Promise<number> {
   return Number(/^VmRSS:\s*(\d+)/m.exec(status)?.[1]) / 1024;
 }
 
+/** Pages that the function's process was given so far. */
+async function pageFaults(key: string): Promise<number> {
+  const stat = await readFile(`/proc/${pidOf(key)}/stat`, 'utf8');
+  // Behind the name, which may have spaces: state, parent, group, session, terminal, its group, flags, minor faults.
+  return Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[7]);
+}
+/** Of the largest intermediate result of a model. */
+const wideBytes = 96 * mebibyte;
+const wideRows = wideBytes / 16;
+
 const keys = (count: number): string[] => Array.from({ length: count }, (_, i) => `f${i}`);
 
 /** The system call filter of a function's process: 0 none, 2 one of its own. */
@@ -174,6 +184,37 @@ describe('functions in one process', () => {
     expect(pidOf('slow')).not.toBe(pidOf('quick'));
     expect((await call('quick', 2)).coldStart).toBe(false);
   });
+
+  test.skipIf(process.platform !== 'linux')(
+    'move to a process of their own after a run with large intermediate results, which later runs find there',
+    async () => {
+      start({ cores: 1 });
+      const modelPath = join(folder, 'wide.onnx');
+      const graph = new GraphBuilder('wide');
+      const x = graph.input('x', ElementType.FLOAT, ['batch', 4]);
+      const wide = graph.node('Expand', [x, graph.constant({ ints: [wideRows, 4] })]);
+      graph.output(graph.node('ReduceMax', [wide], { axes: [0], keepdims: 1 }), ElementType.FLOAT, ['batch', 4], 'y');
+      await writeModel(graph.build(), modelPath);
+      register('quick');
+      await call('quick', 1);
+      register('wide', { modelPath });
+      const before = await call('wide', 2);
+      expect(before.instancePid).toBe(pidOf('quick'));
+      await expect.poll(() => instancesOf('wide').map(({ isShared, state }) => isShared ?? state)).toEqual(['idle']);
+      const alone = await call('wide', 3);
+      expect(valuesOf(alone)).toEqual([3, -3, 3, -3]);
+      expect(alone).toMatchObject({ coldStart: false, instancePid: pidOf('wide') });
+      expect(pidOf('wide')).not.toBe(pidOf('quick'));
+      // ONNX Runtime plans its memory by the first run of a shape.
+      await call('wide', 4);
+      const pages = await pageFaults('wide');
+      await call('wide', 5);
+      expect((await pageFaults('wide')) - pages).toBeLessThan(wideBytes / 4096 / 10);
+      expect(instancesOf('wide')[0]?.bytes).toBeGreaterThan(wideBytes);
+      expect(givenUp.map(({ key, cause }) => [key, cause])).toEqual([['wide', 'reconfigured']]);
+      expect((await call('quick', 2)).coldStart).toBe(false);
+    },
+  );
 
   test('take turns, so that one with endless calls does not starve another', async () => {
     start({ cores: 1 });

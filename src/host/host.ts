@@ -309,6 +309,7 @@ function callsOf(
     unloaded: config.unloaded,
     machine: (lastMs) => usage.busiest(lastMs),
     cpuRefusal: cpu.refusal,
+    observer: cpu.calls,
     invokeOthers: (version, options) => others(version, options),
     ...(fleet === undefined ? {} : { routing: () => fleet.routing }),
   });

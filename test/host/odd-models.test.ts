@@ -40,7 +40,7 @@ async function served(model: OddModel): Promise<Outcome> {
     return { kind: 'refused', signature: /onnxruntime_src|\.cc:\d|\(const |::/.exec(reply.reason)?.[0] };
   }
   const { outputs: described, opening, remarks = [] } = reply.metadata;
-  const session = await ModelSession.open(path, { threads: 1, spinning: false, arena: false }, opening);
+  const session = await ModelSession.open(path, { threads: 1, spinning: false, isAlone: false }, opening);
   const outputs = session.runTensors(model.given);
   session.release();
   if (typesOf(outputs) !== typesOf(described))

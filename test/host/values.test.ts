@@ -103,7 +103,7 @@ beforeAll(async () => {
   const modelPath = join(folder, 'model.onnx');
   await writeModel(model().build(), modelPath);
   const { opening } = describeModel(model().build());
-  session = await ModelSession.open(modelPath, { threads: 1, spinning: false, arena: false }, opening);
+  session = await ModelSession.open(modelPath, { threads: 1, spinning: false, isAlone: false }, opening);
   await receiver.start();
   ended.push(() => receiver.close());
   redis = redisMissing === undefined ? await RedisServer.start() : undefined;

@@ -8,11 +8,13 @@ export const aloneMs = (count: number, batch: number): number => (4 + 6 * batch)
 
 /** Four cores: one request is fastest on all of them; a batch of 16 is done first by four instances. */
 export const fourCoreProfile: CpuProfile = {
-  format: 2,
+  format: 3,
   provenance: 'measured',
   machine: { processor: 'a processor', cores: 4, onnxRuntime: '1.30.0' },
   modelSha256: 'ab',
   dimensions: {},
+  session: { arena: true, spinning: false },
+  ended: 'whole',
   measuredAt: '2026-01-01T00:00:00Z',
   tookMs: 1000,
   exhaustiveMs: 1e6,

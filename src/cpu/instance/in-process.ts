@@ -17,7 +17,7 @@ export interface InProcessTimes {
 }
 
 /** ONNX Runtime writes nothing between the lines of the command: the errors have the same text. */
-const settings = { threads: 1, spinning: false, arena: false, logSeverity: 4 } as const;
+const settings = { threads: 1, spinning: false, isAlone: true, logSeverity: 4 } as const;
 
 export class FunctionInProcess {
   /** How long the model took to load. */

@@ -9,6 +9,7 @@ export { bodyIn, bodyTensor, type Joining } from './protocol.ts';
 export { Replica, type ReplicaEnd } from './replica.ts';
 export { heldUpMs, Residency, tooLargeText, type Holder } from './residency.ts';
 export { LoadGate, needOfLoad } from './load-gate.ts';
+export { measuredSession, sessionOptions, type MeasuredSession } from './session-options.ts';
 export type { Crash, InstanceLog, RunOrder, RunOutcome } from './tasks.ts';
 export type { DiskRead } from './wait-meter.ts';
 export { LoadTimeout } from './watchdog.ts';

@@ -19,9 +19,10 @@ import { handlerStack } from './handler-stack.ts';
 import { failure } from './failure.ts';
 import { InstanceModel, type InstanceCall } from './instance-model.ts';
 import { OtherCalls, type OtherAsked } from './others.ts';
-import { WaitMeter, type DiskRead } from './wait-meter.ts';
+import { bytesSince, memoryUse, type MemoryUse } from './process-memory.ts';
 import { bodyIn, bodyTensor, timesTensor, withTensors } from './protocol.ts';
 import type { CallHeader, FromInstance, Joining, LoadedLate, Phase, ResultHeader, ToInstance } from './protocol.ts';
+import { WaitMeter, type DiskRead } from './wait-meter.ts';
 
 /**
  * Messages are handled strictly one after the other. A run that waits for another function ends its message; the answer
@@ -43,6 +44,8 @@ interface Loaded {
   readonly model: InstanceModel;
   readonly handler: Handler | undefined;
   readonly bytes: number;
+  /** Its latest run was long: of the next one it is measured how much memory it takes. The first counts as long. */
+  isLong: boolean;
 }
 
 const sessions = new Map<number, Loaded>();
@@ -57,6 +60,11 @@ const trimBytesMin = 8 * 2 ** 20;
 const trimBytesMax = 64 * 2 ** 20;
 let releasedBytes = 0;
 
+/** A shorter run cannot take much memory, and measuring takes 10 us. */
+const longRunMs = 5;
+/** Less is not worth telling. */
+const takenBytesMin = 8 * 2 ** 20;
+
 /** A run of one or several calls, with its times, measured or expected. */
 interface Run {
   readonly session: Loaded;
@@ -70,6 +78,8 @@ interface Run {
   disk: DiskRead | undefined;
   loaded: LoadedLate | undefined;
   mixing: string | undefined;
+  /** Before it; undefined where that is not measured, or others have run since. */
+  memory: MemoryUse | undefined;
   /** Ends the message that started or resumed the run. */
   letGo: () => void;
 }
@@ -91,7 +101,7 @@ async function load(header: ToInstance & { op: 'load' }): Promise<void> {
     const { sharedProblem } = lazily ? {} : await model.load();
     const loadMs = performance.now() - startMs;
     const bytes = process.memoryUsage.rss() - before;
-    sessions.set(session, { number: session, model, handler, bytes });
+    sessions.set(session, { number: session, model, handler, bytes, isLong: true });
     host.send({ op: 'loaded', loadMs, bytes, ...given({ sharedProblem, disk: waits.of(loadMs).disk }) });
   } catch (error) {
     host.send({ op: 'load-failed', message: messageOf(error) });
@@ -130,6 +140,7 @@ function run(header: ToInstance & { op: 'run' }, tensors: readonly Tensor[]): Pr
     disk: undefined,
     loaded: undefined,
     mixing: undefined,
+    memory: session.isLong ? memoryUse() : undefined,
     letGo: () => undefined,
   };
   if (session.handler !== undefined || !session.model.isLoaded)
@@ -153,6 +164,7 @@ async function firstHalf(mine: Run, askAs: number | undefined): Promise<void> {
   if (askAs !== undefined && only !== undefined && only.error === undefined) {
     only.inferStartMs = performance.now();
     worked(mine, only.inferStartMs);
+    mine.memory = undefined;
     halfway.set(askAs, mine);
     host.send({ op: 'run-model', id: askAs }, only.inputs);
     return;
@@ -191,6 +203,7 @@ function leave(mine: Run, call: number, others: OtherCalls, asked: readonly Othe
   const id = nextAsking++;
   asking.set(id, { run: mine, others });
   worked(mine);
+  mine.memory = undefined;
   host.send(
     { op: 'invoke', id, call, asked: asked.map(({ header }) => header) },
     asked.flatMap(({ tensors }) => tensors),
@@ -279,6 +292,7 @@ async function loadLate(mine: Run, calls: readonly InstanceCall[], late: Instanc
   phase('load', 0);
   try {
     mine.loaded = await late.load();
+    mine.memory = memoryUse();
     for (const call of calls) call.loadMs = mine.loaded.loadMs;
   } catch (error) {
     const message = messageOf(error);
@@ -328,8 +342,10 @@ function answer(mine: Run): void {
     postprocessMs,
   }));
   worked(mine);
-  const tensors = [timesTensor(mine, times), ...replies];
-  host.send({ op: 'ran', results, ...given({ loaded, mixing }) }, tensors);
+  mine.session.isLong = mine.busyMs >= longRunMs;
+  const taken = mine.memory === undefined ? 0 : bytesSince(mine.memory);
+  const takenBytes = taken < takenBytesMin ? undefined : taken;
+  host.send({ op: 'ran', results, ...given({ loaded, mixing, takenBytes }) }, [timesTensor(mine, times), ...replies]);
   heap.trimWhenIdle();
 }
 

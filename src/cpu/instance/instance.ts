@@ -45,6 +45,8 @@ const startMsMax = 30_000;
 const shortMsMax = 2000;
 /** A process that is told to load confirms at once that it has begun; if not within this time, and it is not starved, it hangs. */
 const takeUpMsMax = 2000;
+/** Within a shorter limit no session gets away. */
+const endangeredMsMin = 200;
 /** Sessions close their files after loading; the rest is for files that handlers open. */
 const filesMax = 4096;
 
@@ -152,8 +154,8 @@ export class Instance {
     if (this.#state !== 'dead' && this.pid > 0) pinProcess(this.pid, cores, mainCores);
   }
 
-  open(spec: InstanceSpec, moved: SessionId['moved']): SessionId {
-    const session = { number: this.#nextSession++, spec, moved };
+  open(spec: InstanceSpec, moved: SessionId['moved'], endangered: SessionId['endangered']): SessionId {
+    const session = { number: this.#nextSession++, spec, moved, endangered };
     this.#sessions.set(session.number, session);
     return session;
   }
@@ -326,8 +328,18 @@ export class Instance {
 
   /** Applies the time limit of the first run's current step. */
   #armPhase(task: RunTask): void {
-    this.#watchdog.arm(limitMsOf(task.phase, task.order.limits), () => this.#stepExpired(task));
+    this.#arm(limitMsOf(task.phase, task.order.limits), () => this.#stepExpired(task));
   }
+
+  /** The process may be ended when the limit is over: at half of it, sessions of other functions are told to leave. */
+  #arm(limitMs: number, expired: () => void): void {
+    this.#watchdog.arm(limitMs, expired, limitMs < endangeredMsMin ? undefined : this.#tellOthers);
+  }
+
+  readonly #tellOthers = (): void => {
+    const own = this.#tasks[0]?.session;
+    for (const session of Array.from(this.#sessions.values())) if (session !== own) session.endangered();
+  };
 
   #stepExpired(task: RunTask): void {
     if (this.#tasks[0] !== task) return;
@@ -344,7 +356,7 @@ export class Instance {
     if (task?.kind !== 'load') return;
     task.hasBegun = true;
     const { limitMs, session, reject } = task;
-    this.#watchdog.arm(limitMs, () => {
+    this.#arm(limitMs, () => {
       const error = new LoadTimeout(session.spec.key, limitMs);
       if (this.#tasks[0] === task) this.#tasks.shift();
       this.#die(error.message, session, false);

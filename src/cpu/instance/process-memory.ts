@@ -26,3 +26,24 @@ export function isMemoryShort(): boolean {
     return false;
   }
 }
+
+/** Pages on other machines are larger, and there a run seems to take less. */
+const pageBytes = 4096;
+
+/** Of this process, since it started. */
+export interface MemoryUse {
+  readonly peakBytes: number;
+  /** Pages that it was given, each with a page fault. */
+  readonly pages: number;
+}
+
+export function memoryUse(): MemoryUse {
+  const { maxRSS, minorPageFault } = process.resourceUsage();
+  return { peakBytes: maxRSS * 1024, pages: minorPageFault };
+}
+
+/** How much memory this process was given since then, whether or not it has returned it. Huge pages show at its peak only. */
+export function bytesSince(before: MemoryUse): number {
+  const { peakBytes, pages } = memoryUse();
+  return Math.max(peakBytes - before.peakBytes, (pages - before.pages) * pageBytes);
+}

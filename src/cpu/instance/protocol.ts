@@ -52,11 +52,8 @@ export interface SessionSettings {
   readonly cores?: readonly number[];
   /** Whether idle threads spin: faster by some microseconds per operator, at the cost of a whole core each. */
   readonly spinning: boolean;
-  /**
-   * Whether the session keeps the memory of intermediate results for the next run: faster, but no other session can use
-   * it.
-   */
-  readonly arena: boolean;
+  /** Whether no other function has a session in its process. */
+  readonly isAlone: boolean;
   /** The same model prepared, with its weights in a file that all its instances map; see weights.ts. */
   readonly sharedModelPath?: string;
   /** What ONNX Runtime writes to standard error: 3 for errors, which is the default, 4 for nothing that is also told. */
@@ -141,13 +138,14 @@ export type FromInstance =
   | { readonly op: 'invoke'; readonly id: number; readonly call: number; readonly asked: readonly OtherCallHeader[] }
   /**
    * One result per call, in their order; their {@link timesTensor} follows, then the tensors of all results. `loaded`:
-   * the model was loaded for it. `mixing`: see {@link RunResult}.
+   * the model was loaded for it. `mixing`, `takenBytes`: see {@link RunResult}.
    */
   | {
       readonly op: 'ran';
       readonly results: readonly ResultHeader[];
       readonly loaded?: LoadedLate;
       readonly mixing?: string;
+      readonly takenBytes?: number;
     };
 
 /** A model that was loaded at its first run. `sharedProblem`: as with `loaded`. */
@@ -245,6 +243,8 @@ export interface RunResult extends MessageTimes {
   readonly loaded: LoadedLate | undefined;
   /** How a joined run gave a call something else than its run alone, which it was answered from. */
   readonly mixing: string | undefined;
+  /** How much memory the process was given for it, where that is much. In a process of its own it keeps this. */
+  readonly takenBytes: number | undefined;
   readonly results: readonly {
     readonly header: ResultHeader;
     readonly times: CallTimes;
@@ -260,7 +260,8 @@ export function takeResults(header: FromInstance & { op: 'ran' }, [first, ...ten
     times: callTimesOf(numbers, call),
     tensors: own,
   }));
-  return { ...messageTimesOf(numbers), results, loaded: header.loaded, mixing: header.mixing };
+  const { loaded, mixing, takenBytes } = header;
+  return { ...messageTimesOf(numbers), results, loaded, mixing, takenBytes };
 }
 
 /** Of a run whose answer had no room. */
@@ -272,5 +273,6 @@ export function droppedResults(header: FromInstance & { op: 'ran' }, busyMs: num
     times,
     tensors: [],
   }));
-  return { busyMs, coreWaitMs: 0, disk: undefined, results, loaded: header.loaded, mixing: header.mixing };
+  const { loaded, mixing, takenBytes } = header;
+  return { busyMs, coreWaitMs: 0, disk: undefined, results, loaded, mixing, takenBytes };
 }

@@ -52,6 +52,8 @@ export class Replica implements TurnTaker {
   virtualMs = 0;
   /** Bytes of the process that belong to its session and handler. */
   bytes: number;
+  /** Its process works for another function, and may soon be ended for it. */
+  onEndangered: (() => void) | undefined;
   idleSinceMs = performance.now();
   readySinceMs = 0;
 
@@ -62,10 +64,14 @@ export class Replica implements TurnTaker {
     this.isAlone = options.isAlone;
     this.bytes = options.bytes;
     this.isShort = options.bytes < quicklyLoadedBytes;
-    this.#session = this.instance.open(this.spec, (isAway) => {
-      this.#queued += isAway ? -1 : 1;
-      options.onMove(isAway);
-    });
+    this.#session = this.instance.open(
+      this.spec,
+      (isAway) => {
+        this.#queued += isAway ? -1 : 1;
+        options.onMove(isAway);
+      },
+      () => this.onEndangered?.(),
+    );
     this.#forgetDeath = this.instance.onDead(({ reason, suspect, crash }) => {
       const isSuspect = suspect === this.#session;
       const mine = {

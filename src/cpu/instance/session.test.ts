@@ -11,7 +11,7 @@ async function sessionOf(graph: GraphBuilder): Promise<ModelSession> {
   try {
     const path = join(folder, 'model.onnx');
     await writeModel(graph.build(), path);
-    return await ModelSession.open(path, { threads: 1, spinning: false, arena: true });
+    return await ModelSession.open(path, { threads: 1, spinning: false, isAlone: true });
   } finally {
     await rm(folder, { recursive: true });
   }
@@ -64,7 +64,7 @@ test('every datatype of ONNX Runtime goes through a session bit for bit', async 
     }
     const path = join(folder, 'types.onnx');
     await writeModel(graph.build(), path);
-    const session = await ModelSession.open(path, { threads: 1, spinning: false, arena: true });
+    const session = await ModelSession.open(path, { threads: 1, spinning: false, isAlone: true });
     for (const shape of [
       [2, 3],
       [0, 3],

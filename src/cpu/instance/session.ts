@@ -1,6 +1,7 @@
 /** Opens a model on the CPU, or writes it prepared for that. */
 import { givesOptional } from './optional-inputs.ts';
 import type { SessionSettings } from './protocol.ts';
+import { sessionOptions } from './session-options.ts';
 import type { ModelOpening } from '../../onnx/index.ts';
 import { loadOnnxRuntime, NativeSession, type SessionOptions, type Tensor } from '../../tensor/index.ts';
 
@@ -39,7 +40,7 @@ export class ModelSession {
     opening?: ModelOpening,
     prepared?: string,
   ): Promise<ModelSession> {
-    const options = ortOptions(settings);
+    const options = sessionOptions(settings);
     const onnx = opening === undefined ? undefined : await loadOnnx();
     const session =
       prepared !== undefined
@@ -72,26 +73,6 @@ export class ModelSession {
   }
 }
 
-function ortOptions({ threads, cores = [], spinning, arena, logSeverity = 3 }: SessionSettings): SessionOptions {
-  // ONNX Runtime counts processors from 1, and does not pin the calling thread: the host does that.
-  const others = cores.slice(1, threads).map((core) => core + 1);
-  return {
-    executionProviders: ['cpu'],
-    intraOpNumThreads: threads,
-    interOpNumThreads: 1,
-    logSeverityLevel: logSeverity,
-    enableCpuMemArena: arena,
-    extra: {
-      session: {
-        // On shared cores a spinning thread pool takes them from threads with work: two sessions of two threads on two
-        // cores run half as fast with it.
-        intra_op: { allow_spinning: spinning ? '1' : '0' },
-        ...(others.length === 0 ? undefined : { intra_op_thread_affinities: others.join(';') }),
-      },
-    },
-  };
-}
-
 /** Constants smaller than this stay in the model itself. */
 const sharedBytesMin = 1024;
 
@@ -106,12 +87,13 @@ export async function writePrepared(
   preparedPath: string,
   weightsFile: string,
 ): Promise<void> {
+  const usual = sessionOptions({ threads: 1, spinning: false, isAlone: false });
   const options: SessionOptions = {
-    ...ortOptions({ threads: 1, spinning: false, arena: false }),
+    ...usual,
     optimizedModelFilePath: preparedPath,
     extra: {
       session: {
-        intra_op: { allow_spinning: '0' },
+        ...(usual.extra?.['session'] as object),
         save_external_prepacked_constant_initializers: '1',
         optimized_model_external_initializers_file_name: weightsFile,
         optimized_model_external_initializers_min_size_in_bytes: String(sharedBytesMin),

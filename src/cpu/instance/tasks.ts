@@ -9,6 +9,8 @@ export interface SessionId {
   readonly spec: InstanceSpec;
   /** A run leaves the process, to wait for its model or for other functions, or is back. */
   readonly moved: (isAway: boolean) => void;
+  /** Its process has worked for another session for half of the time after which it is ended. */
+  readonly endangered: () => void;
 }
 
 /** How a process ended. */

@@ -1,7 +1,7 @@
 /** Limits on another process or thread while this one is delayed itself. */
 import { once } from 'node:events';
 import { Worker } from 'node:worker_threads';
-import { afterEach, expect, test } from 'vitest';
+import { afterEach, expect, test, vi } from 'vitest';
 import { Watchdog } from './watchdog.ts';
 
 const limitMs = 20;
@@ -81,4 +81,31 @@ test('an answer that is followed by the next step is held to the limit of that s
   echo.postMessage('the first step is over');
   await standStill(answered);
   expect(await outcome).toBe('the second step expired');
+});
+
+test('half of each limit is told once, and not of what was done by then', async () => {
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'setImmediate', 'performance'] });
+  try {
+    const watchdog = new Watchdog();
+    const told: string[] = [];
+    const arm = (what: string): void =>
+      watchdog.arm(
+        1000,
+        () => told.push(`${what} expired`),
+        () => told.push(`half of ${what}`),
+      );
+    arm('the first');
+    await vi.advanceTimersByTimeAsync(499);
+    arm('the second');
+    await vi.advanceTimersByTimeAsync(999);
+    expect(told).toEqual(['half of the second']);
+    arm('the third');
+    watchdog.disarm();
+    await vi.advanceTimersByTimeAsync(5000);
+    arm('the fourth');
+    await vi.advanceTimersByTimeAsync(1010);
+    expect(told).toEqual(['half of the second', 'half of the fourth', 'the fourth expired']);
+  } finally {
+    vi.useRealTimers();
+  }
 });

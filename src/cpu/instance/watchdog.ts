@@ -9,25 +9,30 @@ import type { RunLimits } from './tasks.ts';
  */
 export class Watchdog {
   #timer: NodeJS.Timeout | undefined;
-  #limitMs = 0;
+  #stepMs = 0;
   #dueMs = 0;
+  /** Steps of the timer until the limit is over. */
+  #stepsLeft = 0;
   #expired: (() => void) | undefined;
+  #halfway: (() => void) | undefined;
   #look: NodeJS.Immediate | undefined;
   #grace: NodeJS.Timeout | undefined;
 
-  /** From now on the limit applies to this. */
-  arm(limitMs: number, expired: () => void): void {
+  /** From now on the limit applies to this. @param halfway called once half of it is over */
+  arm(limitMs: number, expired: () => void, halfway?: () => void): void {
     this.#expired = expired;
+    this.#halfway = halfway;
+    this.#stepsLeft = 2;
     this.#dueMs = performance.now() + limitMs;
     this.#endGrace();
-    if (this.#timer !== undefined && this.#limitMs === limitMs) {
+    if (this.#timer !== undefined && this.#stepMs === limitMs / 2) {
       this.#timer.refresh();
       return;
     }
     clearTimeout(this.#timer);
-    this.#limitMs = limitMs;
+    this.#stepMs = limitMs / 2;
     // The watched process has a channel, which keeps this process running.
-    this.#timer = setTimeout(() => this.#pass(), limitMs).unref();
+    this.#timer = setTimeout(() => this.#pass(), this.#stepMs).unref();
   }
 
   disarm(): void {
@@ -41,6 +46,11 @@ export class Watchdog {
    */
   #pass(): void {
     if (this.#expired === undefined) return;
+    if (--this.#stepsLeft > 0) {
+      this.#timer?.refresh();
+      this.#halfway?.();
+      return;
+    }
     const lateMs = performance.now() - this.#dueMs;
     this.#look = setImmediate(() => {
       this.#grace = setTimeout(() => this.#expired?.(), lateMs);

@@ -19,8 +19,8 @@ const callMsMax = 25;
 /** It keeps its own process until its calls take less than this. */
 const callMsMin = 10;
 /**
- * Likewise a function with a larger session: loading it would delay the others too, and its memory is freed with its
- * process.
+ * Likewise a function with a larger session, intermediate results of its runs included: loading it would delay the others
+ * too, its memory is freed with its process, and should it run into the limit of that, it is alone.
  */
 const sessionBytesMax = 64 * 2 ** 20;
 /**

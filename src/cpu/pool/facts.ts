@@ -13,6 +13,7 @@ const sessionBytesSpare = 2 * 2 ** 20;
 
 export class FunctionFacts {
   #sessionBytes: number | undefined;
+  #runBytes = 0;
   #loadMs: number | undefined;
   #startMs: number | undefined;
 
@@ -29,6 +30,16 @@ export class FunctionFacts {
   /** Expected size of a session. */
   expectedBytes({ modelBytes = 0 }: InstanceSpec): number {
     return this.#sessionBytes ?? sessionBytesOf(modelBytes);
+  }
+
+  /** What its runs take beyond that, where it is much. */
+  get runBytes(): number {
+    return this.#runBytes;
+  }
+
+  /** A process was given so much in a run. A later run may be given less: it finds what earlier ones have left. */
+  took(bytes: number): void {
+    this.#runBytes = Math.max(this.#runBytes, bytes);
   }
 
   /** A session was loaded while its process grew by `grownBytes`. Returns the size that it counts with. */

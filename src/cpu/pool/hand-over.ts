@@ -129,7 +129,8 @@ export class HandOver {
   #ran(slot: Slot, replica: Replica, tickets: readonly Ticket[], outcome: RunOutcome): void {
     const { rule, latency, conduct } = this.#pool;
     if (outcome.kind === 'ran') {
-      const { busyMs, loaded, results } = outcome.result;
+      const { busyMs, loaded, results, takenBytes = 0 } = outcome.result;
+      if (takenBytes > 0) this.#took(replica, takenBytes);
       slot.deathsInRow = 0;
       conduct.answered(
         replica.isAlone,
@@ -144,6 +145,16 @@ export class HandOver {
       if (replica.state === 'idle') this.#rested(slot, replica);
     }
     this.#pool.finished(replica, tickets, outcome);
+  }
+
+  /** A run was given so much memory. */
+  #took(replica: Replica, bytes: number): void {
+    const { facts, resources, spec } = this.#pool;
+    facts.took(bytes);
+    // In a process of its own its arena keeps that.
+    if (!replica.isAlone) return;
+    resources.residency.loaded(replica, Math.max(replica.bytes, facts.expectedBytes(spec) + facts.runBytes));
+    resources.factsChanged(spec.key);
   }
 
   /** An instance has no more work. */
@@ -162,8 +173,8 @@ export class HandOver {
   }
 
   isToBeAlone(isNow: boolean): boolean {
-    const { conduct, facts, rule } = this.#pool;
-    return conduct.isAlone(this.#pool.spec.isolation, facts.expectedBytes(this.#pool.spec), rule.steadyCallMs, isNow);
+    const { conduct, facts, rule, spec } = this.#pool;
+    return conduct.isAlone(spec.isolation, facts.expectedBytes(spec) + facts.runBytes, rule.steadyCallMs, isNow);
   }
 
   /** Starts an instance in a process of its own, which takes over when it is ready. */

@@ -230,6 +230,7 @@ export class InstanceList {
     });
     if (replica === undefined) throw new NoRoom();
     slot.replica = replica;
+    replica.onEndangered = () => void this.#moveAway(slot);
     let startMs = performance.now();
     const lazily = lease === undefined && this.#pool.handlerSuffices();
     // A model that is loaded a second time is worth preparing; that happens in the background, for later loads. A load
@@ -248,7 +249,7 @@ export class InstanceList {
         // A single thread has no other to wait for. With every core leased, spinning would take time from the host
         // itself.
         spinning: lease !== undefined && threads > 1 && lease.exclusive && cores.unleased().length > 0,
-        arena: replica.isAlone,
+        isAlone: replica.isAlone,
         ...(shared === undefined ? {} : { sharedModelPath: shared }),
       },
       lazily,
@@ -269,6 +270,28 @@ export class InstanceList {
   /** The function is to have its own process: its replicas in shared ones are released. */
   #leaveShared(): void {
     for (const slot of this.slots) if (slot.replica?.isAlone === false) this.leave(slot, 'reconfigured');
+  }
+
+  /** The process of the slot's replica may soon be ended for another function: one elsewhere takes over. */
+  async #moveAway(slot: Slot): Promise<void> {
+    const { conduct } = this.#pool;
+    if (slot.state !== 'ready' || this.#draining || this.slots.some('starting')) return;
+    const process = slot.replica?.instance;
+    if (this.slots.count(({ state, replica }) => state === 'ready' && replica?.instance !== process) > 0) {
+      this.leave(slot, 'reconfigured');
+      return;
+    }
+    if (this.#isStopped || conduct.waitMs(performance.now()) > 0) return;
+    const other = this.#addOnDemand();
+    try {
+      await this.#start(other);
+      this.leave(slot, 'reconfigured');
+      this.#pump();
+    } catch {
+      // It stays where it is; if its process is ended, it is replaced like any other.
+      this.slots.remove(other);
+      this.#checkDrained();
+    }
   }
 
   get #isStopped(): boolean {

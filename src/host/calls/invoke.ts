@@ -19,7 +19,14 @@ import { PlacedInvoker, type InvocationGpus } from './invoke-placed.ts';
 import type { LiveScheduler } from '../../live/index.ts';
 import type { Routing } from '../fleet-member/index.ts';
 import type { InvocationRecord, InvocationRecorder, Placement, Ran } from './placement.ts';
-import { missOf, OpenCalls, type BeforeCall, type MachineBusy, type OpenCall } from './open-calls.ts';
+import {
+  missOf,
+  OpenCalls,
+  type BeforeCall,
+  type CallsObserver,
+  type MachineBusy,
+  type OpenCall,
+} from './open-calls.ts';
 import { OutOfService } from './out-of-service.ts';
 import type { Queueing } from '../queueing/index.ts';
 import type { Statistics } from '../records/statistics.ts';
@@ -80,6 +87,7 @@ export interface InvokerOptions {
   readonly cpuRefusal?: (version: FunctionVersion) => string | undefined;
   /** When an unloaded function is loaded again. */
   readonly unloaded?: HostConfig['unloaded'];
+  readonly observer?: CallsObserver;
 }
 
 /** Lower than any function's priority. */
@@ -95,11 +103,12 @@ export class Invoker {
   readonly #split: RowSplit;
   readonly #waiting = new Map<string, Set<() => void>>();
   readonly outOfService: OutOfService;
-  readonly open = new OpenCalls();
+  readonly open: OpenCalls;
 
   constructor(options: InvokerOptions) {
     this.#options = options;
     const { registry, statistics, live, pools, gpus, queueing } = options;
+    this.open = new OpenCalls(options.observer);
     this.outOfService = new OutOfService({
       until: options.unloaded ?? 'until-call',
       pools,

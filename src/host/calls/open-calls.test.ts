@@ -196,3 +196,13 @@ test('open calls are overdue once they have passed their SLO, and no longer when
   expect(open.overdue(nowMs).size).toBe(0);
   expect(open.oldestMs(nowMs)).toBeCloseTo(50);
 });
+
+test('an observer is told when each call begins and ends, wherever it runs', () => {
+  let inFlight = 0;
+  const calls = new OpenCalls({ arrived: () => inFlight++, ended: () => inFlight-- });
+  const [first, second] = [calls.begin('f', 0, 100), calls.begin('g', 0, 100)];
+  expect(inFlight).toBe(2);
+  calls.end(first);
+  calls.end(second);
+  expect(inFlight).toBe(0);
+});

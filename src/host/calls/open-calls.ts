@@ -76,17 +76,30 @@ export interface Overdue {
   readonly longestMs: Partial<Record<CallStage, number>>;
 }
 
+/** Is told of every call, wherever it runs. */
+export interface CallsObserver {
+  arrived(): void;
+  ended(): void;
+}
+
 export class OpenCalls {
   readonly #open = new Set<OpenCall>();
+  readonly #observer: CallsObserver | undefined;
+
+  constructor(observer?: CallsObserver) {
+    this.#observer = observer;
+  }
 
   begin(functionName: string, arrivalMs: number, sloMs: number, before?: BeforeCall): OpenCall {
     const call = new OpenCall(functionName, arrivalMs, sloMs, performance.now(), before);
     this.#open.add(call);
+    this.#observer?.arrived();
     return call;
   }
 
   end(call: OpenCall): void {
     this.#open.delete(call);
+    this.#observer?.ended();
   }
 
   /** Age of the oldest, in milliseconds; 0 if none is open. */

@@ -170,7 +170,7 @@ export function assemble(
   };
 }
 
-function cpuOf({ choice, number }: Reader, cores: number, memory: MemoryBudget) {
+function cpuOf({ choice, number, numberIfAny }: Reader, cores: number, memory: MemoryBudget) {
   return {
     /** Cores that the pools share. */
     cores,
@@ -182,7 +182,7 @@ function cpuOf({ choice, number }: Reader, cores: number, memory: MemoryBudget) 
     queueMax: number('cpu.queueMax'),
     profiling: choice('cpu.profiling', 'background', 'off'),
     /** Of one function. */
-    profilingBudgetMs: number('cpu.profilingBudget'),
+    profilingBudgetMs: numberIfAny('cpu.profilingBudget') ?? ('auto' as const),
     configure: choice('cpu.configure', 'auto', 'off'),
     objective: choice('cpu.objective', 'latency', 'cores'),
     /** Least time between two changes of a pool. */

@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import type { RowsMix } from '../../cpu/index.ts';
 import { LiveCpu, type CpuNeed } from '../../live/index.ts';
 import type { FrameMemory } from '../../tensor/index.ts';
+import type { CallsObserver } from '../calls/open-calls.ts';
 import type { HostConfig } from '../config/config.ts';
 import { PoolsController } from './pools-controller.ts';
 import { keepPoolsInStep, rowsMaxOf, threadsOf } from './pools-in-step.ts';
@@ -24,6 +25,8 @@ export interface CpuSideOptions {
 
 export class CpuSide {
   readonly live: LiveCpu;
+  /** To be told of the calls that run elsewhere too: nothing is measured beside them. */
+  readonly calls: CallsObserver;
   readonly #options: CpuSideOptions;
   readonly #profiler: PoolsProfiler;
   readonly #controller: PoolsController;
@@ -82,7 +85,7 @@ export class CpuSide {
       answeredWarm: (key, latencyMs, serviceMs) => controller.answered(key, latencyMs, serviceMs),
     });
     keepPoolsInStep(registry, pools, config, logger);
-    [this.live, this.#profiler, this.#controller] = [live, profiler, controller];
+    [this.live, this.calls, this.#profiler, this.#controller] = [live, profiler, profiler, controller];
   }
 
   /** Why the pools can never run the version, as things are; undefined if they can. */

@@ -2,9 +2,9 @@ import { EventEmitter, once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
 import { writeReluModel } from '../../../test/support/models.ts';
-import { ProfileFiles } from '../../cpu/index.ts';
+import { measuredOn, ProfileFiles } from '../../cpu/index.ts';
 import { describeModel, readModel } from '../../onnx/index.ts';
 import { createLogger } from '../records/logger.ts';
 import { PoolsProfiler, type PoolsProfilerOptions } from './pools-profiler.ts';
@@ -50,7 +50,7 @@ function start(
   profiler = new PoolsProfiler({
     registry,
     dataDir: join(folder, dataDir),
-    cpu: { cores: 1, profiling, profilingBudgetMs: 1000 },
+    cpu: { cores: 1, profiling, profilingBudgetMs: 'auto' },
     quietMs: 0,
     otherLoadMax: Infinity,
     logger: createLogger({ level: 'silent', format: 'json' }),
@@ -118,4 +118,52 @@ test('nothing is measured while an invocation is in flight, and it is once that 
   profiler?.ended();
   await once(known, 'profile');
   expect(profiler?.find('f@1')).toBeDefined();
+});
+
+test('a call interrupts a measurement, which goes on later with what it lacks, after a restart too', async () => {
+  const { known, publish } = start('interrupted');
+  const files = new ProfileFiles(join(folder, 'interrupted'));
+  const where = { machine: measuredOn(1), modelSha256: version.modelSha256, dimensions: {} };
+  const isKept = new Promise<string>((resolve) => {
+    vi.spyOn(ProfileFiles.prototype, 'keep').mockImplementationOnce((...given) => {
+      vi.restoreAllMocks();
+      profiler?.arrived();
+      const kept = files.keep(...given);
+      resolve(kept);
+      return kept;
+    });
+  });
+  publish();
+  await isKept;
+  await profiler?.close();
+  expect(profiler?.find('f@1')).toBeUndefined();
+  const left = await files.find(where);
+  expect(left?.ended).toBe('interrupted');
+
+  const again = start('interrupted');
+  again.publish();
+  known.on('profile', () => expect.unreachable('the host that is closed has no profile'));
+  await once(again.known, 'profile');
+  const whole = profiler?.find('f@1');
+  expect(whole).toMatchObject({ ended: 'whole' });
+  expect(whole?.tookMs).toBeGreaterThan(left!.tookMs);
+  // What was measured stays as it was, and nothing is missing.
+  const stays = left!.pool.latency.flatMap((times, row) => times.map((ms, at) => ms ?? whole?.pool.latency[row]?.[at]));
+  expect(whole?.pool.latency.flat()).toEqual(stays);
+});
+
+test('a profile of sessions that ran otherwise is measured again, and serves nobody meanwhile', async () => {
+  const { known, publish } = start('source');
+  publish();
+  await once(known, 'profile');
+  const measured = profiler!.find('f@1')!;
+  await profiler?.close();
+  const other = { ...measured, session: { ...measured.session, arena: !measured.session.arena }, measuredAt: 'before' };
+  await new ProfileFiles(join(folder, 'otherwise')).keep(other);
+
+  const later = start('otherwise');
+  later.publish();
+  await once(later.known, 'profile');
+  expect(profiler?.find('f@1')?.session).toEqual(measured.session);
+  expect(profiler?.find('f@1')?.measuredAt).not.toBe('before');
 });

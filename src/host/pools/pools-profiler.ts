@@ -2,9 +2,9 @@
  * Measures functions in the background while the machine is idle, and keeps the profiles at hand.
  *
  * A measurement takes every core. It begins only when no invocation has come for a while and the machine has no other
- * work, and stops at once when an invocation comes: its processes are killed and its results are lost. It is tried
- * again a few times when the machine is quiet. A profile that `turntable profile` writes meanwhile is picked up within
- * seconds.
+ * work, and stops at once when an invocation comes, wherever that runs: its processes are killed. What it has found out is
+ * kept, over a restart too, and it goes on from there when the machine is quiet again. A profile that `turntable profile`
+ * writes meanwhile is picked up within seconds.
  */
 import { loadavg } from 'node:os';
 import type { Logger } from 'pino';
@@ -42,7 +42,7 @@ export interface PoolsProfilerOptions {
 
 /** Interval of checking for quiet. */
 const lookIntervalMs = 1000;
-/** Attempts that traffic may interrupt before a function waits for the next start of the host. */
+/** Attempts in a row that find out nothing before a function waits for the next start of the host. */
 const attemptsMax = 5;
 const otherLoadDefault = 0.7;
 const filesIntervalDefault = 5000;
@@ -56,7 +56,9 @@ interface Followed {
   stamp: string | undefined;
   /** It has no profile, or one for smaller batches than it may have now. */
   isWanted: boolean;
-  /** How often its measurement was begun. */
+  /** What is known so far; a measurement goes on from it. */
+  soFar: CpuProfile | undefined;
+  /** How often its measurement was begun since it last found out something. */
   attempts: number;
 }
 
@@ -126,7 +128,7 @@ export class PoolsProfiler {
     if (inputs === undefined) return;
     const { modelSha256, key } = version;
     const where = { machine: measuredOn(this.#cores()), modelSha256, dimensions: resolveSizes(inputs, {}) };
-    const followed: Followed = { version, where, stamp: undefined, isWanted: false, attempts: 0 };
+    const followed: Followed = { version, where, stamp: undefined, isWanted: false, soFar: undefined, attempts: 0 };
     this.#followed.set(key, followed);
     await this.#read(followed);
     followed.isWanted ||= !this.#isEnough(followed);
@@ -155,6 +157,8 @@ export class PoolsProfiler {
 
   #known(followed: Followed, profile: CpuProfile): void {
     const { version } = followed;
+    if (profile.tookMs > (followed.soFar?.tookMs ?? 0)) followed.soFar = profile;
+    if (profile.ended === 'interrupted') return;
     const isNews = this.#profiles.get(version.key)?.measuredAt !== profile.measuredAt;
     if (isNews) this.#profiles.set(version.key, profile);
     followed.isWanted = !this.#isEnough(followed);
@@ -191,10 +195,11 @@ export class PoolsProfiler {
 
   async #measure(followed: Followed, signal: AbortSignal): Promise<void> {
     const { logger, cpu } = this.#options;
-    const { version } = followed;
+    const { version, soFar: before, where } = followed;
     const { key, modelPath, modelSha256, metadata, settings } = version;
     try {
       const profile = await measureCpu({
+        before,
         modelPath,
         opening: metadata?.opening,
         modelSha256,
@@ -202,9 +207,15 @@ export class PoolsProfiler {
         sockets: poolSockets(cpu.cores),
         batchMax: settings.batching.batchMax,
         budgetMs: cpu.profilingBudgetMs,
+        onMeasured: (soFar) => {
+          followed.soFar = soFar;
+          followed.attempts = 0;
+          // If it cannot be written, it is still known until this host ends.
+          this.#files.keep(soFar, where).catch(() => undefined);
+        },
         signal,
       });
-      await this.#files.keep(profile, followed.where);
+      await this.#files.keep(profile, where);
       if (this.#followed.get(key) !== followed) return; // Removed or replaced meanwhile.
       this.#known(followed, profile);
       logger.info({ function: key, tookMs: Math.round(profile.tookMs) }, 'measured on this machine');

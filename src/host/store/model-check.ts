@@ -15,6 +15,7 @@ import {
   type ModelOpening,
   type ModelProto,
 } from '../../onnx/index.ts';
+import { sessionOptions } from '../../cpu/index.ts';
 import type { NativeSession, SessionOptions } from '../../tensor/index.ts';
 import type { ModelMetadata } from '../types.ts';
 import type { ValidatorReply } from './validator.ts';
@@ -24,17 +25,14 @@ const reasonCharactersMax = 400;
 /** A refusal of the model; the message is the reason. */
 class Refusal extends Error {}
 
+const serving = sessionOptions({ threads: 1, spinning: false, isAlone: false, logSeverity: 4 });
 const options: SessionOptions = {
-  executionProviders: ['cpu'],
+  ...serving,
   // Instances optimise too, and some models only open then: for example 16-bit operators that have a kernel only when
   // fused. 'all' would add layouts for this processor, which decide nothing and double the time.
   graphOptimizationLevel: 'extended',
-  intraOpNumThreads: 1,
-  interOpNumThreads: 1,
-  enableCpuMemArena: false,
-  logSeverityLevel: 4,
   // Packing weights for this processor's multiplications would double the memory and take most of the time.
-  extra: { session: { disable_prepacking: '1' } },
+  extra: { session: { ...(serving.extra?.['session'] as object), disable_prepacking: '1' } },
 };
 
 /**

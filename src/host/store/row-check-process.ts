@@ -19,7 +19,7 @@ async function check({ modelPath, rowsMax, timeMs }: RowCheckOrder, given: reado
   const graph = shownBy(model, candidates[0]!);
   if (graph.kind === 'mixing') return graph;
   const { ModelSession } = await loadSessions();
-  const session = await ModelSession.open(modelPath, { threads: 1, spinning: false, arena: true }, opening);
+  const session = await ModelSession.open(modelPath, { threads: 1, spinning: false, isAlone: true }, opening);
   const run = (tensors: readonly Tensor[]): Tensor[] => session.runTensors(tensors);
   const accepted = candidates.find((each) => runs(run, each)) ?? candidates[0]!;
   // Of the processor's time: on a busy machine the verdict comes later, and is the same.

@@ -51,7 +51,7 @@ test("every case that ONNX Runtime runs is accepted, and an instance gives ONNX 
       wrong.push(`${describeCase(one)}: refused: ${reply.reason}`);
       continue;
     }
-    const session = await ModelSession.open(path, { threads: 1, spinning: false, arena: false });
+    const session = await ModelSession.open(path, { threads: 1, spinning: false, isAlone: false });
     const found = session.runTensors(made.inputs);
     const inOrder = expected.map(({ name }) => found.find((tensor) => tensor.name === name)!);
     const what = disagreement(inOrder, expected);

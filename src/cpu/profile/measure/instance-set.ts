@@ -10,6 +10,12 @@ export interface Measured {
   readonly cores: readonly number[];
 }
 
+/**
+ * As a configured instance serves, without spinning: the instances of other lists stay loaded on the same cores, and this
+ * process needs one too. With it, two instances of one thread took 22 ms beside an idle one of two threads, and 12 without.
+ */
+export const measuredAs = { isAlone: true, spinning: false } as const;
+
 export interface InstanceSetOptions {
   readonly spec: InstanceSpec;
   /** Cores by socket, the operating system's numbers. */
@@ -124,9 +130,7 @@ export class InstanceSet {
     this.#loaded.push(measured);
     await started;
     const startMs = performance.now();
-    // Without spinning: the instances of other lists stay loaded on the same cores, and this process needs one too.
-    // With it, two instances of one thread took 22 ms beside an idle one of two threads, and 12 without.
-    await replica.load(loadTimeoutMs, { threads, cores, spinning: false, arena: true }, false);
+    await replica.load(loadTimeoutMs, { threads, cores, ...measuredAs }, false);
     this.startsMs.push(performance.now() - startMs);
     return measured;
   }

@@ -14,10 +14,10 @@ import {
   type TensorSpec,
 } from '../../../onnx/index.ts';
 import { checkBytes, elements } from '../../../tensor/index.ts';
-import { parseCpuProfile, PoolTable } from '../predict/index.ts';
+import { parseCpuProfile, PoolTable, type CpuProfile } from '../predict/index.ts';
 import { makeInputs, measureCpu, median, ProfileFiles, reaches, relativeSpread, resolveSizes } from './index.ts';
 import type { MeasureOptions, MeasureProgress } from './index.ts';
-import { RemainingTime } from './remaining-time.ts';
+import { RemainingTime, type Measurement } from './remaining-time.ts';
 import { steadyMean, steadyVariation } from './samples.ts';
 import { measureServiceTimes } from './service-times.ts';
 
@@ -45,6 +45,17 @@ async function optionsFor(modelPath: string, more: Partial<MeasureOptions> = {})
 
 function input(shape: number[], dimensionNames: (string | undefined)[] = [], datatype = 'FP32'): TensorSpec {
   return { name: 'x', datatype: datatype as TensorSpec['datatype'], shape, dimensionNames };
+}
+
+/** Of all measurements of single instances and of like ones beside each other. */
+function budgetMs(cores: number, batches: number): number {
+  const threads = Array.from({ length: cores }, (_, index) => index + 1);
+  const plan = threads.flatMap((count): Measurement[] =>
+    Array.from({ length: batches }, (_, at): Measurement => ({ kind: 'alone', threads: count, batch: 2 ** at })).concat(
+      { kind: 'service', threads: count, batch: 1, levels: Math.log2(cores / count) + 1 },
+    ),
+  );
+  return new RemainingTime(plan, 10, 1500).budgetMs;
 }
 
 describe('a measurement', () => {
@@ -104,12 +115,55 @@ describe('a measurement', () => {
     expect(profile.service.configurations).toHaveLength(1);
   });
 
-  test('is stopped by its signal, and its processes with it', async () => {
+  test('is stopped by its signal, and goes on from there: nothing is measured twice', async () => {
     const controller = new AbortController();
-    const run = measureCpu(
-      await optionsFor(reluPath, { onProgress: () => controller.abort(), signal: controller.signal }),
-    );
-    await expect(run).rejects.toMatchObject({ code: 'stopping' });
+    const done: string[] = [];
+    let soFar: CpuProfile | undefined;
+    const options = await optionsFor(reluPath, {
+      onProgress: ({ label }) => void done.push(label),
+      onMeasured: (profile) => {
+        soFar = profile;
+        // In the middle of what comes next, behind the first of the measurements side by side.
+        if (profile.idle.length > 0) setImmediate(() => controller.abort());
+      },
+    });
+    await expect(measureCpu({ ...options, signal: controller.signal })).rejects.toMatchObject({ code: 'stopping' });
+    expect(soFar).toMatchObject({ ended: 'interrupted', lists: [] });
+    expect(parseCpuProfile(JSON.parse(JSON.stringify(soFar)))).toEqual(soFar);
+    expect(reaches(soFar!, options.inputs, 4)).toBe(false);
+
+    const interrupted = done.pop();
+    const whole = await measureCpu({ ...options, before: soFar });
+    expect(whole).toMatchObject({ ended: 'whole', session: { arena: true, spinning: false } });
+    expect(reaches(whole, options.inputs, 4)).toBe(true);
+    expect(whole.tookMs).toBeGreaterThan(soFar!.tookMs);
+    expect(whole.pool.latency).toEqual(soFar!.pool.latency);
+    expect(done).toContain(interrupted);
+    expect(new Set(done).size).toBe(done.length);
+
+    // Larger batches only, and they end where no time is left, of all sittings together.
+    done.length = 0;
+    const larger = await measureCpu({ ...options, before: whole, batchMax: 8, budgetMs: whole.tookMs });
+    expect(larger).toMatchObject({ ended: 'budget', pool: { batches: [1, 2, 4, 8] }, lists: whole.lists });
+    expect(done).toEqual([]);
+  });
+
+  test('has a budget by cores and batches', () => {
+    expect(budgetMs(2, 1)).toBeGreaterThan(15_000);
+    // The models of the papers take up to 170 s on 16 cores.
+    expect(budgetMs(16, 7)).toBeGreaterThan(2 * 170_000);
+    expect(budgetMs(16, 7)).toBeGreaterThan(budgetMs(16, 1));
+  });
+
+  test('has something of each kind where the time is short: half of it is for single instances', async () => {
+    const options = await optionsFor(reluPath, { batchMax: 2 });
+    const before = { ...(await measureCpu({ ...options, budgetMs: 0 })), tookMs: 600_000 };
+    const profile = await measureCpu({ ...options, before, budgetMs: 1_000_000 });
+    expect(profile.ended).toBe('budget');
+    expect(profile.pool.latency).toEqual(before.pool.latency);
+    expect(new Set(profile.idle.map(({ threads }) => threads))).toEqual(new Set(profile.pool.threads));
+    expect(profile.dispatchMs).toBeGreaterThan(0);
+    expect(profile.lists.map(({ batch }) => batch)).toContain(1);
   });
 
   test('of a file that is no model fails with the words of the runtime', async () => {
@@ -164,6 +218,10 @@ describe('profiles on disk', () => {
     expect(await files.find({ ...profile, modelSha256: 'cd' })).toBeUndefined();
     expect(await files.find({ ...profile, dimensions: { sequence: 1 } })).toBeUndefined();
     expect(await files.find({ ...profile, machine: { ...profile.machine, onnxRuntime: '0' } })).toBeUndefined();
+    // Sessions that run in another way have other times.
+    await files.keep({ ...profile, session: { ...profile.session, arena: false } });
+    expect(await files.find(profile)).toBeUndefined();
+    await files.keep(profile);
     expect(await readdir(dirname(path))).toHaveLength(1);
     await writeFile(path, '{"format": 1');
     expect(await files.find(profile)).toBeUndefined();

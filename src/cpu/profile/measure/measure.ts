@@ -4,24 +4,18 @@
  */
 import { setTimeout as pause } from 'node:timers/promises';
 import type { ModelOpening, Sizes, TensorSpec } from '../../../onnx/index.ts';
-import type { ServiceConfiguration } from '../../../profile/index.ts';
 import { declaredRows } from '../../../rows/index.ts';
 import type { Tensor } from '../../../tensor/index.ts';
 import { given } from '../../../tools/index.ts';
 import { currentCore } from '../../instance/affinity.ts';
-import {
-  leastDivided,
-  listsToMeasure,
-  type CpuProfile,
-  type IdleCost,
-  type MeasuredList,
-  type ServiceVariation,
-} from '../predict/index.ts';
+import { measuredSession } from '../../instance/index.ts';
+import { leastDivided, listsToMeasure, type CpuProfile } from '../predict/index.ts';
 import { handOverOrder } from '../../pool/split.ts';
 import type { PoolGroup } from '../../types.ts';
+import { Findings } from './findings.ts';
 import { measuredOn } from './fingerprint.ts';
 import { trialSizesOf } from './inputs.ts';
-import { InstanceSet, type Measured } from './instance-set.ts';
+import { InstanceSet, measuredAs, type Measured } from './instance-set.ts';
 import { batchesOf, powersOfTwo } from './reach.ts';
 import { exhaustiveMs, labelOf, RemainingTime, type Measurement } from './remaining-time.ts';
 import { aheadShare, between, median, relativeSpread } from './samples.ts';
@@ -43,9 +37,16 @@ export interface MeasureOptions {
   readonly batchMax: number;
   /** Samples of each measurement, at most; long runs are sampled less. */
   readonly samples?: number;
-  /** No further measurement begins after this long; missing figures stay unknown. */
-  readonly budgetMs?: number;
+  /** What was found before: only what it lacks is measured. */
+  readonly before?: CpuProfile | undefined;
+  /**
+   * No measurement begins that would end later, all sittings together; missing figures stay unknown. `auto`: by the
+   * number of measurements, which cores and batches decide. Default: no limit.
+   */
+  readonly budgetMs?: number | 'auto';
   readonly onProgress?: (progress: MeasureProgress) => void;
+  /** Told after each measurement what is known by then. */
+  readonly onMeasured?: (soFar: CpuProfile) => void;
   /** Lines that the measured processes write. */
   readonly log?: (line: string) => void;
   readonly signal?: AbortSignal;
@@ -95,9 +96,11 @@ export async function measureCpu(options: MeasureOptions): Promise<CpuProfile> {
   }
 }
 
-type SideBySide = Pick<CpuProfile, 'variation' | 'idle' | 'dispatchMs'> & {
-  readonly configurations: readonly ServiceConfiguration[];
-};
+/**
+ * Of the budget, the part after which no more of each kind begins: each kind gets its turn, so that a slow model on many
+ * cores ends in a plan too.
+ */
+const budgetParts = { alone: 0.5, service: 0.8, dispatch: 0.8, lists: 1 } as const;
 
 class MeasurementRun {
   readonly #options: MeasureOptions;
@@ -108,29 +111,37 @@ class MeasurementRun {
   /** To be tried if the model does not run with those. */
   readonly #trials: readonly Sizes[];
   readonly #cores: number;
-  readonly #widest: number;
+  readonly #threads: readonly number[];
   readonly #batches: readonly number[];
   /** Rows that a run must have, where the model says so. */
   readonly #fixedRows: number | undefined;
   /** One request: a row, or as many as the model must have. */
   #request: readonly Tensor[] | undefined;
   readonly #random = randomSource();
-  readonly #plan: Measurement[];
+  readonly #plan: readonly Measurement[];
   readonly #remaining: RemainingTime;
-  #done = 0;
+  readonly #findings: Findings;
+  readonly #samples: number;
+  readonly #budgetMs: number;
 
   constructor(options: MeasureOptions) {
     this.#options = options;
-    const { inputs, sockets, batchMax, modelPath, opening, log = () => undefined } = options;
+    const { inputs, sockets, batchMax, modelPath, opening, before, log = () => undefined } = options;
     const spec = { key: 'measured', modelPath, threads: 1, ...given({ opening }) };
     this.#set = new InstanceSet({ spec, sockets, loadTimeoutMs, runTimeoutMs, log });
     [this.#sizes, ...this.#trials] = trialSizesOf(inputs, options.dimensions ?? {});
     this.#cores = sockets.reduce((sum, cores) => sum + cores.length, 0);
-    this.#widest = Math.max(...sockets.map((cores) => cores.length));
-    this.#batches = batchesOf(inputs, batchMax);
+    const widest = Math.max(...sockets.map((cores) => cores.length));
+    this.#threads = Array.from({ length: widest }, (_, index) => index + 1);
+    const batches = batchesOf(inputs, batchMax);
+    this.#batches = [...new Set([...batches, ...(before?.pool.batches ?? [])])].sort((a, b) => a - b);
     this.#fixedRows = declaredRows({ inputs }).kind === 'open' ? undefined : this.#batches[0];
+    this.#findings = new Findings(before);
+    this.#samples = options.samples ?? samplesDefault;
     this.#plan = this.#planned();
-    this.#remaining = new RemainingTime(this.#plan, options.samples ?? samplesDefault, measurementMs);
+    this.#remaining = new RemainingTime(this.#plan, this.#samples, measurementMs);
+    this.#budgetMs = options.budgetMs === 'auto' ? this.#remaining.budgetMs : (options.budgetMs ?? Infinity);
+    for (const measurement of this.#plan) if (this.#findings.has(measurement)) this.#known(measurement);
   }
 
   stop(): void {
@@ -138,153 +149,152 @@ class MeasurementRun {
   }
 
   async profile(): Promise<CpuProfile> {
-    const threads = Array.from({ length: this.#widest }, (_, index) => index + 1);
-    const alone = await this.#alone(threads);
-    const pool: CpuProfile['pool'] = {
-      unit: 'ms',
-      threads,
-      batches: this.#batches,
-      latency: alone.map((row) => row.map((samples) => (samples === undefined ? null : median(samples)))),
-    };
-    const spread = alone.map((row) =>
-      row.map((samples) => (samples === undefined ? null : Number(relativeSpread(samples).toFixed(4)))),
-    );
-    const service = await this.#sideBySide(threads, alone);
-    const { configurations } = service;
-    const lists = await this.#lists({ pool });
-    const profile: CpuProfile = {
-      format: 2,
-      provenance: 'measured',
-      machine: measuredOn(this.#cores),
-      modelSha256: this.#options.modelSha256,
-      dimensions: this.#sizes,
-      measuredAt: new Date().toISOString(),
-      tookMs: performance.now() - this.#startedMs,
-      exhaustiveMs: exhaustiveMs(configurations, lists),
-      startMs: median(this.#set.startsMs),
-      pool,
-      spread,
-      service: { unit: 'ms', configurations },
-      variation: service.variation,
-      dispatchMs: service.dispatchMs,
-      idle: service.idle,
-      lists,
-    };
-    return profile;
+    for (const [done, measurement] of this.#plan.entries()) {
+      if (this.#findings.has(measurement) || !this.#mayBegin(measurement)) continue;
+      const { onProgress, onMeasured } = this.#options;
+      const leftMs = this.#remaining.leftMs();
+      onProgress?.({ done, total: this.#plan.length, label: labelOf(measurement), leftMs });
+      await this.#measure(measurement);
+      this.#known(measurement);
+      onMeasured?.(this.#soFar('interrupted'));
+    }
+    return this.#soFar(this.#plan.every((measurement) => this.#findings.has(measurement)) ? 'whole' : 'budget');
   }
 
-  /** One instance alone: for each number of threads the samples of each batch. */
-  async #alone(threads: readonly number[]): Promise<(number[] | undefined)[][]> {
-    const rows: (number[] | undefined)[][] = [];
-    for (const count of threads) {
-      const row: (number[] | undefined)[] = [];
-      for (const batch of this.#batches) {
-        // One row on one thread is always measured: without it nothing is known.
-        if (this.#isOverBudget() && (count > 1 || batch !== this.#batches[0])) {
-          row.push(undefined);
-          continue;
-        }
-        this.#tell({ kind: 'alone', threads: count, batch });
-        const [instance] = await this.#set.acquire([count]);
-        const requests = await this.#requestsOf(batch, instance!);
-        const samples = await this.#sample(async () => await this.#set.run(instance!, requests));
-        row.push(samples);
-        this.#measured({ kind: 'alone', threads: count, batch }, median(samples));
-      }
-      rows.push(row);
+  #soFar(ended: CpuProfile['ended']): CpuProfile {
+    const { modelSha256, before } = this.#options;
+    const { startsMs } = this.#set;
+    const { variation, idle, lists, dispatchMs = 0 } = this.#findings;
+    const configurations = this.#findings.configurations(this.#threads, this.#batches[0]!);
+    return {
+      format: 3,
+      provenance: 'measured',
+      machine: measuredOn(this.#cores),
+      modelSha256,
+      dimensions: this.#sizes,
+      session: measuredSession(measuredAs),
+      ended,
+      measuredAt: new Date().toISOString(),
+      tookMs: this.#spentMs,
+      exhaustiveMs: exhaustiveMs(configurations, lists),
+      startMs: startsMs.length > 0 ? median(startsMs) : (before?.startMs ?? 0),
+      ...this.#findings.tables(this.#threads, this.#batches),
+      service: { unit: 'ms', configurations },
+      variation: [...variation],
+      dispatchMs,
+      idle: [...idle],
+      lists: [...lists],
+    };
+  }
+
+  /** In all sittings. */
+  get #spentMs(): number {
+    return (this.#options.before?.tookMs ?? 0) + performance.now() - this.#startedMs;
+  }
+
+  #mayBegin(measurement: Measurement): boolean {
+    // One row on one thread is always measured: without it nothing is known.
+    if (measurement === this.#plan[0]) return true;
+    return this.#spentMs + this.#remaining.estimateMs(measurement) <= budgetParts[measurement.kind] * this.#budgetMs;
+  }
+
+  async #measure(measurement: Measurement): Promise<void> {
+    switch (measurement.kind) {
+      case 'alone':
+        await this.#alone(measurement.threads, measurement.batch);
+        return;
+      case 'service':
+        await this.#sideBySide(measurement.threads);
+        return;
+      case 'dispatch':
+        await this.#dispatch();
+        return;
+      case 'lists':
+        await this.#lists(measurement.batch);
     }
-    return rows;
+  }
+
+  /** What is found out about one measurement tells how long the others will take. */
+  #known(measurement: Measurement): void {
+    const isAlone = measurement.kind === 'alone';
+    this.#remaining.measured(
+      measurement,
+      isAlone ? this.#findings.aloneMs(measurement.threads, measurement.batch)! : 0,
+    );
+  }
+
+  async #alone(threads: number, batch: number): Promise<void> {
+    const [instance] = await this.#set.acquire([threads]);
+    const requests = await this.#requestsOf(batch, instance!);
+    const samples = await this.#sample(async () => await this.#set.run(instance!, requests));
+    this.#findings.alone(threads, batch, median(samples), relativeSpread(samples));
   }
 
   /** Like instances, one request each, k of them at work: k by powers of two, and as many as there are cores for. */
-  async #sideBySide(
-    threads: readonly number[],
-    alone: readonly (readonly (number[] | undefined)[])[],
-  ): Promise<SideBySide> {
-    const configurations: ServiceConfiguration[] = [];
-    const variation: ServiceVariation[] = [];
-    const idle: IdleCost[] = [];
-    const samples = samplesFactor * (this.#options.samples ?? samplesDefault);
-    for (const [index, count] of threads.entries()) {
-      const single = alone[index]?.[0];
-      if (single === undefined) continue;
-      let known: ReadonlyMap<number, number> = new Map([[1, median(single)]]);
-      if (!this.#isOverBudget()) {
-        const concurrencies = this.#concurrencies(count);
-        const measurement = this.#serviceOf(count);
-        this.#tell(measurement);
-        const instances = await this.#set.acquire(Array.from({ length: Math.max(...concurrencies) }, () => count));
-        const requests = await this.#requestsOf(this.#smallest, instances[0]!);
-        const times = await measureServiceTimes({
-          workers: instances,
-          concurrencies,
-          run: async (instance) => await this.#set.run(instance, requests),
-          samples,
-          limitMs: concurrencies.length * measurementMs,
-          random: this.#random,
-        });
-        known = times.busyMs;
-        for (const [concurrency, squared] of times.variation) variation.push({ concurrency, threads: count, squared });
-        idle.push(...times.idle.map(({ gapMs, extraMs }) => ({ threads: count, gapMs, extraMs })));
-        this.#measured(measurement, known.get(1) ?? median(single));
-      }
-      for (const concurrency of known.keys()) {
-        const serviceTime = Array.from({ length: concurrency }, (_, at) => between(known, at + 1));
-        configurations.push({ concurrency, threads: count, serviceTime });
-      }
-    }
-    return { configurations, variation, idle, dispatchMs: await this.#dispatchMs() };
-  }
-
-  /** 0 if there is no time left for it: it is a small part. */
-  async #dispatchMs(): Promise<number> {
-    const { modelPath, opening, samples = samplesDefault, log = () => undefined, signal } = this.#options;
-    if (this.#request === undefined || this.#isOverBudget()) return 0;
-    return await measureDispatchMs({
-      modelPath,
-      opening,
-      tensors: this.#request,
-      samples: samplesFactor * samples,
-      timeoutMs: runTimeoutMs,
-      log,
-      signal,
+  async #sideBySide(threads: number): Promise<void> {
+    const concurrencies = this.#concurrencies(threads);
+    const instances = await this.#set.acquire(Array.from({ length: Math.max(...concurrencies) }, () => threads));
+    const requests = await this.#requestsOf(this.#smallest, instances[0]!);
+    const { busyMs, variation, idle } = await measureServiceTimes({
+      workers: instances,
+      concurrencies,
+      run: async (instance) => await this.#set.run(instance, requests),
+      samples: samplesFactor * this.#samples,
+      limitMs: concurrencies.length * measurementMs,
+      random: this.#random,
     });
+    this.#findings.besides(
+      concurrencies.map((concurrency) => ({
+        concurrency,
+        threads,
+        serviceTime: Array.from({ length: concurrency }, (_, at) => between(busyMs, at + 1)),
+      })),
+      Array.from(variation, ([concurrency, squared]) => ({ concurrency, threads, squared })),
+      idle.map(({ gapMs, extraMs }) => ({ threads, gapMs, extraMs })),
+    );
   }
 
-  /** The lists that could run each batch, taking turns, so that disturbances of the machine affect them alike. */
-  async #lists(profile: Pick<CpuProfile, 'pool'>): Promise<MeasuredList[]> {
-    const measured: MeasuredList[] = [];
+  async #dispatch(): Promise<void> {
+    const { modelPath, opening, log = () => undefined, signal } = this.#options;
+    const [instance] = await this.#set.acquire([1]);
+    const [tensors] = await this.#requestsOf(this.#smallest, instance!);
+    const samples = samplesFactor * this.#samples;
+    const order = { modelPath, opening, tensors: tensors!, samples, timeoutMs: runTimeoutMs, log, signal };
+    this.#findings.dispatchMs = await measureDispatchMs(order);
+  }
+
+  /** The lists that could run a batch, taking turns, so that disturbances of the machine affect them alike. */
+  async #lists(batch: number): Promise<void> {
     const sockets = this.#options.sockets.map((cores) => cores.length);
-    for (const batch of this.#listBatches()) {
-      const measurement = { kind: 'lists', batch } as const;
-      const lists = listsToMeasure(profile, { cores: this.#cores, sockets, batch });
-      if (this.#isOverBudget() || lists.length === 0) continue;
-      this.#tell(measurement);
-      const samples: number[][] = lists.map(() => []);
-      const turns = await this.#sample(async (turn) => {
+    const lists = listsToMeasure(this.#findings.tables(this.#threads, this.#batches), {
+      cores: this.#cores,
+      sockets,
+      batch,
+    });
+    const samples: number[][] = lists.map(() => []);
+    if (lists.length > 0) {
+      await this.#sample(async (turn) => {
         let sum = 0;
         for (let offset = 0; offset < lists.length; offset++) {
           // Each list goes first equally often.
           const at = (turn + offset) % lists.length;
-          const { groups } = lists[at]!;
-          const latencyMs = await this.#runList(groups);
+          const latencyMs = await this.#runList(lists[at]!.groups);
           sum += latencyMs;
           if (turn > 0) samples[at]!.push(latencyMs);
         }
         return sum;
       }, samplesFactor);
-      const fat = leastDivided(lists);
-      const results = lists.map(({ groups, expectedMs }, at) => ({
-        batch,
-        groups,
-        latencyMs: median(samples[at]!),
-        expectedMs,
-        aheadShare: at === fat ? 1 : aheadShare(samples[at]!, samples[fat]!),
-      }));
-      measured.push(...results.sort((a, b) => a.latencyMs - b.latencyMs));
-      this.#measured(measurement, median(turns));
     }
-    return measured;
+    const fat = leastDivided(lists);
+    const results = lists.map(({ groups, expectedMs }, at) => ({
+      batch,
+      groups,
+      latencyMs: median(samples[at]!),
+      expectedMs,
+      aheadShare: at === fat ? 1 : aheadShare(samples[at]!, samples[fat]!),
+    }));
+    results.sort((a, b) => a.latencyMs - b.latencyMs);
+    this.#findings.divided(batch, results);
   }
 
   /** Milliseconds until the slowest instance of a list is done. */
@@ -308,7 +318,7 @@ class MeasurementRun {
 
   /** Runs to warm up, as turn 0, then as many as the time allows, from turn 1 on. */
   async #sample(measure: (turn: number) => Promise<number>, factor = 1): Promise<number[]> {
-    const wanted = factor * (this.#options.samples ?? samplesDefault);
+    const wanted = factor * this.#samples;
     const warmFromMs = performance.now();
     for (let run = 0; run < warmRunsMax && (run === 0 || performance.now() - warmFromMs < warmMs); run++) {
       await measure(0);
@@ -339,19 +349,17 @@ class MeasurementRun {
     return tensors;
   }
 
+  /** The most important first. */
   #planned(): Measurement[] {
-    const plan: Measurement[] = [];
-    for (let threads = 1; threads <= this.#widest; threads++) {
-      for (const batch of this.#batches) plan.push({ kind: 'alone', threads, batch });
-    }
-    for (let threads = 1; threads <= this.#widest; threads++) plan.push(this.#serviceOf(threads));
-    for (const batch of this.#listBatches()) plan.push({ kind: 'lists', batch });
-    return plan;
-  }
-
-  /** With a fixed batch each request is a run of its own: there is nothing to divide. */
-  #listBatches(): readonly number[] {
-    return this.#fixedRows === undefined ? this.#batches : [];
+    const threads = this.#threads;
+    // With a fixed batch each request is a run of its own: there is nothing to divide.
+    const divided = this.#fixedRows === undefined ? this.#batches : [];
+    return [
+      ...this.#batches.flatMap((batch) => threads.map((count) => ({ kind: 'alone', threads: count, batch }) as const)),
+      ...threads.map((count) => this.#serviceOf(count)),
+      { kind: 'dispatch' },
+      ...divided.map((batch) => ({ kind: 'lists', batch }) as const),
+    ];
   }
 
   /** Rows of the smallest request. */
@@ -366,24 +374,6 @@ class MeasurementRun {
   #concurrencies(threads: number): number[] {
     const most = this.#options.sockets.reduce((sum, cores) => sum + Math.floor(cores.length / threads), 0);
     return [...new Set([...powersOfTwo(most), most])];
-  }
-
-  #isOverBudget(): boolean {
-    return performance.now() - this.#startedMs > (this.#options.budgetMs ?? Infinity);
-  }
-
-  #tell(measurement: Measurement): void {
-    this.#options.onProgress?.({
-      done: this.#done,
-      total: this.#plan.length,
-      label: labelOf(measurement),
-      leftMs: this.#remaining.leftMs(),
-    });
-  }
-
-  #measured(measurement: Measurement, runMs: number): void {
-    this.#done++;
-    this.#remaining.measured(measurement, runMs);
   }
 }
 

@@ -10,9 +10,12 @@
 import { createHash } from 'node:crypto';
 import { readFile, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
+import { isDeepStrictEqual } from 'node:util';
 import { makeFolders, writeWhole } from '../../../tools/index.ts';
+import { measuredSession } from '../../instance/index.ts';
 import { parseCpuProfile, type CpuProfile, type MeasuredOn } from '../predict/index.ts';
 import { fingerprint } from './fingerprint.ts';
+import { measuredAs } from './instance-set.ts';
 
 export interface ProfileKey {
   readonly machine: MeasuredOn;
@@ -23,6 +26,8 @@ export interface ProfileKey {
 
 export class ProfileFiles {
   readonly #folder: string;
+  /** The latest file to be written. */
+  #writing: Promise<unknown> = Promise.resolve();
 
   constructor(dataDir: string) {
     this.#folder = join(dataDir, 'profiles', 'cpu');
@@ -38,14 +43,15 @@ export class ProfileFiles {
   }
 
   /**
-   * Undefined if there is none. A file that cannot be read, or was measured elsewhere and copied here, counts as none:
-   * it can be measured again.
+   * Undefined if there is none. A file that cannot be read, or was measured elsewhere and copied here, or of sessions
+   * with other options, counts as none: it can be measured again.
    */
   async find(key: ProfileKey): Promise<CpuProfile | undefined> {
     const path = this.path(key);
     try {
       const profile = parseCpuProfile(JSON.parse(await readFile(path, 'utf8')));
-      return this.path({ ...profile, dimensions: key.dimensions }) === path ? profile : undefined;
+      const isOurs = this.path({ ...profile, dimensions: key.dimensions }) === path;
+      return isOurs && isDeepStrictEqual(profile.session, measuredSession(measuredAs)) ? profile : undefined;
     } catch {
       return undefined;
     }
@@ -71,13 +77,18 @@ export class ProfileFiles {
   }
 
   /**
-   * Replaces the file in one step: a reader sees the old profile or the new one.
+   * Replaces the file in one step: a reader sees the old profile or the new one. Of several, the last that was given stays.
    * @param key with the sizes that were asked for; if the model ran on none of these, it was measured with others
    */
   async keep(profile: CpuProfile, key: ProfileKey = profile): Promise<string> {
     const path = this.path(key);
-    await makeFolders(dirname(path));
-    await writeWhole(path, `${JSON.stringify(profile, undefined, 1)}\n`);
-    return path;
+    const write = async (): Promise<string> => {
+      await makeFolders(dirname(path));
+      await writeWhole(path, `${JSON.stringify(profile, undefined, 1)}\n`);
+      return path;
+    };
+    const written = this.#writing.then(write, write);
+    this.#writing = written;
+    return await written;
   }
 }

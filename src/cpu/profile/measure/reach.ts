@@ -10,9 +10,9 @@ export function batchesOf(inputs: readonly TensorSpec[], batchMax: number): numb
   return [dimension.kind === 'fixed' ? dimension.rows : 1];
 }
 
-/** Whether the profile was measured with every batch for its model, and with service times. */
-export function reaches({ pool, service }: CpuProfile, inputs: readonly TensorSpec[], batchMax: number): boolean {
-  if (service.configurations.length === 0) return false;
+/** Whether the profile was measured to its end, with every batch for its model. */
+export function reaches({ pool, ended }: CpuProfile, inputs: readonly TensorSpec[], batchMax: number): boolean {
+  if (ended === 'interrupted') return false;
   return batchesOf(inputs, batchMax).every((batch) => pool.batches.includes(batch));
 }
 

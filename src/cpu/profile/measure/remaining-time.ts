@@ -8,13 +8,22 @@ export type Measurement =
   | { readonly kind: 'alone'; readonly threads: number; readonly batch: number }
   /** Like instances, one request of `batch` rows at a time, at so many levels of concurrency. */
   | { readonly kind: 'service'; readonly threads: number; readonly batch: number; readonly levels: number }
+  /** The way of a request to its instance. */
+  | { readonly kind: 'dispatch' }
   /** Every list of a batch. */
   | { readonly kind: 'lists'; readonly batch: number };
 
 /** Each kind of instance starts a process. */
 const startGuessMs = 500;
-/** Measuring the gaps of service times takes about as long as so many more levels. */
-const gapsGuess = 12;
+/** Runs of one pass of service times: of each level, and after gaps; a pass is the least that is measured. */
+const passLevelRuns = 5;
+const passGapRuns = 8;
+const passes = 5;
+const gapGuessMs = 50;
+/** Runs that tell how long a request is on its way. */
+const dispatchRuns = 25;
+/** Loads and slow runs come on top of the time that each measurement may take. */
+const budgetFactor = 2;
 /** Lists that are compared for a batch: the planner's, the fat one, the thin ones; two of them are often the same. */
 const listsGuess = 2;
 
@@ -46,20 +55,33 @@ export class RemainingTime {
   leftMs(): number {
     if (this.#rowMs === 0) return 0;
     let sumMs = 0;
-    for (const measurement of this.#left.values()) sumMs += this.#estimateMs(measurement);
+    for (const measurement of this.#left.values()) sumMs += this.estimateMs(measurement);
     return sumMs;
   }
 
-  #estimateMs(measurement: Measurement): number {
+  /** Enough for everything that is left, whatever the model, unless its runs are very slow. */
+  get budgetMs(): number {
+    const parts = { alone: 1, dispatch: 1, lists: listsGuess };
+    let count = 0;
+    for (const measurement of this.#left.values())
+      count += measurement.kind === 'service' ? 2 * measurement.levels : parts[measurement.kind];
+    return budgetFactor * count * this.#measurementMs;
+  }
+
+  /** Milliseconds; 0 before anything was measured. */
+  estimateMs(measurement: Measurement): number {
     switch (measurement.kind) {
       case 'alone':
         return this.#sampledMs(this.#runMs(measurement.threads, measurement.batch));
       case 'service': {
-        // The levels, twice the samples each, and the gaps.
         const { threads, batch, levels } = measurement;
-        const sampledMs = (levels + gapsGuess) * 2 * this.#sampledMs(this.#runMs(threads, batch));
-        return sampledMs + 2 ** (levels - 1) * startGuessMs;
+        const runMs = this.#runMs(threads, batch);
+        const passMs = (levels * passLevelRuns + passGapRuns) * runMs + passGapRuns * Math.min(gapGuessMs, 5 * runMs);
+        const measuredMs = Math.max(passMs, Math.min(passes * passMs, levels * this.#measurementMs));
+        return measuredMs + 2 ** (levels - 1) * startGuessMs;
       }
+      case 'dispatch':
+        return startGuessMs + dispatchRuns * this.#rowMs;
       case 'lists':
         return 2 * listsGuess * this.#sampledMs(this.#runMs(1, measurement.batch) / 2);
     }
@@ -105,6 +127,8 @@ export function labelOf(measurement: Measurement): string {
       return `batch ${measurement.batch} on ${threadsText(measurement.threads)}`;
     case 'service':
       return `one ${measurement.batch === 1 ? 'row' : 'request'} at a time on ${threadsText(measurement.threads)}`;
+    case 'dispatch':
+      return 'the way to an instance';
     case 'lists':
       return `batch ${measurement.batch}, all instances at once`;
   }

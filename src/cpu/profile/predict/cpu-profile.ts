@@ -1,6 +1,7 @@
 /** What a function costs on the CPU cores of one machine, as measured there. Plain data; the same in files. */
 import { parsePoolProfile, parseServiceProfile, profileCheck, ProfileError } from '../../../profile/index.ts';
 import type { PoolProfile, ServiceProfile } from '../../../profile/index.ts';
+import type { MeasuredSession } from '../../instance/index.ts';
 import type { PoolGroup } from '../../types.ts';
 import type { IdleCost } from './idle-cost.ts';
 
@@ -37,15 +38,20 @@ export interface MeasuredList {
 }
 
 export interface CpuProfile {
-  readonly format: 2;
+  readonly format: 3;
   readonly provenance: 'measured';
   readonly machine: MeasuredOn;
   /** Of the model file, lower-case hex. */
   readonly modelSha256: string;
   /** Sizes that were given to open dimensions, except the batch. */
   readonly dimensions: Readonly<Record<string, number>>;
+  /** How the sessions ran. A profile of others is measured again. */
+  readonly session: MeasuredSession;
+  /** `budget`: what is missing stays unknown. `interrupted`: it is still to be measured. */
+  readonly ended: 'whole' | 'budget' | 'interrupted';
   /** ISO 8601, UTC. */
   readonly measuredAt: string;
+  /** All sittings together. */
   readonly tookMs: number;
   /**
    * How long measuring each configuration at ten loads with 5000 requests would have taken (SERF, Table II); estimated.

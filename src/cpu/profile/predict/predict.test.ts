@@ -448,7 +448,7 @@ test('a profile from a file is checked', () => {
   const json: unknown = JSON.parse(JSON.stringify(profile));
   expect(parseCpuProfile(json)).toEqual(profile);
   expect(() => parseCpuProfile({ ...profile, format: 1 })).toThrow(
-    "field 'format' of the CPU profile is 1, but must be 2",
+    "field 'format' of the CPU profile is 1, but must be 3",
   );
   expect(() => parseCpuProfile({ ...profile, startMs: 'soon' })).toThrow("'startMs'");
   expect(() => parseCpuProfile({ ...profile, pool: { ...profile.pool, latency: [] } })).toThrow("'latency'");
