@@ -7,12 +7,13 @@ const [{ name, shape }] = session.inputMetadata;
 const server = createServer((incoming, outgoing) => {
   const chunks = [];
   incoming.on('data', (chunk) => chunks.push(chunk));
-  incoming.on('end', async () => {
-    const body = Buffer.concat(chunks);
-    const values = new Float32Array(body.buffer.slice(body.byteOffset, body.byteOffset + body.byteLength));
-    const outputs = await session.run({ [name]: new Tensor('float32', values, shape) });
-    const { data } = outputs[session.outputNames[0]];
-    outgoing.end(Buffer.from(data.buffer, data.byteOffset, data.byteLength));
-  });
+  incoming.on('end', () => void answer(Buffer.concat(chunks), outgoing));
 });
 server.listen(0, '127.0.0.1', () => process.stdout.write(`http://127.0.0.1:${server.address().port}\n`));
+
+async function answer(body, outgoing) {
+  const values = new Float32Array(body.buffer.slice(body.byteOffset, body.byteOffset + body.byteLength));
+  const outputs = await session.run({ [name]: new Tensor('float32', values, shape) });
+  const { data } = outputs[session.outputNames[0]];
+  outgoing.end(Buffer.from(data.buffer, data.byteOffset, data.byteLength));
+}

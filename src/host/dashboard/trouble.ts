@@ -58,7 +58,6 @@ export async function troubleAnswer(sources: ViewSources, rangeMs: number, nowMs
   });
   const late = missing.filter((row) => row !== undefined);
   const found = judged(late);
-  const missedOf = (rows: readonly Counted[]): number => rows.reduce((sum, { missed }) => sum + missed, 0);
   const stuck = [...overdue.values()];
   return {
     rangeMs,
@@ -504,3 +503,5 @@ const samplesRead = 12;
 const meanOf = (values: readonly number[]): number =>
   values.length === 0 ? 0 : values.reduce((sum, value) => sum + value, 0) / values.length;
 const percent = (share: number): string => `${Math.round(100 * share)}%`;
+
+const missedOf = (rows: readonly Counted[]): number => rows.reduce((sum, { missed }) => sum + missed, 0);

@@ -177,8 +177,6 @@ describe('a simulated fleet', () => {
       sheetOf: () => ofLarge.sheet('bert-base', { sloMs: 100 }),
     };
     const unequal = [settings, largeSettings, settings];
-    /** By number in the fleet: 4 GPUs, 8 and 4. */
-    const hostOfGpu = (gpu: number): number => (gpu < 4 ? 0 : gpu < 12 ? 1 : 2);
 
     test.each(fleetRouters)('under %s gives each host what its own GPUs take', async (router) => {
       const { row, outcomes } = await play({ router }, unequal);
@@ -217,3 +215,6 @@ describe('a simulated fleet', () => {
     );
   });
 });
+
+/** Of a fleet with 4 GPUs, 8 and 4, by their number in it. */
+const hostOfGpu = (gpu: number): number => (gpu < 4 ? 0 : gpu < 12 ? 1 : 2);

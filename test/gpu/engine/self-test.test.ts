@@ -95,47 +95,6 @@ describe.skipIf(driver === undefined)('on the emulated driver', () => {
     await client.stop();
   });
 
-  /** Functions of one node each behind a transpose, on a machine: what came of the check of each, and what the process logged. */
-  async function checked(
-    defects: readonly string[],
-    types: readonly string[],
-    more: Partial<GpuProcessSettings> = {},
-  ): Promise<{ readonly kinds: readonly string[]; readonly graph: boolean; readonly lines: readonly string[] }> {
-    const lines: string[] = [];
-    const client = startGpuProcess({
-      ...settings,
-      ...more,
-      cacheFolder: join(folder, ['process', ...defects].join(' ')),
-      environment: machineWith(defects),
-      log: (line) => lines.push(line),
-    });
-    try {
-      const kinds: string[] = [];
-      let graph = false;
-      const x = tensorOf(
-        'x',
-        'FP32',
-        [3, 8],
-        Float32Array.from({ length: 24 }, (_, index) => Math.sin(index)),
-      );
-      for (const type of types) {
-        const builder = new GraphBuilder(type, { opset: 17 });
-        builder.input('x', ElementType.FLOAT, [3, 8]);
-        const turned = builder.node('Transpose', ['x'], { perm: [1, 0] });
-        builder.output(builder.node(type, [turned]), ElementType.FLOAT, [8, 3]);
-        const modelPath = join(folder, `${type}.onnx`);
-        await writeModel(builder.build(), modelPath);
-        const coverage = await client.register({ key: type, modelPath, shapes: shaped({ x: [3, 8] }) });
-        const plan = loadingAll(coverage);
-        kinds.push((await client.check(type, { gpu: 0, plan, inputs: [x] })).kind);
-        for (let run = 0; run < 4; run++) ({ graph } = await client.run(type, [x], { gpu: 0, plan }));
-      }
-      return { kinds, graph, lines };
-    } finally {
-      await client.stop();
-    }
-  }
-
   it('a wrong kernel costs only the function that uses it, which its check finds', async () => {
     const found = await checked(['kernel softmax'], ['Softmax', 'Relu']);
     expect(found).toEqual({ kinds: ['disagreed', 'agreed'], graph: true, lines: [] });
@@ -149,3 +108,44 @@ describe.skipIf(driver === undefined)('on the emulated driver', () => {
     });
   });
 });
+
+/** Functions of one node each behind a transpose, on a machine: what came of the check of each, and what the process logged. */
+async function checked(
+  defects: readonly string[],
+  types: readonly string[],
+  more: Partial<GpuProcessSettings> = {},
+): Promise<{ readonly kinds: readonly string[]; readonly graph: boolean; readonly lines: readonly string[] }> {
+  const lines: string[] = [];
+  const client = startGpuProcess({
+    ...settings,
+    ...more,
+    cacheFolder: join(folder, ['process', ...defects].join(' ')),
+    environment: machineWith(defects),
+    log: (line) => lines.push(line),
+  });
+  try {
+    const kinds: string[] = [];
+    let graph = false;
+    const x = tensorOf(
+      'x',
+      'FP32',
+      [3, 8],
+      Float32Array.from({ length: 24 }, (_, index) => Math.sin(index)),
+    );
+    for (const type of types) {
+      const builder = new GraphBuilder(type, { opset: 17 });
+      builder.input('x', ElementType.FLOAT, [3, 8]);
+      const turned = builder.node('Transpose', ['x'], { perm: [1, 0] });
+      builder.output(builder.node(type, [turned]), ElementType.FLOAT, [8, 3]);
+      const modelPath = join(folder, `${type}.onnx`);
+      await writeModel(builder.build(), modelPath);
+      const coverage = await client.register({ key: type, modelPath, shapes: shaped({ x: [3, 8] }) });
+      const plan = loadingAll(coverage);
+      kinds.push((await client.check(type, { gpu: 0, plan, inputs: [x] })).kind);
+      for (let run = 0; run < 4; run++) ({ graph } = await client.run(type, [x], { gpu: 0, plan }));
+    }
+    return { kinds, graph, lines };
+  } finally {
+    await client.stop();
+  }
+}
