@@ -58,7 +58,6 @@ export async function troubleAnswer(sources: ViewSources, rangeMs: number, nowMs
   });
   const late = missing.filter((row) => row !== undefined);
   const found = judged(late);
-  const missedOf = (rows: readonly Counted[]): number => rows.reduce((sum, { missed }) => sum + missed, 0);
   const stuck = [...overdue.values()];
   return {
     rangeMs,
@@ -103,6 +102,8 @@ interface Counted {
   /** Its own calls are enough to say that it misses its SLO. */
   readonly isSure: boolean;
 }
+
+const missedOf = (rows: readonly Counted[]): number => rows.reduce((sum, { missed }) => sum + missed, 0);
 
 /** Functions with few calls each are trouble only together: where more of their calls than first ones miss. */
 function judged(rows: readonly Counted[]): readonly Counted[] {
