@@ -103,6 +103,8 @@ interface Counted {
   readonly isSure: boolean;
 }
 
+const missedOf = (rows: readonly Counted[]): number => rows.reduce((sum, { missed }) => sum + missed, 0);
+
 /** Functions with few calls each are trouble only together: where more of their calls than first ones miss. */
 function judged(rows: readonly Counted[]): readonly Counted[] {
   const few = rows.filter(({ isSure, missed }) => !isSure && missed > 1);

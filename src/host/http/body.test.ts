@@ -54,8 +54,10 @@ test.each([
 test('buffers that a decompressor has filled are freed as they are copied', async () => {
   const bodies = new Bodies({ timeoutMs: 3_600_000 });
   const added = vi.spyOn(Gathering.prototype, 'add');
-  const { exchange } = exchangeOf(gzipSync(body), { 'content-encoding': 'gzip' }, 60_001);
-  expect((await bodies.read(exchange, 64 * mebibyte)).equals(body)).toBe(true);
+  // Each piece that arrives becomes many.
+  const zeros = Buffer.alloc(body.byteLength);
+  const { exchange } = exchangeOf(gzipSync(zeros), { 'content-encoding': 'gzip' }, 1000);
+  expect((await bodies.read(exchange, 64 * mebibyte)).equals(zeros)).toBe(true);
   bodies.close();
   const pieces = added.mock.calls.map(([piece]) => piece);
   expect(pieces.length).toBeGreaterThan(50);
