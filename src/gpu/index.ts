@@ -55,6 +55,7 @@ export { inputShape, shapeIn, shapesKey, shapesOf, sizingOf } from './program/in
 export { bytesOfValues } from './program/sizing-inputs.ts';
 export {
   GpuError,
+  type Capability,
   type CudaErrorKind,
   type GpuErrorCode,
   type GpuLinkState,

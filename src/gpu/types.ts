@@ -70,18 +70,20 @@ const retriableCodes: ReadonlySet<GpuErrorCode> = new Set([
   'unavailable',
 ]);
 
-/** Optional abilities of a GPU; the self-test finds those that are missing. */
-export type Capability =
+/** Optional abilities of a GPU. The self-test finds those that are missing, and an operator can leave some out. */
+export const capabilities = [
   /** Pinned memory whose pages the system makes before the driver pins them. */
-  | 'registered-memory'
+  'registered-memory',
   /** Layers executed with their weights in pinned host memory. */
-  | 'host-reads-by-kernels'
+  'host-reads-by-kernels',
   /** Matrix products by cuBLASLt. */
-  | 'products'
+  'products',
   /** Warm runs as captured graphs. */
-  | 'graphs'
+  'graphs',
   /** Weights over another GPU's link, which passes them on. */
-  | 'helping-gpus';
+  'helping-gpus',
+] as const;
+export type Capability = (typeof capabilities)[number];
 
 /** Whether a run found all, some or none of its function's weights on the GPU. */
 export type StartKind = 'warm' | 'partial' | 'cold';

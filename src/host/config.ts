@@ -8,6 +8,7 @@ import {
   parseTopology,
   type MemoryBudget,
 } from '../hardware/index.ts';
+import type { Capability } from '../gpu/index.ts';
 import { coldStartModes } from '../plan/index.ts';
 import { policies, policyChoices, policyNames, type Policy } from '../schedule/index.ts';
 import { defaultDataDir, formerDataDir } from './config-data-dir.ts';
@@ -189,7 +190,7 @@ function cpuOf({ choice, number }: Reader, cores: number, memory: MemoryBudget) 
   };
 }
 
-function gpuOf({ text, choice, number, textIfAny, numberIfAny }: Reader, cores: number, memory: MemoryBudget) {
+function gpuOf({ text, list, choice, number, textIfAny, numberIfAny }: Reader, cores: number, memory: MemoryBudget) {
   const topology = textIfAny('gpu.topology');
   return {
     use: choice('gpu.use', 'auto', 'off'),
@@ -209,6 +210,7 @@ function gpuOf({ text, choice, number, textIfAny, numberIfAny }: Reader, cores: 
     /** Which plans over GPU and CPU functions get; their cores are reserved if there is a GPU. */
     hybrid: choice('gpu.hybrid', 'memory', 'latency', 'off'),
     hybridCores: numberIfAny('gpu.hybridCores') ?? Math.floor(cores / 4),
+    without: list('gpu.without') as readonly Capability[],
   };
 }
 

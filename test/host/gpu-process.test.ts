@@ -105,6 +105,7 @@ async function open(wishes: Wishes): Promise<GpuHost> {
       precision: 'exact',
       hybrid: 'off',
       hybridCores: 0,
+      without: [],
     },
     slabBytes: mebibyte,
     live,

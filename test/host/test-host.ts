@@ -64,6 +64,7 @@ export const testConfig: HostConfig = {
     precision: 'exact',
     hybrid: 'memory',
     hybridCores: 0,
+    without: [],
   },
   limits: {
     bodyBytesMax: 200_000,

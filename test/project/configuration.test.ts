@@ -103,6 +103,7 @@ function otherValue(option: (typeof options)[number]): string {
     case 'list':
       if (option.path === 'healFrom') return 'http://10.0.0.6:8000';
       if (option.path === 'apiKeysFor') return 'read';
+      if (option.path === 'gpu.without') return 'graphs';
       if (option.path === 'trustedProxies') return '10.1.0.0/16';
       return option.path === 'async.callbackAllow' ? 'receiver.example' : 'https://another.example';
     case 'folder':

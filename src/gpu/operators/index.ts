@@ -89,16 +89,4 @@ const byFamily = kernelsOf({
   signal: signalOperators,
 });
 
-export type OperatorGroup = Exclude<KernelFamily, 'views'>;
-
-const { views: _views, ...groups } = byFamily;
-/** Operators that launch kernels. The self-test checks a group at a time. */
-export const operatorGroups: Readonly<Record<OperatorGroup, readonly Operator[]>> = groups;
-
 export const operators: readonly Operator[] = Object.values(byFamily).flat();
-
-/** All operators without those of `groups`. */
-export function operatorsWithout(groups: readonly OperatorGroup[]): readonly Operator[] {
-  const left = new Set<Operator>(groups.flatMap((group) => operatorGroups[group]));
-  return left.size === 0 ? operators : operators.filter((operator) => !left.has(operator));
-}

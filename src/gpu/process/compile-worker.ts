@@ -9,14 +9,13 @@ import { drawInputs } from '../gate/draw-inputs.ts';
 import { areBehindJumps, valuesBeforeJumps, withOutputs } from '../gate/jumps.ts';
 import { openedReference, referenceOutputs } from '../gate/reference.ts';
 import { paddingOf } from '../padding/padding-of.ts';
-import { operatorsWithout } from '../operators/index.ts';
+import { operators } from '../operators/index.ts';
 import { baseOf, layoutOfModel } from '../program/compile-model.ts';
 import { compileModel, defaultSettings, ProgramError, type ProgramSettings } from '../program/index.ts';
 import { sizingInputs } from '../program/sizing-inputs.ts';
 import { CompileError, type CompilerApi, type MakingSettings } from './compiler.ts';
 
 interface Tools {
-  readonly operators: ReturnType<typeof operatorsWithout>;
   readonly settings: ProgramSettings;
   readonly cacheFolder: string;
   /** For the parts of plans over GPU and CPU. */
@@ -28,10 +27,10 @@ function making<Order extends MakingSettings, Made>(
   make: (order: Order, tools: Tools) => Made | Promise<Made>,
 ): (order: Order) => Promise<Made> {
   return async (order) => {
-    const { settings = defaultSettings, cacheFolder, withoutOperators } = order;
+    const { settings = defaultSettings, cacheFolder } = order;
     const partFolder = join(cacheFolder, 'parts');
     try {
-      return await make(order, { operators: operatorsWithout(withoutOperators), settings, cacheFolder, partFolder });
+      return await make(order, { settings, cacheFolder, partFolder });
     } catch (error) {
       const message = error instanceof Error ? error.message : String(error);
       if (!(error instanceof ProgramError)) throw new CompileError('invalid', message);
@@ -42,7 +41,7 @@ function making<Order extends MakingSettings, Made>(
 
 serve<CompilerApi>(
   {
-    program: making(({ modelPath, shapes }, { operators, cacheFolder, settings }) =>
+    program: making(({ modelPath, shapes }, { cacheFolder, settings }) =>
       compileModel(modelPath, shapes, operators, { cacheFolder, settings }),
     ),
     padding: making(({ modelPath, shapes, program }, { cacheFolder }) =>
@@ -54,7 +53,7 @@ serve<CompilerApi>(
       drawInputs(await baseOf(modelPath, cacheFolder), shapes),
     ),
     reference: making(({ modelPath, inputs }) => referenceOutputs(modelPath, inputs)),
-    opened: making(async ({ modelPath, shapes, outputs }, { operators, cacheFolder, settings }) => {
+    opened: making(async ({ modelPath, shapes, outputs }, { cacheFolder, settings }) => {
       const { model } = await baseOf(modelPath, cacheFolder);
       if (!areBehindJumps(model, outputs)) return null;
       const values = valuesBeforeJumps(model);
@@ -66,12 +65,12 @@ serve<CompilerApi>(
     openedReference: making(({ modelPath, inputs, values }, { cacheFolder }) =>
       openedReference(modelPath, inputs, values, cacheFolder),
     ),
-    hybrid: making(async (order, { operators, settings, partFolder }) => {
+    hybrid: making(async (order, { settings, partFolder }) => {
       const { compileHybrid, hybridGraph } = await import('../hybrid/index.ts');
       const graph = await hybridGraph(order);
       return await compileHybrid(graph, order.plan, operators, settings, partFolder, order.layout);
     }),
-    operators: making(async (order, { operators, settings, partFolder }) => {
+    operators: making(async (order, { settings, partFolder }) => {
       const { draftOperators, hybridGraph } = await import('../hybrid/index.ts');
       return await draftOperators(await hybridGraph(order), { operators, settings, partFolder, layout: order.layout });
     }),

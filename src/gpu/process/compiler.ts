@@ -3,7 +3,6 @@ import { compiledModule, GoneError, OnDemand, type Asked } from '../../process/i
 import type { Tensor } from '../../tensor/index.ts';
 import { given } from '../../tools/index.ts';
 import type { DraftOrder, HybridPlan, HybridProgram, OperatorDraft } from '../hybrid/index.ts';
-import type { OperatorGroup } from '../operators/index.ts';
 import type { PaddingFound } from '../padding/padding-of.ts';
 import type { InputShapes, Obstacle, Program, ProgramSettings, WeightLayout } from '../program/index.ts';
 import { GpuError } from '../types.ts';
@@ -51,8 +50,6 @@ export interface Making {
 export interface MakingSettings {
   readonly cacheFolder: string;
   readonly settings?: ProgramSettings;
-  /** Groups of operators that this machine's GPUs compute wrongly. */
-  readonly withoutOperators: readonly OperatorGroup[];
 }
 
 type MakingOrder<Name extends keyof Making> = Parameters<Making[Name]>[0];
@@ -64,8 +61,6 @@ export type CompilerApi = {
 
 export class Compiler {
   readonly #cacheFolder: string;
-  /** Groups of operators that are left to the CPU. */
-  withoutOperators: readonly OperatorGroup[] = [];
   readonly #thread = new OnDemand<CompilerApi>({
     what: 'the compiler',
     errors: { CompileError },
@@ -85,8 +80,7 @@ export class Compiler {
     order: MakingOrder<Name>,
     settings?: ProgramSettings,
   ): Promise<ReturnType<Making[Name]>> {
-    const { withoutOperators } = this;
-    const whole = { ...order, cacheFolder: this.#cacheFolder, withoutOperators, ...given({ settings }) };
+    const whole = { ...order, cacheFolder: this.#cacheFolder, ...given({ settings }) };
     const asked = [whole] as unknown as Asked<CompilerApi[Name]>;
     return (await this.#thread.running.call(what, ...asked)) as ReturnType<Making[Name]>;
   }

@@ -23,10 +23,9 @@ async function open(settings: GpuProcessSettings): Promise<GpuProcessInfo> {
   const compiler = new Compiler(settings.cacheFolder);
   try {
     cuda = openCuda({ cacheFolder: join(settings.cacheFolder, 'kernels') });
-    const { unusable, without, groups } = await lacksOfMachine(cuda, settings);
+    const { unusable, without } = await lacksOfMachine(cuda, settings);
     if (unusable !== undefined) throw new GpuError('unavailable', unusable);
-    compiler.withoutOperators = [...groups];
-    service = new GpuService(cuda, compiler, settings, without);
+    service = new GpuService(cuda, compiler, settings, new Set([...without, ...(settings.without ?? [])]));
     return service.info();
   } catch (error) {
     void compiler.close();

@@ -8,7 +8,7 @@ import type { Precision } from '../gate/compare.ts';
 import type { HybridPlan, HybridPromise, HybridSpec, MeasureOperatorsOptions } from '../hybrid/index.ts';
 import type { MeasuredLayerProfile, MeasuredTopology, MeasureOptions } from '../measure/types.ts';
 import type { InputShapes, Obstacle, WeightLayer } from '../program/types.ts';
-import type { GpuLinkState, RunOptions, RunResult } from '../types.ts';
+import type { Capability, GpuLinkState, RunOptions, RunResult } from '../types.ts';
 import type { HostStoreState } from '../engine/host-store.ts';
 import type { ResidencyState } from '../engine/residency.ts';
 import type { GpuMemoryState } from '../engine/lane.ts';
@@ -19,6 +19,8 @@ export interface GpuProcessSettings extends Pick<EngineOptions, 'hostBytes' | 's
   readonly cacheFolder: string;
   /** Whether GPUs are tested before their first use. Default: those that are not emulated. */
   readonly selfTest?: boolean;
+  /** Capabilities that are not used, besides those that the self-test finds missing. */
+  readonly without?: readonly Capability[];
   /** Limit of a function's input shapes whose programs are kept, besides those of its registration. Default 16. */
   readonly shapesMax?: number;
   /** Threads for the CPU's share of plans over GPU and CPU. Default 0: there are no such plans. */

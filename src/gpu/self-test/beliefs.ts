@@ -1,7 +1,6 @@
 /**
  * Beliefs: claims about GPUs, driver and libraries that the engine relies on, and what it does if one does not hold.
  */
-import { operatorGroups, type OperatorGroup } from '../operators/index.ts';
 import type { Capability } from '../types.ts';
 
 export type Belief =
@@ -12,21 +11,20 @@ export type Belief =
   | 'products'
   | 'graphs'
   | 'peer-copies'
-  | 'events-across-devices'
-  | `operators ${OperatorGroup}`;
+  | 'events-across-devices';
 
 export interface BeliefSpec {
   readonly belief: Belief;
   /** 'copies between pinned memory and a GPU keep every byte' */
   readonly claim: string;
-  /** What is not used if it does not hold: a capability, or a group of operators; neither: the GPUs. */
+  /** What is not used if it does not hold; by default the GPUs. */
   readonly without?: Capability;
-  readonly group?: OperatorGroup;
   /** What the engine does instead: 'every layer is loaded before it is executed' */
   readonly otherwise: string;
 }
 
-const ofHardware: readonly BeliefSpec[] = [
+/** In the order of the tests: later beliefs depend on earlier ones. */
+export const beliefs: readonly BeliefSpec[] = [
   {
     belief: 'copies',
     claim: 'copies between pinned memory and a GPU keep every byte',
@@ -75,16 +73,6 @@ const ofHardware: readonly BeliefSpec[] = [
   },
 ];
 
-const ofOperators = (Object.keys(operatorGroups) as OperatorGroup[]).map((group): BeliefSpec => ({
-  belief: `operators ${group}`,
-  claim: `the ${group} kernels answer as ONNX Runtime does`,
-  group,
-  otherwise: `the ${group} operators are left to the CPU`,
-}));
-
-/** In the order of the tests: later beliefs depend on earlier ones. */
-export const beliefs: readonly BeliefSpec[] = [...ofHardware, ...ofOperators];
-
 export type BeliefResult = { readonly belief: Belief } &
   /** `detail`: a measured bandwidth, or why there was nothing to test. */
   ({ readonly holds: true; readonly detail: string } | { readonly holds: false; readonly reason: string });
@@ -100,21 +88,18 @@ export interface Lacks {
   /** Why the GPUs cannot be used at all. */
   readonly unusable: string | undefined;
   readonly without: ReadonlySet<Capability>;
-  readonly groups: ReadonlySet<OperatorGroup>;
 }
 
 export function lacksOf(results: readonly BeliefResult[]): Lacks {
   const without = new Set<Capability>();
-  const groups = new Set<OperatorGroup>();
   let unusable: string | undefined;
   for (const result of results) {
     if (result.holds) continue;
     const spec = specOf(result.belief);
     if (spec.without !== undefined) without.add(spec.without);
-    else if (spec.group !== undefined) groups.add(spec.group);
     else unusable ??= sentenceOf(result);
   }
-  return { unusable, without, groups };
+  return { unusable, without };
 }
 
 /** "the GPU self-test failed: 'kernels read pinned host memory' does not hold (...); every layer is loaded ..." */

@@ -9,6 +9,7 @@ import {
   type PinnedKind,
 } from '../driver/types.ts';
 import type { Capability } from '../types.ts';
+import type { Belief } from './beliefs.ts';
 
 /**
  * Returns a detail such as a bandwidth. @throws Error that says why the belief does not hold
@@ -251,4 +252,4 @@ export const checks = {
   graphs: silent((cuda) => runKernel(cuda, { place: 'device', times: 'captured' })),
   'peer-copies': (cuda: Cuda) => handOn(cuda, false),
   'events-across-devices': (cuda: Cuda) => handOn(cuda, true),
-} as const satisfies Record<string, Check>;
+} as const satisfies Record<Belief, Check>;

@@ -272,7 +272,8 @@ function failed(record: GpuFunctionRecord, event: Extract<FunctionEvent, { kind:
 /** Tries once more, alone, or gives up. */
 function retried(record: GpuFunctionRecord, reason: string): Reduced {
   if ((record.crashes ?? 0) < crashesMax) return prepared(record);
-  const why = `${crashesMax} times while it alone was being brought to the GPUs, ${reason}`;
+  const hint = 'if the driver is the cause, "gpu.without" leaves out what it does wrongly';
+  const why = `${crashesMax} times while it alone was being brought to the GPUs, ${reason}; ${hint}`;
   return refused(record, why, 'another model');
 }
 

@@ -109,6 +109,7 @@ export class GpuHost {
       cacheFolder: join(dataDir, 'cache', 'gpu'),
       hybridCores: settings.hybridCores,
       hybridCoreNumbers: options.hybridLease.cores,
+      without: settings.without,
       ...given({ gpuBytes, slabBytes, environment, answers }),
       log: (line) => logger.info({ process: 'gpu' }, line),
     });
@@ -330,8 +331,9 @@ export class GpuHost {
     const copyBytes = Math.max(65_536, Math.min(64 * 2 ** 20, Math.floor(spareBytes / 8)));
     const machine = machineOf(info, await this.#client.topology(copyBytes), settings.topology);
     const names = info.devices.map(({ name }) => name).join(', ');
-    const driver = `${names}; driver ${info.driverVersion}; ${info.compilerVersion}`;
-    // Measurements and comparisons in another precision do not count.
+    const without = settings.without.map((capability) => `; without ${capability}`).join('');
+    const driver = `${names}; driver ${info.driverVersion}; ${info.compilerVersion}${without}`;
+    // Measurements and comparisons in another precision, or with what is left out now, do not count.
     const identity = settings.precision === 'exact' ? driver : `${driver}; ${settings.precision}`;
     this.live.setGpus(schedulerGpusOf(machine), this.#limited(this.#client));
     return {

@@ -3,7 +3,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { shapeIn, shapesOf, startGpuProcess, type GpuClient, type GpuCoverage } from '../../../src/gpu/index.ts';
+import { shapeIn, shapesOf, startGpuProcess, type GpuClient } from '../../../src/gpu/index.ts';
 import {
   buildArchitecture,
   describeModel,
@@ -16,6 +16,7 @@ import type { ColdStartPlan } from '../../../src/plan/index.ts';
 import { tensorOf, type Tensor } from '../../../src/tensor/index.ts';
 import { buildEmulatedDriver } from '../../emulated-driver/build.ts';
 import { emulatorMissing } from '../../support/emulated-cuda.ts';
+import { loadingAll } from '../../support/loading-all.ts';
 import { shaped } from '../../support/shapes.ts';
 
 const { model } = buildArchitecture('bert-base', { layers: 1, hidden: 32, heads: 4, vocabulary: 50, positions: 40 });
@@ -25,20 +26,6 @@ let folder: string;
 let modelPath: string;
 let client: GpuClient;
 let plan: ColdStartPlan;
-
-function loadingAll({ layers = [] }: GpuCoverage): ColdStartPlan {
-  return {
-    mode: 'pipeswitch',
-    primary: 0,
-    secondaries: [],
-    bytesGpu: layers.reduce((sum, { bytes }) => sum + bytes, 0),
-    layers: layers.map(({ name, bytes }) => ({
-      name,
-      method: bytes > 0 ? 'load' : 'dha',
-      link: bytes > 0 ? 0 : null,
-    })),
-  };
-}
 
 beforeAll(async () => {
   if (emulatorMissing) return;

@@ -3,9 +3,19 @@ import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { beliefs, lacksOf, selfTest, startGpuProcess, type SelfTestReport } from '../../../src/gpu/index.ts';
-import { buildArchitecture, writeModel } from '../../../src/onnx/index.ts';
+import {
+  beliefs,
+  lacksOf,
+  selfTest,
+  startGpuProcess,
+  type GpuProcessSettings,
+  type SelfTestReport,
+} from '../../../src/gpu/index.ts';
+import { ElementType, GraphBuilder, writeModel } from '../../../src/onnx/index.ts';
+import { tensorOf } from '../../../src/tensor/index.ts';
 import { buildEmulatedDriver } from '../../emulated-driver/build.ts';
+import { loadingAll } from '../../support/loading-all.ts';
+import { shaped } from '../../support/shapes.ts';
 
 const driver = await buildEmulatedDriver();
 
@@ -28,6 +38,47 @@ const settings = { hostBytes: 2 ** 24, slabBytes: 2 ** 20, gpuBytes: 2 ** 26, se
 const failed = ({ results }: SelfTestReport): string[] =>
   results.flatMap(({ belief, holds }) => (holds ? [] : [belief]));
 
+/** Functions of one node each behind a transpose, on a machine: what came of the check of each, and what the process logged. */
+async function checked(
+  defects: readonly string[],
+  types: readonly string[],
+  more: Partial<GpuProcessSettings> = {},
+): Promise<{ readonly kinds: readonly string[]; readonly graph: boolean; readonly lines: readonly string[] }> {
+  const lines: string[] = [];
+  const client = startGpuProcess({
+    ...settings,
+    ...more,
+    cacheFolder: join(folder, ['process', ...defects].join(' ')),
+    environment: machineWith(defects),
+    log: (line) => lines.push(line),
+  });
+  try {
+    const kinds: string[] = [];
+    let graph = false;
+    const x = tensorOf(
+      'x',
+      'FP32',
+      [3, 8],
+      Float32Array.from({ length: 24 }, (_, index) => Math.sin(index)),
+    );
+    for (const type of types) {
+      const builder = new GraphBuilder(type, { opset: 17 });
+      builder.input('x', ElementType.FLOAT, [3, 8]);
+      const turned = builder.node('Transpose', ['x'], { perm: [1, 0] });
+      builder.output(builder.node(type, [turned]), ElementType.FLOAT, [8, 3]);
+      const modelPath = join(folder, `${type}.onnx`);
+      await writeModel(builder.build(), modelPath);
+      const coverage = await client.register({ key: type, modelPath, shapes: shaped({ x: [3, 8] }) });
+      const plan = loadingAll(coverage);
+      kinds.push((await client.check(type, { gpu: 0, plan, inputs: [x] })).kind);
+      for (let run = 0; run < 4; run++) ({ graph } = await client.run(type, [x], { gpu: 0, plan }));
+    }
+    return { kinds, graph, lines };
+  } finally {
+    await client.stop();
+  }
+}
+
 describe.skipIf(driver === undefined)('on the emulated driver', () => {
   it('a machine without defects holds all beliefs, and the result is stored', async () => {
     const report = await testOf([]);
@@ -49,8 +100,8 @@ describe.skipIf(driver === undefined)('on the emulated driver', () => {
       ['host-reads-by-kernels', 'products', 'graphs', 'events-across-devices'],
     ],
     [
-      ['peer-copies', 'kernel softmax', 'registered-memory', 'kernel attention'],
-      ['peer-copies', 'events-across-devices', 'operators normalization', 'registered-memory', 'operators attention'],
+      ['peer-copies', 'kernel softmax', 'registered-memory'],
+      ['peer-copies', 'events-across-devices', 'registered-memory'],
     ],
     // The library adds the bias of Q to all three products of Q, K and V.
     [['bias-strides'], ['products']],
@@ -85,37 +136,16 @@ describe.skipIf(driver === undefined)('on the emulated driver', () => {
     await client.stop();
   });
 
-  it('the GPU process does without operators that failed, and logs them', async () => {
-    const { model } = buildArchitecture('bert-base', {
-      layers: 1,
-      hidden: 32,
-      heads: 4,
-      vocabulary: 50,
-      positions: 40,
+  it('a wrong kernel costs only the function that uses it, which its check finds', async () => {
+    const found = await checked(['kernel softmax'], ['Softmax', 'Relu']);
+    expect(found).toEqual({ kinds: ['disagreed', 'agreed'], graph: true, lines: [] });
+  });
+
+  it('what the settings leave out is not used, though the self-test finds nothing', async () => {
+    expect(await checked([], ['Relu'], { without: ['graphs'] })).toEqual({
+      kinds: ['agreed'],
+      graph: false,
+      lines: [],
     });
-    const modelPath = join(folder, 'bert.onnx');
-    await writeModel(model, modelPath);
-    const lines: string[] = [];
-    const client = startGpuProcess({
-      ...settings,
-      cacheFolder: join(folder, 'process'),
-      environment: machineWith(['host-reads-by-kernels', 'kernel softmax']),
-      log: (line) => lines.push(line),
-    });
-    try {
-      await client.ready;
-      expect(lines).toEqual([
-        expect.stringMatching(/'kernels read pinned host memory' does not hold .*; every layer is loaded before/),
-        expect.stringMatching(/'the normalization kernels .*' does not hold .*; the normalization operators are left/),
-      ]);
-      const shapes = model.graph.input.map(({ name }) => ({ name, shape: [1, 6] }));
-      const coverage = await client.register({ key: 'bert@1', modelPath, shapes });
-      expect(coverage).toMatchObject({
-        covered: false,
-        obstacles: expect.arrayContaining([expect.objectContaining({ operator: 'LayerNormalization' })]),
-      });
-    } finally {
-      await client.stop();
-    }
   });
 });
