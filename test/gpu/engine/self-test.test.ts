@@ -38,6 +38,47 @@ const settings = { hostBytes: 2 ** 24, slabBytes: 2 ** 20, gpuBytes: 2 ** 26, se
 const failed = ({ results }: SelfTestReport): string[] =>
   results.flatMap(({ belief, holds }) => (holds ? [] : [belief]));
 
+/** Functions of one node each behind a transpose, on a machine: what came of the check of each, and what the process logged. */
+async function checked(
+  defects: readonly string[],
+  types: readonly string[],
+  more: Partial<GpuProcessSettings> = {},
+): Promise<{ readonly kinds: readonly string[]; readonly graph: boolean; readonly lines: readonly string[] }> {
+  const lines: string[] = [];
+  const client = startGpuProcess({
+    ...settings,
+    ...more,
+    cacheFolder: join(folder, ['process', ...defects].join(' ')),
+    environment: machineWith(defects),
+    log: (line) => lines.push(line),
+  });
+  try {
+    const kinds: string[] = [];
+    let graph = false;
+    const x = tensorOf(
+      'x',
+      'FP32',
+      [3, 8],
+      Float32Array.from({ length: 24 }, (_, index) => Math.sin(index)),
+    );
+    for (const type of types) {
+      const builder = new GraphBuilder(type, { opset: 17 });
+      builder.input('x', ElementType.FLOAT, [3, 8]);
+      const turned = builder.node('Transpose', ['x'], { perm: [1, 0] });
+      builder.output(builder.node(type, [turned]), ElementType.FLOAT, [8, 3]);
+      const modelPath = join(folder, `${type}.onnx`);
+      await writeModel(builder.build(), modelPath);
+      const coverage = await client.register({ key: type, modelPath, shapes: shaped({ x: [3, 8] }) });
+      const plan = loadingAll(coverage);
+      kinds.push((await client.check(type, { gpu: 0, plan, inputs: [x] })).kind);
+      for (let run = 0; run < 4; run++) ({ graph } = await client.run(type, [x], { gpu: 0, plan }));
+    }
+    return { kinds, graph, lines };
+  } finally {
+    await client.stop();
+  }
+}
+
 describe.skipIf(driver === undefined)('on the emulated driver', () => {
   it('a machine without defects holds all beliefs, and the result is stored', async () => {
     const report = await testOf([]);
