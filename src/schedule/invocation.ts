@@ -86,10 +86,15 @@ export class Invocation {
     return !this.#isForGpus;
   }
 
+  /** Its own, or its function's; Infinity: it has none. */
+  get sloMs(): number {
+    const own = this.#ownSloMs;
+    return Number.isNaN(own) ? this.fn.sheet.sloMs : own;
+  }
+
   /** When it has to be answered. */
   get deadlineMs(): number {
-    const own = this.#ownSloMs;
-    return this.arrivalMs + (Number.isNaN(own) ? this.fn.sheet.sloMs : own);
+    return this.arrivalMs + this.sloMs;
   }
 
   /** By when it has to start to be in order: its deadline, or without one the policy's bound on waiting. */

@@ -71,6 +71,11 @@ export class Pressure {
     this.#meanSloMs += (Math.min(sloMs, sloMsMax) - this.#meanSloMs) / this.#called;
   }
 
+  /** How much more than its own length a miss of this SLO costs: 0 where it is not shorter than the mean. */
+  missMoreMs(sloMs: number): number {
+    return Math.max(0, this.#meanSloMs - sloMs);
+  }
+
   /** A load takes so many bytes, and what goes for them costs so many milliseconds. */
   lost(ms: number, takenBytes: number): void {
     this.#lostMs = this.#lostMs * kept + ms;

@@ -45,6 +45,8 @@ export class Router {
   /** In the latest prediction: delay of loads under way that may find the lane taken. */
   #delayedMs = 0;
   #deadlineMs = Infinity;
+  /** What it costs to be late anywhere. */
+  #missMs = Infinity;
 
   /** @param explains whether to find the next best too */
   constructor(state: SchedulerState, explains: boolean) {
@@ -54,10 +56,13 @@ export class Router {
 
   /** Where it is to run; the result holds until the next call. @param except is not to be chosen */
   route(invocation: Invocation, nowMs: number, except: Gpu | undefined): Route {
-    const { policy, gpus, slots } = this.#state;
+    const { policy, gpus, slots, pressure } = this.#state;
     const { fn } = invocation;
     const gpuCount = gpus.length;
     this.#deadlineMs = invocation.deadlineMs;
+    // Being late costs no less than an end in time. Strictly in order of arrival no SLO counts more than another.
+    const moreMs = policy.order === 'fifo' ? 0 : pressure.missMoreMs(invocation.sloMs);
+    this.#missMs = this.#deadlineMs - nowMs + moreMs;
     const route = this.#route;
     route.gpu = undefined;
     route.endMs = Infinity;
@@ -264,15 +269,14 @@ export class Router {
     const loadedMs = nowMs + fn.leastColdMs;
     // In the very steps of the prediction, so that no rounding comes between.
     const leastMs = nowMs + (loadedMs - nowMs) * this.#state.pressure.longer(true);
-    return Math.min(leastMs, this.#deadlineMs) - nowMs >= this.#bestCostMs;
+    return (leastMs <= this.#deadlineMs ? leastMs - nowMs : this.#missMs) >= this.#bestCostMs;
   }
 
   /** @param slot undefined: it has nothing there */
   #weigh(invocation: Invocation, gpu: Gpu, slot: Slot | undefined, nowMs: number): void {
     this.#delayedMs = 0;
     const endMs = this.predictEndMs(invocation.fn, gpu, slot, nowMs, invocation);
-    const ownMs =
-      this.#delayedMs + (endMs <= this.#deadlineMs ? endMs - nowMs : this.#deadlineMs - nowMs + this.#lateMs(gpu.line));
+    const ownMs = this.#delayedMs + (endMs <= this.#deadlineMs ? endMs - nowMs : this.#missMs + this.#lateMs(gpu.line));
     const isCheap = slot !== undefined || ownMs >= this.#bestCostMs;
     const costMs = isCheap ? ownMs : ownMs + this.#othersMs(invocation.fn, gpu, nowMs);
     const route = this.#route;
