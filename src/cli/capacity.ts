@@ -18,7 +18,7 @@ import {
 import { schedulerGpus } from '../schedule/index.ts';
 import { given } from '../tools/index.ts';
 import { usage } from './error.ts';
-import { readMachine } from './plan/layer-source.ts';
+import { readMachine } from './planning.ts';
 import { startCountProgress } from './progress.ts';
 import { groupFlags, groupsOf, loadFlags, openLoad, warningsOf } from './replay/load.ts';
 import type { Load } from './replay/load.ts';

@@ -1,10 +1,16 @@
 /** What the `plan` commands share: reading profiles, lists of numbers, writing pages. */
 import { readFileSync } from 'node:fs';
+import { loadMachineOf, MachineError, probeMachine, type Machine } from '../hardware/index.ts';
 import type { PlanReport } from '../host/index.ts';
 import { PlanError } from '../plan/index.ts';
 import { ProfileError } from '../profile/index.ts';
 import { spoken, telling, told } from './error.ts';
 import { pageWith, writeText } from './replay/output.ts';
+
+/** The machine that a command names. Throws CliError. */
+export function readMachine(name: string): Machine {
+  return spoken([MachineError], () => (name === 'here' ? probeMachine() : loadMachineOf(name)));
+}
 
 /** Reads a profile. Throws CliError with the file's name and what is wrong with it. */
 export function readProfile<Profile>(file: string, parse: (json: unknown) => Profile): Profile {

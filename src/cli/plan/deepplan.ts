@@ -17,8 +17,8 @@ import type { LayerProfile } from '../../profile/index.ts';
 import { telling, usage } from '../error.ts';
 import { formatBytes } from '../../tools/index.ts';
 import { renderTable } from '../table.ts';
-import { readLayers, readMachine, type LayerSource } from './layer-source.ts';
-import { planned, writePlanPage } from '../planning.ts';
+import { readLayers, type LayerSource } from './layer-source.ts';
+import { planned, readMachine, writePlanPage } from '../planning.ts';
 import { parseWhole } from '../values.ts';
 
 /** One mode's plan and what it takes. */

@@ -1,7 +1,7 @@
-import { loadMachineOf, MachineError, probeMachine, type Machine } from '../../hardware/index.ts';
+import type { Machine } from '../../hardware/index.ts';
 import { readModel, type ModelProto } from '../../onnx/index.ts';
 import { estimateLayers, modelNames, namedModel, parseLayerProfile } from '../../profile/index.ts';
-import { CliError, spoken } from '../error.ts';
+import { CliError } from '../error.ts';
 import { parseSizes } from '../values.ts';
 import { readProfile } from '../planning.ts';
 
@@ -17,11 +17,6 @@ export interface LayerSourceOptions {
 
 /** Tokens of a sequence whose length an ONNX file leaves open. */
 const assumedSequence = 384;
-
-/** The machine that a command names. Throws CliError. */
-export function readMachine(name: string): Machine {
-  return spoken([MachineError], () => (name === 'here' ? probeMachine() : loadMachineOf(name)));
-}
 
 /** Reads a profile, or estimates one for a named model or an ONNX file on a machine. */
 export async function readLayers(options: LayerSourceOptions, machine: Machine) {

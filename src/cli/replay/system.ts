@@ -25,8 +25,7 @@ import {
   type PolicyName,
 } from '../../schedule/index.ts';
 import { usage } from '../error.ts';
-import { readMachine } from '../plan/layer-source.ts';
-import { readProfile } from '../planning.ts';
+import { readMachine, readProfile } from '../planning.ts';
 import { checkFailures, failuresOf, failuresText, fleetFlags, fleetOf, fleetSettings, isFleet } from './fleet.ts';
 import { checkMeasured, type Load } from './load.ts';
 import { placesOf, type Places } from './places.ts';

@@ -120,12 +120,11 @@ export class FleetRecord implements ReplayObserver {
       content_bytes: this.#contentBytes,
       imbalance: sumMs === 0 ? null : rounded(busiestMs / (sumMs / this.#hostOfGpu.length)),
       moves: this.moves,
-      per_host: (router === 'one' ? [] : this.#requestsOfHost).map((requests, host) => ({
-        host,
-        ...(isUnequal ? { machine: hosts[host]!.machine.name, gpus: hosts[host]!.machine.gpus.length } : undefined),
-        requests,
-        busy_s: rounded(busy[host]! / 1000),
-      })),
+      per_host: (router === 'one' ? [] : this.#requestsOfHost).map((requests, host) => {
+        const { name, gpus } = hosts[host]!.machine;
+        const row = { host, requests, busy_s: rounded(busy[host]! / 1000) };
+        return isUnequal ? Object.assign(row, { machine: name, gpus: gpus.length }) : row;
+      }),
       failures: failures.map(({ host, atMs, backMs }, index) => {
         const { rerun, lost } = this.#failures[index]!;
         const atS = Math.floor(atMs / 1000);
