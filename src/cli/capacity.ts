@@ -18,6 +18,7 @@ import {
 import { schedulerGpus } from '../schedule/index.ts';
 import { given } from '../tools/index.ts';
 import { usage } from './error.ts';
+import { readMachine } from './planning.ts';
 import { startCountProgress } from './progress.ts';
 import { groupFlags, groupsOf, loadFlags, openLoad, warningsOf } from './replay/load.ts';
 import type { Load } from './replay/load.ts';
@@ -27,7 +28,6 @@ import { measureFlags } from './replay/slo.ts';
 import { warningLines } from './replay/text.ts';
 import { renderTable } from './table.ts';
 import { flagOf, parseCount } from './values.ts';
-import { readMachine } from './planning.ts';
 
 function capacityFlags() {
   const command = new Command('capacity')

@@ -71,9 +71,9 @@ export class Pressure {
     this.#meanSloMs += (Math.min(sloMs, sloMsMax) - this.#meanSloMs) / this.#called;
   }
 
-  /** How much more than its own length a miss of this SLO costs where it is short. */
-  missShare(sloMs: number): number {
-    return this.#meanSloMs > sloMs ? this.#meanSloMs / sloMs : 1;
+  /** How much more than its own length a miss of this SLO costs: 0 where it is not shorter than the mean. */
+  missMoreMs(sloMs: number): number {
+    return Math.max(0, this.#meanSloMs - sloMs);
   }
 
   /** A load takes so many bytes, and what goes for them costs so many milliseconds. */

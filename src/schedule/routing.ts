@@ -61,8 +61,8 @@ export class Router {
     const gpuCount = gpus.length;
     this.#deadlineMs = invocation.deadlineMs;
     // Being late costs no less than an end in time. Strictly in order of arrival no SLO counts more than another.
-    const share = policy.order === 'fifo' ? 1 : pressure.missShare(invocation.sloMs);
-    this.#missMs = (this.#deadlineMs - nowMs) * share;
+    const moreMs = policy.order === 'fifo' ? 0 : pressure.missMoreMs(invocation.sloMs);
+    this.#missMs = this.#deadlineMs - nowMs + moreMs;
     const route = this.#route;
     route.gpu = undefined;
     route.endMs = Infinity;

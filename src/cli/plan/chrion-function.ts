@@ -15,7 +15,7 @@ import { Interruption } from '../interruption.ts';
 import { shapesFor } from '../profile/gpu.ts';
 import { modelToMeasure, type MeasuredModel } from '../doctor/functions.ts';
 import { chrionPatterns, hybridPage, patternsJson, patternsText } from './chrion-report.ts';
-import { readMachine, planned, readProfile, writePlanPage } from '../planning.ts';
+import { planned, readMachine, readProfile, writePlanPage } from '../planning.ts';
 import { parseCount, parseWhole, parseSizes } from '../values.ts';
 import { calledAs, given, makeFolders } from '../../tools/index.ts';
 

@@ -18,7 +18,7 @@ import { telling, usage } from '../error.ts';
 import { formatBytes } from '../../tools/index.ts';
 import { renderTable } from '../table.ts';
 import { readLayers, type LayerSource } from './layer-source.ts';
-import { readMachine, planned, writePlanPage } from '../planning.ts';
+import { planned, readMachine, writePlanPage } from '../planning.ts';
 import { parseWhole } from '../values.ts';
 
 /** One mode's plan and what it takes. */

@@ -62,6 +62,9 @@ async function play(
   return { row, outcomes: observer.outcomes.toSorted((a, b) => a.sequence - b.sequence) };
 }
 
+/** Of a fleet whose hosts have 4 GPUs, 8 and 4. */
+const hostOfGpu = (gpu: number): number => (gpu < 4 ? 0 : gpu < 12 ? 1 : 2);
+
 const inSlo = (outcomes: readonly Outcome[]): number =>
   outcomes.filter(({ placement, arrivalMs, endMs, sloMs }) => placement.kind === 'gpu' && endMs - arrivalMs <= sloMs)
     .length / outcomes.length;

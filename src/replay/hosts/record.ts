@@ -122,8 +122,8 @@ export class FleetRecord implements ReplayObserver {
       moves: this.moves,
       per_host: (router === 'one' ? [] : this.#requestsOfHost).map((requests, host) => {
         const { name, gpus } = hosts[host]!.machine;
-        const its = { host, requests, busy_s: rounded(busy[host]! / 1000) };
-        return isUnequal ? Object.assign(its, { machine: name, gpus: gpus.length }) : its;
+        const row = { host, requests, busy_s: rounded(busy[host]! / 1000) };
+        return isUnequal ? Object.assign(row, { machine: name, gpus: gpus.length }) : row;
       }),
       failures: failures.map(({ host, atMs, backMs }, index) => {
         const { rerun, lost } = this.#failures[index]!;
