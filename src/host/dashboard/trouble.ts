@@ -505,5 +505,3 @@ const samplesRead = 12;
 const meanOf = (values: readonly number[]): number =>
   values.length === 0 ? 0 : values.reduce((sum, value) => sum + value, 0) / values.length;
 const percent = (share: number): string => `${Math.round(100 * share)}%`;
-
-const missedOf = (rows: readonly Counted[]): number => rows.reduce((sum, { missed }) => sum + missed, 0);

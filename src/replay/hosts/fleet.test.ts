@@ -218,6 +218,3 @@ describe('a simulated fleet', () => {
     );
   });
 });
-
-/** Of a fleet with 4 GPUs, 8 and 4, by their number in it. */
-const hostOfGpu = (gpu: number): number => (gpu < 4 ? 0 : gpu < 12 ? 1 : 2);
