@@ -43,7 +43,7 @@ describe('the cause that is named', () => {
       await expect.poll(() => run.row('stopped'), { interval: 500 }).toMatchObject({ overdue: { calls: 5 } });
       const row = (await run.row('stopped'))!;
       expect(row.causes[0]).toMatchObject({ cause: 'model' });
-      expect(row.facts).toMatch(/^its process \d+ is stopped$/);
+      expect(row.facts).toMatch(/^its process \d+ is stopped($|;)/);
       expect(row.advice).toMatch(/kill -CONT \d+/);
       expect(await run.top()).toMatch(/5 overdue, the oldest \d/);
       const metrics = await run.metricsText();
@@ -130,6 +130,6 @@ function goOn(pid: number): void {
   try {
     process.kill(pid, 'SIGCONT');
   } catch (error) {
-    expect(error).toMatchObject({ code: 'ESRCH' });
+    if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error;
   }
 }
