@@ -134,7 +134,7 @@ export function topText({ machine, rangeMs, functions, trouble }: Top, url: stri
   const { cores, memory, gpus, workers } = machine;
   return [
     `${url}  ${new Date(machine.atMs).toTimeString().slice(0, 8)}  ${trouble.missing} of ${trouble.functions} ` +
-      `functions miss their SLO${trouble.few === 0 ? '' : `; ${trouble.few} missed by functions with few calls`}`,
+      `functions miss their SLO${trouble.few === 0 ? '' : `; ${counted(trouble.few, 'call')} missed it, too few to judge`}`,
     `calls  ${ended} in ${formatMs(rangeMs)}, ${rounded(perSecond)}/s; ${machine.inFlight} in flight, ` +
       `${machine.waiting} wait${overdueText(trouble.overdue)}`,
     `cores  ${bar(cores.busy / cores.total)} ${cores.busy} of ${cores.total} busy, ${cores.leased} leased` +

@@ -296,10 +296,19 @@ class MachinePools {
     return {
       memoryBytes: residency.memoryBytes,
       memoryUsedBytes: residency.usedBytes,
-      memoryTakenBytes: residency.takenBytes,
       cores: cores.total,
-      coresShared: cores.unleased().length,
+      coresShared: this.coresShared,
     };
+  }
+
+  /** The cores without a lease: for each call, where {@link resources} would look at all processes. */
+  get coresShared(): number {
+    return this.#resources.cores.unleased().length;
+  }
+
+  /** Of the memory that all processes hold, what is no session. Looks at all sessions. */
+  memoryTakenBytes(): number {
+    return this.#resources.residency.takenBytes;
   }
 
   /** Stops accepting, finishes accepted calls until `graceMs` is over, and ends every process. */

@@ -335,8 +335,6 @@ export interface PoolsResources {
   readonly memoryBytes: number;
   /** Memory that the processes of all functions hold, by proportional set size. */
   readonly memoryUsedBytes: number;
-  /** Of it, what is no session: processes, and what runs and handlers have allocated. */
-  readonly memoryTakenBytes: number;
   /** All cores, and the cores without a lease. */
   readonly cores: number;
   readonly coresShared: number;

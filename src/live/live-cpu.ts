@@ -92,15 +92,11 @@ export class LiveCpu {
     this.#live = live;
   }
 
-  /**
-   * Cores without a lease, and the memory of all functions. With every core leased, runs without one share all cores: a
-   * function is never without any.
-   */
+  /** Cores without a lease, and the memory of all functions. */
   place(): CpuPlace {
-    const { coresShared, memoryBytes } = this.pools.resources();
     return {
-      cores: Math.max(1, coresShared),
-      memoryBytes,
+      cores: this.#cores,
+      memoryBytes: this.pools.resources().memoryBytes,
       takenBytes: this.#takenBytes,
       aheadMs: handedAheadMs,
       holdMsMax: heldUpMs,
@@ -115,7 +111,7 @@ export class LiveCpu {
     const facts = this.pools.facts(key);
     const { loadMs, slots = 0, isPinned = false, sessionBytes: bytes = sessionBytesOf(modelBytes) } = facts ?? {};
     // While others have leased cores, its threads share those that are left.
-    const threads = Math.min(need.threads, this.place().cores);
+    const threads = Math.min(need.threads, this.#cores);
     return { latencyMs, cores: threads / rowsJoinedMax, loadMs, bytes, slots, isPinned };
   }
 
@@ -167,8 +163,13 @@ export class LiveCpu {
     return this.#live;
   }
 
+  /** With every core leased, runs without a lease share all cores: a function is never without any. */
+  get #cores(): number {
+    return Math.max(1, this.pools.coresShared);
+  }
+
   #measured(): void {
-    this.#takenBytes = this.pools.resources().memoryTakenBytes;
+    this.#takenBytes = this.pools.memoryTakenBytes();
     this.#changed();
   }
 

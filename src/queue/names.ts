@@ -50,7 +50,7 @@ export interface OverflowJob {
   readonly host: string;
   /** Milliseconds since 1970 by Redis' clock. */
   readonly deadlineMs?: number;
-  /** By the same clock, when its SLO wants the answer; hosts before 0.2 do not say. */
+  /** By the same clock, when its SLO wants the answer; undefined: its host does not say. */
   readonly dueMs?: number;
   readonly priority?: number;
 }

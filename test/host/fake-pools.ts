@@ -96,8 +96,14 @@ export class FakePools implements CpuPools {
     }));
   }
 
+  readonly coresShared = 1;
+
+  memoryTakenBytes(): number {
+    return 0;
+  }
+
   resources(): ReturnType<CpuPools['resources']> {
-    return { memoryBytes: 1e9, memoryUsedBytes: 0, memoryTakenBytes: 0, cores: 1, coresShared: 1 };
+    return { memoryBytes: 1e9, memoryUsedBytes: 0, cores: 1, coresShared: 1 };
   }
 
   async stop(): Promise<void> {}

@@ -100,10 +100,11 @@ export class InstanceList {
     if (slot !== undefined) this.leave(slot, cause);
   }
 
-  /** Releases one instance: an idle one if there is one, else the one that answers first. */
+  /** Releases one instance of several that are ready: an idle one if there is one. The last one stays. */
   giveOne(cause: GiveUpCause): void {
-    const [last] = this.slots.filter(({ state }) => state === 'ready').sort((a, b) => leavingRank(b) - leavingRank(a));
-    if (last !== undefined) this.leave(last, cause);
+    const ready = this.slots.filter(({ state }) => state === 'ready');
+    const [first] = ready.sort((a, b) => leavingRank(b) - leavingRank(a));
+    if (first !== undefined && ready.length > 1) this.leave(first, cause);
   }
 
   /** Releases idle instances now, and the rest when they have answered. */
