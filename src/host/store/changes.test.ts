@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { ChangedElsewhere } from '../../fleet/index.ts';
+import { ChangedElsewhere } from '../../store/index.ts';
 import { KeyedMutex } from '../../tools/index.ts';
 import { Changes } from './changes.ts';
 import type { FleetFunction, FleetStore } from './fleet-store.ts';

@@ -1,5 +1,5 @@
 /** Serializes changes of a function: one at a time on this host, and in a fleet against changes by other hosts. */
-import { ChangedElsewhere } from '../../fleet/index.ts';
+import { ChangedElsewhere } from '../../store/index.ts';
 import type { KeyedMutex } from '../../tools/index.ts';
 import { HostError } from '../errors.ts';
 import type { FleetFunction, FleetStore } from './fleet-store.ts';

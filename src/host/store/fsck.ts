@@ -5,7 +5,7 @@
 import { existsSync } from 'node:fs';
 import { link, mkdir, rename, rm, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { fetchContent, type ContentSource } from '../../queue/index.ts';
+import { fetchContent, type ContentSource } from '../../store/index.ts';
 import { hashFile } from '../../tools/index.ts';
 import { ConfigError } from '../config/config-error.ts';
 import { DataFolder } from './data-folder.ts';
