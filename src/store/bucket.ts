@@ -27,6 +27,7 @@ import {
   nextEnvelope,
   parseEntry,
   StoreAway,
+  type EntryBefore,
   type EntryBody,
   type Store,
   type StoredEntry,
@@ -84,10 +85,10 @@ export class Bucket implements Store {
     const { status, tag, text } = await this.#tried('GET', entryKey(name));
     if (status === 404) return undefined;
     if (status !== 200 || tag === undefined) throw this.#refused(status, text);
-    return { tag, envelope: parseEntry(name, text) };
+    return parseEntry(name, tag, text);
   }
 
-  async write(name: string, body: EntryBody | undefined, before: StoredEntry | undefined): Promise<StoredEntry> {
+  async write(name: string, body: EntryBody | undefined, before: EntryBefore | undefined): Promise<StoredEntry> {
     const envelope = nextEnvelope(name, body, before);
     const condition: Record<string, string> =
       before === undefined ? { 'if-none-match': '*' } : { 'if-match': before.tag };

@@ -9,9 +9,8 @@
  */
 import { randomBytes } from 'node:crypto';
 import { createReadStream } from 'node:fs';
-import { copyFile, link, mkdir, open, readdir, readFile, rename, rm, stat } from 'node:fs/promises';
+import { copyFile, link, mkdir, open, readdir, readFile, rename, stat, unlink, writeFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
-import { writeWhole } from '../tools/index.ts';
 import { decodeName, encodeName } from './entry-names.ts';
 import type { ContentSource, WantedContent } from './fetch-content.ts';
 import {
@@ -21,6 +20,7 @@ import {
   nextEnvelope,
   parseEntry,
   StoreAway,
+  type EntryBefore,
   type EntryBody,
   type Store,
   type StoredEntry,
@@ -50,7 +50,7 @@ export class FolderStore implements Store {
         if (newest === undefined) return undefined;
         try {
           const text = await readFile(this.#path(name, newest), 'utf8');
-          return { tag: tagOf(newest), envelope: parseEntry(name, text) };
+          return parseEntry(name, tagOf(newest), text);
         } catch (error) {
           if (!hasCode(error, 'ENOENT')) throw error; // Else it was replaced by so many others meanwhile.
         }
@@ -58,36 +58,41 @@ export class FolderStore implements Store {
     });
   }
 
-  async write(name: string, body: EntryBody | undefined, before: StoredEntry | undefined): Promise<StoredEntry> {
+  async write(name: string, body: EntryBody | undefined, before: EntryBefore | undefined): Promise<StoredEntry> {
     return await this.#onDisk(async () => {
       const envelope = nextEnvelope(name, body, before);
       const revision = before === undefined ? 0 : Number(before.tag);
       const folder = join(this.#entries, encodeName(name));
-      if ((await mkdir(folder, { recursive: true })) !== undefined) await syncFolder(this.#entries);
+      if (revision === 0) {
+        await mkdir(folder, { recursive: true });
+        await syncFolder(this.#entries);
+      }
       const temporary = join(folder, `.${envelope.nonce}`);
       try {
         await writeDurably(temporary, entryText(envelope));
-        await link(temporary, this.#path(name, revision + 1));
+        await take(temporary, this.#path(name, revision + 1));
       } catch (error) {
         if (!hasCode(error, 'EEXIST')) throw error;
         // On NFS the reply to a link() that succeeded may be lost, and its repetition fails.
         return await this.#ownOrRefused(name, envelope.nonce);
       } finally {
-        await rm(temporary, { force: true });
+        await unlinkIfThere(temporary);
       }
       await syncFolder(folder);
-      const revisions = await this.#revisions(name);
+      const files = await namesIn(folder);
+      const revisions = revisionsIn(files);
       // Revisions are removed from below. If the one before is there, this one never was before; else this writer slept
       // through several others, and made one again that was removed, or it was overtaken by several after it.
       const isNext = revision === 0 ? revisions.length === 1 : revisions.includes(revision);
       if (!isNext) {
         const now = revisions[0] === revision + 1 ? undefined : await this.read(name);
         if (now !== undefined && includesWrite(now, envelope.nonce)) return now;
-        await rm(this.#path(name, revision + 1), { force: true });
+        await unlinkIfThere(this.#path(name, revision + 1));
         throw changedElsewhere(name);
       }
-      await this.#tidy(folder, revisions);
-      await writeWhole(join(this.#root, 'changed'), envelope.nonce);
+      await tidy(folder, files, revisions);
+      // Written already: who misses the marker lists within a minute.
+      await writeFile(join(this.#root, 'changed'), envelope.nonce).catch(() => undefined);
       return { tag: tagOf(revision + 1), envelope };
     });
   }
@@ -139,7 +144,7 @@ export class FolderStore implements Store {
         await sync(temporary);
         await rename(temporary, target);
       } finally {
-        await rm(temporary, { force: true });
+        await unlinkIfThere(temporary);
       }
       await syncFolder(folder);
     });
@@ -169,28 +174,7 @@ export class FolderStore implements Store {
 
   /** The newest first. */
   async #revisions(name: string): Promise<number[]> {
-    const files = await namesIn(join(this.#entries, encodeName(name)));
-    return files
-      .flatMap((file) => {
-        const [, digits] = /^([1-9][0-9]{0,14})\.json$/.exec(file) ?? [];
-        return digits === undefined ? [] : [Number(digits)];
-      })
-      .toSorted((one, other) => other - one);
-  }
-
-  /** From below, see `write`. What cannot be removed now is by the next writer. */
-  async #tidy(folder: string, revisions: readonly number[]): Promise<void> {
-    const old = revisions.slice(revisionsKept + 1).toReversed();
-    try {
-      for (const revision of old) await rm(join(folder, `${revision}.json`), { force: true });
-      for (const file of await namesIn(folder)) {
-        if (!file.startsWith('.')) continue;
-        const { mtimeMs } = await stat(join(folder, file));
-        if (Date.now() - mtimeMs > strayMs) await rm(join(folder, file), { force: true });
-      }
-    } catch {
-      // Another writer is doing the same.
-    }
+    return revisionsIn(await namesIn(join(this.#entries, encodeName(name))));
   }
 
   #path(name: string, revision: number): string {
@@ -212,7 +196,45 @@ export class FolderStore implements Store {
   }
 }
 
+/** The newest first. */
+function revisionsIn(files: readonly string[]): number[] {
+  return files
+    .flatMap((file) => {
+      const [, digits] = /^([1-9][0-9]{0,14})\.json$/.exec(file) ?? [];
+      return digits === undefined ? [] : [Number(digits)];
+    })
+    .toSorted((one, other) => other - one);
+}
+
+/** Removes old revisions, from below, and strays. What cannot be removed now is by the next writer. */
+async function tidy(folder: string, files: readonly string[], revisions: readonly number[]): Promise<void> {
+  try {
+    for (const revision of revisions.slice(revisionsKept + 1).toReversed()) {
+      await unlinkIfThere(join(folder, `${revision}.json`));
+    }
+    for (const file of files.filter((each) => each.startsWith('.'))) {
+      const { mtimeMs } = await stat(join(folder, file));
+      if (Date.now() - mtimeMs > strayMs) await unlinkIfThere(join(folder, file));
+    }
+  } catch {
+    // Another writer is doing the same.
+  }
+}
+
 const tagOf = (revision: number): Tag => String(revision) as Tag;
+
+/** Fails with EEXIST where the name is taken. */
+async function take(temporary: string, path: string): Promise<void> {
+  try {
+    await link(temporary, path);
+  } catch (error) {
+    if (!hasCode(error, 'EPERM', 'ENOTSUP', 'ENOSYS')) throw error;
+    // A disk without hard links: only one host at a time can use it, as its own data folder.
+    const handle = await open(path, 'wx');
+    await handle.close();
+    await rename(temporary, path);
+  }
+}
 
 async function writeDurably(path: string, text: string): Promise<void> {
   const handle = await open(path, 'wx');
@@ -237,6 +259,12 @@ async function sync(path: string): Promise<void> {
 async function syncFolder(path: string): Promise<void> {
   await sync(path).catch((error: unknown) => {
     if (!hasCode(error, 'EINVAL', 'ENOTSUP', 'EPERM')) throw error;
+  });
+}
+
+async function unlinkIfThere(path: string): Promise<void> {
+  await unlink(path).catch((error: unknown) => {
+    if (!hasCode(error, 'ENOENT')) throw error;
   });
 }
 

@@ -13,6 +13,7 @@ export {
   ChangedElsewhere,
   EntryUnreadable,
   StoreAway,
+  type EntryBefore,
   type EntryBody,
   type Store,
   type StoredEntry,

@@ -15,19 +15,25 @@ export class ChangedElsewhere extends Error {
   override readonly name = 'ChangedElsewhere';
 }
 
-/** The store was not reached, or refused. After a write it is unknown whether the store has it. */
+/** The store was not reached, refused, or is of a newer release. After a write it is unknown whether the store has it. */
 export class StoreAway extends Error {
   override readonly name = 'StoreAway';
-}
-
-/** The store has the entry, and its text is none: damaged, or written by a newer release. */
-export class EntryUnreadable extends Error {
-  override readonly name = 'EntryUnreadable';
 }
 
 declare const tagBrand: unique symbol;
 /** Names one state of an entry: a revision in a folder, an ETag in a bucket. */
 export type Tag = string & { readonly [tagBrand]: true };
+
+/** The store has the entry, but its text is damaged. It can be written over. */
+export class EntryUnreadable extends Error {
+  override readonly name = 'EntryUnreadable';
+  readonly tag: Tag;
+
+  constructor(message: string, tag: Tag) {
+    super(message);
+    this.tag = tag;
+  }
+}
 
 /** What is said about a function; the store does not look into it. */
 export type EntryBody = Readonly<Record<string, unknown>>;
@@ -48,6 +54,9 @@ export interface StoredEntry {
   readonly envelope: Envelope;
 }
 
+/** What a write must know of the entry that it replaces: its tag, and its envelope unless that is unreadable. */
+export type EntryBefore = Pick<StoredEntry, 'tag'> & Partial<StoredEntry>;
+
 export interface Store {
   /** For sentences: "the folder /srv/store", "the bucket at https://...". */
   readonly place: string;
@@ -58,7 +67,7 @@ export interface Store {
    *
    * @returns the entry as the store has it now, with this change in it @throws ChangedElsewhere, StoreAway
    */
-  write(name: string, body: EntryBody | undefined, before: StoredEntry | undefined): Promise<StoredEntry>;
+  write(name: string, body: EntryBody | undefined, before: EntryBefore | undefined): Promise<StoredEntry>;
   /** Every function that has an entry, removed ones included, with the tag of its entry. @throws StoreAway */
   list(): Promise<ReadonlyMap<string, Tag>>;
   /** A text that is another one after each write: who asks for it often need not list. @throws StoreAway */
@@ -75,7 +84,7 @@ const format = 1;
 /** As many writes may follow a writer's own before it asks what became of it. */
 const earlierMax = 64;
 
-export function nextEnvelope(name: string, body: EntryBody | undefined, before: StoredEntry | undefined): Envelope {
+export function nextEnvelope(name: string, body: EntryBody | undefined, before: EntryBefore | undefined): Envelope {
   const { nonce, earlier = [] } = before?.envelope ?? {};
   return {
     ...before?.envelope,
@@ -89,16 +98,16 @@ export function nextEnvelope(name: string, body: EntryBody | undefined, before: 
 
 export const entryText = (envelope: Envelope): string => `${JSON.stringify(envelope)}\n`;
 
-/** @throws EntryUnreadable */
-export function parseEntry(name: string, text: string): Envelope {
+/** @throws EntryUnreadable, StoreAway */
+export function parseEntry(name: string, tag: Tag, text: string): StoredEntry {
   const envelope = jsonAs(text, (value: Envelope) =>
     Number.isSafeInteger(value.format) && value.name === name && typeof value.nonce === 'string' ? value : undefined,
   );
-  if (envelope === undefined) throw new EntryUnreadable(`the entry of function '${name}' is damaged`);
+  if (envelope === undefined) throw new EntryUnreadable('its entry is damaged', tag);
   if (envelope.format === format && Array.isArray(envelope.earlier) && typeof envelope.body === 'object') {
-    return envelope;
+    return { tag, envelope };
   }
-  throw new EntryUnreadable(
+  throw new StoreAway(
     `the entry of function '${name}' has format ${envelope.format}, and this release reads format ${format}`,
   );
 }

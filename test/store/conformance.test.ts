@@ -158,10 +158,13 @@ describe('a folder', () => {
     const text = await readFile(path, 'utf8');
     await writeFile(path, text.slice(0, 20));
     await expect(store.read('bert')).rejects.toThrow(EntryUnreadable);
+    const unreadable: unknown = await store.read('bert').catch((error: unknown) => error);
     await writeFile(path, text.replace('"format":1', '"format":2'));
     await expect(store.read('bert')).rejects.toThrow(
       "the entry of function 'bert' has format 2, and this release reads format 1",
     );
+    const over = await store.write('bert', { at: 2 }, unreadable as EntryUnreadable);
+    expect(await store.read('bert')).toEqual(over);
   });
 });
 

@@ -33,9 +33,14 @@ const versionsOf = (entry: StoredEntry | undefined): readonly string[] =>
   (entry?.envelope.body?.versions ?? []) as readonly string[];
 
 /** One try on the entry as it is now. @returns the verdict */
-async function publish(store: Store, version: string, before: StoredEntry | undefined): Promise<201 | 409 | 503> {
+async function publish(
+  store: Store,
+  name: string,
+  version: string,
+  before: StoredEntry | undefined,
+): Promise<201 | 409 | 503> {
   try {
-    const entry = await store.write('bert', { versions: [...versionsOf(before), version] }, before);
+    const entry = await store.write(name, { versions: [...versionsOf(before), version] }, before);
     expect(versionsOf(entry)).toContain(version);
     return 201;
   } catch (error) {
@@ -49,16 +54,15 @@ async function publish(store: Store, version: string, before: StoredEntry | unde
 async function race(one: Store, other: Store): Promise<Map<string, number>> {
   const verdicts = new Map<string, number>();
   for (let round = 0; round < rounds; round++) {
-    const before = await one.read('bert');
-    // Now and then from an empty list, so that an entry does not grow without bound.
-    const start = round % 50 === 0 ? [] : versionsOf(before);
-    const base = round % 50 === 0 && before !== undefined ? await one.write('bert', { versions: [] }, before) : before;
-    const known = [...start];
+    // Now and then a new name, so that an entry does not grow without bound.
+    const name = `bert-${Math.floor(round / 50)}`;
+    const base = await one.read(name);
+    const known = [...versionsOf(base)];
     const [mine, theirs] = [`${round}a`, `${round}b`];
-    const outcome = await Promise.all([publish(one, mine, base), publish(other, theirs, base)]);
+    const outcome = await Promise.all([publish(one, name, mine, base), publish(other, name, theirs, base)]);
     const pair = outcome.toSorted().join(' ');
     verdicts.set(pair, (verdicts.get(pair) ?? 0) + 1);
-    const found = versionsOf(await other.read('bert'));
+    const found = versionsOf(await other.read(name));
     for (const [at, version] of [mine, theirs].entries()) {
       const verdict = outcome[at];
       if (verdict === 201) known.push(version);

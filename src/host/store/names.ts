@@ -10,8 +10,6 @@ const sha256Pattern = /^[0-9a-f]{64}$/;
 
 /** The model file of every upload. */
 export const uploadedModel = 'model.onnx';
-/** In a published version's folder, beside the model. */
-export const versionFile = 'version.json';
 
 export function isFunctionName(name: string): boolean {
   return namePattern.test(name);
@@ -95,7 +93,6 @@ function filenameProblem(filename: string): string | undefined {
     return "has an empty, '.' or '..' part; it must stay in the model's folder";
   }
   if (parts.some((part) => Buffer.byteLength(part) > 255)) return 'has a part longer than 255 bytes';
-  if (parts[0] === versionFile) return 'is reserved for the store';
   return undefined;
 }
 

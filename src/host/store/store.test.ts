@@ -259,15 +259,12 @@ describe('publishing', () => {
     },
   );
 
-  test.each(['../model.onnx', '/tmp/x', 'version.json', 'a/../../b', ''])(
-    'no upload writes a file %j',
-    async (filename) => {
-      const publication = await store.beginPublish('echo', undefined);
-      expect((await failureOf(publication.writeFile(filename, streamOf('x')))).code).toBe('bad-request');
-      await publication.abort();
-      expect(readdirSync(fixture.root).sort()).toEqual(['data', 'functions']);
-    },
-  );
+  test.each(['../model.onnx', '/tmp/x', 'a/../../b', ''])('no upload writes a file %j', async (filename) => {
+    const publication = await store.beginPublish('echo', undefined);
+    expect((await failureOf(publication.writeFile(filename, streamOf('x')))).code).toBe('bad-request');
+    await publication.abort();
+    expect(readdirSync(fixture.root).sort()).toEqual(['data', 'functions']);
+  });
 
   test('a file and a folder of one name, or a file twice, is refused', async () => {
     const publication = await store.beginPublish('echo', undefined);
