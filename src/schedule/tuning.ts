@@ -93,6 +93,8 @@ export const tuning = {
   bringing: {
     /** The longest pause between two late calls that brought nothing, in cold starts. */
     pauseMax: 1024,
+    /** Of a function whose start on an idle link is in time, how many calls are refused before one is let through. */
+    refusedMax: 2,
   },
   /** Plan variants; plan-variants.ts. */
   variants: {
