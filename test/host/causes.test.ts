@@ -17,7 +17,7 @@ describe('the cause that is named', () => {
       for (const { causes, facts, advice } of evicted) {
         expect(causes[0]).toMatchObject({ cause: 'load', words: 'waited for the model' });
         expect(facts).toMatch(
-          /^evicted (once|\d+ times)( for (one|two|three|four).*)?: up to [\d.]+ MB of 100 MB used \(cpu\.memory\)($|; cores )/,
+          /^evicted (once|\d+ times)( for (one|two|three|four).*)?: up to [\d.]+ MB of 100 MB used \(cpu\.memory\)($|; )/,
         );
         // As this host was called.
         expect(advice).toMatch(/cpu\.memory.*bin\/turntable\.js set \w+ pinned=true/);
