@@ -69,6 +69,10 @@ export const tuning = {
     spareShareMax: 0.5,
     /** Runs that are handed to a core ahead, at most. */
     aheadMax: 16,
+    /** For each call that is late everywhere, how many other functions have their sessions made ahead on idle cores, */
+    aheadSessions: 16,
+    /** while at most this share of the cores is taken. */
+    aheadShare: 0.5,
     /** Limit of runs that share cores, for each core: so many functions may hang without delaying the others. */
     sharingMax: 16,
   },
