@@ -73,6 +73,7 @@ export class SchedulerModel {
 
   removeFunction(functionIndex: number): void {
     this.#ledger.sheets.delete(functionIndex);
+    this.#sides.making.delete(functionIndex);
     this.#tell({ kind: 'function-removed', functionIndex });
     this.#sides.removed(functionIndex);
   }
@@ -155,6 +156,8 @@ export class SchedulerModel {
       this.#ledger.inHost.get(event.functionIndex)!.isStaged = true;
     } else if (event.kind === 'loaded') {
       this.#gpus.loaded(event.functionIndex, event.gpu);
+    } else if (event.kind === 'session') {
+      this.#sides.making.delete(event.functionIndex);
     }
     this.#tell(event);
   }
@@ -191,6 +194,7 @@ export class SchedulerModel {
       inHost: this.#ledger.inHost,
       onCpu: this.#sides.onCpu,
       onWorkers: this.#sides.onWorkers,
+      making: this.#sides.making,
     };
   }
 
@@ -218,6 +222,9 @@ export class SchedulerModel {
       case 'run-beside':
         if (action.place === 'cpu') this.#sides.runOnCpu(action);
         else this.#sides.runOnWorkers(action.invocation);
+        break;
+      case 'make-session':
+        this.#sides.makeSession(action.functionIndex);
         break;
       case 'evict-cpu':
         this.#sides.evictSession(action.functionIndex, action.bytes);
