@@ -34,23 +34,6 @@ export function checkFunctionName(name: string): void {
   throw new HostError('bad-name', notFunctionName(name));
 }
 
-/**
- * Checks that no other name has the same letters: on a file system that does not tell capitals apart, the folders of
- * both would be one. A name that is taken itself passes: hosts of a fleet may each have published one of two such names
- * before they heard of the other, and then both go on. Throws HostError 'bad-name'.
- */
-export function checkCapitals(name: string, taken: readonly string[]): void {
-  const other = taken.includes(name) ? undefined : sameButCapitals(name, taken);
-  if (other === undefined) return;
-  throw new HostError('bad-name', `function '${other}' exists; names that differ only in capitals are not taken`);
-}
-
-export function sameButCapitals(name: string, taken: Iterable<string>): string | undefined {
-  const lower = name.toLowerCase();
-  for (const other of taken) if (other !== name && other.toLowerCase() === lower) return other;
-  return undefined;
-}
-
 /** Throws HostError 'bad-name'. */
 export function checkVersion(version: string): void {
   if (isVersion(version)) return;

@@ -8,7 +8,7 @@ import type { Catalogue } from './catalogue.ts';
 import { discardTree, diskError, hasCode, onDisk } from './disk.ts';
 import { trafficOf, withVersion } from './entries.ts';
 import type { Integrity } from './integrity.ts';
-import { checkCapitals, nextVersion, uploadedModel } from './names.ts';
+import { nextVersion, uploadedModel } from './names.ts';
 import { StagedPublication, type Published, type StagedUpload } from './publication.ts';
 import type { Removals, RemovalsOptions } from './removals.ts';
 import { inheritSettings, parseUploadSettings, resolveSettings, type GivenSettings } from './settings.ts';
@@ -27,8 +27,6 @@ export class Publishing {
   readonly #catalogue: Catalogue;
   /** `name@version` of uploads under way with an explicit version. */
   readonly #underWay = new Set<string>();
-  /** How many uploads of each function are under way. */
-  readonly #begun = new Map<string, number>();
   /** The highest sequence of a published version. */
   #sequence = 0;
 
@@ -45,15 +43,9 @@ export class Publishing {
   /** @throws HostError 'bad-name', 'folder-function' or 'publish-in-progress' */
   async begin(name: string, version: string | undefined, publisher?: Publisher): Promise<StagedPublication> {
     const { data, blobs, limits } = this.#options;
-    // Uploads under way count too: two of them would else publish both names.
-    checkCapitals(name, [...this.#catalogue.names(), ...this.#begun.keys()]);
     if (version !== undefined) this.#reserve(name, version);
     const folder = data.stagingPath();
-    this.#begun.set(name, (this.#begun.get(name) ?? 0) + 1);
     const release = (): void => {
-      const others = (this.#begun.get(name) ?? 1) - 1;
-      if (others === 0) this.#begun.delete(name);
-      else this.#begun.set(name, others);
       if (version !== undefined) this.#underWay.delete(`${name}@${version}`);
     };
     try {

@@ -20,14 +20,7 @@ import { type FetchFile, type FleetFunction } from './fleet-store.ts';
 import { FolderFunctions, type FolderFunction } from './folder-functions.ts';
 import { removeOtherHandlers } from './handlers.ts';
 import { Integrity } from './integrity.ts';
-import {
-  checkCapitals,
-  checkFunctionName,
-  checkSha256,
-  checkVersion,
-  unknownFunction,
-  unknownVersion,
-} from './names.ts';
+import { checkFunctionName, checkSha256, checkVersion, unknownFunction, unknownVersion } from './names.ts';
 import { Publishing } from './publishing.ts';
 import { Removals } from './removals.ts';
 import { checkRowsInProcess, RowChecks } from './row-checks.ts';
@@ -292,7 +285,6 @@ export class DiskModelStore extends Catalogue implements ModelStore {
     await this.#mutex.run(`reload ${name}`, async () => {
       const read = await this.#folders.read(name);
       if (read === undefined && this.find(name) === undefined) throw unknownFunction(name);
-      checkCapitals(name, this.names());
       const shipped = read === undefined ? undefined : await this.#folders.validate(read);
       await this.#mutex.run(name, async () => {
         this.#mustNotBreak(name, shipped);
@@ -384,7 +376,7 @@ export class DiskModelStore extends Catalogue implements ModelStore {
       await this.#takeInUploads(name);
     }
     await tidy(() => this.#blobs.collect());
-    const shippedNames = await this.#folders.names(this.uploads.keys());
+    const shippedNames = await this.#folders.names();
     for (let at = 0; at < shippedNames.length; at += foldersAtOnce) {
       await Promise.all(shippedNames.slice(at, at + foldersAtOnce).map((name) => this.#takeInFolder(name)));
     }
