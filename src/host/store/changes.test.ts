@@ -61,3 +61,20 @@ test("a change that lost to another host's is retried a few times", async () => 
   await expect(often).rejects.toThrow('it was changed at another host, 8 times in a row');
   expect(tries).toBe(8);
 });
+
+test("a change whose work awaited while another host's came is made again on that, and overwrites nothing", async () => {
+  const fleet = fleetOf();
+  const committed: unknown[] = [];
+  fleet.commit = async (_name, next) => void committed.push([fleet.body, next]);
+  const changes = new Changes({ fleet, entries, mutex: new KeyedMutex(), take: done });
+  const newer: FleetFunction = { versions: [] };
+  let tries = 0;
+  await changes.run('f', async () => {
+    if (tries++ === 0) {
+      await Promise.resolve();
+      fleet.body = newer;
+    }
+    await changes.commit('f', { versions: [], settings: {} });
+  });
+  expect([tries, committed]).toEqual([2, [[newer, undefined]]]);
+});

@@ -3,7 +3,7 @@ import { ChangedElsewhere } from '../../store/index.ts';
 import type { KeyedMutex } from '../../tools/index.ts';
 import { HostError } from '../errors.ts';
 import { onDisk } from './disk.ts';
-import type { Entries } from './entries.ts';
+import { isEmpty, type Entries } from './entries.ts';
 import { asFleetFunction, type FleetFunction, type FleetStore } from './fleet-store.ts';
 import type { FunctionEntry } from './version-record.ts';
 
@@ -63,7 +63,11 @@ export class Changes {
 
   /** Makes a function's new entry known: before it nothing has changed, after it everything has. Within {@link run}. */
   async commit(name: string, next: FunctionEntry): Promise<void> {
-    await this.fleet?.commit(name, next.versions.length === 0 ? undefined : asFleetFunction(next));
+    // The next entry was made from the one that the store has taken, and another host's may have come since.
+    if (this.fleet?.get(name) !== this.#taken.get(name)) {
+      throw new ChangedElsewhere(`function '${name}' was changed at another host`);
+    }
+    await this.fleet?.commit(name, isEmpty(next) ? undefined : asFleetFunction(next));
     await onDisk(() => this.#options.entries.write(name, next));
   }
 }

@@ -58,7 +58,7 @@ export class Entries {
       const before = await this.#store.read(name);
       if (before === undefined) return;
       const { body } = before.envelope;
-      this.#known.set(name, { before, entry: body === null ? undefined : this.#checked(name, body as Partial<Found>) });
+      this.#known.set(name, { before, entry: body === null ? undefined : this.#checked(name, body) });
     } catch (error) {
       if (!(error instanceof EntryUnreadable)) throw error;
       this.#logger.error({ function: name, reason: error.message }, 'what is said about a function is lost');
@@ -69,8 +69,9 @@ export class Entries {
   /** The entry of a disk: what is damaged in it does not count. */
   #checked(name: string, body: Partial<Found>): FunctionEntry {
     const records = Array.isArray(body.versions) ? body.versions : [];
-    const versions = records.flatMap((record) => checkedRecord(record) ?? []);
-    if (versions.length < records.length) this.#logger.error({ function: name }, 'a record of a version is damaged');
+    const versions = records.flatMap((record) => soundRecord(record) ?? []);
+    const lost = records.filter((record) => soundRecord(record) === undefined).map(({ version }) => version);
+    if (lost.length > 0) this.#logger.error({ function: name, lost }, 'records of versions are damaged');
     const isObject = typeof body.settings === 'object' && (body.settings as unknown) !== null;
     // Older versions copied calls to a version, its shadow.
     const { shadow, ...traffic } = body.traffic ?? { shares: [] };
@@ -81,9 +82,18 @@ export class Entries {
     return {
       ...body,
       versions,
-      settings: isObject ? body.settings! : {},
+      unreadable: lost.length === 0 ? body.unreadable : [...(body.unreadable ?? []), ...lost],
+      settings: isObject ? body.settings : {},
       traffic: divides ? (traffic as Traffic) : undefined,
     };
+  }
+}
+
+function soundRecord(record: VersionRecord): VersionRecord | undefined {
+  try {
+    return checkedRecord(record);
+  } catch {
+    return undefined; // It lacks members.
   }
 }
 
@@ -91,7 +101,8 @@ type Found = Omit<FunctionEntry, 'traffic'> & {
   readonly traffic?: Partial<Traffic> & Pick<Traffic, 'shares'> & { readonly shadow?: unknown };
 };
 
-const isEmpty = ({ versions, settings, traffic, unreadable = [] }: FunctionEntry): boolean =>
+/** Nothing is said about the function. */
+export const isEmpty = ({ versions, settings, traffic, unreadable = [] }: FunctionEntry): boolean =>
   versions.length + unreadable.length + Object.keys(settings).length === 0 && traffic === undefined;
 
 /** Adds a version, or replaces it; calls are divided anew. */
