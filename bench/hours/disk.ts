@@ -76,7 +76,10 @@ const leastOf = (shares: readonly number[], among: ReadonlySet<number>): number 
   [...among].reduce((one, other) => (shares[other]! < shares[one]! ? other : one));
 
 /** What a filled host memory holds when the load begins. */
-export const mostCalled = (scene: DiskScene): number[] =>
+export const filledWith = (scene: DiskScene) =>
+  mostCalled(scene).map((functionIndex) => ({ functionIndex, share: scene.shares[0]![functionIndex]! }));
+
+const mostCalled = (scene: DiskScene): number[] =>
   byShare(scene.shares[0]!).slice(0, Math.floor(scene.hostBytes / scene.bytes));
 
 export function diskTrace(scene: DiskScene): TraceOf {

@@ -1,8 +1,8 @@
 import type { Machine } from '../../src/hardware/index.ts';
 import type { LayerProfile } from '../../src/profile/index.ts';
-import type { Trace } from '../../src/replay/index.ts';
+import type { SimulationSettings, Trace } from '../../src/replay/index.ts';
 import type { CpuGiven } from '../../src/cli/values.ts';
-import type { HostTier, Policy } from '../../src/schedule/index.ts';
+import type { Policy } from '../../src/schedule/index.ts';
 
 /** Means over the seeds of a row. */
 export interface Hour {
@@ -44,8 +44,8 @@ export interface HoursRow {
   /** As in `--cpu`: a session without times of its own is loaded as fast as the disk reads it. */
   readonly cpu?: CpuGiven;
   readonly reserveBytes?: number;
-  /** Left out: everything is in host memory. `filledWith`: functions that are there when the load begins. */
-  readonly host?: HostTier & { readonly filledWith: readonly number[] };
+  /** Left out: everything is in host memory. */
+  readonly host?: SimulationSettings['host'];
   /** Groups of functions with separate goodput. */
   readonly classOf?: (functionIndex: number) => string;
   /** Of models that are not estimated by name. */

@@ -10,7 +10,7 @@ import {
   poissonTrace,
   type Popularity,
 } from '../../src/replay/index.ts';
-import { cubeShares, diskBound, diskTrace, mostCalled, rotated, type DiskScene } from './disk.ts';
+import { cubeShares, diskBound, diskTrace, filledWith, rotated, type DiskScene } from './disk.ts';
 import { bert, coldBursts, diurnal, mmpp, namesOf, oneHot, poisson, type TraceOf } from './loads.ts';
 import { h100x8, manyGpus, p3 } from './machines.ts';
 import type { HoursAim, HoursRow } from './row.ts';
@@ -368,19 +368,12 @@ function diskRows(scale: Scale): HoursRow[] {
       trace: diskTrace(of),
       warmup: 0,
       sloMsOf: () => diskSloMs,
-      host: { capacityBytes: of.hostBytes, diskGBps: of.diskGBps, filledWith: of.isFilled ? mostCalled(of) : [] },
+      host: { capacityBytes: of.hostBytes, diskGBps: of.diskGBps, filledWith: of.isFilled ? filledWith(of) : [] },
       seeds: 5,
       aims: aimsOf(diskBound(of)),
     });
   };
   const phases = [0, 1, 2, 3].map((quarter) => rotated(shares, (quarter * count) / 4));
-  const atLeast = (share: number, bound: number): HoursAim => ({
-    aim: `goodput of at least ${percent(share)} with every seed (bound ${percent(bound)})`,
-    judge: ({ goodputBySeed }) => {
-      const least = Math.min(...goodputBySeed);
-      return { met: least >= share, reached: goodputBySeed.map(percent).join(', ') };
-    },
-  });
   return [
     part('disk-filled', 'disk 0.2 GB/s, filled at the start', {}, (bound) => [atLeast(0.93, bound)]),
     // So slow that nothing arrives before the end.
@@ -408,7 +401,9 @@ function diskRows(scale: Scale): HoursRow[] {
         host: {
           capacityBytes: host,
           diskGBps: p3.disk!.readGBps,
-          filledWith: Array.from({ length: Math.min(functions, Math.floor(host / bytes)) }, (_, index) => index),
+          filledWith: zipfShares(functions)
+            .slice(0, Math.floor(host / bytes))
+            .map((share, functionIndex) => ({ functionIndex, share })),
         },
         aims: [goodputAim(0.99)],
       });
@@ -436,6 +431,21 @@ function diskRows(scale: Scale): HoursRow[] {
       ],
     }),
   ];
+}
+
+const atLeast = (share: number, bound: number): HoursAim => ({
+  aim: `goodput of at least ${percent(share)} with every seed (bound ${percent(bound)})`,
+  judge: ({ goodputBySeed }) => ({
+    met: Math.min(...goodputBySeed) >= share,
+    reached: goodputBySeed.map(percent).join(', '),
+  }),
+});
+
+/** Of Zipf 1. */
+function zipfShares(functions: number): number[] {
+  const weights = Array.from({ length: functions }, (_, index) => 1 / (index + 1));
+  const sum = weights.reduce((total, weight) => total + weight, 0);
+  return weights.map((weight) => weight / sum);
 }
 
 function bertBytes(): number {

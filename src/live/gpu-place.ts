@@ -1,5 +1,5 @@
 /** The GPUs as a place: carries out the scheduler's actions with the GPU process, in order. */
-import { variantNamed, type Action, type LoadOrder, type SchedulerEvent, type Start } from '../schedule/index.ts';
+import { variantNamed, type Action, type LoadOrder, type SchedulerEvent } from '../schedule/index.ts';
 import { joinInputs, rowsOf, splitOutputs, type Tensor } from '../tensor/index.ts';
 import { BusyShare } from './busy.ts';
 import { PendingFrees } from './pending-frees.ts';
@@ -197,7 +197,7 @@ export class GpuPlace {
     fn: LiveFunction,
     gpu: number,
     variant: string | undefined,
-    found: Start,
+    found: RanOnGpu['result']['start'],
     load: LoadOrder | null,
     gpuMs: number,
     overheadMs: number,

@@ -463,7 +463,7 @@ describe('calls that share a run', () => {
     expect(bench.outcomes.map((ended) => 'batchSize' in ended && ended.batchSize)).toEqual([4, 4, 4, 4, 2, 2]);
     expect(bench.process.rows).toEqual([4, 2]);
     expect(bench.defects).toEqual([]);
-    expect(bench.shell.counts.starts).toEqual({ cold: 1, partial: 0, warm: 1 });
+    expect(bench.shell.counts.starts).toEqual({ cold: 1, partial: 0, warm: 1, disk: 0 });
   });
 
   test('run as four when they are three, with the last one twice', async () => {

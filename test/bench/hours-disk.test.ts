@@ -22,8 +22,8 @@ test('a host memory that the disk adds nothing worth to is bound by the calls of
 });
 
 test('each function counts from the end of its read, and the most called one is read first', () => {
-  expect(diskBound({ ...scene, isFilled: false })).toBeCloseTo((0 * 5 + 0.4 * 5) / 10);
-  expect(diskBound({ ...scene, isFilled: false, diskGBps: 0.4 })).toBeCloseTo((0 + 0.4 * 2.5 + 0.7 * 5) / 10);
+  expect(diskBound({ ...scene, isFilled: false })).toBeCloseTo((0.4 * 5) / 10);
+  expect(diskBound({ ...scene, isFilled: false, diskGBps: 0.4 })).toBeCloseTo((0.4 * 2.5 + 0.7 * 5) / 10);
 });
 
 test('what a GPU alone holds is one more place, and a call that waits less than the SLO for a read is in time', () => {

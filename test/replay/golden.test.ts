@@ -8,7 +8,7 @@ import fc from 'fast-check';
 import { afterAll, expect, test } from 'vitest';
 import { manyGpus } from '../../bench/hours/machines.ts';
 import { nothingPlayed, play } from '../../bench/seeds/play.ts';
-import { joinedScenario, scenario } from '../../bench/seeds/scenario.ts';
+import { joinedScenario, scenario, type Scenario } from '../../bench/seeds/scenario.ts';
 import { loadMachine, type Machine } from '../../src/hardware/index.ts';
 import {
   azureLikeTrace,
@@ -232,10 +232,10 @@ test.each(Object.entries(scenes))('decisions are as recorded: %s', (name, scene)
   expect(found[name]).toEqual(recorded(name));
 });
 
-test.each([
+test.each<[string, fc.Arbitrary<Scenario>]>([
   ['random scenarios', scenario],
   ['random scenarios with calls that can share runs', joinedScenario],
-] as const)('decisions are as recorded: %s', (name, scenarios) => {
+])('decisions are as recorded: %s', (name, scenarios) => {
   const hashes = {
     'everything is in host memory': new DecisionHash(),
     'a disk behind host memory': new DecisionHash(),
