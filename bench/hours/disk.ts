@@ -28,11 +28,14 @@ export interface DiskScene {
  * these are the most called ones of the first phase that fit into host memory, or none. The disk reads one function
  * every bytes / disk rate, always the most called absent one of the phase, in place of the least called one, which
  * goes when the other is there, if there is no room and that is called less. A call that comes at most an SLO before its function's read ends is in time.
+ *
+ * @throws RangeError if a read takes no longer than the SLO
  */
 export function diskBound(scene: DiskScene): number {
   const { phaseMs, bytes, hostBytes, gpuBytes, diskGBps, sloMs, isFilled } = scene;
   const places = Math.floor((hostBytes + gpuBytes) / bytes);
   const readMs = bytes / (diskGBps * 1e6);
+  if (readMs <= sloMs) throw new RangeError(`a read of ${readMs} ms is within the SLO: each call could have its own`);
   const lengthMs = (scene.requests / scene.ratePerS) * 1000;
   const phaseAt = (ms: number): readonly number[] => sharesAt(scene, ms);
   const inMemory = new Set(isFilled ? mostCalled(scene) : []);

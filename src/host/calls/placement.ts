@@ -82,7 +82,7 @@ function placeText(placement: Placement): string {
       const { gpu, start, mode, isHandlerCold = false, isBringing = false } = placement;
       const loaded = start === 'warm' ? '' : ` ${mode}`;
       const notes = [isHandlerCold ? ', handler cold' : '', isBringing ? ', for the calls behind it' : ''];
-      return `gpu${gpu} ${start}${loaded}${notes.join('')}`;
+      return `gpu${gpu} ${start === 'disk' ? 'from disk' : start}${loaded}${notes.join('')}`;
     }
     case 'fleet-host':
       return inHeader(`host ${placement.host} (${placement.reason}): ${placement.placed}`);
