@@ -5,7 +5,7 @@ import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { MissCause } from '../../src/host/calls/miss-causes.ts';
-import type { TroubleAnswer, TroubleRow } from '../../src/host/dashboard/index.ts';
+import type { FunctionAnswer, TroubleAnswer, TroubleRow } from '../../src/host/dashboard/index.ts';
 import { writeModel, type GraphBuilder } from '../../src/onnx/index.ts';
 import { serve, turntable, type ServingHost } from '../../test/cli/command.ts';
 import { sumGraph } from '../chaos/models.ts';
@@ -84,6 +84,12 @@ export class Scene {
 
   async row(name: string): Promise<TroubleRow | undefined> {
     return (await this.trouble()).worst.find((each) => each.name === name);
+  }
+
+  /** What the function's own page says. */
+  async ofFunction(name: string): Promise<TroubleRow | null> {
+    const answer = await fetch(`${this.host.url}/api/functions/${name}?range=1m`);
+    return ((await answer.json()) as FunctionAnswer).trouble;
   }
 
   async said(name: string): Promise<Said> {

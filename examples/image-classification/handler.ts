@@ -21,8 +21,11 @@ export function preprocess({ body }: HandlerCall): HandlerTensor[] {
   return [{ name: 'pixels', datatype: 'FP32', shape: [1, 3, size, size], data }];
 }
 
+/** The model gives logits, as torchvision's do. */
 export function postprocess(tensors: readonly HandlerTensor[]): { label: string; probability: number } {
-  const probabilities = tensors[0]?.data as Float32Array;
-  const probability = Math.max(...probabilities);
-  return { label: labels[probabilities.indexOf(probability)]!, probability: Math.round(probability * 1000) / 1000 };
+  const logits = tensors[0]?.data as Float32Array;
+  const most = Math.max(...logits);
+  const best = logits.indexOf(most);
+  const probability = 1 / logits.reduce((sum, logit) => sum + Math.exp(logit - most), 0);
+  return { label: labels[best] ?? `class ${best}`, probability: Math.round(probability * 1000) / 1000 };
 }

@@ -12,10 +12,10 @@ const middle = graph.weight('middle', [3], Float32Array.from([0.485, 0.456, 0.40
 const colour = graph.node('Add', [graph.node('Mul', [mean, deviation]), middle]);
 // A row per channel; the columns are red, green, blue and grey.
 const weights = Float32Array.from([4, -2, -2, 0, -2, 4, -2, 0, -2, -2, 4, 0]);
-const scores = graph.node('Gemm', [
+const logits = graph.node('Gemm', [
   colour,
   graph.weight('weights', [3, 4], weights),
   graph.weight('bias', [4], Float32Array.from([0, 0, 0, 1])),
 ]);
-graph.output(graph.node('Softmax', [scores]), ElementType.FLOAT, ['batch', 4], 'probabilities');
+graph.output(logits, ElementType.FLOAT, ['batch', 4], 'logits');
 await writeModel(graph.build(), join(process.argv[2] ?? import.meta.dirname, 'model.onnx'));

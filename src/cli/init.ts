@@ -10,11 +10,12 @@ import {
   OnnxError,
   readModel,
   writeModel,
+  type ModelMetadata,
   type Sizes,
 } from '../onnx/index.ts';
 import { calledAs, makeFolders, quoted } from '../tools/index.ts';
 import { CliError, tellingOf, usage } from './error.ts';
-import { copyExample, exampleFolder, installPackages } from './init-example.ts';
+import { copyExample, exampleFolder, exampleWithModel, installPackages } from './init-example.ts';
 import { handlerText, partsOfModel, testText, trendParts, typesText, type HandlerParts } from './init-files.ts';
 import { exampleInputs } from './example-inputs.ts';
 import { collectFiles } from './upload.ts';
@@ -35,8 +36,8 @@ export function initCommand(): AnyCommand {
       new Option(
         '--example <name>',
         'a copy of image-classification, detection, text-classification, sentence-embeddings, voice-detection, ' +
-          'tabular or two-models; npm installs its packages',
-      ).conflicts(['model', 'js']),
+          'tabular or two-models, with --model around your model; npm installs its packages',
+      ).conflicts(['js', 'dim']),
     )
     .action(async (name, options) => {
       if (!isFunctionName(name)) {
@@ -52,6 +53,9 @@ export function initCommand(): AnyCommand {
         else {
           await writeTypes(folder, 'handler.ts');
           await copyExample(example, folder);
+          const { model } = options;
+          if (model !== undefined)
+            notes.push(...(await exampleWithModel(folder, await metadataOf(model), () => copyModel(folder, model))));
         }
       } catch (error) {
         await rm(folder, { recursive: true, force: true });
@@ -92,17 +96,22 @@ async function starter(folder: string): Promise<MadeParts> {
   return { parts: trendParts, notes: [] };
 }
 
-async function ofModel(folder: string, name: string, path: string, given: Sizes): Promise<MadeParts> {
-  const metadata = await tellingOf(`the model ${path} cannot be taken`, [OnnxError], async () =>
-    describeModel(await readModel(path)),
-  );
-  // External data keeps the name that the model has for it.
+const metadataOf = (path: string): Promise<ModelMetadata> =>
+  tellingOf(`the model ${path} cannot be taken`, [OnnxError], async () => describeModel(await readModel(path)));
+
+/** External data keeps the name that the model has for it. */
+async function copyModel(folder: string, path: string): Promise<void> {
   const [model, ...data] = await collectFiles(path);
   if (model !== undefined) await copyFile(model.path, join(folder, 'model.onnx'));
   for (const file of data) {
     await mkdir(dirname(join(folder, file.name)), { recursive: true });
     await copyFile(file.path, join(folder, file.name));
   }
+}
+
+async function ofModel(folder: string, name: string, path: string, given: Sizes): Promise<MadeParts> {
+  const metadata = await metadataOf(path);
+  await copyModel(folder, path);
   const { example, note } = await exampleInputs(path, metadata, given);
   return { parts: partsOfModel(metadata, name, example), notes: note === undefined ? [] : [`example.json: ${note}`] };
 }

@@ -220,6 +220,16 @@ describe('instances', () => {
     expect(on.pidsOf('relu')).toEqual([result.instancePid]);
   });
 
+  it('made ahead of a call serve it warm; of a model that does not load there is nothing', async () => {
+    const scheduled = on.startScheduled({});
+    scheduled.register(on.spec('relu'), limits);
+    expect((await scheduled.makeSession('relu')).bytes).toBeGreaterThan(0);
+    expect((await scheduled.invoke('relu', input(1, 2, 3, 4))).coldStart).toBe(false);
+    scheduled.register(on.spec('gone', { modelPath: `${on.reluPath}.none` }), limits);
+    expect(await scheduled.makeSession('gone')).toMatchObject({ bytes: 0 });
+    expect((await scheduled.makeSession('unknown')).bytes).toBe(0);
+  });
+
   it('of pinned functions are evicted at the limit when nothing else can be', async () => {
     const scheduled = on.startScheduled(roomFor(2));
     for (const key of ['a', 'b']) {

@@ -193,10 +193,17 @@ class MachinePools {
       : observedRun(this.#observer, pool, key, input, options);
   }
 
-  /** Makes sure that at least one instance is ready (preload). A function that was stopped is run again. */
-  async load(key: string, options?: LoadOptions): Promise<void> {
+  /**
+   * Makes sure that at least one instance is ready (preload).
+   *
+   * @param options `isForgiving`: a function that was stopped is run again; default true
+   */
+  async load(
+    key: string,
+    { isForgiving = true, ...options }: LoadOptions & { isForgiving?: boolean } = {},
+  ): Promise<void> {
     const pool = this.#pool(key);
-    pool.conduct.forgive();
+    if (isForgiving) pool.conduct.forgive();
     await pool.load(options);
   }
 

@@ -75,7 +75,7 @@ export class LiveCpu {
   }
 
   /** What a scheduler needs to have this place; it is told of changes once {@link join} has been called. */
-  get asPlace(): Pick<LiveSchedulerOptions, 'cpu' | 'cpuOffer' | 'evictCpu'> {
+  get asPlace(): Pick<LiveSchedulerOptions, 'cpu' | 'cpuOffer' | 'evictCpu' | 'makeSession'> {
     return {
       cpu: this.place(),
       cpuOffer: (key) => this.offer(key),
@@ -83,6 +83,11 @@ export class LiveCpu {
         if (by !== undefined) this.#options.onMakesRoom?.({ key, by });
         // A function that has just been removed has none.
         void this.pools.evict(key, { isSpare }).catch(() => undefined);
+      },
+      makeSession: async (key) => {
+        // Why it could not be made stands in the function's log; its next call tries again.
+        await this.pools.load(key, { isForgiving: false }).catch(() => undefined);
+        return this.pools.facts(key) ?? { bytes: 0, spares: 0 };
       },
     };
   }

@@ -163,6 +163,11 @@ export class LiveScheduler extends LiveViews {
       case 'run-beside':
         this.#invocations.lease(action);
         return;
+      case 'make-session': {
+        const key = this.state.byIndex[action.functionIndex]?.key;
+        if (key !== undefined) void this.state.options.makeSession?.(key).then((made) => this.session(key, made));
+        return;
+      }
       case 'evict-cpu': {
         const fn = this.state.byIndex[action.functionIndex];
         if (fn === undefined) return;

@@ -198,6 +198,8 @@ export interface LiveSchedulerOptions {
   readonly evictCpu?:
     | ((eviction: { readonly key: string; readonly isSpare: boolean; readonly by: string | undefined }) => void)
     | undefined;
+  /** Make a session on the CPU for calls to come. Resolves with what the function has there when that is over. */
+  readonly makeSession?: ((key: string) => Promise<{ readonly bytes: number; readonly spares: number }>) | undefined;
   /** Limit of a function's waiting invocations; more are refused. */
   readonly waitingMax?: number | undefined;
   readonly onGpuNews?: ((key: string, news: GpuNews) => void) | undefined;

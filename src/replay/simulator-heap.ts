@@ -1,5 +1,5 @@
 /** Kinds of what is due. */
-export const due = { finished: 0, link: 1, wake: 2, gpuChange: 3, staged: 4 } as const;
+export const due = { finished: 0, link: 1, wake: 2, gpuChange: 3, staged: 4, session: 5 } as const;
 export const kindBits = 3;
 /** A kind, and the number of what it concerns, in one. */
 export const dueKey = (kind: number, number: number): number => (number << kindBits) | kind;

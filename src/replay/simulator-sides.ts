@@ -22,6 +22,12 @@ export class SimulatedSides {
     return Math.max(0, (this.#sessionReadyMs.get(functionIndex) ?? 0) - nowMs) + latencyMs;
   }
 
+  /** When a session is ready that is made without a call. */
+  makeSession(functionIndex: number, { loadMs = 0 }: CpuOffer, nowMs: number): number {
+    this.#sessionReadyMs.set(functionIndex, nowMs + loadMs);
+    return nowMs + loadMs;
+  }
+
   closeSession(functionIndex: number): void {
     this.#sessionReadyMs.delete(functionIndex);
   }

@@ -167,6 +167,10 @@ export class Simulator implements Shell {
       this.#sides.staged(number);
       this.#scheduler.handle({ kind: 'staged', functionIndex: number }, dueMs);
       for (const load of this.#loads.staged(number, dueMs)) this.#loaded(load);
+    } else if (kind === due.session) {
+      this.#nowMs = dueMs;
+      const { bytes = 0 } = this.#sheets[number]!.cpu!;
+      this.#scheduler.handle({ kind: 'session', functionIndex: number, bytes }, dueMs);
     } else if (kind === due.wake) {
       this.#nowMs = dueMs;
       this.#scheduler.wake(dueMs);
@@ -228,6 +232,12 @@ export class Simulator implements Shell {
       case 'run-beside':
         this.#runBeside(action);
         break;
+      case 'make-session': {
+        const { functionIndex } = action;
+        const { cpu } = this.#sheets[functionIndex]!;
+        this.#due.add(this.#sides.makeSession(functionIndex, cpu!, this.#nowMs), dueKey(due.session, functionIndex));
+        break;
+      }
       case 'evict-cpu':
         this.#sides.closeSession(action.functionIndex);
         this.#tellEviction(action.functionIndex, -1, action.bytes, action.cause);

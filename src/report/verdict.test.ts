@@ -67,17 +67,11 @@ describe('the verdict of a replay', () => {
     expect(verdict(changes)).toContain(said);
   });
 
-  const times = { name: 'bert-base/0', requests: 1000, sloMs: 5, warmMs: 9.5, coldMs: 30 };
+  const times = { name: 'bert-base/0', requests: 1000, sloMs: 5, warmMs: 9.5 };
   const none = { goodput: 0, shed: 1000, settings: { policy: 'lru' } };
   test.each([
     ['a run above the SLO', none, times, /All 1,000 were refused, .* takes 9.5 ms .* SLO of 5 ms .*best-effort/],
     ['a late run', { ...none, shed: 0 }, times, /All 1,000 came late, because a run of 'bert-base\/0' .*in time\.$/],
-    [
-      'a start above the SLO',
-      none,
-      { ...times, sloMs: 15 },
-      /a start of .* takes 30 ms .* under lru no call is let in .* --adm/,
-    ],
     ['no place', { ...none, shed: 0, failed: 1000 }, { ...times, warmMs: Infinity }, /no GPU has memory for it/],
     ['no GPU', { ...none, gpus: [] }, { ...times, warmMs: Infinity }, /the machine has no GPU, and --cpu offers/],
     ['a part', { goodput: 0.5 }, { ...times, requests: 300 }, /300 of them came late, because a run/],

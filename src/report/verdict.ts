@@ -14,10 +14,8 @@ export type Judged = Omit<Report, 'verdict'>;
 /** What a call of a function takes at best, where nothing else waits; Infinity: no place runs it. */
 export interface LeastTimes {
   readonly sloMs: number;
-  /** With everything loaded, */
+  /** With everything loaded. */
   readonly warmMs: number;
-  /** and with nothing. */
-  readonly coldMs: number;
 }
 
 /** A function of which no call was answered in time. */
@@ -35,16 +33,16 @@ export function verdictOf(report: Judged, hopeless: readonly HopelessFunction[] 
   return `Not enough: ${met} (${percent(goodputWanted)} would be). ${hopelessReason(report, goodput, hopeless) ?? reasonOf(report, goodput)}.`;
 }
 
-const causes = ['nowhere', 'run', 'start'] as const;
+const causes = ['nowhere', 'run'] as const;
 
 /** If most of what is missing is of functions that could have no call in time: why, and what would serve them. */
 function hopelessReason(
-  { requests, shed, settings, gpus }: Judged,
+  { requests, shed, gpus }: Judged,
   goodput: number,
   hopeless: readonly HopelessFunction[],
 ): string | undefined {
-  const causeOf = ({ sloMs, warmMs, coldMs }: LeastTimes) =>
-    warmMs === Infinity ? 'nowhere' : warmMs > sloMs ? 'run' : coldMs > sloMs && shed > 0 ? 'start' : undefined;
+  const causeOf = ({ sloMs, warmMs }: LeastTimes) =>
+    warmMs === Infinity ? 'nowhere' : warmMs > sloMs ? 'run' : undefined;
   for (const cause of causes) {
     const those = hopeless.filter((each) => causeOf(each) === cause);
     const theirs = those.reduce((sum, each) => sum + each.requests, 0);
@@ -67,12 +65,6 @@ function hopelessReason(
         return (
           `${all} ${whether}, because a run of ${name} takes ${ms(first.warmMs)} with everything loaded, and ${wanted} ` +
           `is less: a longer one or a faster machine would have them in time${served}`
-        );
-      case 'start':
-        return (
-          `${all} ${whether}, because a start of ${name} takes ${ms(first.coldMs)} with nothing loaded, and ${wanted} is ` +
-          `less: under ${String(settings['policy'])} no call is let in that would load it; --admission best-effort lets in ` +
-          `the first, and a run takes ${ms(first.warmMs)} from then on`
         );
     }
   }

@@ -62,3 +62,44 @@ test('calls that could be in time on an idle link are let in by the prediction a
   // Its load would come behind the first: it is refused, and not let through.
   expect(kinds(bench.at(0, arrival(1, second)))).toEqual(['shed']);
 });
+
+test('a function whose calls find the link taken time after time is brought by the third of them', () => {
+  const bench = new Bench(shed, { capacityBytes: 1000 });
+  const fn = bench.add(shape, { sloMs: 60 });
+  const came = [0, 1, 2].map((round) => {
+    const nowMs = 200 * round;
+    const other = bench.add(shape, { sloMs: 60 });
+    expect(kinds(bench.at(nowMs, arrival(0, other)))).toContain('load');
+    const [said] = bench.at(nowMs, arrival(1, fn));
+    bench.at(nowMs + 40, { kind: 'loaded', gpu: 0, functionIndex: other });
+    bench.at(nowMs + 50, finished(0));
+    return said;
+  });
+  expect(came).toMatchObject([{ kind: 'shed' }, { kind: 'shed' }, { kind: 'wait', decision: { reason: 'bringing' } }]);
+});
+
+test('a function that is called seldom is not brought in place of one that is called often', () => {
+  const bench = new Bench(shed, { capacityBytes: 40 });
+  const [often, seldom] = [bench.add(shape, { sloMs: 15 }), bench.add(shape, { sloMs: 15 })];
+  const counts = new Map([often, seldom].map((fn) => [fn, { brought: 0, refused: 0 }]));
+  let nowMs = 0;
+  const call = (fn: number): void => {
+    nowMs += 1000;
+    const said = kinds(bench.at(nowMs, arrival(0, fn)));
+    if (said.includes('shed')) counts.get(fn)!.refused++;
+    else {
+      if (said.includes('load')) {
+        counts.get(fn)!.brought++;
+        bench.at(nowMs + 40, { kind: 'loaded', gpu: 0, functionIndex: fn });
+      }
+      bench.at(nowMs + 50, finished(0));
+    }
+  };
+  for (let round = 0; round < 30; round++) {
+    for (let time = 0; time < 9; time++) call(often);
+    call(seldom);
+  }
+  expect(counts.get(often)!.refused).toBe(0);
+  // What a load evicts is learnt from the first ones.
+  expect(counts.get(seldom)!.brought).toBeLessThanOrEqual(3);
+});

@@ -1,21 +1,25 @@
 /**
  * Functions that are to be on a GPU though each of their calls would be refused: a start that finds nothing there takes
- * longer than the SLO allows, and only a call that is let in has anything loaded. So one late call of such a function is
- * let through; its load takes what idle links and the order of eviction leave to late calls. The next ones find the
- * function there.
+ * longer than the SLO allows, even on an idle link, or on links that are hardly ever idle. Only a call that is let in has
+ * anything loaded. So one late call of such a function is let through, if that gains more than what its load evicts was
+ * worth; the load takes what idle links and the order of eviction leave to late calls. The next ones find the function
+ * there.
  */
 import type { ServedFunction } from './function.ts';
 import type { Gpu } from './gpu.ts';
+import { wholeBytes, type GpuOffer } from './offer.ts';
 import type { SchedulerState } from './state.ts';
 import { tuning } from './tuning.ts';
 
-const { pauseMax } = tuning.bringing;
+const { pauseMax, refusedMax } = tuning.bringing;
 
-/** A call was let through, and no load of its function has ended since. */
+/** What came of a function's calls since a load of it has ended. */
 interface Tried {
+  /** Calls that were refused though they would have been in time on an idle link. */
+  refused: number;
   /** When the next one is let through. */
   nextMs: number;
-  /** Twice as long each time. */
+  /** Twice as long each time; 0: none was let through. */
   pauseMs: number;
 }
 
@@ -29,20 +33,32 @@ export class Bringing {
 
   /** Whether a call that would be late on this GPU, the best for it, is let through. */
   mayPass(fn: ServedFunction, gpu: Gpu, deadlineMs: number, nowMs: number): boolean {
-    const { warmMs } = gpu.variantOf(fn, this.#state.slots.at(fn, gpu));
+    const offer = gpu.variantOf(fn, this.#state.slots.at(fn, gpu));
     const leastColdMs = fn.leastColdMs + (this.#state.host?.missingMs(fn, nowMs) ?? 0);
-    // Where even a warm run is late nothing would be gained; where a start could be in time, its calls are let in.
-    if (nowMs + warmMs > deadlineMs || nowMs + leastColdMs <= deadlineMs) return false;
+    // Where even a run that finds its function there is late nothing would be gained.
+    if (laneFreeMs(gpu, nowMs) + offer.warmMs > deadlineMs) return false;
     for (let slot = this.#state.slots.first(fn); slot !== undefined; slot = slot.next) {
       const isUnderWay = slot.load !== undefined || (slot.entry !== undefined && !slot.isWhole);
       // It is there and has too much to do, or another call has it brought.
       if (isUnderWay || (slot.gpu === gpu && slot.isResident)) return false;
     }
-    const tried = this.#tried.get(fn);
-    if (tried !== undefined && nowMs < tried.nextMs) return false;
-    const pauseMs = tried === undefined ? leastColdMs : Math.min(2 * tried.pauseMs, pauseMax * leastColdMs);
-    this.#tried.set(fn, { nextMs: nowMs + pauseMs, pauseMs });
+    if (!this.#isWorth(fn, gpu, offer, deadlineMs - nowMs)) return false;
+    let tried = this.#tried.get(fn);
+    if (tried === undefined) this.#tried.set(fn, (tried = { refused: 0, nextMs: -Infinity, pauseMs: 0 }));
+    // The next call may find an idle link, and have the function loaded in time.
+    if (nowMs + leastColdMs <= deadlineMs && ++tried.refused <= refusedMax) return false;
+    if (nowMs < tried.nextMs) return false;
+    tried.pauseMs = Math.min(Math.max(2 * tried.pauseMs, leastColdMs), pauseMax * leastColdMs);
+    tried.nextMs = nowMs + tried.pauseMs;
     return true;
+  }
+
+  /** Whether its next call gains more by finding the function there than others lose by what is evicted for it. */
+  #isWorth(fn: ServedFunction, { memory }: Gpu, offer: GpuOffer, sloMs: number): boolean {
+    const { popularity, pressure } = this.#state;
+    const { coldMs } = offer.ways[offer.ways.length - 1]!;
+    const gainMs = coldMs[0]! - offer.warmMs + pressure.lateMs(offer, 0, sloMs);
+    return Math.min(1, popularity.share(fn.number)) * gainMs >= memory.lossMs(wholeBytes(offer));
   }
 
   /** A load of the function has ended, so letting a call through is not in vain. */
@@ -55,3 +71,7 @@ export class Bringing {
     this.#tried.delete(fn);
   }
 }
+
+/** When the lane will have done what can run on it now. */
+const laneFreeMs = ({ running, laneEndMs, line }: Gpu, nowMs: number): number =>
+  (running === undefined ? nowMs : Math.max(nowMs, laneEndMs)) + line.runnableMs;

@@ -7,7 +7,7 @@ import { Sessions } from './sessions.ts';
 import type { CpuPlace, Observation, Shell } from './types.ts';
 import { tuning } from './tuning.ts';
 
-const { aheadMax, sharingMax } = tuning.sides;
+const { aheadMax, aheadShare, sharingMax } = tuning.sides;
 
 /** What an invocation occupies on the CPU while it runs. */
 interface Taken {
@@ -38,6 +38,8 @@ export class CpuLanes implements Lanes<CpuPlace> {
   readonly #sharedCoresOf = new Map<ServedFunction, number>();
   readonly #sessions: Sessions;
   readonly #ownRuns = new Map<ServedFunction, number>();
+  /** Cores of the sessions that are being made without a call. */
+  readonly #makingCores = new Map<ServedFunction, number>();
   readonly #runMs = new Learnt();
   /** By function: core time of its latest run, 0.1 ms at least. */
   readonly #coreMs = new Map<ServedFunction, number>();
@@ -142,6 +144,21 @@ export class CpuLanes implements Lanes<CpuPlace> {
     return this.#sessions.isWorth(fn, this.#loadMsOf(fn, offer), this.#bytesOf(fn, offer));
   }
 
+  /** The session counts as a run until a `session` says what came of it. */
+  makeAhead(fn: ServedFunction, nowMs: number): boolean {
+    const offer = fn.sheet.cpu!;
+    // A session is made by one thread.
+    const cores = Math.min(1, offer.cores);
+    // Of what has no bytes it could not be told that it is there.
+    if (!offer.bytes || this.#busyCores + cores > aheadShare * this.count) return false;
+    const loadMs = this.#loadMsOf(fn, offer);
+    this.#sessions.open(fn, { bytes: this.#bytesOf(fn, offer), runs: 1, loadMs, readyMs: nowMs + loadMs });
+    this.#makingCores.set(fn, cores);
+    this.#busyCores += cores;
+    this.#coreEndMs += (nowMs + loadMs) * cores;
+    return true;
+  }
+
   /** Takes what a run needs. Returns whether its session has to be made first. */
   start(invocation: Invocation, endMs: number, nowMs: number): boolean {
     const { fn, number } = invocation;
@@ -194,6 +211,7 @@ export class CpuLanes implements Lanes<CpuPlace> {
 
   /** What its sessions really take; 0: they are gone. */
   setSession(fn: ServedFunction, bytes: number, spares = 0): void {
+    this.#endMaking(fn);
     const loadMs = this.#loadMs.of(fn.number, undefined, bytes);
     this.#sessions.set(fn, bytes, spares, loadMs, this.#runsOutside(fn));
     if (bytes > 0) this.#bytes.observe(fn.number, bytes / (spares + 1));
@@ -214,7 +232,18 @@ export class CpuLanes implements Lanes<CpuPlace> {
     this.#coreMs.delete(fn);
     this.#loadMs.forget(fn.number);
     this.#bytes.forget(fn.number);
+    this.#endMaking(fn);
     this.#sessions.leave(fn);
+  }
+
+  #endMaking(fn: ServedFunction): void {
+    const cores = this.#makingCores.get(fn);
+    if (cores === undefined) return;
+    this.#makingCores.delete(fn);
+    const { readyMs } = this.#sessions.of(fn) ?? { readyMs: 0 };
+    this.#busyCores -= cores;
+    this.#coreEndMs = this.#busyCores === 0 ? 0 : this.#coreEndMs - readyMs * cores;
+    this.#sessions.end(fn);
   }
 
   /** Frees the run's cores for others. */

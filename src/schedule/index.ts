@@ -17,7 +17,6 @@ export {
   variantNamed,
   wholeBytes,
   wholePrefix,
-  leastColdMs,
   leastWarmMs,
   withBatches,
   type BatchShare,

@@ -45,4 +45,6 @@ export interface Lanes<Config = never> {
   readonly isShared?: boolean;
   /** Whether a call that is late everywhere is to have what its function needs here made: the next calls would be in time. */
   isWorthMaking?(fn: ServedFunction, mostMs: number): boolean;
+  /** Has what the function needs here made without a call, if so many lanes are idle that no call would wait for it. */
+  makeAhead?(fn: ServedFunction, nowMs: number): boolean;
 }

@@ -275,4 +275,41 @@ describe('a call that is late on GPUs and has no session on the CPU', () => {
     const later = [2, 3, 4, 5].flatMap((invocation) => bench.at(1000 + invocation, arrival(invocation, seldom!)));
     expect(kinds(later)).toContain('evict-cpu');
   });
+
+  /** GPU 0 is busy, and has a call late; GPU 1 has room for functions that are called in time. */
+  function beside(cpuCores: number): { readonly bench: Bench; readonly inTime: readonly number[]; late(): void } {
+    const bench = new Bench(best, { gpus: 2, cpuCores, cpuMemoryBytes: 20, capacityBytes: 10 });
+    const blocking = bench.add({ layers: [1], warmMs: 1e5 }, { sloMs: 1e6 }, 0);
+    const late = bench.add({ layers: [1], warmMs: 10 }, { sloMs: 100, cpu }, 0);
+    const inTime = [0, 1].map(() => bench.add({ layers: [1], warmMs: 10 }, { sloMs: 100, cpu }, 1));
+    bench.visit(0, 0, blocking);
+    bench.at(10, arrival(0, blocking));
+    return { bench, inTime, late: () => void bench.at(20, arrival(1, late)) };
+  }
+
+  test('has those of others made ahead on idle cores, while there is room, and nothing of a GPU waits for them', () => {
+    const { bench, inTime, late } = beside(4);
+    expect(kinds(bench.visit(15, 2, inTime[0]!))).not.toContain('make-session');
+    late();
+    const ahead = bench.visit(30, 2, inTime[1]!);
+    expect(ahead).toContainEqual({ kind: 'make-session', functionIndex: inTime[1] });
+    expect(kinds(ahead)).toContain('run');
+    bench.at(235, ended(1));
+    bench.at(240, { kind: 'session', functionIndex: inTime[1]!, bytes: 10 });
+    bench.at(250, { kind: 'gpu-lost', gpu: 1 });
+    expect(bench.at(260, arrival(3, inTime[1]!))).toMatchObject([{ kind: 'run-beside', loads: false }]);
+  });
+
+  test('takes no core for them that calls may need soon, and gives it back where one could not be made', () => {
+    const { bench, inTime, late } = beside(2);
+    late();
+    expect(kinds(bench.visit(30, 2, inTime[0]!))).not.toContain('make-session');
+    bench.at(240, ended(1));
+    expect(kinds(bench.visit(300, 3, inTime[1]!))).toContain('make-session');
+    const wanted = { kind: 'run-beside', loads: true };
+    bench.at(310, { kind: 'session', functionIndex: inTime[1]!, bytes: 0 });
+    bench.at(320, { kind: 'gpu-lost', gpu: 1 });
+    expect(bench.at(330, arrival(4, inTime[1]!))).toMatchObject([wanted]);
+    expect(kinds(bench.at(340, arrival(5, inTime[0]!)))).toContain('run-beside');
+  });
 });

@@ -11,6 +11,9 @@ import { nowhere, type Route, type Router } from './routing.ts';
 import { SecondLook } from './second-look.ts';
 import type { Side } from './side.ts';
 import type { SchedulerState } from './state.ts';
+import { tuning } from './tuning.ts';
+
+const { aheadSessions } = tuning.sides;
 
 export class Placing {
   readonly #state: SchedulerState;
@@ -19,6 +22,8 @@ export class Placing {
   readonly #sides: readonly Side[];
   readonly #secondLook: SecondLook;
   readonly #bringing: Bringing;
+  /** How many sessions may be made ahead of calls that will need them. */
+  #sessionsAhead = 0;
 
   constructor(state: SchedulerState, router: Router, gpus: readonly GpuPlace[], sides: readonly Side[]) {
     this.#state = state;
@@ -79,6 +84,14 @@ export class Placing {
       else if (isLateOnGpu && side.isWorthMaking(fn, deadlineMs, nowMs)) {
         goesBeside = true;
         decision.reason = 'bringing';
+        this.#sessionsAhead += aheadSessions;
+      }
+      // The functions that are not whole on a GPU will be late next: theirs are made ahead.
+      else if (this.#sessionsAhead > 0 && !this.#state.slots.open(fn, gpu).isResident && !isLateOnGpu) {
+        if (side.makeAhead(fn, deadlineMs, nowMs)) {
+          this.#sessionsAhead--;
+          shell.act({ kind: 'make-session', functionIndex: fn.number });
+        }
       }
     }
     decision.chosenEndMs = goesBeside ? sideEndMs : route.endMs;

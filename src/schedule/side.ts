@@ -88,6 +88,11 @@ export class Side<Config = never> implements Place {
     return this.#line.size === 0 && this.#lanes.isWorthMaking?.(fn, deadlineMs - nowMs) === true;
   }
 
+  /** As {@link isWorthMaking}, for a call that goes elsewhere. Returns whether it is made now. */
+  makeAhead(fn: ServedFunction, deadlineMs: number, nowMs: number): boolean {
+    return this.isWorthMaking(fn, deadlineMs, nowMs) && this.#lanes.makeAhead?.(fn, nowMs) === true;
+  }
+
   /** The last instant at which an invocation could start here and be in time. */
   latestStartMs(fn: ServedFunction, deadlineMs: number, nowMs: number): number {
     return this.#latestStartMs(fn, this.#lanes.runMs(fn, nowMs), deadlineMs, nowMs);

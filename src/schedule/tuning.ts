@@ -79,6 +79,10 @@ export const tuning = {
     spareShareMax: 0.5,
     /** Runs that are handed to a core ahead, at most. */
     aheadMax: 16,
+    /** For each call that is late everywhere, how many other functions have their sessions made ahead on idle cores, */
+    aheadSessions: 16,
+    /** while at most this share of the cores is taken. */
+    aheadShare: 0.5,
     /** Limit of runs that share cores, for each core: so many functions may hang without delaying the others. */
     sharingMax: 16,
   },
@@ -103,6 +107,8 @@ export const tuning = {
   bringing: {
     /** The longest pause between two late calls that brought nothing, in cold starts. */
     pauseMax: 1024,
+    /** Of a function whose start on an idle link is in time, how many calls are refused before one is let through. */
+    refusedMax: 2,
   },
   /** Plan variants; plan-variants.ts. */
   variants: {

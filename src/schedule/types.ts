@@ -270,6 +270,11 @@ export type Action =
       readonly decision: Decision;
     }
   /**
+   * Make a function's session on the CPU, on idle cores; no call waits for it. A `session` reports the end, also of one
+   * that could not be made (0 bytes).
+   */
+  | { readonly kind: 'make-session'; readonly functionIndex: number }
+  /**
    * Close a function's sessions on the CPU; nothing runs in them. `isSpare`: only one of several, with what runs in it
    * first. Precedes the run that needs its room.
    */

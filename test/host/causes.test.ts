@@ -17,7 +17,7 @@ describe('the cause that is named', () => {
       for (const { causes, facts, advice } of evicted) {
         expect(causes[0]).toMatchObject({ cause: 'load', words: 'waited for the model' });
         expect(facts).toMatch(
-          /^evicted (once|\d+ times)( for (one|two|three|four).*)?: up to [\d.]+ MB of 100 MB used \(cpu\.memory\)($|; cores )/,
+          /^evicted (once|\d+ times)( for (one|two|three|four).*)?: up to [\d.]+ MB of 100 MB used \(cpu\.memory\)($|; )/,
         );
         // As this host was called.
         expect(advice).toMatch(/cpu\.memory.*bin\/turntable\.js set \w+ pinned=true/);
@@ -79,6 +79,9 @@ describe('the cause that is named', () => {
       await expect.poll(inFlight).toBe(0);
       expect(await run.trouble()).toMatchObject({ missing: 0, worst: [], overdue: { calls: 0 } });
       expect(await run.metrics('first')).toEqual({ load: 1 });
+      // Its own page tells why all the same, and nothing of a function without misses.
+      expect(await run.ofFunction('first')).toMatchObject({ missed: 1, causes: [{ cause: 'load' }] });
+      expect(await run.ofFunction('left')).toBeNull();
       expect(await run.metrics('left')).toEqual({});
 
       for (let call = 0; call < 20; call++) {
@@ -94,6 +97,7 @@ describe('the cause that is named', () => {
         expect(row?.causes[0]).toMatchObject({ cause: causes[name], words: words[name] });
         expect(top).toContain(`${name}: ${words[name]}: `);
         expect(counted).toBe(causes[name]);
+        expect((await run.ofFunction(name))?.causes).toEqual(row?.causes);
       }
       // All of them together: the failures have no time beyond their SLO.
       const { lateMs, unexplainedMs } = await run.missedTime();

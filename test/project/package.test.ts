@@ -19,6 +19,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { packageRoot } from '../../src/host/config/options.ts';
 import { libcFunction } from '../../src/process/index.ts';
 import { unixAddress } from '../../src/process/service-manager.ts';
+import { ElementType, GraphBuilder, writeModel } from '../../src/onnx/index.ts';
 import { serve, type ServingHost } from '../cli/command.ts';
 import { serveNpmRegistry } from '../support/npm-registry.ts';
 import { writeScaleModel } from '../support/models.ts';
@@ -130,18 +131,33 @@ test('it answers from an empty folder, notifies systemd, and an upgrade finds th
   }
 });
 
-test('a JPEG gets its label in three steps: init with an example, which installs its packages, serve, call', async () => {
+test('a JPEG gets its label in three steps: init with an example, around a model of its own or not, serve, call', async () => {
   const from = install('newcomer', '0.1.0');
   await using registry = await serveNpmRegistry(['jpeg-js']);
   const env = { ...process.env, ...registry.environment };
   const run = (...words: string[]): Promise<string> =>
     outputOf(process.execPath, [from.command, ...words], { cwd: from.cwd, env });
   expect(await run('init', 'labels', '--example', 'image-classification')).toContain('made functions/labels');
+  // A user's model, which has other names and sizes than the stand-in: the third class is the largest mean.
+  const graph = new GraphBuilder('own');
+  const images = graph.input('images', ElementType.FLOAT, ['n', 3, 224, 224]);
+  const means = graph.node('Flatten', [graph.node('GlobalAveragePool', [images])]);
+  const weights = graph.weight('weights', [3, 7], new Float32Array(21));
+  const bias = graph.weight('bias', [7], Float32Array.of(0, 0, 9, 0, 0, 0, 0));
+  graph.output(graph.node('Gemm', [means, weights, bias]), ElementType.FLOAT, ['n', 7], 'scores');
+  await writeModel(graph.build(), join(from.cwd, 'own.onnx'));
+  const made = await run('init', 'own', '--example', 'image-classification', '--model', 'own.onnx');
+  expect(made).toContain(
+    "handler.ts reads 'logits' FP32 [-1, 4], and the model has 'scores' FP32 [-1, 7]: change it there",
+  );
+  expect(made).not.toContain('handler.ts gives');
   const words = ['--functions', 'functions', '--data', join(dir, 'newcomer-data'), '--log-level', 'error'];
   const host = await serve(words, {}, from);
   try {
     const reply = await run('call', 'labels', '--file', 'functions/labels/photo.jpg', '--url', host.url);
     expect(JSON.parse(reply)).toMatchObject({ label: 'red' });
+    const own = await run('call', 'own', '--file', 'functions/own/photo.jpg', '--url', host.url);
+    expect(JSON.parse(own)).toMatchObject({ label: 'blue' });
   } finally {
     expect(await host.end()).toBe(0);
   }

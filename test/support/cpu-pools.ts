@@ -106,6 +106,10 @@ export class ScheduledPools {
     this.pools.register(spec, limits);
   }
 
+  makeSession(key: string): Promise<{ readonly bytes: number; readonly spares: number }> {
+    return this.#cpu.asPlace.makeSession!(key);
+  }
+
   invoke(key: string, input: PoolInput, options: InvokeOptions = {}): Promise<PoolResult> {
     const settings = { sloMs: waitLimitMs, priority: 1 };
     const { signal, deadlineMs, priority } = options;

@@ -16,6 +16,8 @@ export class ModelSides {
   reads = 0;
   /** By function, the bytes of its session. */
   readonly sessions = new Map<number, number>();
+  /** By function, the cores that make its session without a call. */
+  readonly making = new Map<number, { readonly cores: number }>();
   /** Functions that were removed while a session of no bytes was in use. */
   readonly #leftEmpty = new Set<number>();
 
@@ -76,15 +78,9 @@ export class ModelSides {
     if (cpu === null) refuse(`function ${functionIndex} has no CPU pool`);
     const running = { functionIndex, cores: cpu.cores };
     this.onCpu.set(number, running);
-    const place = this.#ledger.options.cpu!;
-    let cores = 0;
-    for (const each of this.onCpu.values()) cores += each.cores;
-    if (cores > place.cores) refuse(`${cores} cores are taken, of ${place.cores}`);
     if (loads && this.sessions.has(functionIndex)) refuse(`function ${functionIndex} has a session already`);
     if (!this.sessions.has(functionIndex)) this.sessions.set(functionIndex, cpu.bytes ?? 0);
-    let bytes = 0;
-    for (const session of this.sessions.values()) bytes += session;
-    if (bytes > place.memoryBytes) refuse(`sessions take ${bytes} bytes of ${place.memoryBytes}`);
+    this.#check();
     invocation.state = 'offloaded';
     const ms = (cpu.latencyMs ?? 1) + (loads ? (cpu.loadMs ?? 0) : 0);
     const isValid = (): boolean => this.onCpu.get(number) === running;
@@ -93,6 +89,31 @@ export class ModelSides {
       { kind: 'finished', invocation: number },
       isValid,
     );
+  }
+
+  makeSession(functionIndex: number): void {
+    const { cpu } = this.#ledger.sheets.get(functionIndex)!;
+    if (!cpu?.bytes) refuse(`function ${functionIndex} has no session that is counted`);
+    if (this.sessions.has(functionIndex)) refuse(`function ${functionIndex} has a session already`);
+    this.sessions.set(functionIndex, cpu.bytes);
+    const making = { cores: Math.min(1, cpu.cores) };
+    this.making.set(functionIndex, making);
+    this.#check();
+    this.#ledger.plan(
+      this.#ledger.nowMs + (cpu.loadMs ?? 0) * this.#ledger.options.stretch(),
+      { kind: 'session', functionIndex, bytes: cpu.bytes },
+      () => this.making.get(functionIndex) === making,
+    );
+  }
+
+  #check(): void {
+    const place = this.#ledger.options.cpu!;
+    let cores = 0;
+    for (const each of [...this.onCpu.values(), ...this.making.values()]) cores += each.cores;
+    if (cores > place.cores) refuse(`${cores} cores are taken, of ${place.cores}`);
+    let bytes = 0;
+    for (const session of this.sessions.values()) bytes += session;
+    if (bytes > place.memoryBytes) refuse(`sessions take ${bytes} bytes of ${place.memoryBytes}`);
   }
 
   runOnWorkers(number: number): void {
@@ -139,6 +160,7 @@ export class ModelSides {
       if (running.functionIndex === functionIndex)
         refuse(`function ${functionIndex} runs on the CPU, and its session goes`);
     }
+    if (this.making.has(functionIndex)) refuse(`a session of function ${functionIndex} is made, and goes`);
     if (this.sessions.get(functionIndex) !== bytes) refuse(`function ${functionIndex} has not ${bytes} bytes there`);
     this.sessions.delete(functionIndex);
   }

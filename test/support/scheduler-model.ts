@@ -77,6 +77,7 @@ export class SchedulerModel {
 
   removeFunction(functionIndex: number): void {
     this.#ledger.sheets.delete(functionIndex);
+    this.#sides.making.delete(functionIndex);
     this.#tell({ kind: 'function-removed', functionIndex });
     this.#sides.removed(functionIndex);
   }
@@ -173,6 +174,8 @@ export class SchedulerModel {
       this.#sides.staged(event.functionIndex);
     } else if (event.kind === 'loaded') {
       this.#gpus.loaded(event.functionIndex, event.gpu);
+    } else if (event.kind === 'session') {
+      this.#sides.making.delete(event.functionIndex);
     }
     this.#tell(event);
   }
@@ -236,6 +239,9 @@ export class SchedulerModel {
       case 'run-beside':
         if (action.place === 'cpu') this.#sides.runOnCpu(action);
         else this.#sides.runOnWorkers(action.invocation);
+        break;
+      case 'make-session':
+        this.#sides.makeSession(action.functionIndex);
         break;
       case 'evict-cpu':
         this.#sides.evictSession(action.functionIndex, action.bytes);

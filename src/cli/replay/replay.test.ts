@@ -593,10 +593,6 @@ describe('what the command line can ask for', () => {
   it.each([
     [['--slo', '5ms', '--admission', 'shed'], /^Not enough: .*All 3,000 were refused, because a run of .* 5 ms/m],
     [['--slo', '5ms'], /All 3,000 came late, because a run of 'bert-base\/\d+' and 19 more takes /],
-    [
-      ['--slo', '15ms', '--admission', 'shed', '--policy', 'lru'],
-      /were refused, because a start of .* best-effort lets in/,
-    ],
     [['--machine', 'cpu-16'], /All 3,000 failed, because no place runs .* the machine has no GPU, and --cpu /],
     [['--reserve', '15.9GiB'], /no GPU has memory for it/],
     [['--machine', 'cpu-16', '--cpu', 'bert-base=180ms@80'], /no run that its cores allow/],

@@ -15,7 +15,6 @@ import {
 } from '../../replay/index.ts';
 import type { FleetRow, LeastTimes, Report, SettingValue } from '../../report/index.ts';
 import {
-  leastColdMs,
   leastWarmMs,
   policies,
   policyChoices,
@@ -316,8 +315,7 @@ interface PlacedKind {
 /** What a call of the function takes at best, on the host that is best for it, where nothing else waits. */
 function leastTimes(index: number, kinds: readonly PlacedKind[]): LeastTimes {
   const times = kinds.map(({ settings }) => leastTimesOn(settings.sheetOf(index, ''), settings));
-  const least = (of: (each: LeastTimes) => number): number => Math.min(...times.map(of));
-  return { sloMs: times[0]!.sloMs, warmMs: least(({ warmMs }) => warmMs), coldMs: least(({ coldMs }) => coldMs) };
+  return { sloMs: times[0]!.sloMs, warmMs: Math.min(...times.map(({ warmMs }) => warmMs)) };
 }
 
 function leastTimesOn({ gpus: offers, cpu, workers, sloMs }: OfferSheet, settings: SimulationSettings): LeastTimes {
@@ -330,11 +328,7 @@ function leastTimesOn({ gpus: offers, cpu, workers, sloMs }: OfferSheet, setting
   });
   const onCpu = cpu !== null && (cpu.cores ?? 1) <= coresOf(machine) ? (cpu.latencyMs ?? 0) : Infinity;
   const away = workers ? (settings.workers?.roundTripMs ?? 0) + (workers.latencyMs ?? 0) : Infinity;
-  return {
-    sloMs,
-    warmMs: Math.min(leastWarmMs(gpus), onCpu, away),
-    coldMs: Math.min(leastColdMs(gpus), onCpu + (cpu?.loadMs ?? 0), away),
-  };
+  return { sloMs, warmMs: Math.min(leastWarmMs(gpus), onCpu, away) };
 }
 
 /** The memory of all hosts of a fleet together. */

@@ -118,6 +118,8 @@ export interface FunctionAnswer {
   readonly row: FunctionRow;
   readonly versions: readonly string[];
   readonly history: HistoryAnswer;
+  /** Why its calls missed the SLO within the range; null if under 1% of them did. */
+  readonly trouble: TroubleRow | null;
   /** Milliseconds that each part of the mean answer took, for each step. */
   readonly parts: AnswerParts;
   readonly latencies: { readonly boundsMs: readonly number[]; readonly counts: readonly number[] };

@@ -18,6 +18,6 @@ export {
 export { anatomyMode } from './anatomy-layers.ts';
 export { machineAnswer, usageNow } from './machine.ts';
 export { eventText, moveText } from './event-text.ts';
-export { troubleAnswer } from './trouble.ts';
+export { troubleAnswer, troubleOf } from './trouble.ts';
 export type * from './api-types.ts';
 export type * from './fleet-types.ts';

@@ -45,16 +45,10 @@ export async function troubleAnswer(sources: ViewSources, rangeMs: number, nowMs
   const missing = await mapInSlices(names, (name): Counted | undefined => {
     const version = registry.find(name);
     if (version === undefined) return undefined;
-    const counts = history.counts(history.span(rangeMs, nowMs, name), name);
-    const now = overdue.get(name);
-    const missed = counts.late + counts.shed + counts.failed + (now?.calls ?? 0);
-    const ended = missed + counts.in_slo;
-    if (ended > 0) called++;
-    if (counts.client > 0) refused.push({ name, calls: counts.client });
-    const { sloMs } = version.settings;
-    if (ended === 0 || counts.in_slo / ended >= goodputShareMin) return undefined;
-    const isSure = ended >= callsMin || isStuckFor(now?.oldestMs ?? 0, sloMs);
-    return { version, counts, now, missed, ended, isSure };
+    const row = counted(history, version, overdue.get(name), rangeMs, nowMs);
+    if (row.ended > 0) called++;
+    if (row.counts.client > 0) refused.push({ name, calls: row.counts.client });
+    return misses(row) ? row : undefined;
   });
   const late = missing.filter((row) => row !== undefined);
   const found = judged(late);
@@ -80,7 +74,7 @@ export async function troubleAnswer(sources: ViewSources, rangeMs: number, nowMs
     worst: found
       .toSorted((one, other) => other.missed - one.missed)
       .slice(0, worstMax)
-      .map((counted) => rowOf(sources, counted, rangeMs, nowMs)),
+      .map((row) => rowOf(sources, row, rangeMs, nowMs)),
   };
 }
 
@@ -103,6 +97,34 @@ interface Counted {
   readonly isSure: boolean;
 }
 
+function counted(
+  history: History,
+  version: FunctionVersion,
+  now: Overdue | undefined,
+  rangeMs: number,
+  nowMs: number,
+): Counted {
+  const { name, settings } = version;
+  const counts = history.counts(history.span(rangeMs, nowMs, name), name);
+  const missed = counts.late + counts.shed + counts.failed + (now?.calls ?? 0);
+  const ended = missed + counts.in_slo;
+  const isSure = ended >= callsMin || isStuckFor(now?.oldestMs ?? 0, settings.sloMs);
+  return { version, counts, now, missed, ended, isSure };
+}
+
+const misses = ({ counts, ended }: Counted): boolean => ended > 0 && counts.in_slo / ended < goodputShareMin;
+
+/** Why calls of one function missed its SLO, however few they are; null if under 1% of them did. */
+export function troubleOf(
+  sources: ViewSources,
+  version: FunctionVersion,
+  rangeMs: number,
+  nowMs: number,
+): TroubleRow | null {
+  const row = counted(sources.history, version, sources.open.overdue().get(version.name), rangeMs, nowMs);
+  return misses(row) ? rowOf(sources, row, rangeMs, nowMs) : null;
+}
+
 const missedOf = (rows: readonly Counted[]): number => rows.reduce((sum, { missed }) => sum + missed, 0);
 
 /** Functions with few calls each are trouble only together: where more of their calls than first ones miss. */
@@ -112,8 +134,8 @@ function judged(rows: readonly Counted[]): readonly Counted[] {
   return rows.filter((row) => row.isSure || (areSure && few.includes(row)));
 }
 
-function rowOf(sources: ViewSources, counted: Counted, rangeMs: number, nowMs: number): TroubleRow {
-  const { version, counts, now, missed, ended } = counted;
+function rowOf(sources: ViewSources, row: Counted, rangeMs: number, nowMs: number): TroubleRow {
+  const { version, counts, now, missed, ended } = row;
   const { name } = version;
   const { history } = sources;
   const { turn, load, handler, model, away } = stagesNow(now, version.settings.sloMs);
@@ -135,7 +157,7 @@ function rowOf(sources: ViewSources, counted: Counted, rangeMs: number, nowMs: n
     .map((cause): MissedBy => ({ cause, words: causeWords[cause], calls: calls[cause] }))
     .toSorted((one, other) => other.calls - one.calls);
   const { atMs, late, shed, failed } = history.columns(history.span(rangeMs, nowMs, name), name);
-  const { facts, advice } = explainedAll(sources, counted, causes, nowMs - rangeMs);
+  const { facts, advice } = explainedAll(sources, row, causes, nowMs - rangeMs);
   const steps = atMs.filter((_, at) => late[at]! + shed[at]! + failed[at]! > 0);
   return {
     name,
@@ -176,16 +198,16 @@ const secondShareMin = 0.2;
 
 function explainedAll(
   sources: ViewSources,
-  counted: Counted,
+  row: Counted,
   causes: readonly MissedBy[],
   sinceMs: number,
 ): { readonly facts: readonly string[]; readonly advice: string | null } {
-  const machine = machineOf(sources, counted);
+  const machine = machineOf(sources, row);
   const missed = causes.reduce((sum, { calls }) => sum + calls, 0);
   const all = causes
     .slice(0, 2)
     .filter(({ calls }, index) => index === 0 || calls >= secondShareMin * missed)
-    .map(({ cause }) => explained(sources, counted, cause, sinceMs, machine));
+    .map(({ cause }) => explained(sources, row, cause, sinceMs, machine));
   const advice = once(all.flatMap((each) => each.advice));
   return {
     facts: once(all.flatMap(({ facts }) => facts)),

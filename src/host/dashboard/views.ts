@@ -248,7 +248,7 @@ export function functionAnswer(
   rangeMs: number,
   nowMs: number,
   baseUrl: string,
-): FunctionAnswer {
+): Omit<FunctionAnswer, 'trouble'> {
   const { history, registry, pools } = sources;
   const { name } = version;
   const state = pools.state(version.key);

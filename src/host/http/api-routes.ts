@@ -13,6 +13,8 @@ import {
   recordedAnatomy,
   recordedColdStarts,
   troubleAnswer,
+  troubleOf,
+  type FunctionAnswer,
 } from '../dashboard/index.ts';
 import { HostError } from '../errors.ts';
 import type { Exchange } from './exchange.ts';
@@ -42,7 +44,12 @@ export async function apiFunctions(context: HostContext, exchange: Exchange): Pr
 export async function apiFunction(context: HostContext, exchange: Exchange): Promise<object> {
   await context.views.gpus?.refresh();
   const version = versionAsked(context, exchange);
-  return functionAnswer(context.views, version, rangeAsked(exchange), Date.now(), baseUrlOf(exchange));
+  const rangeMs = rangeAsked(exchange);
+  const nowMs = Date.now();
+  return {
+    ...functionAnswer(context.views, version, rangeMs, nowMs, baseUrlOf(exchange)),
+    trouble: troubleOf(context.views, version, rangeMs, nowMs),
+  } satisfies FunctionAnswer;
 }
 
 /** `GET /api/trouble?range=15m` */

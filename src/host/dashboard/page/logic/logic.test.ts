@@ -405,13 +405,21 @@ describe('calls to copy', () => {
   });
 
   it('start with zeros in the shapes of the inputs', () => {
-    expect(exampleBody([{ name: 'x', datatype: 'FP32', shape: ['batch', 2] }])).toBe('{"input":[[0,0]]}');
+    const short = exampleBody([{ name: 'x', datatype: 'FP32', shape: ['batch', 2] }]);
+    expect(short).toEqual({ text: '{"input":[[0,0]]}', isLong: false });
     expect(
       exampleBody([
         { name: 'a', datatype: 'BOOL', shape: [1] },
         { name: 'b', datatype: 'BYTES', shape: [-1] },
-      ]),
+      ])?.text,
     ).toBe('{"inputs":{"a":[false],"b":["text"]}}');
+  });
+
+  it('of an image has all of its numbers, and is not shown; of billions there is none', () => {
+    const image = exampleBody([{ name: 'x', datatype: 'FP32', shape: [-1, 3, 224, 224] }]);
+    expect(image?.isLong).toBe(true);
+    expect((JSON.parse(image!.text) as { input: number[] }).input.flat(3)).toHaveLength(3 * 224 * 224);
+    expect(exampleBody([{ name: 'x', datatype: 'FP32', shape: [1e6, 1e6] }])).toBeUndefined();
   });
 });
 

@@ -2,6 +2,7 @@ import type { FunctionAnswer } from '../../api-types.ts';
 import { formatBytes, formatMs, formatRate, formatShare } from '../logic/format.ts';
 import { latestOf } from '../logic/points.ts';
 import { coarser } from '../logic/series.ts';
+import { saidOnce } from '../logic/trouble.ts';
 import { line, Plot } from '../plot.tsx';
 import { answerOf, useAction, usePolled } from '../state.ts';
 import { Homes } from './fleet.tsx';
@@ -9,6 +10,7 @@ import { Events } from './events.tsx';
 import { areas, outcomeLooks, type TimeProps } from './overview.tsx';
 import { FunctionLog, Versions } from './versions.tsx';
 import { CopyButton, Message, RangePicker, Tile } from './parts.tsx';
+import { Missed } from './trouble.tsx';
 import { TryIt } from './try-it.tsx';
 
 const partLooks = [
@@ -31,7 +33,7 @@ export function FunctionPage({ name, inFleet, ...time }: FunctionPageProps) {
   if (answer === undefined) {
     return loaded.state === 'failed' ? <Message text={loaded.message} level="warning" /> : <Message text="Loading…" />;
   }
-  const { row, history, events } = answer;
+  const { row, history, trouble, events } = answer;
   return (
     <section aria-labelledby="function-title">
       <div class="bar">
@@ -44,6 +46,12 @@ export function FunctionPage({ name, inFleet, ...time }: FunctionPageProps) {
       {loaded.state === 'failed' && <Message text={loaded.message} level="warning" />}
       {row.reason !== null && <Message text={row.reason} level="warning" />}
       <Management row={row} onDone={loaded.reload} />
+      {trouble !== null && (
+        <section class="card trouble" aria-labelledby="missed-title">
+          <h2 id="missed-title">Why calls missed the SLO</h2>
+          <Missed row={trouble} nowMs={history.toMs} own={saidOnce([trouble]).rows[0]!} />
+        </section>
+      )}
       <FunctionTiles row={row} totals={history.totals} />
       <FunctionPlots answer={answer} />
       <Versions name={row.name} paused={paused} />

@@ -1,9 +1,43 @@
-import type { TroubleAnswer } from '../../api-types.ts';
+import type { TroubleAnswer, TroubleRow } from '../../api-types.ts';
 import { formatMs, formatShare, formatTime } from '../logic/format.ts';
 import type { Range } from '../logic/ranges.ts';
 import { functionLink } from '../logic/route.ts';
 import { causeShares, causesText, headline, refusedText, saidOnce, spanText } from '../logic/trouble.ts';
 import { answerOf, usePolled } from '../state.ts';
+
+interface MissedProps {
+  readonly row: TroubleRow;
+  readonly nowMs: number;
+  /** Facts and advice, as far as they are not said of all rows together. */
+  readonly own: string;
+  /** The function's name comes first, as a link to its page. */
+  readonly named?: boolean;
+}
+
+/** How many calls of a function missed its SLO, since when, and what they waited for. */
+export function Missed({ row, nowMs, own, named = false }: MissedProps) {
+  return (
+    <>
+      <p>
+        {named && <a href={functionLink(row.name)}>{row.name}</a>} <strong>{formatShare(row.goodputShare)}</strong>{' '}
+        within {formatMs(row.sloMs)}; {row.missed.toLocaleString('en')} of {row.ended.toLocaleString('en')} missed,{' '}
+        {spanText(row, nowMs, formatTime)}
+        {row.overdue.calls > 0 &&
+          `; ${row.overdue.calls.toLocaleString('en')} overdue, the oldest ${formatMs(row.overdue.oldestMs)} old`}
+        {row.clientErrors > 0 && `; ${row.clientErrors.toLocaleString('en')} more refused with 400 to 499`}
+      </p>
+      <span class="causes" aria-hidden="true">
+        {causeShares(row.causes).map(({ cause, share }) => (
+          <span key={cause} class={cause} style={{ flexGrow: share }} />
+        ))}
+      </span>
+      <p class="muted">
+        {causesText(row.causes)}
+        {own === '' ? '.' : `: ${own}`}
+      </p>
+    </>
+  );
+}
 
 /** Which functions miss their SLO, why, and what to do: the first question in an incident. */
 export function Trouble({ range, paused }: { readonly range: Range; readonly paused: boolean }) {
@@ -26,23 +60,7 @@ export function Trouble({ range, paused }: { readonly range: Range; readonly pau
         <ol>
           {answer.worst.map((row, at) => (
             <li key={row.name} data-function={row.name}>
-              <p>
-                <a href={functionLink(row.name)}>{row.name}</a> <strong>{formatShare(row.goodputShare)}</strong> within{' '}
-                {formatMs(row.sloMs)}; {row.missed.toLocaleString('en')} of {row.ended.toLocaleString('en')} missed,{' '}
-                {spanText(row, answer.atMs, formatTime)}
-                {row.overdue.calls > 0 &&
-                  `; ${row.overdue.calls.toLocaleString('en')} overdue, the oldest ${formatMs(row.overdue.oldestMs)} old`}
-                {row.clientErrors > 0 && `; ${row.clientErrors.toLocaleString('en')} more refused with 400 to 499`}
-              </p>
-              <span class="causes" aria-hidden="true">
-                {causeShares(row.causes).map(({ cause, share }) => (
-                  <span key={cause} class={cause} style={{ flexGrow: share }} />
-                ))}
-              </span>
-              <p class="muted">
-                {causesText(row.causes)}
-                {said.rows[at] === '' ? '.' : `: ${said.rows[at]}`}
-              </p>
+              <Missed row={row} nowMs={answer.atMs} own={said.rows[at]!} named />
             </li>
           ))}
         </ol>

@@ -1,4 +1,4 @@
-import { useState } from 'preact/hooks';
+import { useMemo, useState } from 'preact/hooks';
 import type { FunctionAnswer } from '../../api-types.ts';
 import { request } from '../api.ts';
 import { curlOf, exampleBody } from '../logic/curl.ts';
@@ -20,8 +20,10 @@ const shownMax = 20_000;
 /** Calls the function with the body that the user typed or chose, and shows the answer as it came. */
 export function TryIt({ answer }: { readonly answer: FunctionAnswer }) {
   const { row, handler, example, inputs } = answer;
-  const start = handler ? (example === null || example.startsWith('@') ? '' : example) : exampleBody(inputs);
-  const [body, setBody] = useState(start);
+  const zeros = useMemo(() => (handler ? undefined : exampleBody(inputs)), [row.version]);
+  const isLong = zeros?.isLong === true;
+  const start = handler ? (example === null || example.startsWith('@') ? '' : example) : isLong ? '' : zeros?.text;
+  const [body, setBody] = useState(start ?? '');
   const [file, setFile] = useState<File | undefined>(undefined);
   const [tried, setTried] = useState<Tried | undefined>(undefined);
   const [failure, setFailure] = useState<string | undefined>(undefined);
@@ -32,17 +34,23 @@ export function TryIt({ answer }: { readonly answer: FunctionAnswer }) {
     setFailure(undefined);
     const path = `/function/${encodeURIComponent(row.name)}`;
     const json = !handler;
+    const areZeros = isLong && body === '';
+    const sent = areZeros ? zeros.text : body;
     const startMs = performance.now();
     try {
       const response = await request(path, {
         method: 'POST',
-        body: file ?? body,
+        body: file ?? sent,
         headers: json ? { 'Content-Type': 'application/json' } : {},
       });
       const blob = await response.blob();
       const isImage = blob.type.startsWith('image/');
       setTried({
-        curl: curlOf({ url: `${location.origin}${path}`, body: file === undefined ? body : `@${file.name}`, json }),
+        curl: curlOf({
+          url: `${location.origin}${path}`,
+          body: file !== undefined ? `@${file.name}` : areZeros ? '@input.json' : body,
+          json,
+        }),
         tookMs: performance.now() - startMs,
         headers: [...response.headers].filter(([name]) => telling.test(name)),
         body: isImage ? '' : (await blob.text()).slice(0, shownMax),
@@ -77,6 +85,7 @@ export function TryIt({ answer }: { readonly answer: FunctionAnswer }) {
           value={body}
           disabled={file !== undefined}
           spellcheck={false}
+          placeholder={isLong ? 'Zeros in these shapes, unless another body is written here' : ''}
           onInput={(event) => setBody(event.currentTarget.value)}
         />
         <div class="controls">

@@ -26,7 +26,7 @@ export function Versions({ name, paused }: { readonly name: string; readonly pau
           Version {fellBack.version} went out of service at {formatTime(Date.parse(fellBack.at))}: {fellBack.reason}
         </p>
       )}
-      <Table headings={['Version', 'Share of calls', 'Answers within SLO', 'Missed', 'State']}>
+      <Table headings={['Version', 'Share of calls', 'Within SLO', 'Missed', 'State']}>
         {versions.map(({ version, state, percent, on_trial: onTrial, answers }) => {
           const ended = Object.values(answers).reduce((sum, count) => sum + count, 0);
           const good = answers['in_slo'] ?? 0;
