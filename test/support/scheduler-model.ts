@@ -212,6 +212,7 @@ export class SchedulerModel {
       inHost: this.#ledger.inHost,
       onCpu: this.#sides.onCpu,
       onWorkers: this.#sides.onWorkers,
+      making: this.#sides.making,
     };
   }
 
