@@ -1,5 +1,6 @@
 /** What host memory keeps books of: blocks, the functions that have them, and reads from disk. */
 import type { ServedFunction } from './function.ts';
+import type { Numbered } from './heap.ts';
 import type { HostBlock } from './offer.ts';
 
 export class Block implements HostBlock {
@@ -30,7 +31,7 @@ export interface Read {
 }
 
 /** What host memory knows of a function. */
-export class Copy {
+export class Copy implements Numbered {
   readonly fn: ServedFunction;
   blocks: readonly Block[] = [];
   /** Of a former sheet: they go when nothing of the function runs or loads. */
@@ -45,6 +46,10 @@ export class Copy {
 
   constructor(fn: ServedFunction) {
     this.fn = fn;
+  }
+
+  get number(): number {
+    return this.fn.number;
   }
 
   /** Of what is neither here nor being read. */

@@ -14,6 +14,7 @@ import { HostUses } from './host-uses.ts';
 import { HostValues, type HostValueFacts } from './host-values.ts';
 import { leastLinkMs, type HostBlock } from './offer.ts';
 import type { Policy } from './policy.ts';
+import { WantedReads } from './wanted-reads.ts';
 import { tuning } from './tuning.ts';
 import type { HostTier, Shell, StageObservation } from './types.ts';
 
@@ -21,6 +22,7 @@ const { readAhead } = tuning.hostMemory;
 const { overdueShare } = tuning.queues;
 
 interface Shared extends HostValueFacts {
+  readonly gpus: readonly { readonly line: { next(): { readonly fn: ServedFunction } | undefined } }[];
   readonly shell: Shell;
 }
 
@@ -28,6 +30,8 @@ export class HostMemory {
   readonly #policy: Policy;
   readonly #shell: Shell;
   readonly #slots: Shared['slots'];
+  /** They are made after this. */
+  readonly #gpus: () => Shared['gpus'];
   readonly #uses: HostUses;
   readonly #values: HostValues;
   #capacityBytes: number;
@@ -38,10 +42,10 @@ export class HostMemory {
   readonly #order: ValueOrder<Block>;
   /** By function that is pinned on GPUs: on how many. */
   readonly #pinnedOn = new Map<ServedFunction, number>();
-  /** Functions that calls wait for and the disk does not read yet: since when. The first has waited longest. */
-  readonly #wanted = new Map<ServedFunction, number>();
-  /** Functions that are read though no call waits for them, if there is room. */
-  readonly #asked = new Set<ServedFunction>();
+  /** Functions that calls wait for, */
+  readonly #wanted: WantedReads;
+  /** and those that are read though no call waits for them, if there is room. */
+  readonly #asked: WantedReads;
   /** Functions of which other layers are on GPUs since the latest event. */
   readonly #moved = new Set<ServedFunction>();
   /** Functions with blocks of a former sheet. */
@@ -62,7 +66,10 @@ export class HostMemory {
     this.#shell = shell;
     this.#slots = slots;
     this.#uses = new HostUses(shared);
+    this.#gpus = () => shared.gpus;
     this.#values = new HostValues(diskGBps, shared);
+    this.#wanted = new WantedReads(this.#values);
+    this.#asked = new WantedReads(this.#values);
     this.#order = new ValueOrder((block) => this.#values.valueOf(block));
     popularity.onScale((factor) => this.#order.scale(factor));
   }
@@ -102,14 +109,9 @@ export class HostMemory {
     const copy = this.#copies.get(fn)!;
     const { read } = copy;
     if (read !== undefined) return Math.max(0, read.endMs - read.overlapMs - nowMs);
-    const value = this.#values.valueWith(copy, nowMs);
     const readMs = this.#values.readMs(copy);
-    let endMs = Math.max(nowMs, this.#reading.at(-1)?.read?.endMs ?? 0) + readMs;
-    for (const other of this.#wanted.keys()) {
-      const ahead = this.#copies.get(other)!;
-      if (ahead !== copy && this.#values.valueWith(ahead, nowMs) >= value) endMs += this.#values.readMs(ahead);
-    }
-    return endMs - Math.min(readMs, leastLinkMs(fn.sheet.gpus)) - nowMs;
+    const beginMs = Math.max(nowMs, this.#reading.at(-1)?.read?.endMs ?? 0) + this.#wanted.aheadMs(copy, nowMs);
+    return beginMs + readMs - Math.min(readMs, leastLinkMs(fn.sheet.gpus)) - nowMs;
   }
 
   /** What it costs the next start of the function if it is no longer whole on a GPU: a read, if it has no copy here. */
@@ -165,13 +167,14 @@ export class HostMemory {
   want(fn: ServedFunction, nowMs: number): void {
     const copy = this.#copies.get(fn);
     if (copy === undefined) return;
-    if (copy.missing > 0 && copy.read === undefined && !this.#wanted.has(fn)) this.#wanted.set(fn, nowMs);
+    if (copy.missing > 0 && copy.read === undefined) this.#wanted.add(copy, nowMs);
     this.#reorder(copy);
   }
 
   /** It is to be here where there is room, though no call waits for it. */
-  ask(fn: ServedFunction): void {
-    if (!this.has(fn)) this.#asked.add(fn);
+  ask(fn: ServedFunction, nowMs: number): void {
+    const copy = this.#copies.get(fn);
+    if (copy !== undefined && copy.missing > 0) this.#asked.add(copy, nowMs);
   }
 
   /** Other layers of the function are on GPUs, or are on their way. */
@@ -207,7 +210,7 @@ export class HostMemory {
     this.#endRead(copy, nowMs);
     for (const block of read.blocks) block.state = 'on disk';
     this.usedBytes -= read.bytes;
-    this.#wanted.set(fn, nowMs);
+    this.#wanted.add(copy, nowMs);
     const victims = this.#victims(this.#capacityBytes - this.usedBytes + 1, Infinity);
     for (const block of victims ?? []) this.#drop(block, 'capacity');
   }
@@ -230,26 +233,26 @@ export class HostMemory {
   }
 
   /** All that was here is gone, as is what GPUs had. It is read again, what is worth most first. */
-  lost(): void {
-    for (const copy of this.#copies.values()) {
-      if (this.#values.calls(copy) > 0 && !copy.fn.isRemoved) this.#asked.add(copy.fn);
-      copy.missing = copy.blocks.length;
-      copy.read = undefined;
-    }
-    this.#reading.splice(0);
+  lost(nowMs: number): void {
     for (const block of this.#blocks.values()) {
       this.#order.remove(block);
       block.state = 'on disk';
+    }
+    this.#reading.splice(0);
+    for (const copy of this.#copies.values()) {
+      copy.missing = copy.blocks.length;
+      copy.read = undefined;
+      if (this.#values.calls(copy) > 0 && copy.missing > 0) this.#asked.add(copy, nowMs);
     }
     this.usedBytes = 0;
   }
 
   /** The function was removed. Memory that is still in use goes when it no longer is. */
   forget(fn: ServedFunction): void {
-    this.#wanted.delete(fn);
-    this.#asked.delete(fn);
     const copy = this.#copies.get(fn);
     if (copy === undefined) return;
+    this.#wanted.delete(copy);
+    this.#asked.delete(copy);
     copy.former = [...copy.former, ...copy.blocks];
     copy.blocks = [];
     copy.missing = 0;
@@ -274,8 +277,8 @@ export class HostMemory {
       this.#order.add(block);
       for (const user of block.users) {
         if (!user.blocks.includes(block) || --user.missing > 0) continue;
-        this.#wanted.delete(user.fn);
-        this.#asked.delete(user.fn);
+        this.#wanted.delete(user);
+        this.#asked.delete(user);
         found.push(user.fn);
       }
     }
@@ -342,66 +345,75 @@ export class HostMemory {
   /** Orders the next read. Returns whether there was one to order. */
   #readNext(nowMs: number): boolean {
     if (this.#wanted.size > 0) {
-      const found = this.#waiting(nowMs);
-      // 1. For the call that waits longest, beyond the policy's bound, one read in so many.
-      if (this.#readsSinceOverdue >= overdueShare - 1 && this.#readOverdue(nowMs)) return true;
-      // 2. The most valuable, if what goes for it is worth less.
+      // 1. For the next in line, where turns are strictly in order of arrival. None goes before it.
+      if (this.#policy.order === 'fifo') {
+        const next = this.#readForNext(nowMs);
+        if (next !== undefined) return next;
+      }
+      // 2. For the call that waits longest, beyond the policy's bound, one read in so many. Others wait for a large one.
+      if (this.#readsSinceOverdue >= overdueShare - 1) {
+        const isOrdered = this.#readOverdue(nowMs, 1);
+        if (isOrdered || (isOrdered === false && this.#reading.length > 0)) return isOrdered;
+      }
+      // 3. The most valuable, if what goes for it is worth less.
       let failedBytes = Infinity;
-      for (const { copy, value } of found) {
+      const isOrdered = this.#wanted.find(nowMs, (copy, value) => {
         const bytes = copy.onDiskBytes;
         // No more valuable, and no smaller, than one that found no room.
-        if (bytes >= failedBytes) continue;
-        if (this.#read(copy, value, nowMs)) return true;
+        if (!this.#isWanted(copy) || bytes >= failedBytes) return false;
         failedBytes = bytes;
-      }
-      // 3. What is worth less than all that is here, for the call that waits longest, in a disk that has nothing to do.
+        return this.#read(copy, value, nowMs);
+      });
+      if (isOrdered) return true;
+      // 4. What is worth less than all that is here, for the call that waits longest, in a disk that has nothing to do.
       if (this.#reading.length > 0) return false;
-      if (this.#readOverdue(nowMs)) return true;
+      if (this.#readOverdue(nowMs, Infinity) === true) return true;
     }
-    // 4. What no call waits for, without evicting anything.
-    return this.#reading.length === 0 && this.#readAsked(nowMs);
+    // 5. What no call waits for, without evicting anything.
+    return this.#reading.length === 0 && this.#asked.find(nowMs, (copy) => this.#read(copy, -Infinity, nowMs));
   }
 
-  /** Functions that calls wait for, the most valuable first. Strictly in order of arrival, the next in line are that. */
-  #waiting(nowMs: number): readonly { readonly copy: Copy; readonly value: number }[] {
-    const found: { readonly copy: Copy; readonly value: number }[] = [];
-    for (const fn of this.#wanted.keys()) {
-      const copy = this.#copies.get(fn);
-      // The waiting invocation may have gone, or may need other weights now.
-      if (copy === undefined || fn.isRemoved || copy.missing === 0 || !this.canHold(fn) || !this.#uses.isNeeded(fn))
-        this.#wanted.delete(fn);
-      else found.push({ copy, value: this.#uses.isNext(fn) ? Infinity : this.#values.valueWith(copy, nowMs) });
-    }
-    return found.sort((one, other) => (one.value === other.value ? 0 : other.value - one.value));
-  }
-
-  /** For the call that waits longest beyond the policy's bound and finds room. */
-  #readOverdue(nowMs: number): boolean {
-    for (const [fn, sinceMs] of this.#wanted) {
-      const overdueMs = sinceMs + this.#policy.waitBoundMs;
-      if (overdueMs > nowMs) {
-        if (overdueMs < this.#overdueWakeMs) this.#shell.wake((this.#overdueWakeMs = overdueMs));
-        return false;
-      }
-      if (!this.#read(this.#copies.get(fn)!, Infinity, nowMs)) continue;
-      this.#readsSinceOverdue = 0;
-      return true;
-    }
+  /** Whether calls still wait for it. One may have gone, or may need other weights now. */
+  #isWanted(copy: Copy): boolean {
+    const { fn, missing } = copy;
+    if (!fn.isRemoved && missing > 0 && this.canHold(fn) && this.#uses.isNeeded(fn)) return true;
+    this.#wanted.delete(copy);
     return false;
   }
 
-  #readAsked(nowMs: number): boolean {
-    let best: Copy | undefined;
-    for (const fn of this.#asked) {
-      const copy = this.#copies.get(fn);
-      if (copy === undefined || fn.isRemoved || copy.missing === 0) {
-        this.#asked.delete(fn);
-        continue;
-      }
-      if (this.usedBytes + copy.onDiskBytes > this.#capacityBytes) continue;
-      if (best === undefined || this.#values.valueWith(copy, nowMs) > this.#values.valueWith(best, nowMs)) best = copy;
+  /** Undefined: none of those that are next in line is to be read. */
+  #readForNext(nowMs: number): boolean | undefined {
+    let isOrdered: boolean | undefined;
+    for (const { line } of this.#gpus()) {
+      const next = line.next();
+      const copy = next && this.#copies.get(next.fn);
+      if (copy === undefined || copy.read !== undefined || !this.#isWanted(copy)) continue;
+      isOrdered = this.#read(copy, Infinity, nowMs);
+      if (isOrdered) break;
     }
-    return best !== undefined && this.#read(best, -Infinity, nowMs);
+    return isOrdered;
+  }
+
+  /**
+   * For the call that waits longest beyond the policy's bound and finds room; undefined: none waits so long.
+   *
+   * @param looks how many of them are tried
+   */
+  #readOverdue(nowMs: number, looks: number): boolean | undefined {
+    let looked = 0;
+    for (const [copy, sinceMs] of this.#wanted.oldestFirst) {
+      if (!this.#isWanted(copy)) continue;
+      const overdueMs = sinceMs + this.#policy.waitBoundMs;
+      if (overdueMs > nowMs) {
+        if (overdueMs < this.#overdueWakeMs) this.#shell.wake((this.#overdueWakeMs = overdueMs));
+        break;
+      }
+      if (looked++ === looks) break;
+      if (!this.#read(copy, Infinity, nowMs)) continue;
+      this.#readsSinceOverdue = 0;
+      return true;
+    }
+    return looked > 0 ? false : undefined;
   }
 
   /** Orders a read if there is room for it, at the cost of what is worth no more. */
@@ -420,8 +432,8 @@ export class HostMemory {
     this.usedBytes += bytes;
     for (const block of blocks) block.state = 'read';
     this.#reading.push(copy);
-    this.#wanted.delete(fn);
-    this.#asked.delete(fn);
+    this.#wanted.delete(copy);
+    this.#asked.delete(copy);
     this.#readsSinceOverdue++;
     this.#shell.act({ kind: 'stage', functionIndex: fn.number, bytes });
     this.#shell.wake(endMs - copy.read.overlapMs);

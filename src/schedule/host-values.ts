@@ -82,6 +82,11 @@ export class HostValues {
     return (this.#popularity.countWith(fn.number, uses) * this.missMs(copy)) / Math.max(1, copy.bytes);
   }
 
+  /** All values are scaled down before they overflow. */
+  onScale(listener: (factor: number) => void): void {
+    this.#popularity.onScale(listener);
+  }
+
   /** How often calls have come for it, the latest counting most. */
   calls(copy: Copy): number {
     return this.#popularity.count(copy.fn.number);

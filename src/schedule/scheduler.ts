@@ -139,10 +139,10 @@ export class Scheduler {
         this.#state.host?.refused(this.#known(event.functionIndex), nowMs);
         break;
       case 'stage-wanted':
-        this.#state.host?.ask(this.#known(event.functionIndex));
+        this.#state.host?.ask(this.#known(event.functionIndex), nowMs);
         break;
       case 'host-lost':
-        this.#state.host?.lost();
+        this.#state.host?.lost(nowMs);
         break;
       case 'host-changed':
         this.#changes.resizeHost(event.capacityBytes, nowMs);
