@@ -17,6 +17,7 @@ const floors = [
   'gpu',
   'cpu',
   'live',
+  'store',
   'queue',
   'fleet',
   'host',

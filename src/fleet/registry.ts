@@ -12,14 +12,10 @@
 import { createHash, randomBytes } from 'node:crypto';
 import type { Redis } from 'ioredis';
 import type { RedisLink } from '../queue/index.ts';
+import { ChangedElsewhere } from '../store/index.ts';
 import type { Entry, RegistryCopy } from './registry-copy.ts';
 import type { Seal } from './seal.ts';
 import { getOrMake, type Log } from '../tools/index.ts';
-
-/** Another host changed the function in between: the change must be made again on the new state. */
-export class ChangedElsewhere extends Error {
-  override readonly name = 'ChangedElsewhere';
-}
 
 export interface RegistryOptions {
   readonly link: RedisLink;

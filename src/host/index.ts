@@ -18,8 +18,7 @@ export {
   resolveSettings,
   type GivenSettings,
 } from './store/index.ts';
-export { checkStore } from './store/fsck.ts';
-export { loadRecord } from './store/version-record.ts';
+export { checkStore, newestUpload } from './store/fsck.ts';
 export type { FunctionSettings, ModelMetadata, TensorSpec } from './types.ts';
 export { anatomyMode } from './dashboard/index.ts';
 export type {

@@ -7,13 +7,6 @@ export * from './types.ts';
 export type { BullMqQueueOptions } from './bullmq-queue.ts';
 export { manifestBytes, sealManifest, type FunctionManifest, type ManifestFile } from './manifest.ts';
 export {
-  fetchContent,
-  rangeHeader,
-  type ContentReply,
-  type ContentSource,
-  type WantedContent,
-} from './fetch-content.ts';
-export {
   decodeAnswer,
   decodeInput,
   encodeAnswer,

@@ -2,14 +2,12 @@
 import { createHash } from 'node:crypto';
 import type { PoolLimits } from '../cpu/index.ts';
 import type { ModelOpening } from '../onnx/index.ts';
+import type { WantedContent } from '../store/index.ts';
 import { jsonAs } from '../tools/index.ts';
 
-export interface ManifestFile {
+export interface ManifestFile extends WantedContent {
   /** Relative to the model, as the model names its external data; '/' between parts. */
   readonly name: string;
-  /** Lower-case hex. */
-  readonly sha256: string;
-  readonly bytes: number;
 }
 
 export interface FunctionManifest {

@@ -10,8 +10,8 @@
 import { mkdir, readdir, readFile, rename, rm, stat, utimes, writeFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { LRUCache } from 'lru-cache';
-import { fetchContent } from './fetch-content.ts';
 import { manifestBytes, parseManifest, type FunctionManifest, type ManifestFile } from './manifest.ts';
+import { fetchContent } from '../store/index.ts';
 import { getOrMake } from '../tools/index.ts';
 
 export interface ModelCacheOptions {

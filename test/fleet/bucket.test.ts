@@ -4,9 +4,8 @@ import { mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
-import { Bucket } from '../../src/fleet/index.ts';
 import { loadConfig } from '../../src/host/index.ts';
-import { fetchContent } from '../../src/queue/index.ts';
+import { Bucket, fetchContent } from '../../src/store/index.ts';
 import { call, patient, publish, scaleModel } from '../support/fleet-calls.ts';
 import { FleetHosts } from '../support/fleet-hosts.ts';
 import { redisMissing } from '../support/redis-server.ts';
@@ -43,7 +42,7 @@ describe('a bucket', () => {
     expect(await bucket.has(file)).toBe(false);
     await bucket.put(file, file.path);
     await bucket.put(file, file.path);
-    expect(await s3.stored()).toEqual([file.sha256]);
+    expect(s3.stored()).toEqual([file.sha256]);
     expect(s3.requests.filter((each) => each === 'PUT')).toHaveLength(1);
     expect(await bucket.has({ ...file, bytes: file.bytes + 1 })).toBe(false);
     s3.breakAt = 5 * 2 ** 20;
@@ -109,7 +108,7 @@ describe.skipIf(redisMissing !== undefined)('a fleet with a bucket', () => {
     const flags = { 'fleet.bucket': s3.url };
     const first = await fleet.add({ flags });
     expect((await publish(first, 'stored', 3)).status).toBe(201);
-    expect(await s3.stored()).toEqual([shaOf(await scaleModel(3))]);
+    expect(s3.stored()).toEqual([shaOf(await scaleModel(3))]);
     await s3.stop();
     const refused = await publish(first, 'late', 5);
     expect([refused.status, refused.headers['x-turntable-error']]).toEqual([503, 'fleet-unavailable']);
@@ -135,7 +134,7 @@ describe.skipIf(redisMissing !== undefined)('a fleet with a bucket', () => {
     expect((await publish(one, 'behind', 7)).status).toBe(201);
     await s3.restart();
     const sha256 = shaOf(await scaleModel(7));
-    await vi.waitFor(async () => expect(await s3.stored()).toEqual([sha256]), patient);
+    await vi.waitFor(async () => expect(s3.stored()).toEqual([sha256]), patient);
     // Both are over their budget, so neither keeps it, and a call loads it again.
     await vi.waitFor(async () => {
       for (const { url } of [one, other]) {

@@ -1,7 +1,16 @@
 /** What a model store finds after its process was killed: at every single disk operation, and at random moments. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { copyFileSync, linkSync, mkdirSync, promises, readdirSync, readFileSync, statSync } from 'node:fs';
+import {
+  copyFileSync,
+  linkSync,
+  mkdirSync,
+  promises,
+  readdirSync,
+  readFileSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
 import { open as openFile } from 'node:fs/promises';
 import { syncBuiltinESMExports } from 'node:module';
 import { join } from 'node:path';
@@ -10,8 +19,10 @@ import { setTimeout as delay } from 'node:timers/promises';
 import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import type { ModelStoreOptions } from '../../src/host/store/index.ts';
+import { moved } from '../../src/host/rollout/traffic.ts';
 import type { ModelStore } from '../../src/host/types.ts';
 import { compileProgram } from '../support/compile-program.ts';
+import { writeOldDataFolder } from '../support/old-data-folder.ts';
 import { metadata, publish, sha256, storeFixture, streamOf, type StoreFixture } from './store-fixtures.ts';
 
 let fixture: StoreFixture;
@@ -79,9 +90,11 @@ function observed(store: ModelStore): string {
   const functions = store.names().map((name) => ({
     name,
     current: store.find(name)?.version,
-    versions: store.versions(name).map(({ version, modelPath, modelSha256, state }) => ({
+    traffic: store.traffic(name),
+    versions: store.versions(name).map(({ version, modelPath, modelSha256, state, settings }) => ({
       version,
       state,
+      settings,
       modelSha256,
       onDisk: sha256(readFileSync(modelPath)),
       files: readdirSync(join(modelPath, '..')).sort(),
@@ -119,6 +132,8 @@ describe('a kill at any disk operation leaves the old state or the new', () => {
     ['a version with the bytes of another', async (store) => await publish(store, 'copy', 'first')],
     ['the removal of the current version', async (store) => await store.remove('echo', '1')],
     ['the removal of a function', async (store) => await store.remove('echo', undefined)],
+    ['a change of settings', async (store) => await store.changeSettings('echo', undefined, { slo: '70ms' })],
+    ['a division of calls', async (store) => await store.changeTraffic('echo', (now) => moved(now, '1', '0'))],
     ['a blob', async (store) => await store.putBlob(sha256('blob'), streamOf('blob'))],
   ])('%s', async (_what, operation) => {
     const { kills, wrong } = await killEverywhere({}, publishTwo, operation);
@@ -187,6 +202,72 @@ async function killEverywhere(
   }
   return { kills: snapshots.length, wrong };
 }
+
+describe('a data folder of 0.1', () => {
+  const halves = { shares: [1, 2].map((version) => ({ version: String(version), percent: 50 })), headers: [] };
+  const traffic = { ...halves, fallback: false };
+  const old = [
+    { name: 'BERT', version: 'V1', sequence: 1, model: 'capitals', settings: { slo: '40ms' } },
+    { name: 'bert', version: '1', sequence: 2, model: 'one' },
+    { name: 'bert', version: '2', sequence: 5, model: 'two' },
+    { name: 'twin', version: '1', sequence: 3, model: 'one' },
+    { name: 'lost', version: '1', sequence: 4, model: 'lost' },
+    { name: 'lost', version: '2', sequence: 6, model: 'kept' },
+  ];
+  const write = (): void => {
+    writeOldDataFolder(fixture.dataDir, old, { bert: { settings: { 1: { slo: '1s' } }, traffic } });
+    writeFileSync(join(fixture.dataDir, 'functions', 'lost', '1', 'version.json'), '{"half');
+  };
+
+  test('every version, setting and division of calls is there, and a lost record is told', async () => {
+    write();
+    const store = await fixture.restarted();
+    expect(store.names()).toEqual(['BERT', 'bert', 'lost', 'twin']);
+    const all = store.names().flatMap((name) => store.versions(name));
+    expect(all.map(({ key, state, settings, publishedAtMs }) => [key, state, settings.sloMs, publishedAtMs])).toEqual([
+      ['BERT@V1', { status: 'ready' }, 40, 1e12 + 1],
+      ['bert@1', { status: 'ready' }, 1000, 1e12 + 2],
+      ['bert@2', { status: 'ready' }, 200, 1e12 + 5],
+      ['lost@1', { status: 'unavailable', reason: 'its record is lost' }, 200, 0],
+      ['lost@2', { status: 'ready' }, 200, 1e12 + 6],
+      ['twin@1', { status: 'ready' }, 200, 1e12 + 3],
+    ]);
+    expect(store.traffic('bert')).toEqual(traffic);
+    expect(readFileSync(store.find('BERT')!.modelPath, 'utf8')).toBe('capitals');
+    expect(fixture.validated).toEqual([]);
+    const backup = join(fixture.dataDir, 'backup-format-1');
+    expect(readFileSync(join(backup, 'serving', 'bert.json'), 'utf8')).toContain('"slo":"1s"');
+    expect(readFileSync(join(backup, 'functions', 'BERT', 'V1', 'version.json'), 'utf8')).toContain('"40ms"');
+    expect((await publish(store, 'bert', 'three')).version.version).toBe('3');
+    await store.remove('lost', '1');
+    expect((await fixture.restarted()).versions('lost').map(({ version }) => version)).toEqual(['2']);
+  });
+
+  test('a kill at any disk operation of the migration changes nothing about what the next start finds', async () => {
+    write();
+    mkdirSync(join(fixture.root, 'killed'));
+    const snapshots: string[] = [];
+    let whole = '';
+    await withDiskHook(
+      () => {
+        const snapshot = join(fixture.root, 'killed', String(snapshots.length));
+        copyLinked(fixture.dataDir, snapshot);
+        snapshots.push(snapshot);
+      },
+      async () => {
+        whole = observed(await fixture.restarted());
+      },
+    );
+    expect(snapshots.length).toBeGreaterThan(50);
+    for (const dataDir of snapshots) {
+      const store = fixture.again({ dataDir });
+      await store.start();
+      await store.verified();
+      expect(observed(store)).toBe(whole);
+      await store.close();
+    }
+  });
+});
 
 describe('kill -9 at random moments', () => {
   test('acknowledged publications are complete, and no half-written ones exist', async () => {

@@ -23,6 +23,7 @@ const house = [
   'gpu',
   'cpu',
   'live',
+  'store',
   'queue',
   'fleet',
   'host',

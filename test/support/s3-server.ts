@@ -1,127 +1,215 @@
 /**
- * A real S3 server (s3rver) on its own folder, behind a proxy that can cut replies off and counts requests. s3rver does
- * not compare signatures of version 4, so the proxy does.
+ * A double of an S3 bucket: it checks signatures of version 4, enforces the conditions of writes, serves ranges and
+ * lists in pages, and can be told to fail as servers and networks do.
  */
 import { createHash, createHmac } from 'node:crypto';
 import { once } from 'node:events';
-import { mkdtemp, readdir, rm } from 'node:fs/promises';
-import { createServer, request, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
-import { createRequire } from 'node:module';
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 
-interface S3rver {
-  run(): Promise<AddressInfo>;
-  close(): Promise<void>;
+const bucket = 'models';
+const prefix = 'lab/';
+
+export const s3Keys = { accessKeyId: 'EXAMPLEKEY', secretAccessKey: 'an example of a secret key' } as const;
+
+/** What becomes of one write. */
+export type S3Fault =
+  /** The connection breaks before the write is carried out. */
+  | 'lost-request'
+  /** The write is carried out, and the connection breaks before the reply. */
+  | 'lost-reply'
+  /** The connection breaks, and the write is carried out after the next one. */
+  | 'late'
+  /** 409: another conditional write is under way. */
+  | 'conflict'
+  /** 412, although the condition holds. */
+  | 'precondition'
+  /** 503 */
+  | 'busy';
+
+interface Stored {
+  readonly bytes: Buffer;
+  readonly tag: string;
 }
 
-const S3rverClass = createRequire(import.meta.url)('s3rver') as new (options: object) => S3rver;
-const bucket = 'models';
-
-/** The only keys that s3rver accepts. */
-export const s3Keys = { accessKeyId: 'S3RVER', secretAccessKey: 'S3RVER' } as const;
-
 export class S3Server implements AsyncDisposable {
-  readonly #folder: string;
+  readonly #objects = new Map<string, Stored>();
+  #server: Server;
   readonly #port: number;
-  #server: S3rver | undefined;
-  readonly #door: Server;
+  /** Writes that are carried out after the next one. */
+  #late: (() => void)[] = [];
   /** Requested ranges and methods: "GET bytes=0-99", "PUT". */
   readonly requests: string[] = [];
   /** Replies to GET end after this many bytes, as if the connection had broken. */
   breakAt = Infinity;
   /** Flips a bit in each reply to GET. */
   isLying = false;
+  /** Carries out each write, whatever its conditions are. */
+  ignores: readonly ('if-match' | 'if-none-match')[] = [];
+  pageSize = 1000;
+  /** Asked for each write. */
+  faultOf: (key: string) => S3Fault | undefined = () => undefined;
 
-  private constructor(folder: string, server: S3rver, port: number) {
-    this.#folder = folder;
+  private constructor(server: Server, port: number) {
     this.#server = server;
     this.#port = port;
-    this.#door = createServer((incoming, reply) => this.#pass(incoming, reply));
   }
 
   static async start(): Promise<S3Server> {
-    const folder = await mkdtemp(join(tmpdir(), 'turntable-s3-'));
-    const server = S3Server.#on(folder, 0);
-    const { port } = await server.run();
-    const started = new S3Server(folder, server, port);
-    started.#door.listen(0, '127.0.0.1');
-    await once(started.#door, 'listening');
+    const server = createServer();
+    server.listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    const { port } = server.address() as AddressInfo;
+    const started = new S3Server(server, port);
+    server.on('request', (request, reply) => void started.#answer(request, reply));
     return started;
   }
 
   /** URL of the bucket, with a prefix. */
   get url(): string {
-    return `http://127.0.0.1:${(this.#door.address() as AddressInfo).port}/${bucket}/lab`;
+    return `http://127.0.0.1:${this.#port}/${bucket}/lab`;
   }
 
   /** Nothing answers any more, as if the machine were gone. */
   async stop(): Promise<void> {
-    await this.#server?.close();
-    this.#server = undefined;
+    if (!this.#server.listening) return;
+    this.#server.closeAllConnections();
+    this.#server.close();
+    await once(this.#server, 'close');
   }
 
   async restart(): Promise<void> {
-    this.#server = S3Server.#on(this.#folder, this.#port);
-    await this.#server.run();
+    this.#server = createServer((request, reply) => void this.#answer(request, reply));
+    this.#server.listen(this.#port, '127.0.0.1');
+    await once(this.#server, 'listening');
   }
 
   /** Hashes of the stored files. */
-  async stored(): Promise<string[]> {
-    const names = await readdir(join(this.#folder, bucket, 'lab')).catch(() => []);
-    return names.flatMap((name) => /^([0-9a-f]{64})\._S3rver_object$/.exec(name)?.[1] ?? []);
+  stored(): string[] {
+    return this.keys().filter((key) => /^[0-9a-f]{64}$/.test(key));
+  }
+
+  /** Below the prefix. */
+  keys(): string[] {
+    return [...this.#objects.keys()].map((key) => key.slice(prefix.length)).toSorted();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    this.#door.closeAllConnections();
-    this.#door.close();
     await this.stop();
-    await rm(this.#folder, { recursive: true, force: true });
   }
 
-  static #on(directory: string, port: number): S3rver {
-    const configureBuckets = [{ name: bucket }];
-    return new S3rverClass({ address: '127.0.0.1', port, silent: true, directory, configureBuckets });
-  }
-
-  #pass(incoming: IncomingMessage, reply: ServerResponse): void {
-    const { method, url, headers } = incoming;
+  async #answer(request: IncomingMessage, reply: ServerResponse): Promise<void> {
+    const { method = '', headers } = request;
     this.requests.push([method, headers.range].filter(Boolean).join(' '));
-    if (!isSigned(incoming)) {
-      reply.writeHead(403).end('<Error><Code>SignatureDoesNotMatch</Code></Error>');
+    const chunks: Buffer[] = [];
+    try {
+      for await (const chunk of request as AsyncIterable<Buffer>) chunks.push(chunk);
+    } catch {
+      return; // The client left.
+    }
+    const problem = signatureProblem(request);
+    if (problem !== undefined) return fail(reply, 403, problem);
+    const { pathname, searchParams } = new URL(request.url ?? '', 'http://s3');
+    if (pathname === `/${bucket}`) return this.#list(searchParams, reply);
+    const key = decodeURIComponent(pathname.slice(`/${bucket}/`.length));
+    if (method === 'PUT') return this.#put(key, Buffer.concat(chunks), request, reply);
+    const stored = this.#objects.get(key);
+    if (method === 'DELETE') {
+      this.#objects.delete(key);
+      reply.writeHead(204).end();
       return;
     }
-    const onward = request({ host: '127.0.0.1', port: this.#port, method, path: url, headers }, (answer) => {
-      reply.writeHead(answer.statusCode ?? 502, answer.headers);
-      let sent = 0;
-      answer.on('data', (chunk: Buffer) => {
-        const isContent = method === 'GET' && (answer.statusCode ?? 0) < 300;
-        if (isContent && this.isLying && sent === 0) chunk[0]! ^= 1;
-        const taken = isContent ? chunk.subarray(0, Math.max(0, this.breakAt - sent)) : chunk;
-        sent += taken.byteLength;
-        const isBroken = taken.byteLength < chunk.byteLength;
-        if (isBroken) answer.destroy();
-        reply.write(taken, () => {
-          if (isBroken) reply.destroy();
-        });
-      });
-      answer.once('end', () => reply.end());
+    if (stored === undefined) return fail(reply, 404, 'NoSuchKey');
+    this.#get(stored, method, headers.range, reply);
+  }
+
+  #put(key: string, bytes: Buffer, { headers }: IncomingMessage, reply: ServerResponse): void {
+    const sent = headers['x-amz-content-sha256'];
+    if (sent !== createHash('sha256').update(bytes).digest('hex')) {
+      return fail(reply, 400, 'XAmzContentSHA256Mismatch');
+    }
+    const carryOut = (): Stored | 412 | 404 => {
+      const before = this.#objects.get(key);
+      const [match, none] = [headers['if-match'], headers['if-none-match']];
+      if (none === '*' && before !== undefined && !this.ignores.includes('if-none-match')) return 412;
+      if (match !== undefined && !this.ignores.includes('if-match')) {
+        if (before === undefined) return 404;
+        if (match !== before.tag) return 412;
+      }
+      const stored = { bytes, tag: `"${createHash('md5').update(bytes).digest('hex')}"` };
+      this.#objects.set(key, stored);
+      return stored;
+    };
+    const fault = this.faultOf(key.slice(prefix.length));
+    if (fault === 'conflict') return fail(reply, 409, 'ConditionalRequestConflict');
+    if (fault === 'precondition') return fail(reply, 412, 'PreconditionFailed');
+    if (fault === 'busy') return fail(reply, 503, 'SlowDown');
+    if (fault === 'lost-request') return void reply.destroy();
+    if (fault === 'late') {
+      this.#late.push(carryOut);
+      return void reply.destroy();
+    }
+    const outcome = carryOut();
+    for (const each of this.#late.splice(0)) each();
+    if (fault === 'lost-reply') return void reply.destroy();
+    if (outcome === 404) return fail(reply, 404, 'NoSuchKey');
+    if (outcome === 412) return fail(reply, 412, 'PreconditionFailed');
+    reply.writeHead(200, { etag: outcome.tag }).end();
+  }
+
+  #get({ bytes, tag }: Stored, method: string, range: string | undefined, reply: ServerResponse): void {
+    const [, from, to] = /^bytes=(\d+)-(\d+)$/.exec(range ?? '') ?? [];
+    const part = from === undefined ? bytes : Buffer.from(bytes.subarray(Number(from), Number(to) + 1));
+    reply.writeHead(from === undefined ? 200 : 206, { etag: tag, 'content-length': part.byteLength });
+    if (method === 'HEAD') return void reply.end();
+    const sent = Buffer.from(part.subarray(0, this.breakAt));
+    if (this.isLying) sent[0]! ^= 1;
+    if (sent.byteLength === part.byteLength) return void reply.end(sent);
+    reply.write(sent, () => reply.destroy());
+  }
+
+  #list(query: URLSearchParams, reply: ServerResponse): void {
+    const keys = [...this.#objects.keys()].filter((key) => key.startsWith(query.get('prefix') ?? '')).toSorted();
+    const after = query.get('continuation-token');
+    const left = after === null ? keys : keys.filter((key) => key > after);
+    const page = left.slice(0, this.pageSize);
+    const contents = page.map((key) => {
+      const tag = this.#objects.get(key)!.tag.replaceAll('"', '&quot;');
+      return `<Contents><Key>${key}</Key><ETag>${tag}</ETag></Contents>`;
     });
-    onward.once('error', () => reply.destroy());
-    incoming.pipe(onward);
+    const next = page.length < left.length ? page.at(-1) : undefined;
+    const more = next === undefined ? '' : `<NextContinuationToken>${next}</NextContinuationToken>`;
+    const cut = `<IsTruncated>${next !== undefined}</IsTruncated>`;
+    reply.end(`<?xml version="1.0"?><ListBucketResult>${cut}${more}${contents.join('')}</ListBucketResult>`);
   }
 }
 
-/** AWS Signature Version 4 of a request without a query, by its documentation. */
-function isSigned({ method, url = '', headers }: IncomingMessage): boolean {
-  const form = /^AWS4-HMAC-SHA256 Credential=[^/]+\/(\S+), SignedHeaders=(\S+), Signature=(\S+)$/;
-  const [, scope = '', names = '', signature] = form.exec(headers.authorization ?? '') ?? [];
+function fail(reply: ServerResponse, status: number, code: string): void {
+  reply.writeHead(status).end(`<Error><Code>${code}</Code></Error>`);
+}
+
+/** AWS Signature Version 4 of a request, by its documentation. @returns S3's code for what is wrong with it */
+function signatureProblem({ method, url = '', headers }: IncomingMessage): string | undefined {
+  const form = /^AWS4-HMAC-SHA256 Credential=([^/]+)\/(\S+), SignedHeaders=(\S+), Signature=(\S+)$/;
+  const [, id, scope = '', names = '', signature] = form.exec(headers.authorization ?? '') ?? [];
+  if (id !== s3Keys.accessKeyId) return 'InvalidAccessKeyId';
   const signed = names.split(';').map((name) => `${name}:${String(headers[name]).trim()}\n`);
-  const canonical = [method, url, '', signed.join(''), names, headers['x-amz-content-sha256']].join('\n');
+  const { pathname, searchParams } = new URL(url, 'http://s3');
+  const query = [...searchParams]
+    .map((pair) => pair.map(rfc3986).join('='))
+    .toSorted()
+    .join('&');
+  const path = pathname
+    .split('/')
+    .map((part) => rfc3986(decodeURIComponent(part)))
+    .join('/');
+  const canonical = [method, path, query, signed.join(''), names, headers['x-amz-content-sha256']].join('\n');
   const hash = createHash('sha256').update(canonical).digest('hex');
   let key: string | Buffer = `AWS4${s3Keys.secretAccessKey}`;
   for (const part of scope.split('/')) key = createHmac('sha256', key).update(part).digest();
   const text = ['AWS4-HMAC-SHA256', headers['x-amz-date'], scope, hash].join('\n');
-  return createHmac('sha256', key).update(text).digest('hex') === signature;
+  return createHmac('sha256', key).update(text).digest('hex') === signature ? undefined : 'SignatureDoesNotMatch';
 }
+
+const rfc3986 = (text: string): string =>
+  encodeURIComponent(text).replaceAll(/[!'()*]/g, (letter) => `%${letter.charCodeAt(0).toString(16).toUpperCase()}`);

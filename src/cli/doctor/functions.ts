@@ -4,7 +4,7 @@ import { basename, dirname, join, resolve } from 'node:path';
 import {
   Validator,
   isFunctionName,
-  loadRecord,
+  newestUpload,
   readFolderSettings,
   resolveSettings,
   type FunctionSettings,
@@ -139,25 +139,15 @@ async function reportFolder(
 
 async function reportUpload(config: HostConfig, name: string): Promise<FunctionReport | undefined> {
   if (!isFunctionName(name)) return undefined;
-  const parent = join(config.dataDir, 'functions', name);
-  let latest: (Awaited<ReturnType<typeof loadRecord>> & { readonly version: string }) | undefined;
-  let sequenceMax = -1;
-  for (const version of await readdir(parent).catch(() => [])) {
-    const loaded = await loadRecord(join(parent, version), name, version);
-    const sequence = loaded.status === 'unreadable' ? 0 : loaded.record.sequence;
-    if (sequence < sequenceMax) continue;
-    sequenceMax = sequence;
-    latest = { ...loaded, version };
-  }
-  if (latest === undefined) return undefined;
-  const { version } = latest;
-  const folder = join(parent, version);
+  const newest = await newestUpload(config.dataDir, name);
+  if (newest === undefined) return undefined;
+  const { folder, version, loaded } = newest;
   const common = { name, source: 'upload', folder, version } as const;
-  if (latest.status === 'damaged' || latest.status === 'unreadable') {
-    return { ...common, state: 'broken', reason: latest.reason };
+  if (loaded.status === 'damaged' || loaded.status === 'unreadable') {
+    return { ...common, state: 'broken', reason: loaded.reason };
   }
   // Only the version that serves is opened: a store may hold many.
-  const settings = resolveSettings(latest.record.settings, config.defaults);
+  const settings = resolveSettings(loaded.record.settings, config.defaults);
   return { ...common, ...(await openModel(config, join(folder, 'model.onnx'), settings)) };
 }
 

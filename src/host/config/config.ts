@@ -1,5 +1,5 @@
 /** The host's configuration: what the options of wrangler-free-config/host.schema.json come to on this machine. */
-import type { BucketOptions } from '../../fleet/index.ts';
+import type { BucketOptions } from '../../store/index.ts';
 import {
   connectionsMax,
   divideMemory,

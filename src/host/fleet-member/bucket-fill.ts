@@ -2,7 +2,7 @@
  * Writes content to the bucket in the background, one file after the other, after other hosts have secured the
  * publication.
  */
-import type { Bucket } from '../../fleet/index.ts';
+import type { Bucket } from '../../store/index.ts';
 import type { Log } from '../../tools/index.ts';
 import type { StoredFile } from '../store/index.ts';
 

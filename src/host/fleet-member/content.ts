@@ -4,8 +4,8 @@
  * hash, a few at a time. cache.ts decides what is dropped.
  */
 import type { Logger } from 'pino';
-import { PeerLost, type Bucket, type Fleet, type Member, type PeerReply } from '../../fleet/index.ts';
-import { fetchContent, rangeHeader, type ContentSource } from '../../queue/index.ts';
+import { PeerLost, type Fleet, type Member, type PeerReply } from '../../fleet/index.ts';
+import { fetchContent, rangeHeader, type Bucket, type ContentSource } from '../../store/index.ts';
 import { rankMembers } from '../../schedule/index.ts';
 import { HostError } from '../errors.ts';
 import { mapInSlices } from '../limits/slices.ts';

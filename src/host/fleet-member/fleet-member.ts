@@ -1,15 +1,8 @@
 /** This host as a member of a fleet: connects the parts of the fleet with those of the host. */
 import { join } from 'node:path';
 import type { Logger } from 'pino';
-import {
-  Bucket,
-  ChangedElsewhere,
-  Fleet,
-  protocolsUpTo,
-  Registry,
-  RegistryCopy,
-  type MemberView,
-} from '../../fleet/index.ts';
+import { Fleet, protocolsUpTo, Registry, RegistryCopy, type MemberView } from '../../fleet/index.ts';
+import { Bucket, ChangedElsewhere } from '../../store/index.ts';
 import { loadRedisQueue, QueueError } from '../../queue/index.ts';
 import type { HostConfig } from '../config/config.ts';
 import { HostError } from '../errors.ts';

@@ -118,7 +118,7 @@ export class BlobStore {
       try {
         await link(file, blob);
       } catch (error) {
-        if (hasCode(error, ...noLinkCodes)) return;
+        if (hasCode(error, ...noLinkCodes)) return await linkOrCopy(file, blob).catch(unlessThere);
         if (!hasCode(error, 'EEXIST')) throw error;
         if ((await stat(blob)).ino === (await stat(file)).ino) return;
         await linkOrCopy(blob, `${file}.link`);
@@ -168,6 +168,10 @@ export class BlobStore {
 async function isFresh(note: string): Promise<boolean> {
   const found = await ifThere(stat(note));
   return found !== undefined && Date.now() - found.mtimeMs < putKeepMs;
+}
+
+function unlessThere(error: unknown): void {
+  if (!hasCode(error, 'EEXIST')) throw error;
 }
 
 async function linkOrCopy(from: string, to: string): Promise<void> {

@@ -10,7 +10,7 @@ import type { FolderFunction } from './folder-functions.ts';
 import type { HandlerOutcome } from './handlers.ts';
 import { FunctionTable } from './function-table.ts';
 import { uploadedModel } from './names.ts';
-import { ServingRecords } from './serving.ts';
+import { Entries } from './entries.ts';
 import { inheritSettings, overridden, resolveSettings, type GivenSettings } from './settings.ts';
 import type { ModelStoreOptions } from './types.ts';
 import type { LoadedRecord } from './version-record.ts';
@@ -26,7 +26,7 @@ export class Catalogue extends FunctionTable {
   readonly shipped = new Map<string, FolderFunction>();
   /** Settings from a function's latest load request; kept in memory only, as in Triton. */
   readonly overrides = new Map<string, SettingsOverride>();
-  readonly serving: ServingRecords;
+  readonly entries: Entries;
   readonly #data: DataFolder;
   readonly #defaults: ModelStoreOptions['defaults'];
   readonly #logger: Log;
@@ -36,7 +36,7 @@ export class Catalogue extends FunctionTable {
     this.#data = data;
     this.#defaults = defaults;
     this.#logger = logger;
-    this.serving = new ServingRecords(data.serving, logger);
+    this.entries = new Entries(data.store, logger);
   }
 
   uploadsOf(name: string): Map<string, LoadedRecord> {
@@ -70,7 +70,7 @@ export class Catalogue extends FunctionTable {
     for (const { version } of this.versions(name)) {
       if (!wanted.has(version)) this.delete(name, version);
     }
-    this.setTraffic(name, this.serving.get(name).traffic);
+    this.setTraffic(name, this.entries.get(name).traffic);
   }
 
   /** See {@link FunctionVersion.rows}. */
@@ -123,7 +123,7 @@ export class Catalogue extends FunctionTable {
     published: GivenSettings,
     base?: GivenSettings,
   ): FunctionVersion['settings'] {
-    return this.#resolved(this.serving.get(name).settings[version] ?? {}, published, base);
+    return this.#resolved(this.entries.get(name).settings[version] ?? {}, published, base);
   }
 
   #resolved(change: GivenSettings, published: GivenSettings, base?: GivenSettings): FunctionVersion['settings'] {
@@ -154,7 +154,7 @@ export class Catalogue extends FunctionTable {
     if (version === undefined) return {};
     const before = uploads?.get(version);
     const published = before === undefined || before.status === 'unreadable' ? {} : before.record.settings;
-    return inheritSettings(this.serving.get(name).settings[version] ?? {}, published);
+    return inheritSettings(this.entries.get(name).settings[version] ?? {}, published);
   }
 }
 

@@ -1,14 +1,18 @@
 /** Serializes changes of a function: one at a time on this host, and in a fleet against changes by other hosts. */
-import { ChangedElsewhere } from '../../fleet/index.ts';
+import { ChangedElsewhere } from '../../store/index.ts';
 import type { KeyedMutex } from '../../tools/index.ts';
 import { HostError } from '../errors.ts';
-import type { FleetFunction, FleetStore } from './fleet-store.ts';
+import { onDisk } from './disk.ts';
+import { isEmpty, type Entries } from './entries.ts';
+import { asFleetFunction, type FleetFunction, type FleetStore } from './fleet-store.ts';
+import type { FunctionEntry } from './version-record.ts';
 
 /** How often a change is retried when other hosts change the same function. */
 const triesMax = 8;
 
 export interface ChangesOptions {
   readonly fleet: FleetStore | undefined;
+  readonly entries: Entries;
   /** By function name. */
   readonly mutex: KeyedMutex;
   /** Makes the store's versions of a function those of the fleet. Called under its lock. */
@@ -55,5 +59,15 @@ export class Changes {
       }
       await this.fleet?.sync();
     }
+  }
+
+  /** Makes a function's new entry known: before it nothing has changed, after it everything has. Within {@link run}. */
+  async commit(name: string, next: FunctionEntry): Promise<void> {
+    // The next entry was made from the one that the store has taken, and another host's may have come since.
+    if (this.fleet?.get(name) !== this.#taken.get(name)) {
+      throw new ChangedElsewhere(`function '${name}' was changed at another host`);
+    }
+    await this.fleet?.commit(name, isEmpty(next) ? undefined : asFleetFunction(next));
+    await onDisk(() => this.#options.entries.write(name, next));
   }
 }

@@ -2,17 +2,20 @@
 import { randomBytes } from 'node:crypto';
 import { cp, mkdir, readFile, rename, rm } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
+import { encodeName, FolderStore, type Store } from '../../store/index.ts';
 import { jsonAs, makeFolders } from '../../tools/index.ts';
 import { ConfigError } from '../config/config-error.ts';
 import { migrateData, type FormatOutcome } from './data-format.ts';
 import { hasCode, namesIn, overwriteFile, readTextIfThere, removeTree, tidy, writeFileDurably } from './disk.ts';
 
 /**
+ * In the names of functions and versions, capitals are encoded (src/store/entry-names.ts).
+ *
  * ```
  * store.json                    the format of all this
  * blobs/sha256/<hex>            every stored file, once
- * functions/<name>/<version>/   a published version: links to its blobs, and version.json
- * serving/<name>.json           settings and traffic that were set after publishing
+ * entries/<name>/<n>.json       what is said about a function: versions, settings, traffic (src/store)
+ * functions/<name>/<version>/   the files of a published version: links to its blobs
  * staging/<random>/             uploads under way and versions being removed; emptied at start
  * validated/<hex>.json          models that the validator accepted
  * rows/<hex>.json               whether rows of the models are independent of each other
@@ -23,9 +26,10 @@ import { hasCode, namesIn, overwriteFile, readTextIfThere, removeTree, tidy, wri
  */
 export class DataFolder {
   readonly root: string;
+  /** It is in the same folder. */
+  readonly store: Store;
   readonly blobs: string;
   readonly functions: string;
-  readonly serving: string;
   readonly staging: string;
   readonly validated: string;
   readonly rows: string;
@@ -33,9 +37,9 @@ export class DataFolder {
 
   constructor(dataDir: string) {
     this.root = resolve(dataDir);
+    this.store = new FolderStore(this.root);
     this.blobs = join(this.root, 'blobs');
     this.functions = join(this.root, 'functions');
-    this.serving = join(this.root, 'serving');
     this.staging = join(this.root, 'staging');
     this.validated = join(this.root, 'validated');
     this.rows = join(this.root, 'rows');
@@ -79,11 +83,11 @@ export class DataFolder {
 
   /** The folder of a published function, with its versions. */
   functionFolder(name: string): string {
-    return join(this.functions, name);
+    return join(this.functions, encodeName(name));
   }
 
   versionFolder(name: string, version: string): string {
-    return join(this.functions, name, version);
+    return join(this.functionFolder(name), encodeName(version));
   }
 
   /** An unused path in staging. */

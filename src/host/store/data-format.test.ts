@@ -24,21 +24,21 @@ function withRecord(folder: string, text = '{"old":true}'): string {
 
 describe('the format of a data folder', () => {
   test('an empty folder gets the newest format, without a backup', async () => {
-    expect(await migrateData(root)).toEqual({ from: 1, to: 1, backup: undefined });
-    expect(formatIn(root)).toEqual({ format: 1 });
+    expect(await migrateData(root)).toEqual({ from: 2, to: 2, backup: undefined });
+    expect(formatIn(root)).toEqual({ format: 2 });
   });
 
   test('a folder without a format note is adopted, and its records are backed up', async () => {
     withRecord(root);
     const { from, to, backup } = await migrateData(root);
-    expect([from, to]).toEqual([0, 1]);
+    expect([from, to]).toEqual([0, 2]);
     expect(readFileSync(join(backup!, 'functions/echo/1/version.json'), 'utf8')).toBe('{"old":true}');
-    expect(await migrateData(root)).toMatchObject({ from: 1, backup: undefined });
+    expect(await migrateData(root)).toMatchObject({ from: 2, backup: undefined });
   });
 
   test('an older format runs each step after it in turn, behind a backup of the records as they were', async () => {
     const record = withRecord(root);
-    await migrateData(root);
+    writeFileSync(join(root, 'store.json'), '{"format":1}');
     const step =
       (name: string): Migration =>
       async (folder) => {
@@ -67,7 +67,7 @@ describe('the format of a data folder', () => {
   test('a folder of a newer format is refused with both numbers, and a damaged note by its path', async () => {
     writeFileSync(join(root, 'store.json'), '{"format":7}');
     await expect(migrateData(root)).rejects.toThrow(
-      /has format 7, and this version of Turntable reads formats up to 1/,
+      /has format 7, and this version of Turntable reads formats up to 2/,
     );
     writeFileSync(join(root, 'store.json'), '{');
     await expect(migrateData(root)).rejects.toThrow(/store\.json is damaged/);

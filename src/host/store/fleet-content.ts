@@ -13,14 +13,14 @@ import type { Removals } from './removals.ts';
 import type { FetchFile, FleetFunction } from './fleet-store.ts';
 import { sameFiles } from './uploaded-files.ts';
 import { reviveMetadata } from './validation.ts';
-import type { ServingRecord, StoredFile, VersionRecord } from './version-record.ts';
+import type { FunctionEntry, StoredFile, VersionRecord } from './version-record.ts';
 
 export interface FleetContentOptions {
-  readonly catalogue: Pick<Catalogue, 'uploadsOf' | 'serving'>;
+  readonly catalogue: Pick<Catalogue, 'uploadsOf' | 'entries'>;
   readonly data: DataFolder;
   readonly blobs: BlobStore;
   readonly removals: Pick<Removals, 'discard' | 'releaseBlobs'>;
-  readonly publishing: Pick<Publishing, 'switchOver'>;
+  readonly publishing: Pick<Publishing, 'install'>;
 }
 
 export class FleetContent {
@@ -34,6 +34,7 @@ export class FleetContent {
   async adopt(name: string, wanted: FleetFunction | undefined): Promise<void> {
     const { catalogue, data, removals } = this.#options;
     const uploads = catalogue.uploadsOf(name);
+    await this.#adoptEntry(name, wanted);
     const records = new Map(wanted?.versions.map((record) => [record.version, record]));
     for (const [version, loaded] of uploads) {
       const record = records.get(version);
@@ -43,14 +44,14 @@ export class FleetContent {
       if (isSame) continue;
       if (loaded.status === 'elsewhere') uploads.delete(version);
       else {
-        await removals.discard(data.versionFolder(name, version), () => uploads.delete(version));
+        uploads.delete(version);
+        await removals.discard(data.versionFolder(name, version));
         await removals.releaseBlobs(loaded);
       }
     }
     for (const [version, record] of records) {
       uploads.set(version, { status: 'elsewhere', record: { ...record, metadata: reviveMetadata(record.metadata) } });
     }
-    await this.#adoptServing(name, wanted);
   }
 
   /**
@@ -58,22 +59,28 @@ export class FleetContent {
    * false if the version has changed, or has its content already.
    */
   async settle(record: VersionRecord): Promise<boolean> {
-    const { catalogue, data, blobs, publishing } = this.#options;
+    const { catalogue } = this.#options;
     const { name, version, files } = record;
     const uploads = catalogue.uploadsOf(name);
     const loaded = uploads.get(version);
     if (loaded?.status !== 'elsewhere' || !sameFiles(loaded.record.files, files)) return false;
+    await this.install(loaded.record);
+    uploads.set(version, { status: 'whole', record: loaded.record });
+    return true;
+  }
+
+  /** Makes the files of a version from the blobs. @throws HostError 'unknown-blob' */
+  async install(record: VersionRecord): Promise<void> {
+    const { data, blobs, publishing } = this.#options;
     const folder = data.stagingPath();
     await mkdir(folder);
     try {
-      for (const file of files) await blobs.takeOut(file.sha256, join(folder, file.name));
-      await publishing.switchOver(folder, loaded.record);
+      for (const file of record.files) await blobs.takeOut(file.sha256, join(folder, file.name));
+      await publishing.install(folder, record);
     } catch (error) {
       await discardTree(folder);
       throw error;
     }
-    uploads.set(version, { status: 'whole', record: loaded.record });
-    return true;
   }
 
   /**
@@ -105,11 +112,13 @@ export class FleetContent {
     }
   }
 
-  async #adoptServing(name: string, wanted: FleetFunction | undefined): Promise<void> {
-    const { serving } = this.#options.catalogue;
-    const next: ServingRecord = { format: 1, settings: {}, ...wanted?.serving };
-    if (JSON.stringify(asJson(serving.get(name))) !== JSON.stringify(asJson(next))) await serving.write(name, next);
+  async #adoptEntry(name: string, wanted: FleetFunction | undefined): Promise<void> {
+    const { entries } = this.#options.catalogue;
+    const { versions = [], serving = { settings: {} } } = wanted ?? {};
+    const now = entries.get(name);
+    const next: FunctionEntry = { ...now, versions, ...serving, unreadable: undefined };
+    if (JSON.stringify(asJson(now)) !== JSON.stringify(asJson(next))) await entries.write(name, next);
   }
 }
 
-const asJson = ({ settings, traffic }: ServingRecord): unknown => [settings, traffic ?? null];
+const asJson = ({ versions, settings, traffic }: FunctionEntry): unknown => [versions, settings, traffic ?? null];

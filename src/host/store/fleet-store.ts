@@ -1,11 +1,10 @@
 /** A function in the fleet's registry, and what this host's store needs from the fleet. */
-import { withoutVersion } from '../rollout/traffic.ts';
-import type { ServingRecord, StoredFile, VersionRecord } from './version-record.ts';
+import type { FunctionEntry, StoredFile, VersionRecord } from './version-record.ts';
 
 /** A function in the registry. */
 export interface FleetFunction {
   readonly versions: readonly VersionRecord[];
-  readonly serving?: Omit<ServingRecord, 'format'>;
+  readonly serving?: Pick<FunctionEntry, 'settings' | 'traffic'>;
 }
 
 /** The fleet, as this host's store sees it. */
@@ -44,25 +43,7 @@ export function mergedFunctions(
   };
 }
 
-/** Adds a version to a fleet's function; its settings are those in `serving`. */
-export function withRecord(
-  before: FleetFunction | undefined,
-  record: VersionRecord,
-  { settings, traffic }: ServingRecord,
-): FleetFunction {
-  const others = before?.versions.filter(({ version }) => version !== record.version) ?? [];
-  return { versions: [...others, record], serving: { settings, traffic } };
-}
-
-/** Removes a version, or all; undefined if none is left. */
-export function withoutRecord(
-  before: FleetFunction | undefined,
-  version: string | undefined,
-): FleetFunction | undefined {
-  const versions = before?.versions.filter((record) => version !== undefined && record.version !== version) ?? [];
-  if (before === undefined || versions.length === 0) return undefined;
-  const { settings = {}, traffic } = before.serving ?? {};
-  const { [version ?? '']: _gone, ...kept } = settings;
-  const left = traffic && version !== undefined ? withoutVersion(traffic, version) : traffic;
-  return { versions, serving: { settings: kept, traffic: left } };
+/** A function's entry as the registry has it. */
+export function asFleetFunction({ versions, settings, traffic }: FunctionEntry): FleetFunction {
+  return { versions, serving: { settings, traffic } };
 }

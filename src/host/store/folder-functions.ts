@@ -8,7 +8,7 @@ import type { FunctionVersion, VersionState } from '../types.ts';
 import { fileBytes, hasCode, namesIn, readTextIfThere } from './disk.ts';
 import { compileHandler, type HandlerOutcome } from './handlers.ts';
 import { HashedFiles } from './hashed-files.ts';
-import { isFunctionName, sameButCapitals } from './names.ts';
+import { isFunctionName } from './names.ts';
 import { readFolderSettings, resolveSettings, type GivenSettings } from './settings.ts';
 import type { ValidatedModel, Validations } from './validation.ts';
 
@@ -41,24 +41,14 @@ export class FolderFunctions {
     this.#options = { ...options, functionsDir: resolve(options.functionsDir) };
   }
 
-  /**
-   * Folders that hold a function. Folders that start with '.', or have no function.json, do not count.
-   *
-   * @param uploads names of the uploaded functions
-   */
-  async names(uploads: Iterable<string>): Promise<string[]> {
+  /** Folders that hold a function. Folders that start with '.', or have no function.json, do not count. */
+  async names(): Promise<string[]> {
     const names: string[] = [];
-    const uploaded = [...uploads];
     for (const name of await namesIn(this.#options.functionsDir)) {
       if (name.startsWith('.')) continue;
       if ((await fileBytes(join(this.#options.functionsDir, name, functionFile))) === undefined) continue;
-      const other = sameButCapitals(name, [...uploaded, ...names]);
-      if (!isFunctionName(name)) {
-        this.#options.logger.warn({ folder: name }, 'a folder is left out: its name is not a function name');
-      } else if (other !== undefined) {
-        const reason = `a folder is left out: function '${other}' has the same name but for capitals`;
-        this.#options.logger.warn({ folder: name }, reason);
-      } else names.push(name);
+      if (isFunctionName(name)) names.push(name);
+      else this.#options.logger.warn({ folder: name }, 'a folder is left out: its name is not a function name');
     }
     return names;
   }

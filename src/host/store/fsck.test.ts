@@ -45,13 +45,13 @@ test('a folder that is missing, or no data folder, is not called sound, and not 
   }
 });
 
-test('a missing file and a missing record are reported by version', async () => {
+test('a missing file and a damaged entry are reported by version', async () => {
   rmSync(modelOf('echo'));
-  rmSync(join(modelOf('other'), '..', 'version.json'));
+  writeFileSync(join(fixture.dataDir, 'entries', 'other', '1.json'), '{"half');
   const { problems } = await checkStore(fixture.dataDir);
   expect(problems).toMatchObject([
     { function: 'echo@1', reason: 'it is missing: publish it again' },
-    { function: 'other@1', reason: 'its version.json is missing: remove it, or publish it again' },
+    { function: 'other@1', reason: 'the entry of its function is lost: remove it, or publish it again' },
   ]);
 });
 

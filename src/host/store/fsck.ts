@@ -4,14 +4,16 @@
  */
 import { existsSync } from 'node:fs';
 import { link, mkdir, rename, rm, stat } from 'node:fs/promises';
-import { dirname, join } from 'node:path';
-import { fetchContent, type ContentSource } from '../../queue/index.ts';
+import { dirname, join, relative } from 'node:path';
+import { decodeName, encodeName, fetchContent, type ContentSource } from '../../store/index.ts';
 import { hashFile } from '../../tools/index.ts';
 import { ConfigError } from '../config/config-error.ts';
 import { DataFolder } from './data-folder.ts';
+import { formatOf, newestFormat } from './data-format.ts';
 import { hasCode, namesIn, unlinkIfThere } from './disk.ts';
-import { isFunctionName, isSha256, isVersion } from './names.ts';
-import { loadRecord, type StoredFile } from './version-record.ts';
+import { Entries } from './entries.ts';
+import { isSha256 } from './names.ts';
+import { loadVersion, type LoadedRecord, type StoredFile, type VersionRecord } from './version-record.ts';
 
 export interface StoreProblem {
   /** Relative to the data folder. */
@@ -50,13 +52,41 @@ export async function checkStore(
 ): Promise<StoreReport> {
   const data = new DataFolder(dataDir);
   if (!existsSync(data.functions)) throw new ConfigError(`${dataDir} is no data folder: 'functions' is not in it`);
-  if (!repair) return await new StoreCheck(data, undefined, onFile).run();
+  if (!repair) {
+    const format = await formatOf(data.root);
+    if (format !== undefined && format !== newestFormat) {
+      throw new ConfigError(
+        `${dataDir} has format ${format}, and this version reads format ${newestFormat}: start a host on it once, or ` +
+          'use --repair, which brings an older format to it',
+      );
+    }
+    return await new StoreCheck(data, undefined, onFile).run();
+  }
   await data.open();
   try {
     return await new StoreCheck(data, healFrom, onFile).run();
   } finally {
     await data.close();
   }
+}
+
+const ignore = (): void => undefined;
+/** What is lost is in the report. */
+const silent = { info: ignore, warn: ignore, error: ignore };
+
+/** The newest version of a function as a data folder has it, without a host; undefined: it has none. */
+export async function newestUpload(
+  dataDir: string,
+  name: string,
+): Promise<{ readonly folder: string; readonly version: string; readonly loaded: LoadedRecord } | undefined> {
+  const data = new DataFolder(dataDir);
+  const entries = new Entries(data.store, silent);
+  await entries.read(name);
+  const newest = entries.get(name).versions.toSorted((one, other) => other.sequence - one.sequence)[0];
+  if (newest === undefined) return undefined;
+  const { version } = newest;
+  const folder = data.versionFolder(name, version);
+  return { folder, version, loaded: await loadVersion(folder, newest) };
 }
 
 class StoreCheck {
@@ -76,30 +106,38 @@ class StoreCheck {
   }
 
   async run(): Promise<StoreReport> {
+    const entries = new Entries(this.#data.store, silent);
+    await entries.start();
+    const folders = await namesIn(this.#data.functions);
     let versions = 0;
-    for (const name of await namesIn(this.#data.functions)) {
-      for (const version of await namesIn(this.#data.functionFolder(name))) {
-        if (!isFunctionName(name) || !isVersion(version)) {
-          this.#tell(join('functions', name, version), undefined, 'it is not a version of a function');
-          continue;
-        }
+    for (const folder of folders) {
+      if (decodeName(folder) === undefined) this.#tell(join('functions', folder), undefined, 'it is not a function');
+    }
+    for (const name of new Set([...entries.names(), ...folders.flatMap((each) => decodeName(each) ?? [])].toSorted())) {
+      const records = new Map(entries.get(name).versions.map((record) => [encodeName(record.version), record]));
+      for (const each of new Set([...records.keys(), ...(await namesIn(this.#data.functionFolder(name)))])) {
         versions++;
-        await this.#checkVersion(name, version);
+        await this.#checkVersion(name, each, records.get(each), entries.isReadable(name));
       }
     }
     await this.#checkBlobs();
     return { versions, files: this.#hashes.size, bytes: this.#bytes, problems: this.#problems };
   }
 
-  async #checkVersion(name: string, version: string): Promise<void> {
-    const folder = this.#data.versionFolder(name, version);
-    const key = `${name}@${version}`;
-    const loaded = await loadRecord(folder, name, version);
-    if (loaded.status === 'unreadable') {
-      this.#tell(join('functions', name, version), key, `${loaded.reason}: remove it, or publish it again`);
+  async #checkVersion(
+    name: string,
+    folder: string,
+    record: VersionRecord | undefined,
+    isReadable: boolean,
+  ): Promise<void> {
+    const path = join(this.#data.functionFolder(name), folder);
+    const key = `${name}@${record?.version ?? decodeName(folder) ?? folder}`;
+    if (record === undefined) {
+      const reason = isReadable ? 'its function has no such version' : 'the entry of its function is lost';
+      this.#tell(relative(this.#data.root, path), key, `${reason}: remove it, or publish it again`);
       return;
     }
-    for (const file of loaded.record.files) await this.#checkFile(key, folder, file);
+    for (const file of record.files) await this.#checkFile(key, path, file);
   }
 
   async #checkFile(key: string, folder: string, file: StoredFile): Promise<void> {
@@ -109,7 +147,7 @@ class StoreCheck {
     if (found === sha256) return;
     const reason =
       found === undefined ? 'it is missing: publish it again' : 'its bytes have another hash: publish it again';
-    const shown = path.slice(this.#data.root.length + 1);
+    const shown = relative(this.#data.root, path);
     try {
       const repaired = this.#repair === undefined ? undefined : await this.#replace(path, file, this.#repair);
       this.#tell(shown, key, reason, repaired);

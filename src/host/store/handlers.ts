@@ -8,6 +8,7 @@ import { createRequire, isBuiltin } from 'node:module';
 import { dirname, isAbsolute, join, relative, resolve, sep } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import type { BuildFailure, Loader, Message, Metafile, Plugin } from 'esbuild';
+import { encodeName } from '../../store/index.ts';
 import { namesIn, readTextIfThere, replaceFile, unlinkIfThere } from './disk.ts';
 
 /** The result of compiling a function's handler. */
@@ -65,7 +66,7 @@ export async function compileHandler(source: HandlerSource, handlersFolder: stri
     if (missing !== undefined) return { status: 'broken', reason: `handler '${handler}' ${missing}` };
     const code = bundlesCommonJs(result.metafile) ? requireForCommonJs + output.text : output.text;
     const hash = createHash('sha256').update(code).digest('hex').slice(0, 16);
-    const path = join(resolve(handlersFolder), `${source.functionName}-${hash}.mjs`);
+    const path = join(resolve(handlersFolder), `${encodeName(source.functionName)}-${hash}.mjs`);
     // The name contains the code's hash: an existing file is reused, and needs no room on a full disk.
     if ((await readTextIfThere(path)) !== code) await replaceFile(path, code);
     return { status: 'compiled', path };

@@ -4,7 +4,7 @@
  */
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { fetchContent, type ContentSource } from '../../queue/index.ts';
+import { fetchContent, type ContentSource } from '../../store/index.ts';
 import type { Log } from '../../tools/index.ts';
 import type { BlobStore } from './blobs.ts';
 import type { DataFolder } from './data-folder.ts';

@@ -103,13 +103,12 @@ describe('names of uploaded files', () => {
       fc.property(pathLike, (filename) => {
         fc.pre(isAccepted(filename));
         expect(normalize(join('/store/v', filename))).toBe(`/store/v/${filename}`);
-        expect(filename).not.toBe('version.json');
       }),
       { numRuns: 600 },
     );
   });
 
-  test.each(['', '/etc/passwd', '../model.onnx', 'a/../b', 'a//b', './a', 'a/.', 'a\\b', 'a\0', 'version.json', 'a/'])(
+  test.each(['', '/etc/passwd', '../model.onnx', 'a/../b', 'a//b', './a', 'a/.', 'a\\b', 'a\0', 'a/'])(
     'the file name %j is refused',
     (filename) => {
       expect(() => {

@@ -10,8 +10,6 @@ const sha256Pattern = /^[0-9a-f]{64}$/;
 
 /** The model file of every upload. */
 export const uploadedModel = 'model.onnx';
-/** In a published version's folder, beside the model. */
-export const versionFile = 'version.json';
 
 export function isFunctionName(name: string): boolean {
   return namePattern.test(name);
@@ -34,23 +32,6 @@ export function notFunctionName(name: string): string {
 export function checkFunctionName(name: string): void {
   if (isFunctionName(name)) return;
   throw new HostError('bad-name', notFunctionName(name));
-}
-
-/**
- * Checks that no other name has the same letters: on a file system that does not tell capitals apart, the folders of
- * both would be one. A name that is taken itself passes: hosts of a fleet may each have published one of two such names
- * before they heard of the other, and then both go on. Throws HostError 'bad-name'.
- */
-export function checkCapitals(name: string, taken: readonly string[]): void {
-  const other = taken.includes(name) ? undefined : sameButCapitals(name, taken);
-  if (other === undefined) return;
-  throw new HostError('bad-name', `function '${other}' exists; names that differ only in capitals are not taken`);
-}
-
-export function sameButCapitals(name: string, taken: Iterable<string>): string | undefined {
-  const lower = name.toLowerCase();
-  for (const other of taken) if (other !== name && other.toLowerCase() === lower) return other;
-  return undefined;
 }
 
 /** Throws HostError 'bad-name'. */
@@ -95,7 +76,6 @@ function filenameProblem(filename: string): string | undefined {
     return "has an empty, '.' or '..' part; it must stay in the model's folder";
   }
   if (parts.some((part) => Buffer.byteLength(part) > 255)) return 'has a part longer than 255 bytes';
-  if (parts[0] === versionFile) return 'is reserved for the store';
   return undefined;
 }
 

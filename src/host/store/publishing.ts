@@ -1,28 +1,25 @@
-/** Publishes uploads: checks an upload, and makes it a version by one rename. */
+/** Publishes uploads: checks an upload, and makes it a version by one write of the function's entry. */
 import { mkdir, rename } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { HostError } from '../errors.ts';
 import { nowhere } from '../calls/out-of-service.ts';
 import type { FunctionVersion, Publisher } from '../types.ts';
 import type { Catalogue } from './catalogue.ts';
-import type { Changes } from './changes.ts';
-import { discardTree, diskError, onDisk, syncFolder, writeFileDurably } from './disk.ts';
-import { withRecord } from './fleet-store.ts';
+import { discardTree, diskError, hasCode, onDisk } from './disk.ts';
+import { trafficOf, withVersion } from './entries.ts';
 import type { Integrity } from './integrity.ts';
-import { checkCapitals, nextVersion, uploadedModel, versionFile } from './names.ts';
+import { nextVersion, uploadedModel } from './names.ts';
 import { StagedPublication, type Published, type StagedUpload } from './publication.ts';
 import type { Removals, RemovalsOptions } from './removals.ts';
-import { trafficOf } from './serving.ts';
 import { inheritSettings, parseUploadSettings, resolveSettings, type GivenSettings } from './settings.ts';
 import type { ModelStoreOptions } from './types.ts';
-import { checkExternalFiles, foldersOf, isOnlyFile, sameFiles, sameSettings } from './uploaded-files.ts';
+import { checkExternalFiles, isOnlyFile, sameFiles, sameSettings } from './uploaded-files.ts';
 import type { StoredFile, VersionRecord } from './version-record.ts';
 
 export interface PublishingOptions
   extends RemovalsOptions, Pick<ModelStoreOptions, 'defaults' | 'limits' | 'logger' | 'whyNowhere'> {
   readonly integrity: Integrity;
   readonly removals: Removals;
-  readonly changes: Changes;
 }
 
 export class Publishing {
@@ -30,8 +27,6 @@ export class Publishing {
   readonly #catalogue: Catalogue;
   /** `name@version` of uploads under way with an explicit version. */
   readonly #underWay = new Set<string>();
-  /** How many uploads of each function are under way. */
-  readonly #begun = new Map<string, number>();
   /** The highest sequence of a published version. */
   #sequence = 0;
 
@@ -48,15 +43,9 @@ export class Publishing {
   /** @throws HostError 'bad-name', 'folder-function' or 'publish-in-progress' */
   async begin(name: string, version: string | undefined, publisher?: Publisher): Promise<StagedPublication> {
     const { data, blobs, limits } = this.#options;
-    // Uploads under way count too: two of them would else publish both names.
-    checkCapitals(name, [...this.#catalogue.names(), ...this.#begun.keys()]);
     if (version !== undefined) this.#reserve(name, version);
     const folder = data.stagingPath();
-    this.#begun.set(name, (this.#begun.get(name) ?? 0) + 1);
     const release = (): void => {
-      const others = (this.#begun.get(name) ?? 1) - 1;
-      if (others === 0) this.#begun.delete(name);
-      else this.#begun.set(name, others);
       if (version !== undefined) this.#underWay.delete(`${name}@${version}`);
     };
     try {
@@ -158,19 +147,17 @@ export class Publishing {
       };
       // Taken before the first await, so that publications of other functions cannot take the same number.
       this.#sequence = record.sequence;
-      const serving = this.#catalogue.serving.get(name);
+      const entry = this.#catalogue.entries.get(name);
       const current = this.#catalogue.find(name);
-      const traffic = holdBack && current?.state.status === 'ready' ? trafficOf(serving, current.version) : undefined;
-      const { fleet } = this.#options.changes;
-      await fleet?.commit(name, withRecord(fleet.get(name), record, { ...serving, traffic }));
+      // In the same entry as the version, so that it serves nothing even if the host is killed in between.
+      const traffic = holdBack && current?.state.status === 'ready' ? trafficOf(entry, current.version) : undefined;
       await onDisk(async () => {
-        // Before the new version exists, so that it serves nothing even if the host is killed in between.
-        if (traffic !== undefined) await this.#catalogue.serving.write(name, { ...serving, traffic });
-        await this.switchOver(folder, record);
-        if (traffic === undefined && serving.traffic !== undefined) {
-          await this.#catalogue.serving.write(name, { ...serving, traffic: undefined });
-        }
+        for (const file of files) await this.#options.blobs.takeIn(file.sha256, join(folder, file.name));
+        await this.#options.blobs.sync();
+        await mkdir(this.#options.data.functionFolder(name), { recursive: true });
       });
+      await this.#options.changes.commit(name, withVersion(entry, record, traffic));
+      await onDisk(() => this.install(folder, record));
       this.#catalogue.uploadsOf(name).set(version, { status: 'whole', record });
       this.#catalogue.refresh(name);
       const published = this.#catalogue.find(name, version);
@@ -194,23 +181,18 @@ export class Publishing {
     }
   }
 
-  /** One rename makes the version: before it nothing has changed, after it everything has. */
-  async switchOver(folder: string, record: VersionRecord): Promise<void> {
-    const { name, version, files } = record;
-    for (const file of files) await this.#options.blobs.takeIn(file.sha256, join(folder, file.name));
-    await this.#options.blobs.sync();
-    await writeFileDurably(join(folder, versionFile), `${JSON.stringify(record, undefined, 2)}\n`);
-    for (const inner of foldersOf(files)) await syncFolder(join(folder, inner));
+  /** Puts the files of a version where it is opened; should they be lost, the next start does it from the blobs. */
+  async install(folder: string, { name, version }: VersionRecord): Promise<void> {
     const target = this.#options.data.versionFolder(name, version);
-    if ((await mkdir(dirname(target), { recursive: true })) !== undefined)
-      await syncFolder(this.#options.data.functions);
-    const isDamaged = this.#catalogue.uploads.get(name)?.has(version) === true;
-    if (isDamaged) await this.#options.removals.discard(target);
-    await rename(folder, target);
-    await syncFolder(dirname(target)).catch((error: unknown) => {
-      // It is published, but the disk could not confirm that it survives a power cut.
-      this.#options.logger.error({ err: error, function: `${name}@${version}` }, 'a published version was not flushed');
-    });
+    try {
+      await rename(folder, target);
+    } catch (error) {
+      // The function's first version, or one whose files are damaged.
+      if (hasCode(error, 'ENOENT')) await mkdir(dirname(target), { recursive: true });
+      else if (hasCode(error, 'ENOTEMPTY', 'EEXIST')) await this.#options.removals.discard(target);
+      else throw error;
+      await rename(folder, target);
+    }
   }
 
   /**

@@ -1,16 +1,18 @@
-/** Removes versions: a rename removes the version, then its bytes are deleted unless another version shares them. */
+/** Removes versions: the entry loses them, then their bytes are deleted unless another version shares them. */
 import { rename } from 'node:fs/promises';
-import { dirname } from 'node:path';
 import type { BlobStore } from './blobs.ts';
 import type { Catalogue } from './catalogue.ts';
+import type { Changes } from './changes.ts';
 import type { DataFolder } from './data-folder.ts';
-import { discardTree, ifThere, onDisk, syncFolder } from './disk.ts';
+import { discardTree, ifThere, onDisk } from './disk.ts';
+import { withoutVersions } from './entries.ts';
 import { unknownFunction, unknownVersion } from './names.ts';
 import type { RowChecks } from './row-checks.ts';
 import type { Validations } from './validation.ts';
 import type { LoadedRecord } from './version-record.ts';
 
 export interface RemovalsOptions {
+  readonly changes: Changes;
   readonly catalogue: Catalogue;
   readonly data: DataFolder;
   readonly blobs: BlobStore;
@@ -29,17 +31,16 @@ export class Removals {
 
   /** Removes a version, or the function, that {@link check} has let pass. */
   async remove(name: string, version: string | undefined): Promise<void> {
-    const { data } = this.#options;
+    const { data, changes } = this.#options;
     const uploads = this.#catalogue.uploadsOf(name);
     const isAll = version === undefined || uploads.size === 1;
     const removed = new Map([...uploads].filter(([each]) => isAll || each === version));
+    await changes.commit(name, withoutVersions(this.#catalogue.entries.get(name), new Set(removed.keys())));
+    for (const each of removed.keys()) uploads.delete(each);
+    if (isAll) this.#catalogue.uploads.delete(name);
+    this.#catalogue.refresh(name);
     await onDisk(async () => {
-      await this.discard(isAll ? data.functionFolder(name) : data.versionFolder(name, version), () => {
-        for (const each of removed.keys()) uploads.delete(each);
-        if (isAll) this.#catalogue.uploads.delete(name);
-        this.#catalogue.refresh(name);
-      });
-      await this.#forgetServing(name, removed.keys());
+      await this.discard(isAll ? data.functionFolder(name) : data.versionFolder(name, version));
       for (const loaded of removed.values()) await this.releaseBlobs(loaded);
     });
   }
@@ -57,13 +58,6 @@ export class Removals {
     this.#catalogue.mustNotBeShipped(name, version);
   }
 
-  /** A later version of the same name must not inherit the settings of this one. */
-  async #forgetServing(name: string, versions: Iterable<string>): Promise<void> {
-    const isGone = this.#catalogue.find(name) === undefined;
-    for (const version of isGone ? [undefined] : versions) await this.#catalogue.serving.forget(name, version);
-    this.#catalogue.setTraffic(name, this.#catalogue.serving.get(name).traffic);
-  }
-
   async releaseBlobs(loaded: LoadedRecord): Promise<void> {
     if (loaded.status === 'unreadable') return;
     for (const { sha256 } of loaded.record.files) await this.#options.blobs.release(sha256);
@@ -78,13 +72,11 @@ export class Removals {
     }
   }
 
-  /** One rename removes a folder, then its files are deleted; after a kill in between the next start deletes them. */
-  async discard(folder: string, onGone?: () => void): Promise<void> {
+  /** Deletes the files of a version, or a function, that no entry names; after a kill the next start does. */
+  async discard(folder: string): Promise<void> {
     const trash = this.#options.data.stagingPath();
-    // Deleted by hand: it only remains to forget it.
+    // Deleted by hand: there is nothing to do.
     await ifThere(rename(folder, trash));
-    onGone?.();
-    await ifThere(syncFolder(dirname(folder)));
     await discardTree(trash);
   }
 }

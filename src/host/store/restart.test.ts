@@ -1,5 +1,5 @@
 /** What a store finds on the disk when it starts: versions, leftovers of a kill, and corrupted bytes. */
-import { existsSync, mkdirSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import {
@@ -30,6 +30,13 @@ const flip = (path: string): void => {
   writeFileSync(path, readFileSync(path, 'utf8').replace('o', 'O'));
 };
 
+/** The newest revision of a function's entry. */
+function entryOf(name: string): string {
+  const folder = join(fixture.dataDir, 'entries', name);
+  const newest = Math.max(...readdirSync(folder).map((file) => Number.parseInt(file, 10)));
+  return join(folder, `${newest}.json`);
+}
+
 describe('after a restart', () => {
   test('every version is as it was, without a validation', async () => {
     await publish(store, 'echo', 'a', { settings: { slo: '40ms', batching: { max: 4 } } });
@@ -45,8 +52,10 @@ describe('after a restart', () => {
     await publish(store, 'echo', 'b');
     const wanted = { shares: [{ version: '1', percent: 100 }], headers: [], fallback: true, before: '2' };
     const traffic = { ...wanted, shadow: { version: '2', percent: 10 } };
-    const path = join(fixture.dataDir, 'serving', 'echo.json');
-    writeFileSync(path, JSON.stringify({ format: 1, settings: { 2: { slo: '1s' } }, traffic }));
+    const path = entryOf('echo');
+    const envelope = JSON.parse(readFileSync(path, 'utf8')) as { body: object };
+    const body = { ...envelope.body, settings: { 2: { slo: '1s' } }, traffic };
+    writeFileSync(path, JSON.stringify({ ...envelope, body }));
     const again = await fixture.restarted();
     expect(again.traffic('echo')).toEqual(wanted);
     expect([again.find('echo')?.version, again.find('echo', '2')?.settings.sloMs]).toEqual(['1', 1000]);
@@ -59,8 +68,9 @@ describe('after a restart', () => {
     ]);
     // The next change writes the record without it.
     await again.changeTraffic('echo', (now) => ({ ...now, fallback: false }));
-    expect(JSON.parse(readFileSync(path, 'utf8'))).toMatchObject({ traffic: { ...wanted, fallback: false } });
-    expect(readFileSync(path, 'utf8')).not.toContain('shadow');
+    const written = readFileSync(entryOf('echo'), 'utf8');
+    expect(JSON.parse(written)).toMatchObject({ body: { traffic: { ...wanted, fallback: false } } });
+    expect(written).not.toContain('shadow');
   });
 
   test('half-written uploads and unknown files are gone', async () => {
@@ -93,18 +103,18 @@ describe('after a restart', () => {
       "its file 'model.onnx' has 2 bytes, but 5 were published",
     ],
     [
-      'a missing record',
-      (path: string) => {
-        rmSync(join(path, '..', 'version.json'));
+      'a missing entry',
+      () => {
+        rmSync(join(entryOf('echo'), '..'), { recursive: true });
       },
-      'its version.json is missing',
+      "the entry of its function is lost: see 'entries'",
     ],
     [
-      'a damaged record',
-      (path: string) => {
-        writeFileSync(join(path, '..', 'version.json'), '{"format":1');
+      'a damaged entry',
+      () => {
+        writeFileSync(entryOf('echo'), '{"format":1');
       },
-      'its version.json is damaged',
+      "the entry of its function is lost: see 'entries'",
     ],
   ])('%s makes the version unavailable with the reason, and the others serve on', async (_what, harm, reason) => {
     const { version } = await publish(store, 'echo', 'model', { version: 'v1' });
@@ -152,6 +162,14 @@ describe('after a restart', () => {
     expect(fixture.blobs()).toEqual([sha256('model')]);
   });
 
+  test('a version whose folder is gone gets its files from the blobs', async () => {
+    const { version } = await publish(store, 'echo', 'model');
+    rmSync(join(version.modelPath, '..', '..'), { recursive: true });
+    const again = await fixture.restarted();
+    expect(again.find('echo')).toEqual(version);
+    expect(readFileSync(version.modelPath, 'utf8')).toBe('model');
+  });
+
   test('a damaged blob cannot be published, and may be uploaded again', async () => {
     await store.putBlob(sha256('model'), streamOf('model'));
     flip(join(fixture.dataDir, 'blobs/sha256', sha256('model')));
@@ -184,7 +202,8 @@ describe('after a restart', () => {
 
   test('a damaged version can be removed', async () => {
     const { version } = await publish(store, 'echo', 'model');
-    rmSync(join(version.modelPath, '..', 'version.json'));
+    expect(existsSync(version.modelPath)).toBe(true);
+    writeFileSync(entryOf('echo'), '{"half');
     const again = await fixture.restarted();
     await again.remove('echo', undefined);
     expect(again.names()).toEqual([]);

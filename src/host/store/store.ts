@@ -1,7 +1,8 @@
 /** The model store: published versions on disk, functions from folders, and the registry of both. */
-import { rmdir } from 'node:fs/promises';
+import { rmdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Tensor } from '../../tensor/index.ts';
+import { decodeName } from '../../store/index.ts';
 import { KeyedMutex } from '../../tools/index.ts';
 import { isMachineShort } from '../../hardware/index.ts';
 import { HostError } from '../errors.ts';
@@ -12,31 +13,22 @@ import { BlobStore } from './blobs.ts';
 import { Catalogue } from './catalogue.ts';
 import { Changes } from './changes.ts';
 import { DataFolder, moveData } from './data-folder.ts';
-import { namesIn, onDisk, tidy } from './disk.ts';
+import { ifThere, namesIn, onDisk, tidy } from './disk.ts';
+import { trafficOf } from './entries.ts';
 import { FleetContent } from './fleet-content.ts';
-import { withoutRecord, type FetchFile, type FleetFunction } from './fleet-store.ts';
+import { type FetchFile, type FleetFunction } from './fleet-store.ts';
 import { FolderFunctions, type FolderFunction } from './folder-functions.ts';
 import { removeOtherHandlers } from './handlers.ts';
 import { Integrity } from './integrity.ts';
-import {
-  checkCapitals,
-  checkFunctionName,
-  checkSha256,
-  checkVersion,
-  isFunctionName,
-  isVersion,
-  unknownFunction,
-  unknownVersion,
-} from './names.ts';
+import { checkFunctionName, checkSha256, checkVersion, unknownFunction, unknownVersion } from './names.ts';
 import { Publishing } from './publishing.ts';
 import { Removals } from './removals.ts';
 import { checkRowsInProcess, RowChecks } from './row-checks.ts';
 import { sameFiles } from './uploaded-files.ts';
-import { trafficOf } from './serving.ts';
 import { changedFurther, parseSettingsChange } from './settings.ts';
 import type { ModelStoreOptions } from './types.ts';
 import { Validations } from './validation.ts';
-import { loadRecord, type ServingRecord, type StoredFile, type VersionRecord } from './version-record.ts';
+import { loadVersion, type LoadedRecord, type StoredFile, type VersionRecord } from './version-record.ts';
 
 /** Folders read at once at start; more would only queue up for the same disk. */
 const foldersAtOnce = 8;
@@ -89,12 +81,13 @@ export class DiskModelStore extends Catalogue implements ModelStore {
         this.logProblem(name);
       },
     });
-    const shared = { catalogue: this, data, blobs, validations, rows };
     this.#changes = new Changes({
       fleet: options.fleet,
+      entries: this.entries,
       mutex: this.#mutex,
       take: async (name, wanted) => await this.#take(name, wanted),
     });
+    const shared = { catalogue: this, data, blobs, validations, rows, changes: this.#changes };
     this.#removals = new Removals(shared);
     this.#publishing = new Publishing({
       whyNowhere: options.whyNowhere,
@@ -104,7 +97,6 @@ export class DiskModelStore extends Catalogue implements ModelStore {
       logger,
       integrity: this.#integrity,
       removals: this.#removals,
-      changes: this.#changes,
     });
     this.#content = new FleetContent({ ...shared, removals: this.#removals, publishing: this.#publishing });
   }
@@ -165,9 +157,7 @@ export class DiskModelStore extends Catalogue implements ModelStore {
     if (version !== undefined) checkVersion(version);
     await this.#ready();
     await this.#changes.run(name, async () => {
-      const { fleet } = this.#changes;
       this.#removals.check(name, version);
-      await fleet?.commit(name, withoutRecord(fleet.get(name), version));
       await this.#removals.remove(name, version);
       this.#options.logger.info({ function: name, version }, 'removed');
     });
@@ -183,9 +173,9 @@ export class DiskModelStore extends Catalogue implements ModelStore {
     await this.#changes.run(name, async () => {
       if (this.find(name) === undefined) throw unknownFunction(name);
       if (version !== undefined && this.find(name, version) === undefined) throw unknownVersion(name, version);
-      const record = this.serving.get(name);
+      const entry = this.entries.get(name);
       const changed = version === undefined ? this.versions(name).map((each) => each.version) : [version];
-      const settings = { ...record.settings };
+      const settings = { ...entry.settings };
       for (const each of changed) {
         settings[each] = changedFurther(settings[each] ?? {}, change);
         if (Object.keys(settings[each]).length === 0) delete settings[each];
@@ -193,7 +183,7 @@ export class DiskModelStore extends Catalogue implements ModelStore {
         if (known !== undefined)
           await this.#rows.admit({ ...known, settings: this.settingsAfter(known, settings[each] ?? {}) });
       }
-      await this.#writeServing(name, { ...record, settings });
+      await this.#changes.commit(name, { ...entry, settings });
       this.refresh(name);
       this.#options.logger.info({ function: name, version, ...change }, 'settings changed');
     });
@@ -204,23 +194,16 @@ export class DiskModelStore extends Catalogue implements ModelStore {
     return await this.#changes.run(name, async () => {
       const current = this.find(name);
       if (current === undefined) throw unknownFunction(name);
-      const record = this.serving.get(name);
-      const now = trafficOf(record, current.version);
+      const entry = this.entries.get(name);
+      const now = trafficOf(entry, current.version);
       const traffic = change(now);
       const named = [...traffic.shares, ...traffic.headers];
       const missing = named.find((each) => this.find(name, each.version) === undefined);
       if (missing !== undefined) throw unknownVersion(name, missing.version);
-      await this.#writeServing(name, { ...record, traffic });
+      await this.#changes.commit(name, { ...entry, traffic });
       this.setTraffic(name, traffic);
       return traffic;
     });
-  }
-
-  async #writeServing(name: string, record: ServingRecord): Promise<void> {
-    const { fleet } = this.#changes;
-    const { settings, traffic } = record;
-    await fleet?.commit(name, { versions: fleet.get(name)?.versions ?? [], serving: { settings, traffic } });
-    await onDisk(() => this.serving.write(name, record));
   }
 
   // In a fleet
@@ -246,7 +229,7 @@ export class DiskModelStore extends Catalogue implements ModelStore {
   ownRecords(name: string): FleetFunction | undefined {
     const loaded = [...(this.uploads.get(name)?.values() ?? [])];
     const versions = loaded.flatMap((each) => (each.status === 'unreadable' ? [] : [each.record]));
-    const { settings, traffic } = this.serving.get(name);
+    const { settings, traffic } = this.entries.get(name);
     const isSet = traffic !== undefined || Object.keys(settings).length > 0;
     if (versions.length === 0 && !isSet) return undefined;
     return { versions, ...(isSet ? { serving: { settings, traffic } } : {}) };
@@ -302,7 +285,6 @@ export class DiskModelStore extends Catalogue implements ModelStore {
     await this.#mutex.run(`reload ${name}`, async () => {
       const read = await this.#folders.read(name);
       if (read === undefined && this.find(name) === undefined) throw unknownFunction(name);
-      checkCapitals(name, this.names());
       const shipped = read === undefined ? undefined : await this.#folders.validate(read);
       await this.#mutex.run(name, async () => {
         this.#mustNotBreak(name, shipped);
@@ -383,21 +365,18 @@ export class DiskModelStore extends Catalogue implements ModelStore {
     if (backup !== undefined) logger.info({ from, to, backup }, 'the data folder was brought to the newest format');
     await this.#changes.fleet?.load(join(this.#data.root, 'fleet'));
     await this.#blobs.start();
-    await this.serving.start();
+    await this.entries.start();
     await this.#rows.start();
-    for (const name of await namesIn(this.#data.functions)) {
-      const folder = this.#data.functionFolder(name);
-      const versions = await namesIn(folder);
-      if (!isFunctionName(name)) {
-        logger.warn({ folder }, 'a folder in the model store is left out: it is not a function');
-      } else if (versions.length === 0) {
-        await rmdir(folder).catch(() => undefined); // The last version was removed, and then the host was killed.
-      } else {
-        for (const version of versions.filter(isVersion)) await this.#takeInUpload(name, version);
-      }
+    const folders = await namesIn(this.#data.functions);
+    for (const folder of folders) {
+      if (decodeName(folder) !== undefined) continue;
+      logger.warn({ folder: join(this.#data.functions, folder) }, 'a folder in the model store is no function');
+    }
+    for (const name of new Set([...this.entries.names(), ...folders.flatMap((each) => decodeName(each) ?? [])])) {
+      await this.#takeInUploads(name);
     }
     await tidy(() => this.#blobs.collect());
-    const shippedNames = await this.#folders.names(this.uploads.keys());
+    const shippedNames = await this.#folders.names();
     for (let at = 0; at < shippedNames.length; at += foldersAtOnce) {
       await Promise.all(shippedNames.slice(at, at + foldersAtOnce).map((name) => this.#takeInFolder(name)));
     }
@@ -410,11 +389,42 @@ export class DiskModelStore extends Catalogue implements ModelStore {
     await tidy(() => this.#forgetUnused());
   }
 
-  async #takeInUpload(name: string, version: string): Promise<void> {
-    const loaded = await loadRecord(this.#data.versionFolder(name, version), name, version);
-    this.uploadsOf(name).set(version, loaded);
-    if (loaded.status !== 'unreadable') this.#publishing.countFrom(loaded.record.sequence);
-    if (loaded.status === 'unverified' || loaded.status === 'damaged') this.#integrity.add(loaded.record);
+  async #takeInUploads(name: string): Promise<void> {
+    const { versions, unreadable = [] } = this.entries.get(name);
+    const found = new Map<string, LoadedRecord>();
+    for (const record of versions) {
+      const loaded = await this.#takeInUpload(record);
+      found.set(record.version, loaded);
+      this.#publishing.countFrom(record.sequence);
+      if (loaded.status === 'unverified' || loaded.status === 'damaged') this.#integrity.add(record);
+    }
+    for (const version of unreadable) found.set(version, { status: 'unreadable', reason: 'its record is lost' });
+    const folder = this.#data.functionFolder(name);
+    for (const each of await namesIn(folder)) {
+      const version = decodeName(each);
+      if (version === undefined || found.has(version)) continue;
+      // Removed, and then the host was killed; or nothing is known of it because the entry is lost.
+      if (this.entries.isReadable(name)) await tidy(() => this.#removals.discard(join(folder, each)));
+      else found.set(version, { status: 'unreadable', reason: "the entry of its function is lost: see 'entries'" });
+    }
+    if (found.size > 0) this.uploads.set(name, found);
+    else await ifThere(rmdir(folder)).catch(() => undefined);
+  }
+
+  /** A version as the disk has it. One whose files are nowhere to be opened gets them from the blobs. */
+  async #takeInUpload(record: VersionRecord): Promise<LoadedRecord> {
+    const folder = this.#data.versionFolder(record.name, record.version);
+    const loaded = await loadVersion(folder, record);
+    if (loaded.status !== 'damaged' || (await ifThere(stat(folder))) !== undefined) return loaded;
+    if (!record.files.every(({ sha256 }) => this.#blobs.has(sha256))) {
+      return this.#changes.fleet === undefined ? loaded : { status: 'elsewhere', record };
+    }
+    try {
+      await this.#content.install(record);
+      return { status: 'unverified', record };
+    } catch {
+      return loaded;
+    }
   }
 
   async #takeInFolder(name: string): Promise<void> {

@@ -1,5 +1,5 @@
 /** The model store's options. Types only. */
-import type { ContentSource } from '../../queue/index.ts';
+import type { ContentSource } from '../../store/index.ts';
 import type { Log } from '../../tools/index.ts';
 import type { HostConfig } from '../config/config.ts';
 import type { FleetStore } from './fleet-store.ts';

@@ -2,7 +2,6 @@
  * Compares an upload's files with what exists: whether they match the model, and whether this version was published
  * before.
  */
-import { dirname } from 'node:path';
 import { HostError } from '../errors.ts';
 import type { FunctionVersion } from '../types.ts';
 import { quoted, uploadedModel } from './names.ts';
@@ -25,15 +24,6 @@ export function checkExternalFiles(files: readonly StoredFile[], external: reado
       `the upload brings the file ${quoted(extra.name)}, which the model does not name`,
     );
   }
-}
-
-/** Every folder of an upload that got files, innermost first. */
-export function foldersOf(files: readonly StoredFile[]): string[] {
-  const folders = new Set<string>(['.']);
-  for (const { name } of files) {
-    for (let folder = dirname(name); folder !== '.'; folder = dirname(folder)) folders.add(folder);
-  }
-  return [...folders].sort((left, right) => right.length - left.length);
 }
 
 export function sameFiles(known: readonly StoredFile[], files: readonly StoredFile[]): boolean {

@@ -1,18 +1,17 @@
-/** A function's records on disk: `version.json` beside a version's files, and settings changed since. */
+/** What the store says of a function, and how a published version is found at start. */
 import { join } from 'node:path';
 import type { ManifestFile } from '../../queue/index.ts';
-import { jsonAs } from '../../tools/index.ts';
 import type { Traffic } from '../rollout/traffic.ts';
 import type { ModelMetadata } from '../types.ts';
-import { fileBytes, readTextIfThere } from './disk.ts';
-import { isSha256, uploadedModel, versionFile } from './names.ts';
+import { fileBytes } from './disk.ts';
+import { isSha256, uploadedModel } from './names.ts';
 import type { GivenSettings } from './settings.ts';
 import { reviveMetadata } from './validation.ts';
 
 /** Its name is relative to the version's folder. */
 export type StoredFile = ManifestFile;
 
-/** The content of `version.json`. */
+/** A published version. */
 export interface VersionRecord {
   readonly format: 1;
   readonly name: string;
@@ -27,13 +26,15 @@ export interface VersionRecord {
   readonly metadata: ModelMetadata;
 }
 
-/** The content of `serving/<name>.json`: changes to a function after its versions were published. */
-export interface ServingRecord {
-  readonly format: 1;
+/** What is said about a function: the body of its entry in the store. */
+export interface FunctionEntry {
+  readonly versions: readonly VersionRecord[];
   /** By version: changes by `PATCH`. */
   readonly settings: Readonly<Record<string, GivenSettings>>;
   /** Undefined: all calls go to the newest version. */
   readonly traffic?: Traffic | undefined;
+  /** Versions whose records were lost; their files are here. */
+  readonly unreadable?: readonly string[] | undefined;
 }
 
 /** A published version as `start` finds it. */
@@ -46,16 +47,11 @@ export type LoadedRecord =
   | { readonly status: 'damaged'; readonly record: VersionRecord; readonly reason: string }
   /** Published in the fleet; its files are at other hosts. */
   | { readonly status: 'elsewhere'; readonly record: VersionRecord }
-  /** Nothing is known but its name. */
+  /** Nothing is known but its name: its record is lost. */
   | { readonly status: 'unreadable'; readonly reason: string };
 
-export async function loadRecord(folder: string, name: string, version: string): Promise<LoadedRecord> {
-  const text = await readTextIfThere(join(folder, versionFile));
-  if (text === undefined) return { status: 'unreadable', reason: `its ${versionFile} is missing` };
-  const record = jsonAs(text, checked);
-  if (record === undefined || record.name !== name || record.version !== version) {
-    return { status: 'unreadable', reason: `its ${versionFile} is damaged` };
-  }
+/** Compares the files of a version with its record, by their sizes. */
+export async function loadVersion(folder: string, record: VersionRecord): Promise<LoadedRecord> {
   for (const file of record.files) {
     const bytes = await fileBytes(join(folder, file.name));
     if (bytes === undefined) return { status: 'damaged', record, reason: `its file '${file.name}' is missing` };
@@ -67,8 +63,8 @@ export async function loadRecord(folder: string, name: string, version: string):
   return { status: 'unverified', record };
 }
 
-/** The content of `version.json` as a record; undefined when it is not one. */
-function checked(record: VersionRecord): VersionRecord | undefined {
+/** A record that was read from a disk; undefined when it is none. */
+export function checkedRecord(record: VersionRecord): VersionRecord | undefined {
   const readable =
     record.format === 1 &&
     typeof record.name === 'string' &&

@@ -6,9 +6,12 @@ import { createHash } from 'node:crypto';
 import { mkdir, open, rm, type FileHandle } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { hashFile } from '../tools/index.ts';
-import type { ManifestFile } from './manifest.ts';
 
-export type WantedContent = Pick<ManifestFile, 'sha256' | 'bytes'>;
+export interface WantedContent {
+  /** Lower-case hex. */
+  readonly sha256: string;
+  readonly bytes: number;
+}
 
 export interface ContentSource {
   readonly hostUrls: readonly string[];

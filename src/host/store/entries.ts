@@ -1,0 +1,129 @@
+/**
+ * What is said about each function: its versions, settings that were changed since, and how calls are divided. It is
+ * one entry in the store, so that a kill leaves the old state or the new one; this is what the host has read of it.
+ */
+import { EntryUnreadable, type EntryBefore, type EntryBody, type Store } from '../../store/index.ts';
+import type { Log } from '../../tools/index.ts';
+import { allTo, primaryOf, withoutVersion, type Traffic } from '../rollout/traffic.ts';
+import { checkedRecord, type FunctionEntry, type VersionRecord } from './version-record.ts';
+
+const empty: FunctionEntry = { versions: [], settings: {} };
+/** Entries read at once at start. */
+const readAtOnce = 32;
+
+export class Entries {
+  readonly #store: Store;
+  readonly #logger: Log;
+  readonly #known = new Map<string, { readonly before: EntryBefore; readonly entry: FunctionEntry | undefined }>();
+
+  constructor(store: Store, logger: Log) {
+    this.#store = store;
+    this.#logger = logger;
+  }
+
+  async start(): Promise<void> {
+    const names = [...(await this.#store.list()).keys()];
+    for (let at = 0; at < names.length; at += readAtOnce) {
+      await Promise.all(names.slice(at, at + readAtOnce).map((name) => this.read(name)));
+    }
+  }
+
+  /** Functions of which something is said. */
+  names(): string[] {
+    return [...this.#known].flatMap(([name, { entry }]) => (entry === undefined ? [] : [name]));
+  }
+
+  get(name: string): FunctionEntry {
+    return this.#known.get(name)?.entry ?? empty;
+  }
+
+  /** Whether the entry was read: then a version that it does not name was removed, or never published. */
+  isReadable(name: string): boolean {
+    const known = this.#known.get(name);
+    return known?.before.envelope !== undefined;
+  }
+
+  /** Resolves when the store has the entry; one without content is removed. */
+  async write(name: string, next: FunctionEntry): Promise<void> {
+    const known = this.#known.get(name);
+    const entry = isEmpty(next) ? undefined : next;
+    if (entry === undefined && known === undefined) return;
+    const body = entry as EntryBody | undefined;
+    const before = await this.#store.write(name, body, known?.before);
+    this.#known.set(name, { before, entry });
+  }
+
+  async read(name: string): Promise<void> {
+    try {
+      const before = await this.#store.read(name);
+      if (before === undefined) return;
+      const { body } = before.envelope;
+      this.#known.set(name, { before, entry: body === null ? undefined : this.#checked(name, body) });
+    } catch (error) {
+      if (!(error instanceof EntryUnreadable)) throw error;
+      this.#logger.error({ function: name, reason: error.message }, 'what is said about a function is lost');
+      this.#known.set(name, { before: { tag: error.tag }, entry: undefined });
+    }
+  }
+
+  /** The entry of a disk: what is damaged in it does not count. */
+  #checked(name: string, body: Partial<Found>): FunctionEntry {
+    const records = Array.isArray(body.versions) ? body.versions : [];
+    const versions = records.flatMap((record) => soundRecord(record) ?? []);
+    const lost = records.filter((record) => soundRecord(record) === undefined).map(({ version }) => version);
+    if (lost.length > 0) this.#logger.error({ function: name, lost }, 'records of versions are damaged');
+    const isObject = typeof body.settings === 'object' && (body.settings as unknown) !== null;
+    // Older versions copied calls to a version, its shadow.
+    const { shadow, ...traffic } = body.traffic ?? { shares: [] };
+    if (shadow !== undefined) {
+      this.#logger.warn({ function: name, shadow }, 'a shadow no longer gets copies of calls');
+    }
+    const divides = primaryOf(traffic as Traffic) !== undefined;
+    return {
+      ...body,
+      versions,
+      unreadable: lost.length === 0 ? body.unreadable : [...(body.unreadable ?? []), ...lost],
+      settings: isObject ? body.settings : {},
+      traffic: divides ? (traffic as Traffic) : undefined,
+    };
+  }
+}
+
+function soundRecord(record: VersionRecord): VersionRecord | undefined {
+  try {
+    return checkedRecord(record);
+  } catch {
+    return undefined; // It lacks members.
+  }
+}
+
+type Found = Omit<FunctionEntry, 'traffic'> & {
+  readonly traffic?: Partial<Traffic> & Pick<Traffic, 'shares'> & { readonly shadow?: unknown };
+};
+
+/** Nothing is said about the function. */
+export const isEmpty = ({ versions, settings, traffic, unreadable = [] }: FunctionEntry): boolean =>
+  versions.length + unreadable.length + Object.keys(settings).length === 0 && traffic === undefined;
+
+/** Adds a version, or replaces it; calls are divided anew. */
+export function withVersion(entry: FunctionEntry, record: VersionRecord, traffic: Traffic | undefined): FunctionEntry {
+  const others = entry.versions.filter(({ version }) => version !== record.version);
+  const unreadable = entry.unreadable?.filter((version) => version !== record.version);
+  return { ...entry, versions: [...others, record], traffic, unreadable };
+}
+
+/** Removes versions; a later version of the same name must not inherit the settings of one. */
+export function withoutVersions(entry: FunctionEntry, gone: ReadonlySet<string>): FunctionEntry {
+  let { traffic } = entry;
+  for (const version of gone) traffic = traffic && withoutVersion(traffic, version);
+  return {
+    ...entry,
+    versions: entry.versions.filter(({ version }) => !gone.has(version)),
+    settings: Object.fromEntries(Object.entries(entry.settings).filter(([version]) => !gone.has(version))),
+    traffic,
+    unreadable: entry.unreadable?.filter((version) => !gone.has(version)),
+  };
+}
+
+/** The current traffic before a change; by default all calls go to `newest`. */
+export const trafficOf = ({ traffic }: FunctionEntry, newest: string): Traffic => traffic ?? allTo(newest);

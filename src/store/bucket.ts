@@ -1,0 +1,322 @@
+/**
+ * A store in an S3-compatible bucket.
+ *
+ *     <prefix>/entries/<encoded name>.json   a function's entry; its ETag is the tag
+ *     <prefix>/<hex>                         content under its hash
+ *     <prefix>/changed                       another text after each write
+ *
+ * Entries change by conditional PUTs (If-Match, If-None-Match). A request that timed out may have been carried out: it
+ * is sent again with the same condition, and if that is refused, the nonce in the entry tells whose it is. Requests are
+ * signed by aws4fetch and sent by Node, which streams files from the disk and sends their length beforehand, as S3
+ * requires.
+ */
+import { createHash, randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import { createReadStream } from 'node:fs';
+import { request as httpRequest, type IncomingMessage } from 'node:http';
+import { request as httpsRequest } from 'node:https';
+import { pipeline } from 'node:stream/promises';
+import { setTimeout as delay } from 'node:timers/promises';
+import { AwsV4Signer } from 'aws4fetch';
+import { decodeName, encodeName } from './entry-names.ts';
+import { rangeHeader, type ContentSource, type WantedContent } from './fetch-content.ts';
+import {
+  changedElsewhere,
+  entryText,
+  includesWrite,
+  nextEnvelope,
+  parseEntry,
+  StoreAway,
+  type EntryBefore,
+  type EntryBody,
+  type Store,
+  type StoredEntry,
+  type Tag,
+} from './store.ts';
+
+/** A request without a byte for this long is given up. */
+const quietMsMax = 30_000;
+/** S3's limit for one request. */
+const fileBytesMax = 5 * 2 ** 30;
+/** How much of an error's text is read. */
+const errorBytesMax = 8192;
+/** A page of a list has a thousand names of at most a kilobyte each, with some words around them. */
+const listBytesMax = 16 * 2 ** 20;
+const entryBytesMax = 64 * 2 ** 20;
+const triesMax = 6;
+
+export interface BucketOptions {
+  /** The server's URL with the bucket's name and a prefix. */
+  readonly url: string;
+  readonly region: string;
+  readonly accessKeyId: string;
+  readonly secretAccessKey: string;
+  readonly sessionToken?: string | undefined;
+  /** The pause before a request is sent again; it doubles each time. Default: 100. */
+  readonly retryMs?: number;
+  /** Default: 30 s. */
+  readonly quietMs?: number;
+}
+
+interface BucketRequest {
+  readonly headers?: Readonly<Record<string, string>>;
+  /** The upload: path of a file, and its hash. */
+  readonly file?: ({ readonly path: string } & WantedContent) | undefined;
+  readonly text?: string | undefined;
+  readonly signal?: AbortSignal | undefined;
+}
+
+interface BucketReply {
+  readonly status: number;
+  readonly tag: Tag | undefined;
+  readonly text: string;
+}
+
+export class Bucket implements Store {
+  readonly place: string;
+  readonly #options: BucketOptions;
+
+  constructor(options: BucketOptions) {
+    this.#options = options;
+    this.place = `the bucket at ${options.url}`;
+  }
+
+  async read(name: string): Promise<StoredEntry | undefined> {
+    const { status, tag, text } = await this.#tried('GET', entryKey(name));
+    if (status === 404) return undefined;
+    if (status !== 200 || tag === undefined) throw this.#refused(status, text);
+    return parseEntry(name, tag, text);
+  }
+
+  async write(name: string, body: EntryBody | undefined, before: EntryBefore | undefined): Promise<StoredEntry> {
+    const envelope = nextEnvelope(name, body, before);
+    const condition: Record<string, string> =
+      before === undefined ? { 'if-none-match': '*' } : { 'if-match': before.tag };
+    const { status, tag, text } = await this.#tried('PUT', entryKey(name), {
+      headers: { 'content-type': 'application/json', ...condition },
+      text: entryText(envelope),
+    });
+    // 404: an entry that is gone is none that matches.
+    if (status === 412 || status === 404) {
+      const now = await this.read(name);
+      if (now === undefined || !includesWrite(now, envelope.nonce)) throw changedElsewhere(name);
+      await this.#mark(envelope.nonce);
+      return now;
+    }
+    if (status !== 200 || tag === undefined) throw this.#refused(status, text);
+    await this.#mark(envelope.nonce);
+    return { tag, envelope };
+  }
+
+  async list(): Promise<ReadonlyMap<string, Tag>> {
+    const { pathname } = new URL(this.#options.url);
+    const [bucket = '', ...prefix] = pathname.split('/').filter(Boolean).map(decodeURIComponent);
+    const start = [...prefix, 'entries', ''].join('/');
+    const found = new Map<string, Tag>();
+    for (let more: string | undefined = ''; more !== undefined;) {
+      const query = new URLSearchParams({ 'list-type': '2', prefix: start });
+      if (more !== '') query.set('continuation-token', more);
+      const { status, text } = await this.#tried('GET', { bucket, query });
+      if (status !== 200) throw this.#refused(status, text);
+      for (const [, each = ''] of text.matchAll(/<Contents>(.*?)<\/Contents>/gs)) {
+        const [key, tag] = [inXml(each, 'Key'), inXml(each, 'ETag')];
+        const name =
+          key?.startsWith(start) === true ? decodeName(key.slice(start.length).replace(/\.json$/, '')) : undefined;
+        if (name !== undefined && tag !== undefined) found.set(name, tag as Tag);
+      }
+      more = inXml(text, 'IsTruncated') === 'true' ? inXml(text, 'NextContinuationToken') : undefined;
+    }
+    return found;
+  }
+
+  async marker(): Promise<string | undefined> {
+    const { status, text } = await this.#tried('GET', 'changed');
+    if (status === 404) return undefined;
+    if (status !== 200) throw this.#refused(status, text);
+    return text;
+  }
+
+  /**
+   * Whether the bucket heeds the conditions of writes; many servers that call themselves compatible do not.
+   *
+   * @throws Error with a sentence if it does not; StoreAway
+   */
+  async probe(): Promise<void> {
+    const key = `probe-${randomBytes(8).toString('hex')}`;
+    const put = async (headers: Record<string, string>): Promise<BucketReply> =>
+      await this.#tried('PUT', key, { headers, text: JSON.stringify(headers) });
+    try {
+      const first = await put({ 'if-none-match': '*' });
+      if (first.status !== 200 || first.tag === undefined) throw this.#refused(first.status, first.text);
+      const again = await put({ 'if-none-match': '*' });
+      const other = await put({ 'if-match': '"0123456789abcdef0123456789abcdef"' });
+      const right = await put({ 'if-match': first.tag });
+      const ignored = [
+        ...(again.status === 412 ? [] : ['If-None-Match']),
+        ...(other.status === 412 && right.status === 200 ? [] : ['If-Match']),
+      ];
+      if (ignored.length === 0) return;
+      throw new Error(
+        `${this.place} ignores ${ignored.join(' and ')} of a write: of two publishers at once one would lose its ` +
+          'version. A store needs a server with conditional writes, or a folder',
+      );
+    } finally {
+      await this.#request('DELETE', key).then(
+        (reply) => reply.resume(),
+        () => undefined,
+      );
+    }
+  }
+
+  /** Tells readers of the marker. One that misses it lists within a minute. */
+  async #mark(nonce: string): Promise<void> {
+    await this.#tried('PUT', 'changed', { text: nonce }, 1).catch(() => undefined);
+  }
+
+  /**
+   * The reply, its text read. A request without a reply, or refused for a reason that passes, is sent again: each is
+   * either conditional or may be repeated.
+   */
+  async #tried(
+    method: string,
+    key: string | ListOf,
+    request: BucketRequest = {},
+    tries = triesMax,
+  ): Promise<BucketReply> {
+    for (let left = tries - 1; ; left--) {
+      let failure: unknown;
+      try {
+        const reply = await this.#request(method, key, request);
+        const status = reply.statusCode ?? 0;
+        const text = await textOf(reply, status < 300 ? Math.max(entryBytesMax, listBytesMax) : errorBytesMax);
+        // 409: another conditional write of the same object is under way.
+        const passes = status === 409 || status === 429 || status >= 500;
+        if (!passes) return { status, tag: reply.headers.etag as Tag | undefined, text };
+        failure = this.#refused(status, text);
+      } catch (error) {
+        request.signal?.throwIfAborted();
+        failure = error instanceof StoreAway ? error : this.#notReached(error);
+      }
+      if (left === 0) throw failure;
+      const pauseMs = (this.#options.retryMs ?? 100) * 2 ** (tries - 1 - left);
+      await delay(pauseMs * (0.5 + Math.random()), undefined, { signal: request.signal });
+    }
+  }
+
+  /** Whether a file is in the bucket, by its hash and its size. @throws Error with a sentence */
+  async has({ sha256, bytes }: WantedContent, signal?: AbortSignal): Promise<boolean> {
+    const reply = await this.#request('HEAD', sha256, { signal });
+    reply.resume();
+    if (reply.statusCode === 404) return false;
+    if (reply.statusCode !== 200) throw this.#refused(reply.statusCode, '');
+    return Number(reply.headers['content-length']) === bytes;
+  }
+
+  /** Uploads a file unless it is there. @throws Error with a sentence */
+  async put(file: WantedContent, path: string, signal?: AbortSignal): Promise<void> {
+    if (file.bytes > fileBytesMax) throw new Error(`the bucket takes files of at most ${fileBytesMax} bytes`);
+    if (await this.has(file, signal)) return;
+    const reply = await this.#request('PUT', file.sha256, { file: { ...file, path }, signal });
+    const text = await textOf(reply);
+    if (reply.statusCode !== 200) throw this.#refused(reply.statusCode, text);
+  }
+
+  /** The bucket as a source to fetch content from, with ranges and resuming as from a host. */
+  source(signal: AbortSignal): ContentSource {
+    return {
+      hostUrls: [this.#options.url],
+      open: async (_url, sha256, range) => {
+        const reply = await this.#request('GET', sha256, { headers: rangeHeader(range), signal });
+        const status = reply.statusCode ?? 0;
+        if (status > 299) throw this.#refused(status, await textOf(reply));
+        return { status, body: reply as AsyncIterable<Buffer> };
+      },
+      signal,
+    };
+  }
+
+  async #request(
+    method: string,
+    key: string | ListOf,
+    { headers, file, text, signal }: BucketRequest = {},
+  ): Promise<IncomingMessage> {
+    const { url: bucket, quietMs = quietMsMax, ...keys } = this.#options;
+    const url =
+      typeof key === 'string' ? `${bucket}/${key}` : `${new URL(bucket).origin}/${key.bucket}?${key.query.toString()}`;
+    const body = text === undefined ? undefined : Buffer.from(text);
+    const sha256 = file?.sha256 ?? (body && createHash('sha256').update(body).digest('hex'));
+    const signer = new AwsV4Signer({
+      method,
+      url,
+      // The server compares the bytes with this hash, if it checks it.
+      headers: { ...headers, 'X-Amz-Content-Sha256': sha256 ?? 'UNSIGNED-PAYLOAD' },
+      service: 's3',
+      region: keys.region,
+      accessKeyId: keys.accessKeyId,
+      secretAccessKey: keys.secretAccessKey,
+      ...(keys.sessionToken === undefined ? {} : { sessionToken: keys.sessionToken }),
+    });
+    const signed = await signer.sign();
+    const bytes = file?.bytes ?? body?.byteLength;
+    const outgoing = (signed.url.protocol === 'https:' ? httpsRequest : httpRequest)(signed.url, {
+      method,
+      headers: { ...Object.fromEntries(signed.headers), ...(bytes === undefined ? {} : { 'Content-Length': bytes }) },
+      ...(signal === undefined ? {} : { signal }),
+    });
+    outgoing.setTimeout(quietMs, () => outgoing.destroy(new Error(`nothing came for ${quietMs} ms`)));
+    try {
+      const answered = once(outgoing, 'response') as Promise<[IncomingMessage]>;
+      const sent = file === undefined ? undefined : pipeline(createReadStream(file.path), outgoing);
+      if (file === undefined) outgoing.end(body);
+      // A refusal may come before the whole file was sent.
+      sent?.catch(() => undefined);
+      const [reply] = await answered;
+      return reply;
+    } catch (error) {
+      signal?.throwIfAborted();
+      throw this.#notReached(error);
+    }
+  }
+
+  #notReached(error: unknown): StoreAway {
+    const { message, code } = error as NodeJS.ErrnoException;
+    return new StoreAway(`${this.place} was not reached: ${message || code}`, { cause: error });
+  }
+
+  /** S3 describes the error in XML. */
+  #refused(status: number | undefined, text: string): StoreAway {
+    const code = inXml(text, 'Code');
+    const words = code === undefined ? '' : ` (${code})`;
+    const hint = status === 401 || status === 403 ? ': its keys are wrong, or may not do this' : '';
+    return new StoreAway(`the bucket answered with status ${status}${words}${hint}`);
+  }
+}
+
+/** A list of objects; it is asked of the bucket, above the prefix. */
+interface ListOf {
+  readonly bucket: string;
+  readonly query: URLSearchParams;
+}
+
+const entryKey = (name: string): string => `entries/${encodeName(name)}.json`;
+
+/** The text of an element; S3 escapes the quotes around an ETag. */
+function inXml(text: string, element: string): string | undefined {
+  const [, found] = new RegExp(`<${element}>([^<]*)</${element}>`).exec(text) ?? [];
+  return found
+    ?.replaceAll('&quot;', '"')
+    .replaceAll('&#34;', '"')
+    .replaceAll('&lt;', '<')
+    .replaceAll('&gt;', '>')
+    .replaceAll('&amp;', '&');
+}
+
+async function textOf(reply: IncomingMessage, bytesMax = errorBytesMax): Promise<string> {
+  const chunks: Buffer[] = [];
+  let bytes = 0;
+  for await (const chunk of reply as AsyncIterable<Buffer>) {
+    if (bytes < bytesMax) chunks.push(chunk);
+    bytes += chunk.byteLength;
+  }
+  return Buffer.concat(chunks).toString();
+}

@@ -1,0 +1,282 @@
+/**
+ * A store in a folder, on a disk or a shared file system.
+ *
+ *     entries/<encoded name>/<revision>.json   the highest revision is the entry
+ *     blobs/sha256/<hex>                       content under its hash
+ *     changed                                  another text after each write
+ *
+ * A revision is made by link(), which fails where the name is taken: of two writers at once one succeeds, on NFS too.
+ */
+import { randomBytes } from 'node:crypto';
+import { createReadStream } from 'node:fs';
+import { copyFile, link, mkdir, open, readdir, readFile, rename, stat, unlink, writeFile } from 'node:fs/promises';
+import { join, resolve } from 'node:path';
+import { decodeName, encodeName } from './entry-names.ts';
+import type { ContentSource, WantedContent } from './fetch-content.ts';
+import {
+  changedElsewhere,
+  entryText,
+  includesWrite,
+  nextEnvelope,
+  parseEntry,
+  StoreAway,
+  type EntryBefore,
+  type EntryBody,
+  type Store,
+  type StoredEntry,
+  type Tag,
+} from './store.ts';
+
+/** Revisions that stay behind the newest: a reader that has listed one can still open it. */
+const revisionsKept = 4;
+/** A file that a killed writer left is removed by a later writer of the same entry. */
+const strayMs = 60 * 60 * 1000;
+
+export class FolderStore implements Store {
+  readonly place: string;
+  readonly #root: string;
+  readonly #entries: string;
+
+  constructor(root: string) {
+    this.#root = resolve(root);
+    this.#entries = join(this.#root, 'entries');
+    this.place = `the folder ${this.#root}`;
+  }
+
+  async read(name: string): Promise<StoredEntry | undefined> {
+    return await this.#onDisk(async () => {
+      for (;;) {
+        const [newest] = await this.#revisions(name);
+        if (newest === undefined) return undefined;
+        try {
+          const text = await readFile(this.#path(name, newest), 'utf8');
+          return parseEntry(name, tagOf(newest), text);
+        } catch (error) {
+          if (!hasCode(error, 'ENOENT')) throw error; // Else it was replaced by so many others meanwhile.
+        }
+      }
+    });
+  }
+
+  async write(name: string, body: EntryBody | undefined, before: EntryBefore | undefined): Promise<StoredEntry> {
+    return await this.#onDisk(async () => {
+      const envelope = nextEnvelope(name, body, before);
+      const revision = before === undefined ? 0 : Number(before.tag);
+      const folder = join(this.#entries, encodeName(name));
+      if (revision === 0) {
+        await mkdir(folder, { recursive: true });
+        await syncFolder(this.#entries);
+      }
+      const temporary = join(folder, `.${envelope.nonce}`);
+      try {
+        await writeDurably(temporary, entryText(envelope));
+        await take(temporary, this.#path(name, revision + 1));
+      } catch (error) {
+        if (!hasCode(error, 'EEXIST')) throw error;
+        // On NFS the reply to a link() that succeeded may be lost, and its repetition fails.
+        return await this.#ownOrRefused(name, envelope.nonce);
+      } finally {
+        await unlinkIfThere(temporary);
+      }
+      await syncFolder(folder);
+      const files = await namesIn(folder);
+      const revisions = revisionsIn(files);
+      // Revisions are removed from below. If the one before is there, this one never was before; else this writer slept
+      // through several others, and made one again that was removed, or it was overtaken by several after it.
+      const isNext = revision === 0 ? revisions.length === 1 : revisions.includes(revision);
+      if (!isNext) {
+        const now = revisions[0] === revision + 1 ? undefined : await this.read(name);
+        if (now !== undefined && includesWrite(now, envelope.nonce)) return now;
+        await unlinkIfThere(this.#path(name, revision + 1));
+        throw changedElsewhere(name);
+      }
+      await tidy(folder, files, revisions);
+      // Written already: who misses the marker lists within a minute.
+      await writeFile(join(this.#root, 'changed'), envelope.nonce).catch(() => undefined);
+      return { tag: tagOf(revision + 1), envelope };
+    });
+  }
+
+  async list(): Promise<ReadonlyMap<string, Tag>> {
+    return await this.#onDisk(async () => {
+      const found = new Map<string, Tag>();
+      for (const encoded of await namesIn(this.#entries)) {
+        const name = decodeName(encoded);
+        const newest = name === undefined ? undefined : (await this.#revisions(name))[0];
+        if (name !== undefined && newest !== undefined) found.set(name, tagOf(newest));
+      }
+      return found;
+    });
+  }
+
+  async marker(): Promise<string | undefined> {
+    return await this.#onDisk(async () => {
+      try {
+        return await readFile(join(this.#root, 'changed'), 'utf8');
+      } catch (error) {
+        if (hasCode(error, 'ENOENT')) return undefined;
+        throw error;
+      }
+    });
+  }
+
+  async has({ sha256, bytes }: WantedContent): Promise<boolean> {
+    return await this.#onDisk(async () => {
+      try {
+        return (await stat(this.#content(sha256))).size === bytes;
+      } catch (error) {
+        if (hasCode(error, 'ENOENT')) return false;
+        throw error;
+      }
+    });
+  }
+
+  async put(content: WantedContent, path: string): Promise<void> {
+    if (await this.has(content)) return;
+    await this.#onDisk(async () => {
+      const target = this.#content(content.sha256);
+      const folder = join(this.#root, 'blobs', 'sha256');
+      await mkdir(folder, { recursive: true });
+      // A copy, also where a link would do: the publisher's file may be changed later.
+      const temporary = join(folder, `.${randomBytes(12).toString('hex')}`);
+      try {
+        await copyFile(path, temporary);
+        await sync(temporary);
+        await rename(temporary, target);
+      } finally {
+        await unlinkIfThere(temporary);
+      }
+      await syncFolder(folder);
+    });
+  }
+
+  source(signal: AbortSignal): ContentSource {
+    return {
+      hostUrls: [this.place],
+      open: async (_url, sha256, range) =>
+        await Promise.resolve({
+          status: range === undefined ? 200 : 206,
+          body: createReadStream(
+            this.#content(sha256),
+            range === undefined ? { signal } : { start: range.from, end: range.to - 1, signal },
+          ) as AsyncIterable<Buffer>,
+        }),
+      signal,
+    };
+  }
+
+  /** The newest entry, if the write with this nonce is in it. @throws ChangedElsewhere */
+  async #ownOrRefused(name: string, nonce: string): Promise<StoredEntry> {
+    const now = await this.read(name);
+    if (now !== undefined && includesWrite(now, nonce)) return now;
+    throw changedElsewhere(name);
+  }
+
+  /** The newest first. */
+  async #revisions(name: string): Promise<number[]> {
+    return revisionsIn(await namesIn(join(this.#entries, encodeName(name))));
+  }
+
+  #path(name: string, revision: number): string {
+    return join(this.#entries, encodeName(name), `${revision}.json`);
+  }
+
+  #content(sha256: string): string {
+    return join(this.#root, 'blobs', 'sha256', sha256);
+  }
+
+  /** The disk's errors as the store's. A full or read-only disk keeps its error, which its owner can mend. */
+  async #onDisk<T>(work: () => Promise<T>): Promise<T> {
+    try {
+      return await work();
+    } catch (error) {
+      if (!hasCode(error, 'EIO', 'ESTALE', 'ETIMEDOUT', 'ENOTCONN', 'EHOSTDOWN')) throw error;
+      throw new StoreAway(`${this.place} does not answer: ${(error as Error).message}`, { cause: error });
+    }
+  }
+}
+
+/** The newest first. */
+function revisionsIn(files: readonly string[]): number[] {
+  return files
+    .flatMap((file) => {
+      const [, digits] = /^([1-9][0-9]{0,14})\.json$/.exec(file) ?? [];
+      return digits === undefined ? [] : [Number(digits)];
+    })
+    .toSorted((one, other) => other - one);
+}
+
+/** Removes old revisions, from below, and strays. What cannot be removed now is by the next writer. */
+async function tidy(folder: string, files: readonly string[], revisions: readonly number[]): Promise<void> {
+  try {
+    for (const revision of revisions.slice(revisionsKept + 1).toReversed()) {
+      await unlinkIfThere(join(folder, `${revision}.json`));
+    }
+    for (const file of files.filter((each) => each.startsWith('.'))) {
+      const { mtimeMs } = await stat(join(folder, file));
+      if (Date.now() - mtimeMs > strayMs) await unlinkIfThere(join(folder, file));
+    }
+  } catch {
+    // Another writer is doing the same.
+  }
+}
+
+const tagOf = (revision: number): Tag => String(revision) as Tag;
+
+/** Fails with EEXIST where the name is taken. */
+async function take(temporary: string, path: string): Promise<void> {
+  try {
+    await link(temporary, path);
+  } catch (error) {
+    if (!hasCode(error, 'EPERM', 'ENOTSUP', 'ENOSYS')) throw error;
+    // A disk without hard links: only one host at a time can use it, as its own data folder.
+    const handle = await open(path, 'wx');
+    await handle.close();
+    await rename(temporary, path);
+  }
+}
+
+async function writeDurably(path: string, text: string): Promise<void> {
+  const handle = await open(path, 'wx');
+  try {
+    await handle.writeFile(text);
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
+}
+
+async function sync(path: string): Promise<void> {
+  const handle = await open(path, 'r');
+  try {
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
+}
+
+/** Some network file systems have no fsync for folders, and write names immediately. */
+async function syncFolder(path: string): Promise<void> {
+  await sync(path).catch((error: unknown) => {
+    if (!hasCode(error, 'EINVAL', 'ENOTSUP', 'EPERM')) throw error;
+  });
+}
+
+async function unlinkIfThere(path: string): Promise<void> {
+  await unlink(path).catch((error: unknown) => {
+    if (!hasCode(error, 'ENOENT')) throw error;
+  });
+}
+
+async function namesIn(path: string): Promise<string[]> {
+  try {
+    return await readdir(path);
+  } catch (error) {
+    if (hasCode(error, 'ENOENT')) return [];
+    throw error;
+  }
+}
+
+function hasCode(error: unknown, ...codes: string[]): boolean {
+  return error instanceof Error && 'code' in error && codes.includes(String(error.code));
+}

@@ -1,0 +1,123 @@
+/**
+ * Where functions live, for any number of machines: content under its hash, and one entry per function, which holds
+ * everything that is said about it. A store is a folder or a bucket. An entry changes only by a conditional write, so
+ * of two publishers at once one is told that the other was first, and makes its change again on the new entry.
+ *
+ * The text of an entry is JSON with a format number. A release keeps fields that it does not know, in the envelope and
+ * in the body, so two releases can share a store while hosts are upgraded one by one.
+ */
+import { randomBytes } from 'node:crypto';
+import { jsonAs } from '../tools/index.ts';
+import type { ContentSource, WantedContent } from './fetch-content.ts';
+
+/** Another publisher changed the function in between: the change must be made again on the new state. */
+export class ChangedElsewhere extends Error {
+  override readonly name = 'ChangedElsewhere';
+}
+
+/** The store was not reached, refused, or is of a newer release. After a write it is unknown whether the store has it. */
+export class StoreAway extends Error {
+  override readonly name = 'StoreAway';
+}
+
+declare const tagBrand: unique symbol;
+/** Names one state of an entry: a revision in a folder, an ETag in a bucket. */
+export type Tag = string & { readonly [tagBrand]: true };
+
+/** The store has the entry, but its text is damaged. It can be written over. */
+export class EntryUnreadable extends Error {
+  override readonly name = 'EntryUnreadable';
+  readonly tag: Tag;
+
+  constructor(message: string, tag: Tag) {
+    super(message);
+    this.tag = tag;
+  }
+}
+
+/** What is said about a function; the store does not look into it. */
+export type EntryBody = Readonly<Record<string, unknown>>;
+
+interface Envelope {
+  readonly format: number;
+  readonly name: string;
+  /** Of the write that made this text: by it a writer knows its own entry after a time-out. */
+  readonly nonce: string;
+  /** Nonces of the writes before it, the newest first: its own entry may have been changed again meanwhile. */
+  readonly earlier: readonly string[];
+  /** null: the function was removed. This tombstone stays, so that the name's tags never repeat. */
+  readonly body: EntryBody | null;
+}
+
+export interface StoredEntry {
+  readonly tag: Tag;
+  readonly envelope: Envelope;
+}
+
+/** What a write must know of the entry that it replaces: its tag, and its envelope unless that is unreadable. */
+export type EntryBefore = Pick<StoredEntry, 'tag'> & Partial<StoredEntry>;
+
+export interface Store {
+  /** For sentences: "the folder /srv/store", "the bucket at https://...". */
+  readonly place: string;
+  /** The function's entry; undefined: the store never had one. @throws StoreAway, EntryUnreadable */
+  read(name: string): Promise<StoredEntry | undefined>;
+  /**
+   * Replaces an entry that still is as `before`; undefined creates it. A body of undefined leaves a tombstone.
+   *
+   * @returns the entry as the store has it now, with this change in it @throws ChangedElsewhere, StoreAway
+   */
+  write(name: string, body: EntryBody | undefined, before: EntryBefore | undefined): Promise<StoredEntry>;
+  /** Every function that has an entry, removed ones included, with the tag of its entry. @throws StoreAway */
+  list(): Promise<ReadonlyMap<string, Tag>>;
+  /** A text that is another one after each write: who asks for it often need not list. @throws StoreAway */
+  marker(): Promise<string | undefined>;
+  /** @throws StoreAway */
+  has(content: WantedContent, signal?: AbortSignal): Promise<boolean>;
+  /** Stores a file of this hash, unless it is there. @throws StoreAway */
+  put(content: WantedContent, path: string, signal?: AbortSignal): Promise<void>;
+  /** For `fetchContent`. */
+  source(signal: AbortSignal): ContentSource;
+}
+
+const format = 1;
+/** As many writes may follow a writer's own before it asks what became of it. */
+const earlierMax = 64;
+
+export function nextEnvelope(name: string, body: EntryBody | undefined, before: EntryBefore | undefined): Envelope {
+  const { nonce, earlier = [] } = before?.envelope ?? {};
+  return {
+    ...before?.envelope,
+    format,
+    name,
+    nonce: randomBytes(12).toString('hex'),
+    earlier: (nonce === undefined ? [] : [nonce, ...earlier]).slice(0, earlierMax),
+    body: body ?? null,
+  };
+}
+
+export const entryText = (envelope: Envelope): string => `${JSON.stringify(envelope)}\n`;
+
+/** @throws EntryUnreadable, StoreAway */
+export function parseEntry(name: string, tag: Tag, text: string): StoredEntry {
+  const envelope = jsonAs(text, (value: Envelope) =>
+    Number.isSafeInteger(value.format) && value.name === name && typeof value.nonce === 'string' ? value : undefined,
+  );
+  if (envelope === undefined) throw new EntryUnreadable('its entry is damaged', tag);
+  if (envelope.format === format && Array.isArray(envelope.earlier) && typeof envelope.body === 'object') {
+    return { tag, envelope };
+  }
+  throw new StoreAway(
+    `the entry of function '${name}' has format ${envelope.format}, and this release reads format ${format}`,
+  );
+}
+
+/** Whether an entry is, or was made from, the one that the write with this nonce made. */
+export function includesWrite({ envelope }: StoredEntry, nonce: string): boolean {
+  return envelope.nonce === nonce || envelope.earlier.includes(nonce);
+}
+
+/** The error of a write that came second. */
+export function changedElsewhere(name: string): ChangedElsewhere {
+  return new ChangedElsewhere(`function '${name}' was changed by another publisher`);
+}
