@@ -75,6 +75,8 @@ function requestOf(bytes: number, form: Form): { readonly headers: Record<string
   return { headers, body: Buffer.concat([Buffer.from(header), Buffer.from(values.buffer)]) };
 }
 
+const file = (name: string): string => join(projectRoot, 'bench/http', name);
+const right = (title: string): BenchmarkTable['columns'][number] => ({ title, align: 'right' });
 const usedMs = (pid: number): number => processorUse(pid)?.usedMs ?? 0;
 
 async function measure(server: StartedServer, path: string, cell: Cell, requests: number): Promise<Measured> {
@@ -95,7 +97,6 @@ export async function compareBodySizes(
   { sizes, clients, rounds, requestsMax, progress }: BodySizesOptions,
 ): Promise<BodySizes> {
   const model = join(servers.folder, 'functions', bodySizesName, 'model.onnx');
-  const file = (name: string): string => join(projectRoot, 'bench/http', name);
   const started: readonly (readonly [Server, StartedServer, string])[] = [
     ['bare node:http', await servers.start([file('bare-server.mjs')]), '/'],
     ['one process', await servers.start([file('direct-server.mjs'), model]), '/'],
@@ -137,7 +138,6 @@ export async function compareBodySizes(
       of(cell, server, (one) => one.childrenMs).toFixed(3),
     ]),
   );
-  const right = (title: string): BenchmarkTable['columns'][number] => ({ title, align: 'right' });
   return {
     table: {
       title: 'by the size of the body',
