@@ -1,7 +1,7 @@
 /** Memory shared with a child: what crosses is what was sent, whatever the sizes, the order, and the child's words. */
 import fc from 'fast-check';
 import { closeSync, fstatSync, ftruncateSync, readFileSync } from 'node:fs';
-import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { FrameDecoder, encodeMessage, type FrameRegion, type Message, type Tensor } from '../tensor/index.ts';
 import { libcFunction } from './libc.ts';
 import { makeRegion, Region } from './region.ts';
@@ -140,6 +140,21 @@ describe('memory that two processes share', () => {
     // One message at a time needs no more than one message's room.
     for (let time = 0; time < 30; time++) child.take(host.put([tensor(MiB, 5)], MiB)!, MiB);
     expect(writtenBytes()).toBeLessThan(1.1 * MiB);
+  });
+
+  test('gives its pages back after a time without messages, and not while one of them is not taken', () => {
+    vi.useFakeTimers();
+    try {
+      const first = host.put([tensor(MiB, 5)], MiB)!;
+      vi.advanceTimersByTime(10 * 60_000);
+      expect(child.take(first, MiB).at(-1)).toBe(5);
+      vi.advanceTimersByTime(60_000);
+      // What remains is the page of the counts.
+      expect(writtenBytes()).toBe(4096);
+      expect(child.take(host.put([tensor(MiB, 6)], MiB)!, MiB).at(-1)).toBe(6);
+    } finally {
+      vi.useRealTimers();
+    }
   });
 
   test('is no longer mapped after its end, and carries nothing', () => {
