@@ -58,8 +58,9 @@ async function row(name: string): Promise<FunctionsAnswer['functions'][number]> 
   return functions.find((each) => each.name === name)!;
 }
 
-const settled = (name: string, placement: RegExp): Promise<void> =>
-  expect.poll(async () => (await call(name)).placement).toMatch(placement);
+async function settled(name: string, placement: RegExp): Promise<void> {
+  await expect.poll(async () => (await call(name)).placement).toMatch(placement);
+}
 
 async function change(name: string, settings: object): Promise<{ readonly status: number; readonly text: string }> {
   const reply = await fetch(`${host.url}/functions/${name}`, {
@@ -68,6 +69,12 @@ async function change(name: string, settings: object): Promise<{ readonly status
     body: JSON.stringify(settings),
   });
   return { status: reply.status, text: await reply.text() };
+}
+
+async function publish(name: string, level: number, query = ''): Promise<void> {
+  const body = await readFile(join(folder, `${level}.onnx`));
+  const reply = await fetch(`${host.url}/functions/${name}?slo=60s${query}`, { method: 'PUT', body });
+  expect([reply.status, await reply.text()]).toEqual([201, expect.any(String)]);
 }
 
 describe.skipIf(emulatorMissing)('the precision of a function', () => {
@@ -98,12 +105,6 @@ describe.skipIf(emulatorMissing)('the precision of a function', () => {
     await host.stop();
     await rm(folder, { recursive: true, force: true });
   });
-
-  async function publish(name: string, level: number, query = ''): Promise<void> {
-    const body = await readFile(join(folder, `${level}.onnx`));
-    const reply = await fetch(`${host.url}/functions/${name}?slo=60s${query}`, { method: 'PUT', body });
-    expect([reply.status, await reply.text()]).toEqual([201, expect.any(String)]);
-  }
 
   test('is its own: header, plan, memory and values differ from those of the same model in 32 bits', async () => {
     await publish('exact', 0);
