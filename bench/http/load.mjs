@@ -37,7 +37,11 @@ function runRaw() {
     const socket = connect(Number(port), hostname);
     socket.setNoDelay(true);
     let startMs = 0;
-    let pending = Buffer.alloc(0);
+    let chunks = [];
+    let bytes = 0;
+    /** Of the whole reply; 0: its head is not there yet. */
+    let replyBytes = 0;
+    let status = '';
     const next = () => {
       if (begun >= requestsMax) {
         socket.end();
@@ -52,16 +56,24 @@ function runRaw() {
     socket.on('error', reject);
     socket.on('close', () => reject(new Error('the connection was closed before its reply')));
     socket.on('data', (chunk) => {
-      pending = pending.byteLength === 0 ? chunk : Buffer.concat([pending, chunk]);
-      const headEnd = pending.indexOf('\r\n\r\n');
-      if (headEnd === -1) return;
-      const text = pending.toString('latin1', 0, headEnd);
-      const length = Number(/\ncontent-length: *(\d+)/i.exec(text)?.[1] ?? 0);
-      if (pending.byteLength < headEnd + 4 + length) return;
+      chunks.push(chunk);
+      bytes += chunk.byteLength;
+      if (replyBytes === 0) {
+        if (chunks.length > 1) chunks = [Buffer.concat(chunks)];
+        const [head] = chunks;
+        const headEnd = head.indexOf('\r\n\r\n');
+        if (headEnd === -1) return;
+        const text = head.toString('latin1', 0, headEnd);
+        replyBytes = headEnd + 4 + Number(/\ncontent-length: *(\d+)/i.exec(text)?.[1] ?? 0);
+        status = text.slice(9, 12);
+      }
+      if (bytes < replyBytes) return;
       latenciesMs.push(performance.now() - startMs);
-      const status = text.slice(9, 12);
       statuses[status] = (statuses[status] ?? 0) + 1;
-      pending = pending.subarray(headEnd + 4 + length);
+      // The next request is sent after the reply, so nothing follows it.
+      chunks = [];
+      bytes = 0;
+      replyBytes = 0;
       next();
     });
   });

@@ -1,7 +1,14 @@
 /** The two transports for messages to and from a process or thread, with one interface. */
 import { Socket, type OnReadOpts, type SocketConstructorOpts } from 'node:net';
 import type { MessagePort, Worker } from 'node:worker_threads';
-import { encodeMessage, FrameDecoder, type FrameSeal, type Message, type Tensor } from '../tensor/index.ts';
+import {
+  encodeMessage,
+  FrameDecoder,
+  type FrameRegion,
+  type FrameSeal,
+  type Message,
+  type Tensor,
+} from '../tensor/index.ts';
 
 /** One end of a channel: messages arrive whole and in order, or not at all. */
 export interface Channel<Out extends object> {
@@ -32,7 +39,7 @@ export function socketChannel<Out extends object, In extends object>(
 ): Channel<Out> {
   const decoder = new FrameDecoder<In>(seals?.incoming);
   socket.on('data', (chunk: Buffer) => pass(events, () => decoder.push(chunk)));
-  return frameWriter(socket, seals?.outgoing);
+  return frameWriter(socket, { seal: seals?.outgoing });
 }
 
 /** For {@link openSocket}: frames are read into the memory in which they stay. Node itself would take 64 KiB for each read. */
@@ -68,11 +75,19 @@ function pass<In extends object>(events: ChannelEvents<In>, read: () => Message<
   for (const each of messages) events.message(each);
 }
 
-export function frameWriter<Out extends object>(socket: Socket, seal?: ChannelSeals['outgoing']): Channel<Out> {
+interface FrameWriterOptions {
+  readonly seal?: ChannelSeals['outgoing'] | undefined;
+  readonly region?: FrameRegion | undefined;
+}
+
+export function frameWriter<Out extends object>(
+  socket: Socket,
+  { seal, region }: FrameWriterOptions = {},
+): Channel<Out> {
   return {
     send(header, tensors = none) {
       if (socket.destroyed) return;
-      const buffers = encodeMessage({ header, tensors });
+      const buffers = encodeMessage({ header, tensors }, region);
       if (seal !== undefined) buffers.push(seal(buffers));
       const [only] = buffers;
       if (buffers.length === 1 && only !== undefined) {

@@ -1,5 +1,5 @@
 /** Child processes of Node: a module, its limits, and the channel to it. The child's side is parent.ts. */
-import { writeFileSync } from 'node:fs';
+import { closeSync, writeFileSync } from 'node:fs';
 import type { Socket } from 'node:net';
 import { getPriority, setPriority } from 'node:os';
 import { fileURLToPath } from 'node:url';
@@ -13,6 +13,7 @@ import { takeTag } from './output-tags.ts';
 import type { ProcessLimits } from './confine.ts';
 import { startedVariable, type Started } from './parent.ts';
 import type { Peer, PeerEvents } from './peer.ts';
+import { makeRegion, type Region } from './region.ts';
 import { spawn, type SpawnedProcess } from './spawn.ts';
 
 export interface ProcessOptions {
@@ -42,6 +43,8 @@ export interface ProcessOptions {
    * serves calls: a run that takes and returns blocks pays for whole pages each time (BERT-Base 10 to 37% at the median).
    */
   readonly hugePages?: boolean;
+  /** Large tensors cross in memory that it shares with this process, where the system can do that. */
+  readonly sharesTensors?: boolean;
 }
 
 /**
@@ -103,6 +106,7 @@ class Child<Out extends object, In extends object> implements Peer<Out> {
   readonly #socket: Socket;
   readonly #events: PeerEvents<In>;
   readonly #decoder: FrameDecoder<In>;
+  readonly #region: Region | undefined;
   readonly #incoming: { -readonly [Key in keyof ChannelEvents<In>]: ChannelEvents<In>[Key] };
   readonly #purpose: string | undefined;
   readonly #hasOwnGroup: boolean;
@@ -122,18 +126,29 @@ class Child<Out extends object, In extends object> implements Peer<Out> {
       message: events.message,
       unreadable: (reason) => this.end(`it sent something unreadable: ${reason}`),
     };
-    this.#decoder = new FrameDecoder(undefined, events.account);
+    const shared = options.sharesTensors === true ? makeRegion() : undefined;
+    this.#region = shared?.region;
+    this.#decoder = new FrameDecoder(undefined, events.account, this.#region);
+    const descriptors = shared === undefined ? [] : [shared.fd];
+    const started = { parent: process.pid, limits: options.limits ?? {}, hasRegion: shared !== undefined };
     this.#child = spawn(process.execPath, [...heap, ...nodeOptions, fileURLToPath(module)], {
-      stdio: ['ignore', log === undefined ? 'ignore' : 'pipe', 'pipe', frameReader(this.#decoder, this.#incoming)],
+      stdio: [
+        'ignore',
+        log === undefined ? 'ignore' : 'pipe',
+        'pipe',
+        frameReader(this.#decoder, this.#incoming),
+        ...descriptors,
+      ],
       env: {
         ...environment,
         ...quiet,
         ...(options.hugePages === true ? withHugePages(environment) : {}),
         ...(options.connects === true ? {} : unconnected),
-        [startedVariable]: JSON.stringify({ parent: process.pid, limits: options.limits ?? {} } satisfies Started),
+        [startedVariable]: JSON.stringify(started satisfies Started),
       },
       detached: this.#hasOwnGroup,
     });
+    for (const fd of descriptors) closeSync(fd);
     this.pid = this.#child.pid ?? -1;
     countProcess(this.#child, this.#purpose);
     this.#setPriorities(options);
@@ -145,7 +160,7 @@ class Child<Out extends object, In extends object> implements Peer<Out> {
     this.#child.on('exit', (code, signal) => this.#exited(code, signal));
     this.#child.on('close', () => this.end(this.#closingReason));
     this.#socket = this.#child.stdio[3] as Socket;
-    this.send = frameWriter<Out>(this.#socket).send;
+    this.send = frameWriter<Out>(this.#socket, { region: this.#region }).send;
     this.#socket.on('error', () => this.#close('its socket failed'));
     this.#socket.on('close', () => this.#close('its socket closed'));
     this.#readOutput(log);
@@ -194,6 +209,7 @@ class Child<Out extends object, In extends object> implements Peer<Out> {
     this.#kill();
     this.#socket.destroy();
     this.#decoder.close();
+    this.#region?.[Symbol.dispose]();
     const hasFailed = (exitCode ?? 0) !== 0 || signal === 'SIGABRT';
     const words = stripVTControlCharacters(this.#words);
     const error = hasFailed ? errorLine(words) : undefined;

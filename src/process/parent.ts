@@ -2,11 +2,13 @@
  * The inner side: what a module does that runs in a process or thread of its own, and that it never outlives its
  * parent.
  */
+import { closeSync } from 'node:fs';
 import { isMainThread, parentPort, Worker, workerData } from 'node:worker_threads';
 import { FrameDecoder, type Message } from '../tensor/index.ts';
 import { frameReader, frameWriter, openSocket, portChannel, type Channel } from './channel.ts';
 import { confine, type ProcessLimits } from './confine.ts';
 import { libcFunction } from './libc.ts';
+import { Region } from './region.ts';
 
 /** The variable that tells a process how it was {@link Started}; deleted from its environment once read. */
 export const startedVariable = 'TURNTABLE_STARTED';
@@ -15,6 +17,8 @@ export interface Started {
   /** Which process started it. */
   readonly parent: number;
   readonly limits: ProcessLimits;
+  /** The two share memory, whose descriptor it was given. */
+  readonly hasRegion: boolean;
 }
 
 export interface ThreadData {
@@ -23,6 +27,7 @@ export interface ThreadData {
 }
 
 const socketFd = 3;
+const regionFd = 4;
 const lookMs = 1000;
 const setParentDeathSignal = 1;
 const sigkill = 9;
@@ -34,16 +39,26 @@ export function parentChannel<Out extends object, In extends object>(
   if (!isMainThread && parentPort !== null) return portChannel<Out, In>(parentPort, take);
   const text = process.env[startedVariable];
   delete process.env[startedVariable];
-  const { parent, limits } = text === undefined ? { parent: process.ppid, limits: {} } : (JSON.parse(text) as Started);
+  const { parent, limits, hasRegion }: Started =
+    text === undefined ? { parent: process.ppid, limits: {}, hasRegion: false } : (JSON.parse(text) as Started);
   endWithParent(parent);
   confine(limits);
-  const socket = openSocket(socketFd, frameReader(new FrameDecoder<In>(), { message: take, unreadable: endNow }));
+  const region = hasRegion ? openRegion() : undefined;
+  const decoder = new FrameDecoder<In>(undefined, undefined, region);
+  const socket = openSocket(socketFd, frameReader(decoder, { message: take, unreadable: endNow }));
   socket.on('close', endNow);
   socket.on('error', endNow);
   // A terminal, or a service manager, signals all processes; the host decides when this one ends.
   process.on('SIGINT', () => undefined);
   process.on('SIGTERM', () => undefined);
-  return frameWriter(socket);
+  return frameWriter(socket, { region });
+}
+
+/** Closed at once: processes that this one starts get nothing of it. */
+function openRegion(): Region {
+  const region = new Region(regionFd, 'child');
+  closeSync(regionFd);
+  return region;
 }
 
 /** Whether this thread was told to end, and must leave before its next message. */

@@ -3,8 +3,9 @@
  * dist/.
  */
 import { spawn } from 'node:child_process';
-import { existsSync, readFileSync } from 'node:fs';
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import fc from 'fast-check';
+import { existsSync, readFileSync, readlinkSync } from 'node:fs';
+import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
 import { getPriority, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Socket } from 'node:net';
@@ -108,14 +109,14 @@ afterEach(async () => {
 });
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
-type Kind = 'process' | 'thread';
+type Kind = 'process' | 'process that shares memory' | 'thread';
 type More = Partial<Omit<RemoteOptions, 'process' | 'thread'>>;
 
 function optionsOf(kind: Kind, more: More = {}, module = served): RemoteOptions {
   const shared = { what: 'the child', errors: { CodedError }, ...more };
-  return kind === 'process'
-    ? { ...shared, process: { module } }
-    : { ...shared, thread: { module, name: 'test', ends: 'at-once' } };
+  return kind === 'thread'
+    ? { ...shared, thread: { module, name: 'test', ends: 'at-once' } }
+    : { ...shared, process: { module, sharesTensors: kind !== 'process' } };
 }
 
 function track(options: RemoteOptions): Remote<Api> {
@@ -129,7 +130,7 @@ const processRemote = (process: Partial<ProcessOptions> = {}, more: More = {}): 
 
 const errorOf = async (call: Promise<unknown>): Promise<unknown> => await call.catch((error: unknown) => error);
 
-describe.each(['process', 'thread'] as const)('a %s', (kind) => {
+describe.each(['process', 'process that shares memory', 'thread'] as const)('a %s', (kind) => {
   const start = (more?: More, module?: URL): Remote<Api> => track(optionsOf(kind, more, module));
 
   test('answers a call, with tensors of any size in their order', async () => {
@@ -303,6 +304,49 @@ async function killed(remote: Remote<Api>): Promise<unknown> {
   else process.kill(remote.pid, 'SIGKILL');
   return await behind;
 }
+
+/** Mappings of this process that a child shares, or shared. */
+const sharedMappings = (): number =>
+  readFileSync('/proc/self/maps', 'utf8')
+    .split('\n')
+    .filter((line) => line.includes('memfd:turntable-tensors')).length;
+
+test('a process that shares memory, killed at any step of its calls, fails those alone, and leaves no memory', async () => {
+  const number = fc.nat({ max: 6 });
+  const property = fc.asyncProperty(number, number, fc.boolean(), async (answers, more, isOfHost) => {
+    const before = sharedMappings();
+    const remote = processRemote({ sharesTensors: true });
+    const bytes = 3 * 2 ** 20 + answers;
+    let answered = 0;
+    const calls = Array.from({ length: answers + more + 1 }, async (_, call) => {
+      const data = new Uint8Array(bytes).fill(call + 1);
+      const reply = await remote.exchange('carry', `${call}`, { tensors: [tensorOf('t', 'UINT8', [bytes], data)] });
+      answered++;
+      if (answered === answers + 1) {
+        if (isOfHost) void remote.end('it was wanted');
+        else process.kill(remote.pid, 'SIGKILL');
+      }
+      expect(reply.answer).toBe(`${call}`);
+      // The memory is gone, or another's, and the answer is not.
+      expect(Buffer.compare(reply.tensors[0]!.data, data)).toBe(0);
+    });
+    const outcomes = await Promise.allSettled(calls);
+    const failures = outcomes.flatMap((outcome) => (outcome.status === 'rejected' ? [outcome.reason as unknown] : []));
+    expect(failures.filter((error) => !(error instanceof GoneError))).toEqual([]);
+    expect(outcomes.filter(({ status }) => status === 'fulfilled').length).toBeGreaterThan(answers);
+    await remote.exited;
+    await remote.end('the test is over');
+    expect(sharedMappings()).toBe(before);
+  });
+  await fc.assert(property, { seed: Number(process.env['TURNTABLE_SEED'] ?? 1), numRuns: 8 });
+});
+
+test('a process that shares memory gives none of it to the processes that it starts', async () => {
+  const remote = processRemote({ sharesTensors: true });
+  await remote.call('echo');
+  const open = (await readdir(`/proc/${remote.pid}/fd`)).map((fd) => readlinkSync(`/proc/${remote.pid}/fd/${fd}`));
+  expect(open.filter((name) => name.includes('turntable-tensors'))).toEqual([]);
+});
 
 test('an answer that cannot cross to a thread is an error', async () => {
   await expect(track(optionsOf('thread')).call('function')).rejects.toThrow('could not be cloned');

@@ -1,3 +1,4 @@
+import { closeSync, openSync, readFileSync } from 'node:fs';
 import type { Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { describe, expect, it } from 'vitest';
@@ -90,6 +91,13 @@ describe.each(kinds)('$name', ({ start }) => {
     });
     await new Promise<void>((resolve) => void child.on('close', resolve));
     expect(read).toBe('a long line\n');
+  });
+
+  it('gets an open descriptor of this process', async () => {
+    const fd = openSync('/proc/version', 'r');
+    const child = shell('cat <&3', { stdio: ['ignore', 'pipe', 'ignore', fd] });
+    expect((await ended(child)).written[1]).toBe(readFileSync('/proc/version', 'utf8'));
+    closeSync(fd);
   });
 
   it('reads from a pipe and writes to it', async () => {

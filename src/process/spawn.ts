@@ -15,8 +15,11 @@ import { libcFunction } from './libc.ts';
 
 export interface SpawnOptions {
   readonly env: NodeJS.ProcessEnv;
-  /** A 'pipe' is a pair of sockets: both sides read and write. What comes from it is read into the memory of given options. */
-  readonly stdio: readonly ('ignore' | 'pipe' | OnReadOpts)[];
+  /**
+   * A 'pipe' is a pair of sockets: both sides read and write. What comes from it is read into the memory of given
+   * options. A number is an open descriptor of this process.
+   */
+  readonly stdio: readonly ('ignore' | 'pipe' | OnReadOpts | number)[];
   /** It leads a session of its own, and so a process group. */
   readonly detached: boolean;
 }
@@ -45,14 +48,14 @@ export function spawn(path: string, args: readonly string[], options: SpawnOptio
 
 /** By Node's own spawn. */
 export function spawnByFork(path: string, args: readonly string[], options: SpawnOptions): SpawnedProcess {
-  const stdio = options.stdio.map((each) => (typeof each === 'string' ? each : 'pipe'));
+  const stdio = options.stdio.map((each) => (typeof each === 'object' ? 'pipe' : each));
   const child = fork(path, args, { ...options, stdio });
   // Node makes no pipes if this process has no files left, and reports that later, as an 'error'.
   if ((child.stdio as unknown) === undefined) {
-    return Object.assign(child, { stdio: stdio.map((kind) => (kind === 'ignore' ? null : new Socket().destroy())) });
+    return Object.assign(child, { stdio: stdio.map((kind) => (kind === 'pipe' ? new Socket().destroy() : null)) });
   }
   for (const [fd, reads] of options.stdio.entries()) {
-    if (typeof reads === 'string') continue;
+    if (typeof reads !== 'object') continue;
     // Node makes the socket, and then it cannot be told where to read to.
     (child.stdio[fd] as Socket).on('data', (chunk: Buffer) => copyInto(reads, chunk));
   }
@@ -124,6 +127,10 @@ function posixSpawn(path: string, args: readonly string[], options: SpawnOptions
         libc.addOpen(actions, fd, '/dev/null', readWrite, 0);
         continue;
       }
+      if (typeof kind === 'number') {
+        libc.addDup(actions, kind, fd);
+        continue;
+      }
       const pair = new Int32Array(2);
       if (libc.socketPair(unixSockets, streamUntilExec, 0, pair) !== 0) return undefined;
       pairs.set(fd, pair);
@@ -143,7 +150,7 @@ function posixSpawn(path: string, args: readonly string[], options: SpawnOptions
 
 function openPipe(fd: number | undefined, kind: SpawnOptions['stdio'][number]): Socket | null {
   if (fd === undefined) return null;
-  return typeof kind === 'string' ? new Socket({ fd, readable: true, writable: true }) : openSocket(fd, kind);
+  return typeof kind === 'object' ? openSocket(fd, kind) : new Socket({ fd, readable: true, writable: true });
 }
 
 /** Those that have not ended. */

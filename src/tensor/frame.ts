@@ -6,6 +6,9 @@
  *     uint32 LE  bytes of the JSON header
  *     uint64 LE  bytes of all tensors together
  *
+ * Between processes that share memory the highest bit of the first number says that the tensors are there. Instead of them
+ * come two uint32 LE: where they begin, and their bytes.
+ *
  * The header lists the tensors under `tensors`, in the order of their bytes, each as
  * `{name, datatype, shape, parameters: {binary_data_size}}`.
  */
@@ -37,6 +40,19 @@ export interface FrameAccount<Header extends object> {
   readonly counts: (header: Header) => boolean;
 }
 
+/** Memory that both ends of a stream share, in which tensors are handed over instead of behind their header. */
+export interface FrameRegion {
+  /** Returns where they are for the other end; undefined: they stay in the frame. */
+  put(tensors: readonly Tensor[], bytes: number): number | undefined;
+  /**
+   * A copy of the next message's tensors.
+   * @throws TensorError if no tensors can be there
+   */
+  take(from: number, bytes: number): Uint8Array;
+  /** The next message's tensors are left out. */
+  skip(): void;
+}
+
 /** A tensor in a header whose bytes follow it. */
 export interface TensorHeader {
   readonly name: string;
@@ -52,6 +68,9 @@ const joinBytesMax = 64 * 1024;
 const slabBytes = 64 * 1024;
 /** No real header is larger; the limit keeps a corrupt stream from reserving gigabytes. */
 const headerBytesMax = 16 * 1024 * 1024;
+/** Added to the bytes of a header whose tensors are in a {@link FrameRegion}. */
+const inRegion = 2 ** 31;
+const placeBytes = 8;
 /**
  * At most this is reserved for a frame before it arrives. Beyond it, the buffer doubles as bytes come, which copies
  * them: 33 ms for 64 MiB. Reserved memory costs nothing until it is written.
@@ -68,11 +87,22 @@ export interface FrameSeal {
 }
 
 /** Encodes a message as the buffers to write, in order. Large tensors are referenced, not copied. */
-export function encodeMessage({ header, tensors }: Message<object>): Uint8Array[] {
+export function encodeMessage({ header, tensors }: Message<object>, region?: FrameRegion): Uint8Array[] {
   let tensorBytes = 0;
   for (const { data } of tensors) tensorBytes += data.byteLength;
   const json = tensors.length === 0 ? JSON.stringify(header) : withTensors(JSON.stringify(header), tensors);
   const headerBytes = Buffer.byteLength(json);
+  const place = region?.put(tensors, tensorBytes);
+  if (place !== undefined) {
+    const frame = reserve(prefixBytes + headerBytes + placeBytes);
+    frame.writeUInt32LE(inRegion + headerBytes, 0);
+    frame.writeUInt32LE(placeBytes, 4);
+    frame.writeUInt32LE(0, 8);
+    frame.write(json, prefixBytes, 'utf8');
+    frame.writeUInt32LE(place, prefixBytes + headerBytes);
+    frame.writeUInt32LE(tensorBytes, prefixBytes + headerBytes + 4);
+    return [frame];
+  }
   const joined = tensorBytes <= joinBytesMax;
   const first = reserve(prefixBytes + headerBytes + (joined ? tensorBytes : 0));
   first.writeUInt32LE(headerBytes, 0);
@@ -180,6 +210,7 @@ export class FrameDecoder<Header extends object = Record<string, unknown>> {
   /** Where small frames are read to, side by side. */
   #slab: Buffer = nothing;
   readonly #account: FrameAccount<Header> | undefined;
+  readonly #region: FrameRegion | undefined;
   /** Bytes for which the current frame counts; undefined until its header is there. */
   #countedBytes: number | undefined;
   #dropping: { readonly header: Header; readonly whyDropped: Error; leftBytes: number } | undefined;
@@ -187,10 +218,12 @@ export class FrameDecoder<Header extends object = Record<string, unknown>> {
   /**
    * @param seal follows each frame; undefined: none
    * @param account default: there is always room
+   * @param region where the tensors of some messages are
    */
-  constructor(seal?: FrameSeal, account?: FrameAccount<Header>) {
+  constructor(seal?: FrameSeal, account?: FrameAccount<Header>, region?: FrameRegion) {
     this.#seal = seal;
     this.#account = account;
+    this.#region = region;
   }
 
   /** The stream has ended: the rest of a frame never comes. */
@@ -227,7 +260,9 @@ export class FrameDecoder<Header extends object = Record<string, unknown>> {
     let rest = this.#take(this.#drop(asBuffer(chunk), messages));
     while (this.#filledBytes >= this.#neededBytes) {
       const front = this.#front.subarray(0, this.#filledBytes);
-      const headerBytes = front.readUInt32LE(0);
+      const first = front.readUInt32LE(0);
+      const region = first >= inRegion ? this.#region : undefined;
+      const headerBytes = region === undefined ? first : first - inRegion;
       const tensorBytes = front.readUInt32LE(4) + front.readUInt32LE(8) * 2 ** 32;
       if (headerBytes > headerBytesMax)
         throw new TensorError(`a message header of ${headerBytes} bytes is over the limit`);
@@ -257,7 +292,12 @@ export class FrameDecoder<Header extends object = Record<string, unknown>> {
       this.#seal?.check(front.subarray(0, frameBytes), front.subarray(frameBytes, sealedBytes));
       const headerEnd = prefixBytes + headerBytes;
       const { header, described } = this.#known.read(front.subarray(prefixBytes, headerEnd));
-      messages.push({ header, tensors: sliceTensors(described, front.subarray(headerEnd, frameBytes)) });
+      const payload = front.subarray(headerEnd, frameBytes);
+      messages.push(
+        region === undefined
+          ? { header, tensors: sliceTensors(described, payload) }
+          : this.#fetch(region, { header, described }, payload),
+      );
       const behind = front.subarray(sealedBytes);
       this.#front = behind;
       this.#filledBytes = behind.byteLength;
@@ -275,6 +315,17 @@ export class FrameDecoder<Header extends object = Record<string, unknown>> {
   /** The size of the current frame is known, and it is not whole. */
   get #isGathering(): boolean {
     return this.#neededBytes > prefixBytes && this.#neededBytes > this.#filledBytes;
+  }
+
+  /** The message whose tensors are in the region, at a place. */
+  #fetch(region: FrameRegion, { header, described }: FrameHeader<Header>, place: Buffer): Message<Header> {
+    if (place.byteLength !== placeBytes) throw new TensorError('a message has no place in the shared memory');
+    const [from, bytes] = [place.readUInt32LE(0), place.readUInt32LE(4)];
+    const whyDropped = this.#account && this.#count(this.#account, header, bytes);
+    this.#giveBack();
+    if (whyDropped === undefined) return { header, tensors: sliceTensors(described, region.take(from, bytes)) };
+    region.skip();
+    return { header, tensors: [], whyDropped };
   }
 
   /** Returns why there is no room for it. */

@@ -10,6 +10,7 @@ export {
   tensorHeaderText,
   type FrameAccount,
   type FrameMemory,
+  type FrameRegion,
   type FrameSeal,
   type Message,
   type TensorHeader,

@@ -139,7 +139,8 @@ function numbersText(values: Float64Array): string {
     // NaN and infinities, and the zero whose sign String() drops.
     if (value - value !== 0 || (value === 0 && Object.is(value, -0))) return Array.from(values, numberText).join();
   }
-  return values.join();
+  // Of an array of numbers JSON.stringify takes half the time of a typed array's join, for the same text.
+  return JSON.stringify(Array.from(values)).slice(1, -1);
 }
 
 function numberText(value: number): string {

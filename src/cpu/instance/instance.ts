@@ -100,6 +100,7 @@ export class Instance {
         memoryScore: 800,
         purpose: 'sessions',
         niceness: niceness.run,
+        sharesTensors: true,
         limits: { files: filesMax, ...(memoryBytesMax === Infinity ? {} : { memoryBytes: memoryBytesMax }) },
       },
       {

@@ -264,6 +264,7 @@ export class GpuClient {
         module,
         environment: { UV_THREADPOOL_SIZE: threadPoolSize, ...childEnvironment(), ...environment },
         purpose: 'pinned',
+        sharesTensors: true,
         log,
       },
       answers,

@@ -1,0 +1,160 @@
+/**
+ * What a call costs by the size of its body: the host beside three servers that do less, and the processor time that each
+ * spends in the process that clients talk to and in its children.
+ */
+import { join } from 'node:path';
+import { processorUse } from '../../src/process/index.ts';
+import { ElementType, GraphBuilder } from '../../src/onnx/index.ts';
+import type { BenchmarkTable } from '../benchmark.ts';
+import { runLoad, type Load } from '../echo.ts';
+import { descendants, median, projectRoot, type Servers, type StartedServer } from '../servers.ts';
+
+export const bodySizesName = 'echo-any';
+
+/** y = x, FP32 [1, values]. */
+export function anySizeGraph(): GraphBuilder {
+  const graph = new GraphBuilder(bodySizesName);
+  const x = graph.input('x', ElementType.FLOAT, [1, 'values']);
+  graph.output(graph.node('Identity', [x]), ElementType.FLOAT, [1, 'values'], 'y');
+  return graph;
+}
+
+const forms = ['binary', 'JSON'] as const;
+type Form = (typeof forms)[number];
+const rivals = ['bare node:http', 'one process', 'one child'] as const;
+type Server = (typeof rivals)[number] | 'turntable';
+
+interface Cell {
+  readonly bytes: number;
+  readonly form: Form;
+  readonly clients: number;
+}
+
+interface Measured extends Load {
+  readonly ownMs: number;
+  readonly childrenMs: number;
+}
+
+interface BodySizesOptions {
+  readonly sizes: readonly number[];
+  readonly clients: readonly number[];
+  readonly rounds: number;
+  /** Of one load; large bodies get fewer. */
+  readonly requestsMax: number;
+  readonly progress: (text: string) => void;
+}
+
+export interface BodySizes {
+  readonly table: BenchmarkTable;
+  /** The host's median against a rival's of the same rounds; undefined where it was not measured. */
+  readonly p50Ratio: (rival: Server, cell: Cell) => number | undefined;
+  readonly rateShare: (rival: Server, cell: Cell) => number | undefined;
+}
+
+const loadBytes = 40e6;
+const requestsMin = 24;
+
+const keyOf = ({ bytes, form, clients }: Cell, server: Server): string => `${bytes} ${form} ${clients} ${server}`;
+
+function requestOf(bytes: number, form: Form): { readonly headers: Record<string, string>; readonly body: Buffer } {
+  // As wide in JSON as real activations: nine significant digits.
+  const values = Float32Array.from({ length: bytes / 4 }, (_, at) => Math.sin(at) * 3);
+  const input = { name: 'x', shape: [1, values.length], datatype: 'FP32' };
+  if (form === 'JSON') {
+    const body = Buffer.from(JSON.stringify({ inputs: [{ ...input, data: Array.from(values) }] }));
+    return { headers: { 'Content-Type': 'application/json' }, body };
+  }
+  const header = JSON.stringify({
+    inputs: [{ ...input, parameters: { binary_data_size: bytes } }],
+    parameters: { binary_data_output: true },
+  });
+  const headers = {
+    'Content-Type': 'application/octet-stream',
+    'Inference-Header-Content-Length': String(header.length),
+  };
+  return { headers, body: Buffer.concat([Buffer.from(header), Buffer.from(values.buffer)]) };
+}
+
+const file = (name: string): string => join(projectRoot, 'bench/http', name);
+const right = (title: string): BenchmarkTable['columns'][number] => ({ title, align: 'right' });
+const usedMs = (pid: number): number => processorUse(pid)?.usedMs ?? 0;
+
+async function measure(server: StartedServer, path: string, cell: Cell, requests: number): Promise<Measured> {
+  const { headers, body } = requestOf(cell.bytes, cell.form);
+  const pid = server.process.pid!;
+  const children = await descendants(pid);
+  const childrenUsedMs = (): number => children.reduce((sum, child) => sum + usedMs(child), 0);
+  const [ownMs, childrenMs] = [usedMs(pid), childrenUsedMs()];
+  const order = { url: server.url, path, headers, bodyBase64: body.toString('base64'), requests, client: 'raw' };
+  const load = await runLoad('http/load.mjs', { ...order, connections: cell.clients }, '200');
+  return { ...load, ownMs: (usedMs(pid) - ownMs) / requests, childrenMs: (childrenUsedMs() - childrenMs) / requests };
+}
+
+/** The servers take turns within each round; each figure is the median over the rounds. */
+export async function compareBodySizes(
+  servers: Servers,
+  host: StartedServer,
+  { sizes, clients, rounds, requestsMax, progress }: BodySizesOptions,
+): Promise<BodySizes> {
+  const model = join(servers.folder, 'functions', bodySizesName, 'model.onnx');
+  const started: readonly (readonly [Server, StartedServer, string])[] = [
+    ['bare node:http', await servers.start([file('bare-server.mjs')]), '/'],
+    ['one process', await servers.start([file('direct-server.mjs'), model]), '/'],
+    ['one child', await servers.start([file('child-server.mjs'), model]), '/'],
+    ['turntable', host, `/v2/models/${bodySizesName}/infer`],
+  ];
+  const cells = sizes.flatMap((bytes) =>
+    forms.flatMap((form) => clients.map((each) => ({ bytes, form, clients: each }))),
+  );
+  const found = new Map<string, Measured[]>();
+  // The first round is for V8, and is not counted.
+  for (let round = 0; round <= rounds; round++) {
+    for (const cell of cells) {
+      progress(`round ${round} of ${rounds}: ${cell.bytes} bytes, ${cell.form}, ${cell.clients} clients`);
+      const requests = Math.min(requestsMax, Math.max(requestsMin, Math.floor(loadBytes / cell.bytes)));
+      for (const [name, server, path] of started) {
+        const measured = await measure(server, path, cell, requests);
+        if (round === 0) continue;
+        const key = keyOf(cell, name);
+        found.set(key, [...(found.get(key) ?? []), measured]);
+      }
+    }
+  }
+  const of = (cell: Cell, server: Server, value: (one: Measured) => number): number =>
+    median((found.get(keyOf(cell, server)) ?? []).map(value));
+  const paired = (rival: Server, cell: Cell, value: (one: Measured) => number): number | undefined => {
+    const [own, others] = [found.get(keyOf(cell, 'turntable')), found.get(keyOf(cell, rival))];
+    return own && others && median(own.map((one, round) => value(one) / value(others[round]!)));
+  };
+  const rows = cells.flatMap((cell) =>
+    [...rivals, 'turntable' as const].map((server) => [
+      String(cell.bytes),
+      cell.form,
+      String(cell.clients),
+      server,
+      of(cell, server, (one) => one.p50Ms).toFixed(3),
+      of(cell, server, (one) => one.perSecond).toFixed(0),
+      of(cell, server, (one) => one.ownMs).toFixed(3),
+      of(cell, server, (one) => one.childrenMs).toFixed(3),
+    ]),
+  );
+  return {
+    table: {
+      title: 'by the size of the body',
+      provenance: { kind: 'measured' },
+      columns: [
+        right('BYTES'),
+        { title: 'FORM' },
+        right('CLIENTS'),
+        { title: 'SERVER' },
+        right('P50 MS'),
+        right('REQUESTS/S'),
+        right('CPU MS'),
+        right("CHILD'S CPU MS"),
+      ],
+      rows,
+    },
+    p50Ratio: (rival, cell) => paired(rival, cell, (one) => one.p50Ms),
+    rateShare: (rival, cell) => paired(rival, cell, (one) => one.perSecond),
+  };
+}

@@ -1,0 +1,210 @@
+/** Memory shared with a child: what crosses is what was sent, whatever the sizes, the order, and the child's words. */
+import fc from 'fast-check';
+import { closeSync, fstatSync, ftruncateSync, readFileSync } from 'node:fs';
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
+import { FrameDecoder, encodeMessage, type FrameRegion, type Message, type Tensor } from '../tensor/index.ts';
+import { libcFunction } from './libc.ts';
+import { makeRegion, Region } from './region.ts';
+
+const seed = Number(process.env['TURNTABLE_SEED'] ?? 1);
+const MiB = 2 ** 20;
+
+let host: Region;
+let child: Region;
+let fd: number;
+
+beforeEach(() => {
+  const made = makeRegion()!;
+  ({ region: host, fd } = made);
+  child = new Region(fd, 'child');
+});
+
+afterEach(() => {
+  host[Symbol.dispose]();
+  child[Symbol.dispose]();
+  closeSync(fd);
+});
+
+function tensor(bytes: number, first: number): Tensor {
+  const data = new Uint8Array(bytes).fill(first);
+  data.set([1, 2, 3].map((each) => first + each));
+  return { name: 'x', datatype: 'UINT8', shape: [bytes], data };
+}
+
+const frame = (sent: Message<object>, region?: FrameRegion): Buffer => Buffer.concat(encodeMessage(sent, region));
+
+/** What a message is behind its way through a frame. */
+function through(sent: Message<object>, from: Region, to: Region): { frameBytes: number; got: Message<object>[] } {
+  const bytes = frame(sent, from);
+  return { frameBytes: bytes.length, got: new FrameDecoder<object>(undefined, undefined, to).push(bytes) };
+}
+
+const writtenBytes = (): number => fstatSync(fd).blocks * 512;
+const mapped = (): number => readFileSync('/proc/self/maps', 'utf8').split('memfd:turntable-tensors').length;
+
+describe('memory that two processes share', () => {
+  test('carries the tensors of a message, both ways, and the frame does not', () => {
+    for (const [from, to] of [
+      [host, child],
+      [child, host],
+    ] as const) {
+      const tensors = [tensor(MiB, 5), tensor(100_001, 9)];
+      const { frameBytes, got } = through({ header: { op: 'run' }, tensors }, from, to);
+      expect(frameBytes).toBeLessThan(300);
+      expect(got).toHaveLength(1);
+      for (const [at, { data }] of tensors.entries()) {
+        expect(Buffer.compare(got[0]!.tensors[at]!.data, data)).toBe(0);
+      }
+    }
+  });
+
+  test('leaves small messages, and those that do not fit, to the socket', () => {
+    for (const bytes of [3, 4096, 17 * MiB]) {
+      const { frameBytes, got } = through({ header: {}, tensors: [tensor(bytes, 5)] }, host, child);
+      expect(frameBytes).toBeGreaterThan(bytes);
+      expect(got[0]!.tensors[0]!.data).toHaveLength(bytes);
+    }
+  });
+
+  test('hands over what was sent, in any order of sizes and takings, and has its whole room again', () => {
+    const step = fc.oneof(
+      { weight: 3, arbitrary: fc.integer({ min: 65_536, max: 7 * MiB }) },
+      { weight: 2, arbitrary: fc.constant('take' as const) },
+    );
+    fc.assert(
+      fc.property(fc.array(step, { maxLength: 40 }), (steps) => {
+        const queue: { readonly from: number; readonly data: Uint8Array }[] = [];
+        const takeFirst = (): void => {
+          const first = queue.shift();
+          if (first === undefined) return;
+          expect(Buffer.compare(child.take(first.from, first.data.length), first.data)).toBe(0);
+        };
+        let number = 0;
+        for (const each of steps) {
+          if (each === 'take') takeFirst();
+          else {
+            const one = tensor(each, number++ % 200);
+            const from = host.put([one], each);
+            if (from !== undefined) queue.push({ from, data: one.data });
+          }
+        }
+        while (queue.length > 0) takeFirst();
+        expect(host.put([tensor(16 * MiB, 1)], 16 * MiB)).toBe(0);
+        child.skip();
+      }),
+      { seed, numRuns: 40 },
+    );
+  });
+
+  test('is not written over before it was taken, even where there is no more room', () => {
+    const places = Array.from({ length: 5 }, (_, at) => host.put([tensor(4 * MiB, at)], 4 * MiB));
+    expect(places).toEqual([0, 4 * MiB, 8 * MiB, 12 * MiB, undefined]);
+    child.take(0, 4 * MiB);
+    expect(host.put([tensor(4 * MiB, 7)], 4 * MiB)).toBe(0);
+    expect(child.take(4 * MiB, 4 * MiB)[0]).toBe(2);
+  });
+
+  test('gives a copy, which the other side cannot change afterwards', () => {
+    const from = child.put([tensor(MiB, 5)], MiB)!;
+    const taken = host.take(from, MiB);
+    child.put([tensor(MiB, 6)], MiB);
+    expect(taken[0]).toBe(6);
+    expect(taken.at(-1)).toBe(5);
+  });
+
+  test('is read within its bounds only, whatever a child says', () => {
+    fc.assert(
+      fc.property(fc.nat(2 ** 32 - 1), fc.nat(2 ** 32 - 1), (from, bytes) => {
+        if (from + bytes <= 16 * MiB) return;
+        expect(() => host.take(from, bytes)).toThrow('of shared memory, which has 16777216');
+      }),
+      { seed },
+    );
+  });
+
+  test('stays of use to the host whatever count a child claims', () => {
+    for (let time = 0; time < 5; time++) child.skip();
+    const places = Array.from({ length: 20 }, () => host.put([tensor(MiB, 3)], MiB));
+    expect(places.every((at) => at === undefined || at + MiB <= 16 * MiB)).toBe(true);
+  });
+
+  test('has a size that nobody can change', () => {
+    const { size } = fstatSync(fd);
+    for (const bytes of [0, 2 * size]) expect(() => ftruncateSync(fd, bytes)).toThrow('EPERM');
+  });
+
+  test('has pages only where something was written', () => {
+    expect(writtenBytes()).toBe(0);
+    const from = host.put([tensor(MiB, 5)], MiB)!;
+    child.take(from, MiB);
+    // One message at a time needs no more than one message's room.
+    for (let time = 0; time < 30; time++) child.take(host.put([tensor(MiB, 5)], MiB)!, MiB);
+    expect(writtenBytes()).toBeLessThan(1.1 * MiB);
+  });
+
+  test('gives its pages back after a time without messages, and not while one of them is not taken', () => {
+    vi.useFakeTimers();
+    try {
+      const first = host.put([tensor(MiB, 5)], MiB)!;
+      vi.advanceTimersByTime(10 * 60_000);
+      expect(child.take(first, MiB).at(-1)).toBe(5);
+      vi.advanceTimersByTime(60_000);
+      // What remains is the page of the counts.
+      expect(writtenBytes()).toBe(4096);
+      expect(child.take(host.put([tensor(MiB, 6)], MiB)!, MiB).at(-1)).toBe(6);
+    } finally {
+      vi.useRealTimers();
+    }
+  });
+
+  test('is no longer mapped after its end, and carries nothing', () => {
+    const before = mapped();
+    host[Symbol.dispose]();
+    host[Symbol.dispose]();
+    expect(mapped()).toBe(before - 1);
+    expect(host.put([tensor(MiB, 5)], MiB)).toBeUndefined();
+    expect(() => host.take(0, 1)).toThrow('of shared memory');
+  });
+});
+
+describe('a frame', () => {
+  test('without room for its tensors says why, and the next one is whole', () => {
+    const memory = {
+      grow(bytes: number): void {
+        if (bytes > MiB) throw new Error('no room');
+      },
+    };
+    const decoder = new FrameDecoder<object>(undefined, { memory, counts: () => true }, host);
+    const [large, small] = [2 * MiB, MiB].map((bytes) => ({ header: { bytes }, tensors: [tensor(bytes, 5)] }));
+    const got = decoder.push(Buffer.concat([frame(large!, child), frame(small!, child)]));
+    expect(got[0]).toMatchObject({ header: { bytes: 2 * MiB }, tensors: [], whyDropped: { message: 'no room' } });
+    expect(Buffer.compare(got[1]!.tensors[0]!.data, small!.tensors[0]!.data)).toBe(0);
+    expect(child.put([tensor(16 * MiB, 5)], 16 * MiB)).toBe(0);
+  });
+
+  test('in any pieces is the message that was sent', () => {
+    const sent = { header: { op: 'run' }, tensors: [tensor(MiB, 5)] };
+    fc.assert(
+      fc.property(fc.integer({ min: 1, max: 50 }), (piece) => {
+        const decoder = new FrameDecoder<object>(undefined, undefined, child);
+        const bytes = frame(sent, host);
+        const got: Message<object>[] = [];
+        for (let at = 0; at < bytes.length; at += piece) got.push(...decoder.push(bytes.subarray(at, at + piece)));
+        expect(got).toHaveLength(1);
+        expect(Buffer.compare(got[0]!.tensors[0]!.data, sent.tensors[0]!.data)).toBe(0);
+      }),
+      { seed, numRuns: 20 },
+    );
+  });
+
+  test('from a stranger, who shares no memory, is refused', () => {
+    const bytes = frame({ header: {}, tensors: [tensor(MiB, 5)] }, host);
+    expect(() => new FrameDecoder().push(bytes)).toThrow('over the limit');
+  });
+});
+
+test('the descriptor of shared memory is closed by the next program', () => {
+  const get = libcFunction('int fcntl(int fd, int command, int nothing)')!;
+  const getFlags = 1;
+  expect(get(fd, getFlags, 0)).toBe(1);
+});
