@@ -39,6 +39,8 @@ export type Placement = Told &
         readonly gpu: number;
         readonly start: Start;
         readonly mode: string;
+        /** Why it is not the mode that is set. */
+        readonly whyMode?: string;
         /** The plan variant that it ran under, for a function with several. */
         readonly variant?: string;
         readonly isHandlerCold?: boolean;
@@ -79,8 +81,8 @@ function placeText(placement: Placement): string {
     case 'cpu-pool':
       return `cpu pool ${placement.coldStart ? 'cold' : 'warm'}${because}`;
     case 'gpu': {
-      const { gpu, start, mode, isHandlerCold = false, isBringing = false } = placement;
-      const loaded = start === 'warm' ? '' : ` ${mode}`;
+      const { gpu, start, mode, whyMode, isHandlerCold = false, isBringing = false } = placement;
+      const loaded = start === 'warm' ? '' : ` ${mode}${whyMode === undefined ? '' : `, ${whyMode}`}`;
       const notes = [isHandlerCold ? ', handler cold' : '', isBringing ? ', for the calls behind it' : ''];
       return `gpu${gpu} ${start}${loaded}${notes.join('')}`;
     }

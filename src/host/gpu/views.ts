@@ -1,5 +1,5 @@
 /** The GPUs for the dashboard and `/metrics`. Reading is never a use. */
-import { wholePlan } from '../../plan/index.ts';
+import { modeText, wholePlan } from '../../plan/index.ts';
 import type { GpuMemory, Resident, ViewSources } from '../dashboard/index.ts';
 import type { OfferSheet } from '../../schedule/index.ts';
 import type { GpuResident } from '../../live/index.ts';
@@ -105,7 +105,8 @@ function planText(live: GpuHost['live'], devices: readonly number[], key: string
   );
   const resident = devices.flatMap((gpu) => live.resident(key, gpu).variant ?? []);
   const { shrinks } = live.planChanges(key);
-  const { mode = '' } = live.plansOf(key) ?? {};
-  const usual = variantsText(mode, hasVariants ? resident : onlyPlans, hasVariants ? shrinks : 0);
+  const plans = live.plansOf(key);
+  const modes = new Set(plans && devices.map((gpu) => modeText(plans.planOf(gpu, plans.mode))));
+  const usual = variantsText([...modes].join(' or '), hasVariants ? resident : onlyPlans, hasVariants ? shrinks : 0);
   return estimated === undefined ? usual : `${usual} (planned from ${estimated})`;
 }
