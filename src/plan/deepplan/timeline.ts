@@ -59,7 +59,6 @@ export function simulate(
     }
   }
   const coldLaunchMs = plan.mode === 'baseline' ? 0 : (machine.costs?.coldLaunchUs ?? 0) / 1000;
-  const pauseMs = (machine.costs?.hostRead.pauseUs ?? 0) / 1000;
   const primary = links.get(plan.primary)!;
   let busyMs = launchedMs;
   let stallMs = 0;
@@ -81,7 +80,7 @@ export function simulate(
     if (cost === undefined) {
       endMs = startMs + (fromHost || layer.bytes === 0 ? layer.dha : layer.exec);
     } else {
-      if (fromHost) primary.clock.read(startMs, cost.hostRead + pauseMs);
+      if (fromHost) primary.clock.read(startMs, cost.hostRead);
       endMs = startMs + (fromHost ? cost.gpuDha : cost.gpu);
       if (cost.operators.count > 0) {
         launchedMs += cost.operators.launch;
