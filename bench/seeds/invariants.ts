@@ -43,7 +43,7 @@ export class Invariants {
   }
 
   /** The same for all cores and all workers. */
-  #checkSidesBusy({ invocations, onCpu, onWorkers, options, sheets }: ModelView): void {
+  #checkSidesBusy({ invocations, onCpu, onWorkers, making, options, sheets }: ModelView): void {
     for (const [invocation, { state, place, functionIndex }] of invocations) {
       if (state !== 'waiting' || typeof place === 'number') continue;
       if (place === 'workers' && onWorkers.size === 0 && (options.workers?.slots ?? 0) > 0) {
@@ -51,7 +51,8 @@ export class Invariants {
       }
       const offer = sheets.get(functionIndex)?.cpu;
       const fits = offer && options.cpu && offer.cores <= options.cpu.cores;
-      if (place === 'cpu' && onCpu.size === 0 && fits) {
+      // A session that is made may have the memory that it waits for.
+      if (place === 'cpu' && onCpu.size + making.size === 0 && fits) {
         throw new Error(`the CPU idles, and invocation ${invocation} waits for it`);
       }
     }

@@ -163,7 +163,8 @@ async function nextSteps(name: string, shown: string): Promise<string> {
   return [
     `made ${shown}`,
     `  ${command} try ${quoted(shown)}`,
-    ...(files.has('handler.test.mjs') ? [`  ${prefix}node --test ${quoted(shown)}`] : []),
+    // From version 22 on, Node takes no folder there.
+    ...(files.has('handler.test.mjs') ? [`  ${prefix}node --test ${quoted(join(shown, 'handler.test.mjs'))}`] : []),
     `  ${command} serve --functions ${quoted(dirname(shown))}`,
     `  ${command} call ${name} ${body}`,
   ].join('\n');

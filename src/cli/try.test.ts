@@ -39,7 +39,7 @@ describe('commands that a command names', () => {
   test('by init run in the folder that it was called in, which is not that of the checkout', async () => {
     const [, tried = '', tested = '', served = '', called = ''] = told.split('\n');
     expect(JSON.parse(await typed(tried))).toMatchObject({ trend: 'rising' });
-    expect(await typed(tested)).toMatch(/^# pass 2$/m);
+    expect(await typed(tested)).toMatch(/^(#|ℹ) pass 2$/m);
     expect(served).toBe(`  node ${command} serve --functions functions`);
     expect(called).toBe(`  node ${command} call trend --file functions/trend/example.json`);
   });
@@ -61,8 +61,8 @@ describe('commands that a command names', () => {
 describe('a folder of turntable init', () => {
   test('with a model of its author passes the tests that it comes with', async () => {
     const env = { ...process.env, TURNTABLE: command };
-    const { stdout } = await shell(process.execPath, ['--test', folder('language')], { env });
-    expect(stdout).toMatch(/^# pass 2$/m);
+    const { stdout } = await shell(process.execPath, ['--test', join(folder('language'), 'handler.test.mjs')], { env });
+    expect(stdout).toMatch(/^(#|ℹ) pass 2$/m);
   });
 
   test('has types that the compiler accepts without installed packages', async () => {
@@ -123,8 +123,8 @@ describe('sizes that nobody gave', () => {
     const tried = await turntable(['try', folder('sound')]);
     expect(JSON.parse(tried.stdout)).toMatchObject({ level: { shape: [1, 1] } });
     const env = { ...process.env, TURNTABLE: command };
-    const { stdout } = await shell(process.execPath, ['--test', folder('sound')], { env });
-    expect(stdout).toMatch(/^# pass 2$/m);
+    const { stdout } = await shell(process.execPath, ['--test', join(folder('sound'), 'handler.test.mjs')], { env });
+    expect(stdout).toMatch(/^(#|ℹ) pass 2$/m);
   });
 
   test('can be given to init, and are told where no size runs', async () => {

@@ -1,4 +1,5 @@
 /** The interface between the host's parts: registry, model store, HTTP and pools. Types only. */
+import type { ProgramPrecision } from '../gpu/index.ts';
 import type { ModelMetadata } from '../onnx/index.ts';
 import type { Tensor } from '../tensor/index.ts';
 import type { HeaderOf, Traffic } from './rollout/traffic.ts';
@@ -33,6 +34,8 @@ export interface FunctionSettings {
   /** For calls that are predicted to miss their SLO everywhere; undefined: the host's setting. */
   readonly admission: 'best-effort' | 'shed' | undefined;
   readonly cpu: { readonly instancesMax: number | undefined; readonly threads: number | undefined };
+  /** Left out: the host's setting. */
+  readonly gpu?: { readonly precision: ProgramPrecision };
   /** `own`: its instances share no process with other functions'. */
   readonly isolation: 'own' | 'shared';
   readonly timeouts: { readonly handlerMs: number; readonly loadMs: number; readonly inferMs: number };

@@ -67,10 +67,11 @@ export interface OperatorFacts {
 
 /**
  * - `product`: converts both operands to the type of its weights.
+ * - `recurrent`: the same for its products, whose results and states have 32 bits.
  * - `row`: reads and writes 16 bits, and computes in 32.
  * - `pool`, `join`: passes values on in the type that they have; a join's inputs and result have one type.
  */
-export type Narrow = 'product' | 'row' | 'pool' | 'join';
+export type Narrow = 'product' | 'recurrent' | 'row' | 'pool' | 'join';
 
 export const always = (): boolean => true;
 export const never = (): boolean => false;

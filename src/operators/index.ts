@@ -1,7 +1,7 @@
 /** What is known about ONNX's operators, in one record each, and what follows from it alone: shapes, layers, cells. */
 import type * as Unroll from './unroll/index.ts';
 export { families, fused, argumentsOf, factsOf, kernelFacts } from './records.ts';
-export type { LayerKind, OperatorFacts } from './facts.ts';
+export type { LayerKind, Narrow, OperatorFacts } from './facts.ts';
 export { layers, type Layer } from './layers.ts';
 export {
   differingAxis,

@@ -35,14 +35,15 @@ export function verdictOf(report: Judged, hopeless: readonly HopelessFunction[] 
 
 const causes = ['nowhere', 'run'] as const;
 
+const causeOf = ({ sloMs, warmMs }: LeastTimes) =>
+  warmMs === Infinity ? 'nowhere' : warmMs > sloMs ? 'run' : undefined;
+
 /** If most of what is missing is of functions that could have no call in time: why, and what would serve them. */
 function hopelessReason(
   { requests, shed, gpus }: Judged,
   goodput: number,
   hopeless: readonly HopelessFunction[],
 ): string | undefined {
-  const causeOf = ({ sloMs, warmMs }: LeastTimes) =>
-    warmMs === Infinity ? 'nowhere' : warmMs > sloMs ? 'run' : undefined;
   for (const cause of causes) {
     const those = hopeless.filter((each) => causeOf(each) === cause);
     const theirs = those.reduce((sum, each) => sum + each.requests, 0);

@@ -50,7 +50,7 @@ const isConstant = (model: ModelProto): Promise<boolean> =>
     ].map((row) =>
       session
         .runTensors([tensorOf('x', 'FP32', [1, columns], Float32Array.from(row))])
-        .flatMap((y) => [...numbersOf(y)]),
+        .flatMap((y) => Array.from<number | bigint>(numbersOf(y))),
     );
     // 0 and -0 are the same.
     return answers.every((answer) => answer.every((value, at) => value === answers[0]![at]));

@@ -277,7 +277,11 @@ describe('a call that is late on GPUs and has no session on the CPU', () => {
   });
 
   /** GPU 0 is busy, and has a call late; GPU 1 has room for functions that are called in time. */
-  function beside(cpuCores: number): { readonly bench: Bench; readonly inTime: readonly number[]; late(): void } {
+  function beside(cpuCores: number): {
+    readonly bench: Bench;
+    readonly inTime: readonly number[];
+    readonly late: () => void;
+  } {
     const bench = new Bench(best, { gpus: 2, cpuCores, cpuMemoryBytes: 20, capacityBytes: 10 });
     const blocking = bench.add({ layers: [1], warmMs: 1e5 }, { sloMs: 1e6 }, 0);
     const late = bench.add({ layers: [1], warmMs: 10 }, { sloMs: 100, cpu }, 0);

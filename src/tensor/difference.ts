@@ -44,6 +44,19 @@ export function elementDifference(actual: Tensor, expected: Tensor, tolerance: n
   return { index: worst, actual: got[worst], expected: wanted[worst], bound: isFloat ? bound : undefined };
 }
 
+/** The largest difference of floats, relative to the largest magnitude in `expected`; 0 for other types. */
+export function relativeDifference(actual: Tensor, expected: Tensor): number {
+  if (!floats.has(expected.datatype)) return 0;
+  const [got, wanted] = [numbersOf(actual), numbersOf(expected)];
+  let most = 0;
+  for (let index = 0; index < wanted.length; index++) {
+    const difference = Math.abs(Number(got[index]) - Number(wanted[index]));
+    // Infinities that are equal, and NaN on both sides, give NaN.
+    if (difference > most) most = difference;
+  }
+  return most === 0 ? 0 : most / largestOf(wanted);
+}
+
 /** For each element that of `one` or of `other`, whichever is nearer to `actual`. All have one datatype and shape. */
 export function nearest(actual: Tensor, one: Tensor, other: Tensor): Tensor {
   if (one.datatype === 'BYTES') return one;

@@ -1,6 +1,6 @@
 /** Tensors and their wire codec: a JSON header and raw tensor bytes. */
 export { groupCalls, joinInputs, joinKeyOf, rowParts, splitOutputs, type BatchCall } from './batch.ts';
-export { elementDifference, nearest, numbersOf, type ElementDifference } from './difference.ts';
+export { elementDifference, nearest, numbersOf, relativeDifference, type ElementDifference } from './difference.ts';
 export { TensorError } from './error.ts';
 export {
   decodeMessage,

@@ -75,9 +75,20 @@ export function gpuBench({
     scheduler.close();
     await functions.close();
   };
+  const runtime: GpuRuntime = {
+    machine,
+    precision: 'exact',
+    inPrecision: () => runtime,
+    machineName,
+    isEmulated: true,
+    profiles,
+    verdicts,
+    batchTimes,
+    scheduler,
+  };
   return {
     functions,
-    runtime: { machine, machineName, isEmulated: true, profiles, verdicts, batchTimes, scheduler },
+    runtime,
     store,
     close,
   };

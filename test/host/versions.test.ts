@@ -74,6 +74,9 @@ async function factors(name: string, calls: number, headers?: Record<string, str
 
 const events = async (): Promise<string> => JSON.stringify((await send('GET', '/api/event-log')).json);
 
+const callHandled = async (): Promise<number> =>
+  (await fetch(`${host.url}/function/handled`, { method: 'POST', body: '1' })).status;
+
 describe('settings', () => {
   test('change at once and in part, and go back to the published ones', async () => {
     const changed = await send('PATCH', '/functions/relu', { slo: '50ms', batching: { max: 4 } });
@@ -233,12 +236,10 @@ describe('versions', () => {
   test('one whose calls fail is taken out automatically', async () => {
     expect((await send('PATCH', '/functions/handled', { example: '5' })).status).toBe(200);
     await send('POST', '/functions/handled/versions/2/promote');
-    const call = async (): Promise<number> =>
-      (await fetch(`${host.url}/function/handled`, { method: 'POST', body: '1' })).status;
     // Nothing is decided on fewer than 20 answers.
-    for (let each = 0; each < 20; each++) expect(await call()).toBe(500);
+    for (let each = 0; each < 20; each++) expect(await callHandled()).toBe(500);
     // The record of the division is written meanwhile.
-    await expect.poll(call).toBe(200);
+    await expect.poll(callHandled).toBe(200);
     const { json } = await send('GET', '/functions/handled/traffic');
     expect(json).toMatchObject({ shares: { 1: 100 }, on_trial: null, fell_back: { version: '2' } });
     expect(await events()).toContain('Version 2 was taken out of service, version 1 serves again');

@@ -73,6 +73,8 @@ export interface ModelView {
   /** Invocations that run there. */
   readonly onCpu: ReadonlyMap<number, { readonly functionIndex: number; readonly cores: number }>;
   readonly onWorkers: ReadonlyMap<number, number>;
+  /** Functions of which the CPU makes a session that no call runs in yet. */
+  readonly making: ReadonlyMap<number, unknown>;
 }
 
 export function refuse(what: string): never {

@@ -194,6 +194,7 @@ export class SchedulerModel {
       inHost: this.#ledger.inHost,
       onCpu: this.#sides.onCpu,
       onWorkers: this.#sides.onWorkers,
+      making: this.#sides.making,
     };
   }
 

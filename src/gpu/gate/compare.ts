@@ -1,7 +1,7 @@
 /**
  * Compares a GPU's answer with ONNX Runtime's: names, types, shapes, and values within the tolerance of the precision.
  */
-import { elementDifference, nearest, type DataType, type Tensor } from '../../tensor/index.ts';
+import { elementDifference, nearest, relativeDifference, type DataType, type Tensor } from '../../tensor/index.ts';
 import type { WeightLayout } from '../program/types.ts';
 
 /**
@@ -96,6 +96,12 @@ export function disagreementOfBoth(
     return described(found) === described(wanted) ? nearest(found, wanted, second) : wanted;
   });
   return disagreementOf(actual, expected, precision);
+}
+
+/** The largest difference between outputs that agree, relative to the largest magnitude of each. */
+export function largestDifference(actual: readonly Tensor[], expected: readonly Tensor[]): number {
+  const found = new Map(actual.map((output) => [output.name, output]));
+  return expected.reduce((most, wanted) => Math.max(most, relativeDifference(found.get(wanted.name)!, wanted)), 0);
 }
 
 function differenceOf(actual: Tensor | undefined, expected: Tensor, precision: Precision): Disagreement | undefined {

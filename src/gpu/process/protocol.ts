@@ -109,6 +109,8 @@ export type GpuCheck =
       readonly precision: Precision;
       /** Relative to the largest magnitude of an output. */
       readonly tolerance: number;
+      /** The largest that was seen, relative to the same; undefined where operators that jump kept it from being told. */
+      readonly difference?: number;
     }
   | { readonly kind: 'disagreed'; readonly output: string; readonly why: string; readonly precision: Precision }
   /** ONNX Runtime does not run these inputs, none could be drawn, or the outputs are too small: those of a call decide. */

@@ -10,7 +10,7 @@ import { engineVersion } from '../program/engine-version.ts';
 import { inputShape, shapesKey, shapesOf, sizingOf } from '../program/input-shapes.ts';
 import type { InputShapes, Obstacle, Program, WeightLayout } from '../program/types.ts';
 import { GpuError, type Capability, type RunResult } from '../types.ts';
-import { disagreementOf, disagreementOfBoth, precisionOf, tolerances } from '../gate/compare.ts';
+import { disagreementOf, disagreementOfBoth, largestDifference, precisionOf, tolerances } from '../gate/compare.ts';
 import { runPadded, type Padding } from '../padding/padded-run.ts';
 import { CompileError, type Compiler } from './compiler.ts';
 import type {
@@ -190,7 +190,7 @@ export class GpuService {
       precision,
       tolerance: tolerances[precision],
     };
-    if (found === undefined) return agreed;
+    if (found === undefined) return { ...agreed, difference: largestDifference(actual, expected) };
     const disagreed = { kind: 'disagreed', output: found.output, why: found.why, precision } as const;
     return (await this.#throughJumps({ key, gpu, inputs, actual, expected, signal, agreed, disagreed })) ?? disagreed;
   }

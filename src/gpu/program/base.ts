@@ -23,7 +23,7 @@ import {
   type WeightLocation,
   tensorType,
 } from '../../onnx/index.ts';
-import { factsOf, layers, type Layer } from '../../operators/index.ts';
+import { factsOf, layers, type Layer, type Narrow } from '../../operators/index.ts';
 import type { DataType, Tensor } from '../../tensor/index.ts';
 import { ProgramError } from './error.ts';
 import { runModel } from './fold-client.ts';
@@ -173,15 +173,18 @@ function isNarrowableBias(graph: Graph, value: string): boolean {
   });
 }
 
-/** Whether a weight is only read as the second operand of products and convolutions, perhaps transposed. */
+/** The inputs of products and recurrent layers that are weights. */
+const weightPlaces: Partial<Record<Narrow, readonly number[]>> = { product: [1], recurrent: [1, 2] };
+
+/** Whether a weight is only read as that of products, convolutions and recurrent layers, perhaps transposed. */
 function isNarrowable(graph: Graph, value: string): boolean {
   const users = graph.consumers(value);
   if (users.length === 0 || graph.outputs.includes(value)) return false;
   return users.every(({ proto, outputs }) => {
     if (proto.opType === 'Identity') return outputs.every((output) => isNarrowable(graph, output));
     if (proto.opType === 'Transpose') return outputs.every((output) => isNarrowable(graph, output));
-    if (factsOf(proto)?.narrow !== 'product') return false;
-    return proto.input.every((input, place) => input !== value || place === 1);
+    const places = weightPlaces[factsOf(proto)?.narrow ?? 'row'] ?? [];
+    return proto.input.every((input, place) => input !== value || places.includes(place));
   });
 }
 

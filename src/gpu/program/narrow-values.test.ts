@@ -124,3 +124,21 @@ test('pieces are joined in 32 bits if one of them is an output', async () => {
   // The joined tensor is converted for the product that reads it; the pool writes 16 bits.
   expect(conversions(program)).toBe(3);
 });
+
+test.each(['lstm', 'gru'])(
+  'an %s holds the weights of its products in 16 bits, as all other products do',
+  async (type) => {
+    const path = join(folder, `${type}.onnx`);
+    const built = buildArchitecture(type, { layers: 2, input: 16, hidden: 16, sequence: 4, batch: 1 });
+    await writeModel(built.model, path);
+    const shapes = [{ name: 'input', shape: [1, 4, 16] }];
+    const bytesOf = async (precision: ProgramPrecision): Promise<number> => {
+      const { layout } = await compileModel(path, shapes, operators, { cacheFolder: folder, settings: { precision } });
+      return layout.bytes;
+    };
+    const [exact, half] = [await bytesOf('exact'), await bytesOf('fp16')];
+    // The gates' biases stay, of which there are few.
+    expect(half / exact).toBeGreaterThan(0.5);
+    expect(half / exact).toBeLessThan(0.56);
+  },
+);

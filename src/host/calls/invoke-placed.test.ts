@@ -39,6 +39,7 @@ const instance: PoolInvoke = async ({ runModel }) => {
 
 const gpus: InvocationGpus = {
   whyNot: () => undefined,
+  narrowPrecisionOf: () => undefined,
   coldCauseOf: () => 'first use',
   ran: () => undefined,
   keepsOff: () => undefined,

@@ -14,6 +14,7 @@ import {
 import { QueueError, type OverflowQueue } from '../../queue/index.ts';
 import type { Join, Observation } from '../../schedule/index.ts';
 import { narrowed, widened, type Tensor } from '../../tensor/index.ts';
+import { given } from '../../tools/index.ts';
 import { HostError } from '../errors.ts';
 import { leaseAgain, LentLease } from './lent-lease.ts';
 import {
@@ -40,6 +41,8 @@ export interface InvocationGpus {
   whyNot(key: string): WhyNot | undefined;
   /** Why its next GPU start will be cold. */
   coldCauseOf(key: string): string | undefined;
+  /** What its products are computed in; undefined for 32 bits. */
+  narrowPrecisionOf(key: string): string | undefined;
   /** Called after each run on a GPU, which took `observedMs` from arrival to answer. */
   ran(version: FunctionVersion, ran: RanOnGpu, inputs: readonly Tensor[]): void;
   /** Why these inputs must not go to a GPU. If possible, programs for them are prepared in the background. */
@@ -216,6 +219,7 @@ export class PlacedInvoker {
     const gpus = this.#options.gpus!;
     gpus.ran(version, ran, forProgram(inputs, version));
     const { gpu, start, mode, variant, why } = ran;
+    const precision = gpus.narrowPrecisionOf(version.key);
     return {
       kind: 'gpu',
       gpu,
@@ -223,7 +227,7 @@ export class PlacedInvoker {
       mode: mode.mode,
       ...(mode.why === undefined ? {} : { whyMode: mode.why }),
       predictedMs: why.predictedMs,
-      ...(variant === undefined ? {} : { variant }),
+      ...given({ variant, precision }),
       ...(start === 'warm' ? {} : { coldCause: gpus.coldCauseOf(version.key) }),
       ...(isHandlerCold ? { isHandlerCold } : {}),
       ...bringing(why),

@@ -43,6 +43,8 @@ export type Placement = Told &
         readonly whyMode?: string;
         /** The plan variant that it ran under, for a function with several. */
         readonly variant?: string;
+        /** Of its products, if not 32 bits. */
+        readonly precision?: string;
         readonly isHandlerCold?: boolean;
       }
     | { readonly kind: 'remote-worker'; readonly coldStart: boolean; readonly worker: string }
@@ -81,9 +83,13 @@ function placeText(placement: Placement): string {
     case 'cpu-pool':
       return `cpu pool ${placement.coldStart ? 'cold' : 'warm'}${because}`;
     case 'gpu': {
-      const { gpu, start, mode, whyMode, isHandlerCold = false, isBringing = false } = placement;
+      const { gpu, start, mode, whyMode, precision, isHandlerCold = false, isBringing = false } = placement;
       const loaded = start === 'warm' ? '' : ` ${mode}${whyMode === undefined ? '' : `, ${whyMode}`}`;
-      const notes = [isHandlerCold ? ', handler cold' : '', isBringing ? ', for the calls behind it' : ''];
+      const notes = [
+        precision === undefined ? '' : `, ${precision}`,
+        isHandlerCold ? ', handler cold' : '',
+        isBringing ? ', for the calls behind it' : '',
+      ];
       return `gpu${gpu} ${start}${loaded}${notes.join('')}`;
     }
     case 'fleet-host':

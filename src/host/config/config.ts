@@ -206,7 +206,7 @@ function gpuOf({ text, list, choice, number, textIfAny, numberIfAny }: Reader, c
     profileIterations: number('gpu.profileIterations'),
     /** One of so many calls is checked against ONNX Runtime after its answer; 0: none. */
     recheckEvery: number('gpu.recheckEvery'),
-    precision: choice('gpu.precision', 'exact', 'tf32', 'fp16'),
+    precision: choice('gpu.precision', 'exact', 'tf32', 'fp16', 'bf16'),
     /** Which plans over GPU and CPU functions get; their cores are reserved if there is a GPU. */
     hybrid: choice('gpu.hybrid', 'memory', 'latency', 'off'),
     hybridCores: numberIfAny('gpu.hybridCores') ?? Math.floor(cores / 4),

@@ -20,7 +20,7 @@ export interface CallShapesOptions {
   readonly preparer: Preparer;
   readonly record: (key: string) => GpuFunctionRecord | undefined;
   readonly held: (key: string) => Held | undefined;
-  readonly runtime: () => GpuRuntime | undefined;
+  readonly runtime: (held: Held) => GpuRuntime | undefined;
   readonly isClosed: () => boolean;
   readonly tell: (key: string, event: FunctionEvent) => void;
   readonly stage: (held: Held, attempt: number, stop: () => void) => Preparation['stage'];
@@ -107,8 +107,12 @@ export class CallShapes {
   }
 
   /** A model larger than a GPU reads host memory in each run; if the CPU pool is faster, it runs there. */
-  #slowerThanPool({ version: { key }, plans }: Held): WhyNot | undefined {
-    const runtime = this.#options.runtime();
+  #slowerThanPool(held: Held): WhyNot | undefined {
+    const {
+      version: { key },
+      plans,
+    } = held;
+    const runtime = this.#options.runtime(held);
     if (plans?.isTooLarge !== true || runtime === undefined) return undefined;
     const { cpu, gpu } = runtime.scheduler.runMsOf(key);
     if (cpu !== undefined && gpu <= cpu) return undefined;
@@ -127,15 +131,15 @@ export class CallShapes {
   async recheck({ key, inputs, outputs }: AnsweredCall): Promise<void> {
     const held = this.#options.held(key);
     if (held?.plans === undefined) return;
-    const { plans, version } = held;
+    const { plans } = held;
     const passed = await this.#options.preparer.gate.answered(key, plans.planOf(0, plans.mode), inputs, outputs);
-    if (passed.kind === 'disagreed' && this.#options.held(key)?.version.modelSha256 === version.modelSha256)
-      await this.#disagreed(held, passed.reason);
+    if (passed.kind === 'disagreed' && this.#options.held(key) === held) await this.#disagreed(held, passed.reason);
   }
 
-  async #disagreed({ version }: Held, reason: string): Promise<void> {
+  async #disagreed(held: Held, reason: string): Promise<void> {
+    const { version } = held;
     this.#options.tell(version.key, { kind: 'disagreed', reason });
-    await this.#options.runtime()?.verdicts.keep(version, 'any', { kind: 'disagreed', reason });
+    await this.#options.runtime(held)?.verdicts.keep(version, 'any', { kind: 'disagreed', reason });
   }
 
   /** One at a time per function, and in total: a program is compiled for it. */
@@ -163,7 +167,7 @@ export class CallShapes {
     const { version, plans, shapes: known } = held;
     const { key } = version;
     const shapes = shapesOf(inputs, held.sizing);
-    const runtime = this.#options.runtime();
+    const runtime = this.#options.runtime(held);
     const { signal } = held.overtaken;
     const stop = (): void => {
       if (signal.aborted || this.#options.isClosed() || this.#options.record(key)?.attempt !== attempt)
@@ -205,7 +209,7 @@ export class CallShapes {
       overtaken: { signal },
     } = held;
     const { key } = version;
-    const runtime = this.#options.runtime();
+    const runtime = this.#options.runtime(held);
     if (runtime === undefined || plans === undefined) return;
     const { verdicts, scheduler } = runtime;
     const variants = variantsOf(plans);

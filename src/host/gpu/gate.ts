@@ -4,6 +4,7 @@ import { methodsWithin, wholePlan, type ColdStartPlan } from '../../plan/index.t
 import type { GpuOffer } from '../../schedule/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
 import type { FunctionPlans, LiveScheduler } from '../../live/index.ts';
+import { given } from '../../tools/index.ts';
 import type { FunctionVersion } from '../types.ts';
 import type { Room } from './room.ts';
 import type { Subject, Verdict, Verdicts } from './verdicts.ts';
@@ -97,11 +98,15 @@ export class Gate {
   ): Promise<Passed> {
     const { key } = version;
     const { check, room } = this.#options;
+    let most: number | undefined;
     for (const variant of variants) {
       const subject = subjectOf(variant, shapes);
       const known = await verdicts.find(version, subject);
       if (known?.kind === 'disagreed') return known;
-      if (known !== undefined) continue;
+      if (known !== undefined) {
+        most = larger(most, known.difference);
+        continue;
+      }
       const { plan, bytes, variant: name } = variant;
       const begin = async (isInHand: boolean): Promise<void> => await stage('checking', isInHand);
       const wanted = {
@@ -120,8 +125,9 @@ export class Gate {
         return compared;
       });
       if (found.kind !== 'agreed') return found;
+      most = larger(most, found.difference);
     }
-    return { kind: 'agreed' };
+    return agreed(most);
   }
 
   /** For an answer that a GPU has given. @throws GpuError */
@@ -141,10 +147,18 @@ export class Gate {
   }
 }
 
+const larger = (one: number | undefined, other: number | undefined): number | undefined =>
+  one === undefined || (other !== undefined && other > one) ? other : one;
+
+const agreed = (difference: number | undefined): Passed & { kind: 'agreed' } => ({
+  kind: 'agreed',
+  ...given({ difference }),
+});
+
 function passed(check: GpuCheck, variant?: Variant): Passed {
   switch (check.kind) {
     case 'agreed':
-      return { kind: 'agreed' };
+      return agreed(check.difference);
     case 'undecided':
       return { kind: 'undecided', reason: check.why };
     case 'disagreed': {

@@ -73,7 +73,7 @@ export class GpuFunctions {
       preparer: this.#preparer,
       record: (key) => this.#table.records.get(key),
       held: (key) => this.#held.get(key),
-      runtime: () => this.#runtime,
+      runtime: (held) => this.#runtimeOf(held),
       isClosed: () => this.#isClosed,
       tell: (key, event) => this.tell(key, event),
       stage: (held, attempt, stop) => this.#stage(held, attempt, stop),
@@ -84,6 +84,11 @@ export class GpuFunctions {
 
   record(key: string): GpuFunctionRecord | undefined {
     return this.#table.records.get(key);
+  }
+
+  /** What a function is computed in, and how far that was from ONNX Runtime's answers when it was checked. */
+  precision(key: string): Pick<Held, 'precision' | 'difference'> | undefined {
+    return this.#held.get(key);
   }
 
   version(key: string): FunctionVersion | undefined {
@@ -144,6 +149,10 @@ export class GpuFunctions {
     await Promise.all(this.#running);
   }
 
+  #runtimeOf({ precision }: Pick<Held, 'precision'>): GpuRuntime | undefined {
+    return this.#runtime?.inPrecision(precision);
+  }
+
   #changed(before: FunctionVersion | undefined, after: FunctionVersion | undefined): void {
     if (this.#isClosed) return;
     const isReady = after?.state.status === 'ready';
@@ -161,7 +170,11 @@ export class GpuFunctions {
   #take(version: FunctionVersion): void {
     const { key } = version;
     const held = this.#held.get(key);
-    const isSame = held?.version.modelSha256 === version.modelSha256 && held.version.modelPath === version.modelPath;
+    const precision = version.settings.gpu?.precision ?? this.#options.settings.precision;
+    const isSame =
+      held?.version.modelSha256 === version.modelSha256 &&
+      held.version.modelPath === version.modelPath &&
+      held.precision === precision;
     const isPinned = this.#isPinned(version);
     if (held !== undefined && isSame) {
       held.version = version;
@@ -169,7 +182,7 @@ export class GpuFunctions {
       return;
     }
     held?.overtaken.abort();
-    this.#held.set(key, new Held(version, held));
+    this.#held.set(key, new Held(version, precision, held));
     this.#apply(this.#table.want(key, isPinned));
   }
 
@@ -240,7 +253,7 @@ export class GpuFunctions {
       signal.aborted || this.#isClosed || this.#table.records.get(key)?.attempt !== attempt;
     const tell = (event: FunctionEvent): void => this.tell(key, event);
     const work = async (): Promise<void> => {
-      const runtime = this.#runtime;
+      const runtime = this.#runtimeOf(held);
       if (isStale() || runtime === undefined) return;
       let called: InputShapes | undefined;
       try {
@@ -306,6 +319,7 @@ export class GpuFunctions {
     switch (prepared.kind) {
       case 'planned':
         await keep(prepared, prepared.shapes);
+        held.difference = prepared.difference;
         this.tell(key, { kind: 'planned', attempt });
         return;
       case 'undecided':

@@ -12,6 +12,7 @@ import {
   type GpuClient,
   type GpuProcessInfo,
   type GpuProcessState,
+  type ProgramPrecision,
 } from '../../gpu/index.ts';
 import type { Join } from '../../schedule/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
@@ -35,7 +36,7 @@ import type { GpuRuntime } from './prepare.ts';
 import { shippedPlans } from './shipped-plans.ts';
 import { Verdicts } from './verdicts.ts';
 import type { FrameMemory } from '../../tensor/index.ts';
-import { given } from '../../tools/index.ts';
+import { getOrMake, given } from '../../tools/index.ts';
 
 export interface GpuHostOptions {
   /** `hybridCores` is 0 if `hybrid` is 'off'. */
@@ -191,6 +192,20 @@ export class GpuHost {
     return this.#functions.record(key)?.coldCause;
   }
 
+  narrowPrecisionOf(key: string): string | undefined {
+    const { precision = 'exact' } = this.#functions.precision(key) ?? {};
+    return precision === 'exact' ? undefined : precision;
+  }
+
+  /** 'fp16, 0.0007 off': the difference is relative to an output's largest value. Undefined for 32 bits. */
+  precisionText(key: string): string | undefined {
+    const precision = this.narrowPrecisionOf(key);
+    const { difference } = this.#functions.precision(key) ?? {};
+    return precision === undefined || difference === undefined
+      ? precision
+      : `${precision}, ${Number(difference.toPrecision(2))} off`;
+  }
+
   /** Called by the live scheduler. */
   news(key: string, news: GpuNews): void {
     // A run that succeeds tells something only after some that failed.
@@ -338,18 +353,26 @@ export class GpuHost {
     const names = info.devices.map(({ name }) => name).join(', ');
     const without = settings.without.map((capability) => `; without ${capability}`).join('');
     const driver = `${names}; driver ${info.driverVersion}; ${info.compilerVersion}${without}`;
-    // Measurements and comparisons in another precision, or with what is left out now, do not count.
-    const identity = settings.precision === 'exact' ? driver : `${driver}; ${settings.precision}`;
     this.live.setGpus(schedulerGpusOf(machine), this.#limited(this.#client));
-    return {
-      machine,
-      machineName: identity,
-      isEmulated: info.isEmulated,
-      profiles: new ProfileStore(join(dataDir, 'plans', 'profiles'), identity, parseLayerProfile),
-      verdicts: new Verdicts(join(dataDir, 'plans', 'checks'), `${identity}; engine ${info.engineVersion}`),
-      batchTimes: new BatchTimes(join(dataDir, 'plans', 'batches'), `${identity}; engine ${info.engineVersion}`),
-      scheduler: this.live,
+    const runtimes = new Map<ProgramPrecision, GpuRuntime>();
+    const inPrecision = (precision: ProgramPrecision): GpuRuntime =>
+      getOrMake(runtimes, precision, () => made(precision));
+    // Measurements and comparisons in another precision, or with what is left out now, do not count.
+    const made = (precision: ProgramPrecision): GpuRuntime => {
+      const identity = precision === 'exact' ? driver : `${driver}; ${precision}`;
+      return {
+        machine,
+        precision,
+        inPrecision,
+        machineName: identity,
+        isEmulated: info.isEmulated,
+        profiles: new ProfileStore(join(dataDir, 'plans', 'profiles'), identity, parseLayerProfile),
+        verdicts: new Verdicts(join(dataDir, 'plans', 'checks'), `${identity}; engine ${info.engineVersion}`),
+        batchTimes: new BatchTimes(join(dataDir, 'plans', 'batches'), `${identity}; engine ${info.engineVersion}`),
+        scheduler: this.live,
+      };
     };
+    return inPrecision(settings.precision);
   }
 
   #isUp(runtime: GpuRuntime): void {

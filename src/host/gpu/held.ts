@@ -1,4 +1,4 @@
-import type { InputShapes } from '../../gpu/index.ts';
+import type { InputShapes, ProgramPrecision } from '../../gpu/index.ts';
 import type { FunctionPlans } from '../../live/index.ts';
 import type { FunctionVersion } from '../types.ts';
 import { knownShapesOf, type KnownShapes } from './known-shapes.ts';
@@ -16,7 +16,10 @@ export interface Joining {
 /** The part of a function's record that is no data. */
 export class Held {
   version: FunctionVersion;
+  readonly precision: ProgramPrecision;
   plans: FunctionPlans | undefined;
+  /** The largest difference from ONNX Runtime's answers when it was checked, relative to an output's largest value. */
+  difference: number | undefined;
   shapes: KnownShapes;
   /** Sizes of the latest call before it had a program; its first program is made for these. */
   called: InputShapes | undefined;
@@ -35,9 +38,10 @@ export class Held {
   /** Aborts waiting parts of the latest work. */
   overtaken = new AbortController();
 
-  /** @param before with another model under this key */
-  constructor(version: FunctionVersion, before?: Held) {
+  /** @param before with another model under this key, or in another precision */
+  constructor(version: FunctionVersion, precision: ProgramPrecision, before?: Held) {
     this.version = version;
+    this.precision = precision;
     this.shapes = knownShapesOf(version);
     this.work = before?.work ?? Promise.resolve();
     this.isRegistered = before?.isRegistered ?? false;

@@ -12,7 +12,7 @@ import type { WantedProgram } from './known-shapes.ts';
 import type { GpuRuntime } from './prepare.ts';
 
 export interface JoinedCallsOptions {
-  readonly runtime: () => GpuRuntime | undefined;
+  readonly runtime: (held: Held) => GpuRuntime | undefined;
   /** Does work that does not reject, one at a time. */
   readonly inTurn: (work: () => Promise<void>) => void;
   /** Does background work for a call with these shapes, one at a time. */
@@ -50,7 +50,7 @@ export function joinedCalls(options: JoinedCallsOptions): (held: Held, inputs: r
   };
   const time = (held: Held, inputs: readonly Tensor[], sizes: readonly number[]): void => {
     const { joining, version } = held;
-    const runtime = options.runtime();
+    const runtime = options.runtime(held);
     if (runtime === undefined || joining.isTimed || joining.timings >= timingsMax) return;
     joining.isTimed = true;
     joining.timings++;
@@ -71,7 +71,7 @@ export function joinedCalls(options: JoinedCallsOptions): (held: Held, inputs: r
     const rowsMax = rowsJoinedMax(version);
     if (joining.sizes !== undefined && joining.rowsMax !== rowsMax) {
       joining.sizes = undefined;
-      options.runtime()?.scheduler.functions.join(version.key, undefined);
+      options.runtime(held)?.scheduler.functions.join(version.key, undefined);
     }
     joining.rowsMax = rowsMax;
     const rows = rowsOf(inputs);

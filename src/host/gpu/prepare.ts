@@ -9,6 +9,7 @@ import {
   type GpuCoverage,
   type GpuFunctionSpec,
   type InputShapes,
+  type ProgramPrecision,
 } from '../../gpu/index.ts';
 import { trialShapes } from '../../onnx/index.ts';
 import type { Machine } from '../../hardware/index.ts';
@@ -31,6 +32,9 @@ import type { Verdicts } from './verdicts.ts';
 /** Exists once the GPU process is up for the first time. */
 export interface GpuRuntime {
   readonly machine: Machine;
+  /** That of the functions that this is for: what was found out in another one does not count. */
+  readonly precision: ProgramPrecision;
+  readonly inPrecision: (precision: ProgramPrecision) => GpuRuntime;
   /** Names the GPUs and the driver: measurements on others do not count here. */
   readonly machineName: string;
   /** Its times mean nothing. */
@@ -74,7 +78,8 @@ export interface PreparedPlans {
 }
 
 export type Prepared =
-  | (PreparedPlans & { readonly kind: 'planned' })
+  /** `difference`: see {@link Verdict}. */
+  | (PreparedPlans & { readonly kind: 'planned'; readonly difference: number | undefined })
   /** The inputs of a call decide. */
   | (PreparedPlans & { readonly kind: 'undecided'; readonly reason: string })
   /** There is no program for these sizes. `inputs`: those whose values decide about sizes. */
@@ -122,7 +127,7 @@ export class Preparer {
     if (known?.kind === 'disagreed') return known;
     await following.stage('registering', true);
     const hybrid = this.#hasVariants ? { hybrid: { cells } } : {};
-    const settings = { precision: this.#options.settings.precision };
+    const settings = { precision: runtime.precision };
     const spec = { key, modelPath, shapes: wanted, alternatives, settings, ...hybrid };
     const coverage = await this.#register(spec);
     if (!coverage.covered && coverage.sizing !== undefined)
@@ -145,7 +150,7 @@ export class Preparer {
       passed = await this.gate.pass(version, runtime, variantsOf(plans), { shapes }, following);
     switch (passed.kind) {
       case 'agreed':
-        return { kind: 'planned', plans, shapes };
+        return { kind: 'planned', plans, shapes, difference: passed.difference };
       case 'undecided':
         return { kind: 'undecided', plans, shapes, reason: passed.reason };
       case 'disagreed':

@@ -5,7 +5,9 @@
 import { shapesKey, type InputShapes } from '../../gpu/index.ts';
 import { ModelNotes, type Model } from './kept.ts';
 
-export type Verdict = { readonly kind: 'agreed' } | { readonly kind: 'disagreed'; readonly reason: string };
+export type Verdict =
+  /** `difference`: the largest seen, relative to an output's largest magnitude; undefined where it is not known. */
+  { readonly kind: 'agreed'; readonly difference?: number } | { readonly kind: 'disagreed'; readonly reason: string };
 
 /** A plan of a function with certain input shapes. */
 export interface Subject {
@@ -27,8 +29,8 @@ export class Verdicts {
   }
 
   find(model: Model, subject: Subject | 'any'): Promise<Verdict | undefined> {
-    return this.#notes.find(model, aboutOf(subject), ({ kind, reason }): Verdict | undefined => {
-      if (kind === 'agreed') return { kind };
+    return this.#notes.find(model, aboutOf(subject), ({ kind, reason, difference }): Verdict | undefined => {
+      if (kind === 'agreed') return { kind, ...(typeof difference === 'number' ? { difference } : {}) };
       return kind === 'disagreed' ? { kind, reason: String(reason) } : undefined;
     });
   }

@@ -65,7 +65,7 @@ export function gpuViews(gpus: GpuHost, registry: Registry, statistics: Statisti
       const loading = devices().some((gpu) => live.isLoading(key, gpu));
       const whyNot = gpus.whyNot(key);
       const { coldCause, estimated } = record;
-      const plan = whyNot === undefined ? planText(live, devices(), key, estimated) : `CPU pool: ${whyNot.words}`;
+      const plan = whyNot === undefined ? planText(gpus, devices(), key, estimated) : `CPU pool: ${whyNot.words}`;
       const on = devices().filter((gpu) => live.resident(key, gpu).prefix > 0);
       const state = { kind: record.state.kind, whyNot: whyNot?.words ?? null };
       return { state, bytes, loading, gpus: on, coldCause, pinnedBytes: pinnedBytes(gpus, key), plan };
@@ -96,7 +96,8 @@ function pinnedBytes({ lastState }: GpuHost, key: string): number {
   return host?.tier === 'host' ? host.bytes : host?.tier === 'filling' ? host.filledBytes : 0;
 }
 
-function planText(live: GpuHost['live'], devices: readonly number[], key: string, estimated?: string): string {
+function planText(gpus: GpuHost, devices: readonly number[], key: string, estimated?: string): string {
+  const { live } = gpus;
   const offers = (live.sheetOf(key)?.gpus ?? []).flatMap((offer) => offer ?? []);
   const hasVariants = offers.some(({ smaller }) => smaller !== undefined);
   // A single plan over GPU and CPU is named too, wherever the function is: only the name shows that cores take part.
@@ -107,6 +108,8 @@ function planText(live: GpuHost['live'], devices: readonly number[], key: string
   const { shrinks } = live.planChanges(key);
   const plans = live.plansOf(key);
   const modes = new Set(plans && devices.map((gpu) => modeText(plans.planOf(gpu, plans.mode))));
-  const usual = variantsText([...modes].join(' or '), hasVariants ? resident : onlyPlans, hasVariants ? shrinks : 0);
+  const precision = gpus.precisionText(key);
+  const plan = variantsText([...modes].join(' or '), hasVariants ? resident : onlyPlans, hasVariants ? shrinks : 0);
+  const usual = precision === undefined ? plan : `${plan}, ${precision}`;
   return estimated === undefined ? usual : `${usual} (planned from ${estimated})`;
 }

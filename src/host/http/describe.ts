@@ -177,6 +177,7 @@ export function functionView(
     slo_ms: settings.sloMs,
     handler: version.handlerPath !== undefined,
     pinned: settings.pinned,
+    ...given({ gpu: settings.gpu }),
     priority: settings.priority,
     batching: {
       max: settings.batching.batchMax,

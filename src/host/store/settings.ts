@@ -1,5 +1,6 @@
 /** `function.json` and the settings of uploads: checked against the schema, then filled in with defaults. */
 import type { ErrorObject } from 'ajv';
+import type { ProgramPrecision } from '../../gpu/index.ts';
 import { schemaErrors } from '../../hardware/index.ts';
 import { given as definedOf, parseDurationMs } from '../../tools/index.ts';
 import { shown } from '../config/config-error.ts';
@@ -37,6 +38,7 @@ export interface GivenSettings {
   readonly priority?: number;
   readonly admission?: FunctionSettings['admission'];
   readonly isolation?: 'own' | 'shared';
+  readonly gpu?: { readonly precision?: ProgramPrecision };
   readonly cpu?: { readonly instances?: number; readonly threads?: number };
   readonly timeouts?: { readonly handler?: Duration; readonly load?: Duration; readonly infer?: Duration };
 }
@@ -182,6 +184,7 @@ export function resolveSettings(
     admission: filled.admission,
     cpu: { instancesMax: cpu?.instances, threads: cpu?.threads },
     isolation: filled.isolation,
+    ...(filled.gpu?.precision === undefined ? {} : { gpu: { precision: filled.gpu.precision } }),
     timeouts: { handlerMs: ms(timeouts.handler), loadMs: ms(timeouts.load), inferMs: ms(timeouts.infer) },
   };
 }

@@ -35,6 +35,7 @@ export const dense = {
     rows: rows.recurrent,
     cost: 'recurrence',
     layer: 'recurrent',
+    narrow: 'recurrent',
   }),
   Einsum: { ...ordinary, shapes: 'run', rows: einsum, layer: 'linear' },
 } satisfies Record<string, OperatorFacts>;

@@ -79,6 +79,7 @@ describe.skipIf(emulatorMissing)('a check', () => {
   test('of a correct program agrees, on drawn inputs and on those of a call', async () => {
     expect(await client.check('bert@1', { gpu: 0, plan })).toEqual({
       kind: 'agreed',
+      difference: expect.any(Number),
       inputs: 'drawn',
       precision: 'fp32',
       tolerance: 1e-3,
@@ -86,6 +87,7 @@ describe.skipIf(emulatorMissing)('a check', () => {
     // Another length than that of the registration.
     expect(await client.check('bert@1', { gpu: 0, plan, inputs: call(5) })).toMatchObject({
       kind: 'agreed',
+      difference: expect.any(Number),
       inputs: 'given',
     });
   });
@@ -132,6 +134,7 @@ describe.skipIf(emulatorMissing)('a check', () => {
     });
     expect(await client.check('detector@1', { ...order, inputs: [four([-18, 2, -20, 0])] })).toMatchObject({
       kind: 'agreed',
+      difference: expect.any(Number),
     });
   });
 });

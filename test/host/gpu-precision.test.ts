@@ -1,0 +1,152 @@
+/** Functions that are computed in fewer bits than others of the same host, on the emulated driver. */
+import { mkdir, mkdtemp, readFile, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import type { FunctionsAnswer } from '../../src/host/dashboard/index.ts';
+import { loadConfig, startHost, type RunningHost } from '../../src/host/index.ts';
+import { createLogger } from '../../src/host/records/logger.ts';
+import { ElementType, GraphBuilder, writeModel, type ModelProto } from '../../src/onnx/index.ts';
+import { emulateGpus } from '../support/emulate-gpus.ts';
+import { emulatorMissing } from '../support/emulated-cuda.ts';
+
+const [columns, hidden] = [64, 512];
+/** Of the products' weights in 32 bits. */
+const weightBytes = 4 * 2 * columns * hidden;
+/** Beyond what 16 bits with 5 of them for the exponent can hold. */
+const large = 1e5;
+
+/** Two products; between them all values are about this. */
+function model(level: number): ModelProto {
+  const graph = new GraphBuilder('products');
+  const x = graph.input('x', ElementType.FLOAT, [1, columns]);
+  const weight = (name: string, shape: readonly [number, number], factor: number): string =>
+    graph.weight(
+      name,
+      shape,
+      Float32Array.from({ length: shape[0] * shape[1] }, (_, at) => factor * Math.sin(at * 0.7)),
+    );
+  const bias = graph.weight('bias', [hidden], new Float32Array(hidden).fill(level));
+  const inner = graph.node('Relu', [graph.node('Gemm', [x, weight('in', [columns, hidden], 0.1), bias])]);
+  graph.output(
+    graph.node('MatMul', [inner, weight('out', [hidden, columns], 0.1)]),
+    ElementType.FLOAT,
+    [1, columns],
+    'y',
+  );
+  return graph.build();
+}
+
+let folder: string;
+let host: RunningHost;
+
+const values = Array.from({ length: columns }, (_, at) => Math.cos(at));
+
+async function call(name: string): Promise<{ readonly placement: string; readonly y: readonly number[] }> {
+  const reply = await fetch(`${host.url}/v2/models/${name}/infer`, {
+    method: 'POST',
+    headers: { 'Content-Type': 'application/json', 'X-Turntable-SLO': '60s' },
+    body: JSON.stringify({ inputs: [{ name: 'x', datatype: 'FP32', shape: [1, columns], data: values }] }),
+  });
+  expect(reply.status).toBe(200);
+  const { outputs } = (await reply.json()) as { outputs: readonly [{ readonly data: readonly number[] }] };
+  return { placement: reply.headers.get('x-turntable-placement') ?? '', y: outputs[0].data };
+}
+
+async function row(name: string): Promise<FunctionsAnswer['functions'][number]> {
+  const { functions } = (await (await fetch(`${host.url}/api/functions`)).json()) as FunctionsAnswer;
+  return functions.find((each) => each.name === name)!;
+}
+
+async function settled(name: string, placement: RegExp): Promise<void> {
+  await expect.poll(async () => (await call(name)).placement).toMatch(placement);
+}
+
+async function change(name: string, settings: object): Promise<{ readonly status: number; readonly text: string }> {
+  const reply = await fetch(`${host.url}/functions/${name}`, {
+    method: 'PATCH',
+    headers: { 'Content-Type': 'application/json' },
+    body: JSON.stringify(settings),
+  });
+  return { status: reply.status, text: await reply.text() };
+}
+
+async function publish(name: string, level: number, query = ''): Promise<void> {
+  const body = await readFile(join(folder, `${level}.onnx`));
+  const reply = await fetch(`${host.url}/functions/${name}?slo=60s${query}`, { method: 'PUT', body });
+  expect([reply.status, await reply.text()]).toEqual([201, expect.any(String)]);
+}
+
+describe.skipIf(emulatorMissing)('the precision of a function', () => {
+  beforeAll(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'turntable-precision-'));
+    await emulateGpus([{ memoryBytes: 64 * 2 ** 20 }]);
+    await mkdir(join(folder, 'functions'));
+    const { config } = loadConfig({
+      flags: {
+        'listen.port': '0',
+        dataDir: join(folder, 'data'),
+        functionsDir: join(folder, 'functions'),
+        'cpu.cores': '2',
+        'cpu.profiling': 'off',
+        'gpu.memory': '8MiB',
+        'gpu.hostMemory': '32MiB',
+        'gpu.profileIterations': '1',
+        'gpu.hybrid': 'off',
+        // All of it is in the memory of the GPU.
+        'gpu.mode': 'pipeswitch',
+      },
+    });
+    host = await startHost(config, { logger: createLogger({ level: 'silent', format: 'json' }) });
+    for (const level of [0, large]) await writeModel(model(level), join(folder, `${level}.onnx`));
+  });
+
+  afterAll(async () => {
+    await host.stop();
+    await rm(folder, { recursive: true, force: true });
+  });
+
+  test('is its own: header, plan, memory and values differ from those of the same model in 32 bits', async () => {
+    await publish('exact', 0);
+    await publish('half', 0, '&gpu.precision=fp16');
+    await settled('exact', /^gpu0 \w+( \w+)?$/);
+    await settled('half', /^gpu0 \w+( \w+)?, fp16$/);
+    const [exact, half] = [await call('exact'), await call('half')];
+    const largest = Math.max(...exact.y.map(Math.abs));
+    const differences = half.y.map((value, at) => Math.abs(value - exact.y[at]!) / largest);
+    expect(Math.max(...differences)).toBeLessThan(0.02);
+    // In 32 bits they would be equal: it is the same program.
+    expect(Math.max(...differences)).toBeGreaterThan(0);
+    const [whole, less] = [await row('exact'), await row('half')];
+    expect(whole.gpuBytes - less.gpuBytes).toBeGreaterThanOrEqual(weightBytes / 2);
+    // What was measured when it was published, of an output's largest value.
+    const off = Number(/, fp16, (\S+) off$/.exec(less.plan)?.[1]);
+    expect(off).toBeGreaterThan(0);
+    expect(off).toBeLessThan(0.02);
+    expect(whole.plan).not.toMatch(/fp16/);
+    const told = (await (await fetch(`${host.url}/functions/half`)).json()) as object;
+    expect(told).toMatchObject({ gpu: { precision: 'fp16' } });
+  });
+
+  test('changes without a new version, and back to the host’s; what is none is refused by name', async () => {
+    expect(await change('half', { gpu: { precision: 'tf32' } })).toMatchObject({ status: 200 });
+    await settled('half', /^gpu0 .*, tf32$|^gpu0 \w+, tf32$/);
+    expect(await change('half', { 'gpu.precision': null })).toMatchObject({ status: 200 });
+    // It goes back to what was published.
+    await settled('half', /^gpu0 .*fp16$/);
+    const refused = await change('half', { gpu: { precision: 'half' } });
+    expect(refused.status).toBe(400);
+    expect(refused.text).toMatch(/'gpu\.precision' is .*half.*exact.*tf32.*fp16.*bf16/);
+  });
+
+  test('in which the values do not fit keeps the function on the CPU, with the reason; another one serves', async () => {
+    await publish('overflows', large, '&gpu.precision=fp16');
+    await publish('fits', large, '&gpu.precision=bf16');
+    await settled('fits', /^gpu0 .*, bf16$|^gpu0 \w+, bf16$/);
+    await settled('overflows', /^cpu pool/);
+    await expect.poll(async () => (await row('overflows')).plan).toMatch(/^CPU pool: .*output 'y'/);
+    const [right, near] = [await call('overflows'), await call('fits')];
+    const largest = Math.max(...right.y.map(Math.abs));
+    for (const [at, value] of near.y.entries()) expect(Math.abs(value - right.y[at]!)).toBeLessThan(0.05 * largest);
+  });
+});
