@@ -82,7 +82,7 @@ export class Changes {
     const fn = this.#state.functionOf(number);
     for (const invocation of this.#takeFromSides(fn)) this.#removed(invocation);
     fn.isRemoved = true;
-    for (const side of this.#sides) side.forget(fn);
+    for (const side of this.#sides) side.forget(fn, nowMs);
     this.#placing.forget(fn);
     this.#state.variants.forget(fn);
     for (const slot of this.#state.slots.homes(fn)) {

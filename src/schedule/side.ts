@@ -163,11 +163,13 @@ export class Side<Config = never> implements Place {
   }
 
   /** The function was removed; none of its invocations wait. */
-  forget(fn: ServedFunction): void {
+  forget(fn: ServedFunction, nowMs: number): void {
     this.#lanes.forget(fn);
     this.#runOffMs.forget(fn.number);
     this.#waitOffMs.forget(fn.number);
     this.#endedMs.delete(fn);
+    // A call may have waited for the memory of its session.
+    this.dispatch(nowMs);
   }
 
   dispatch(nowMs: number): void {

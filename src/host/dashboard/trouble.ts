@@ -419,8 +419,8 @@ function loads(
   const most = Math.max(room, reconfigured, idle, unload, deaths);
   const { memoryUsedBytes: usedNowBytes, memoryBytes } = pools.resources();
   // An eviction leaves less: what was used before it is the reason.
-  const memoryUsedBytes = usage.samples
-    .slice(-samplesRead)
+  const memoryUsedBytes = usage
+    .recent(samplesRead)
     .reduce((most, sample) => Math.max(most, sample.memoryUsedBytes), usedNowBytes);
   const used = `up to ${formatBytes(memoryUsedBytes)} of ${formatBytes(memoryBytes)} used (cpu.memory)`;
   if (most === 0) {
@@ -474,7 +474,7 @@ interface MachineFacts {
 
 /** Cores by this host and by others, and how late its event loop was, over the last samples. */
 function machineFacts({ usage }: ViewSources): MachineFacts {
-  const samples = usage.samples.slice(-samplesRead);
+  const samples = usage.recent(samplesRead);
   const busy = meanOf(samples.map(({ cores }) => cores));
   const own = meanOf(samples.map(({ ownCores: share, cores }) => share ?? cores));
   const others = Math.max(0, busy - own);
@@ -482,7 +482,7 @@ function machineFacts({ usage }: ViewSources): MachineFacts {
   const parts = [`cores ${percent(own)} by Turntable, ${percent(others)} by others`];
   if (loopMs >= lateLoopMs) parts.push(`the host's event loop was up to ${formatMs(loopMs)} late`);
   return {
-    text: samples.length === 0 ? 'the machine was not measured yet' : parts.join('; '),
+    text: parts.join('; '),
     isFull: busy >= fullShare,
     isTakenByOthers: busy >= fullShare && others >= own,
   };
@@ -514,7 +514,7 @@ const busyTexts = (gpus: readonly { gpu: number; share: number }[]): string[] =>
 
 /** How busy the GPUs are that have a function's weights. */
 function gpuBusyShares({ gpus, usage }: ViewSources, { key }: FunctionVersion): { gpu: number; share: number }[] {
-  const samples = usage.samples.slice(-samplesRead);
+  const samples = usage.recent(samplesRead);
   return (gpus?.presence(key)?.gpus ?? []).map((gpu) => ({
     gpu,
     share: meanOf(samples.map(({ gpus: shares }) => shares[gpu] ?? 0)),

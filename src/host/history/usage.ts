@@ -138,6 +138,12 @@ export class Usage {
     return this.#samples;
   }
 
+  /** The newest so many; the first one is taken when it is asked for. */
+  recent(count: number): readonly UsageSample[] {
+    if (this.#samples.length === 0) this.sample(Date.now());
+    return this.#samples.slice(-count);
+  }
+
   /** How late the event loop was since this was last asked. */
   scrapeLoopDelay(): LoopDelay {
     return this.#loop.scraped();
