@@ -179,12 +179,14 @@ function decisionCells(): Cell[] {
   ];
 }
 
+/** PT+DHA over PipeSwitch for batches of 1, 2, 4 and 8. */
+const gains = (name: string): number[] =>
+  [1, 2, 4, 8].map((batch) => {
+    const profile = profileOf(name, v100, batch);
+    return startOf(profile, v100, 'pipeswitch').latencyMs / startOf(profile, v100, 'pt+dha').latencyMs;
+  });
+
 function batchCells(): Cell[] {
-  const gains = (name: string): number[] =>
-    [1, 2, 4, 8].map((batch) => {
-      const profile = profileOf(name, v100, batch);
-      return startOf(profile, v100, 'pipeswitch').latencyMs / startOf(profile, v100, 'pt+dha').latencyMs;
-    });
   const resnet = gains('resnet50');
   return [
     ...resnet.map((ours, index) =>

@@ -290,7 +290,7 @@ async function figure15(scale: Scale, seed: number): Promise<Part> {
 function minuteRange(report: Report): string {
   const shares = (report.per_minute ?? []).flatMap(({ goodput: share }) => share ?? []).toSorted((a, b) => a - b);
   const at = (share: number): string =>
-    `${((shares[Math.floor(share * (shares.length - 1))] ?? Number.NaN) * 100).toFixed(0)}`;
+    ((shares[Math.floor(share * (shares.length - 1))] ?? Number.NaN) * 100).toFixed(0);
   return `${at(0.05)} to ${at(0.95)}% (least ${at(0)}%)`;
 }
 
