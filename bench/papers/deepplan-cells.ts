@@ -46,8 +46,9 @@ export function deepplanCells(): Cell[] {
   ];
 }
 
+const range = (name: string): readonly [number, number] => (/bert/.test(name) ? [73, 75] : [27, 37]);
+
 function stallCells(): Cell[] {
-  const range = (name: string): readonly [number, number] => (/bert/.test(name) ? [73, 75] : [27, 37]);
   return modelNames()
     .filter((name) => /bert|resnet(50|101)|gpt2/.test(name))
     .map((name) => {
@@ -63,14 +64,15 @@ function stallCells(): Cell[] {
     });
 }
 
-/** Reads of 64 bytes that loading a layer takes. */
+/** Reads of 64 bytes that loading a layer takes: the one of this kind whose size is nearest. */
+const ofSize = (name: string, kind: RegExp, megabytes: number): number => {
+  const layers = profileOf(name, v100).layers.filter((layer) => kind.test(layer.kind));
+  const off = ({ bytes }: { bytes: number }): number => Math.abs(bytes / (megabytes * 2 ** 20) - 1);
+  const [nearest] = layers.toSorted((a, b) => off(a) - off(b));
+  return (nearest?.bytes ?? Number.NaN) / 64;
+};
+
 function accessCells(): Cell[] {
-  const ofSize = (name: string, kind: RegExp, megabytes: number): number => {
-    const layers = profileOf(name, v100).layers.filter((layer) => kind.test(layer.kind));
-    const off = ({ bytes }: { bytes: number }): number => Math.abs(bytes / (megabytes * 2 ** 20) - 1);
-    const [nearest] = layers.toSorted((a, b) => off(a) - off(b));
-    return (nearest?.bytes ?? Number.NaN) / 64;
-  };
   const rows = [
     ['embedding, 1.50 MB', 'bert-base', /embedding/i, 1.5, 24_580],
     ['embedding, 89.42 MB', 'bert-base', /embedding/i, 89.42, 1_465_112],
@@ -156,13 +158,15 @@ function bandwidthCells(): Cell[] {
   });
 }
 
+/** Decisions of the layers `from` to before `to`. */
+const text = (profile: LayerProfile, methods: readonly LayerMethod[], from: number, to: number): string =>
+  profile.layers
+    .slice(from, to)
+    .map((_, index) => (methods[from + index] === 'load' ? 'O' : 'X'))
+    .join(' ');
+
 /** Table 3 has layers in PyTorch's order. */
 function decisionCells(): Cell[] {
-  const text = (profile: LayerProfile, methods: readonly LayerMethod[], from: number, to: number): string =>
-    profile.layers
-      .slice(from, to)
-      .map((_, index) => (methods[from + index] === 'load' ? 'O' : 'X'))
-      .join(' ');
   const resnet = profileOf('resnet101', v100);
   const gpt = profileOf('gpt2', v100);
   const why = 'a small convolution: loading it and reading it from the host take about as long';

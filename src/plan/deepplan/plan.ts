@@ -61,6 +61,13 @@ interface Timed {
   readonly latencyMs: number;
 }
 
+/** Whether a plan that reads host memory is better than one that loads everything. */
+function isWorth(own: Timed, all: Timed): boolean {
+  if (own.latencyMs * gainLeast <= all.latencyMs) return true;
+  const isFreeing = own.plan.bytesGpu <= (1 - freedLeast) * all.plan.bytesGpu;
+  return isFreeing && own.latencyMs <= all.latencyMs * slowdownForMemory;
+}
+
 /** Plans of one mode for one profile, with different methods. */
 function modePlanner({ layers }: Pick<LayerProfile, 'layers'>, machine: Machine, mode: ColdStartMode, primary: number) {
   const secondaries = usesAllLinks(mode) ? secondaryGpus(machine, primary) : [];
@@ -89,12 +96,6 @@ function modePlanner({ layers }: Pick<LayerProfile, 'layers'>, machine: Machine,
   ): Timed {
     const [own, other] = [timed(planOf(methods)), timed(planOf(fallback))];
     return isWorth(own, other) ? own : other;
-  }
-
-  function isWorth(own: Timed, all: Timed): boolean {
-    if (own.latencyMs * gainLeast <= all.latencyMs) return true;
-    const isFreeing = own.plan.bytesGpu <= (1 - freedLeast) * all.plan.bytesGpu;
-    return isFreeing && own.latencyMs <= all.latencyMs * slowdownForMemory;
   }
 
   /** The fastest way to assign the layers to links. */
