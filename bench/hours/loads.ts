@@ -22,7 +22,8 @@ export interface LoadShape {
 
 export const bert = (count: number): FunctionGroup[] => [{ model: 'bert-base', count }];
 
-const namesOf = (groups: readonly FunctionGroup[]): string[] => instanceNames(groups, orderGroups(groups, 'mixed'));
+export const namesOf = (groups: readonly FunctionGroup[]): string[] =>
+  instanceNames(groups, orderGroups(groups, 'mixed'));
 
 export function poisson({ functions, ...load }: LoadShape): TraceOf {
   const functionNames = namesOf(functions);

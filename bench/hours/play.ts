@@ -3,7 +3,7 @@ import { cpuOffer } from '../../src/cli/replay/places.ts';
 import { OfferCache, ReportBuilder, simulate, type Outcome, type ReplayObserver } from '../../src/replay/index.ts';
 import type { Report } from '../../src/report/index.ts';
 import type { ColdStartMode } from '../../src/plan/index.ts';
-import { getOrMake } from '../../src/tools/index.ts';
+import { getOrMake, given } from '../../src/tools/index.ts';
 import type { Hour, HoursRow } from './row.ts';
 import type { HoursSystem } from './systems.ts';
 
@@ -23,6 +23,7 @@ export async function playHour(row: HoursRow, system: HoursSystem, seeds: readon
     offloadedShare: mean(({ offloadedShare }) => offloadedShare),
     coldShare: mean(({ coldShare }) => coldShare),
     evictionsPerRequest: mean(({ evictionsPerRequest }) => evictionsPerRequest),
+    diskReadsPerRequest: mean(({ diskReadsPerRequest }) => diskReadsPerRequest),
     busiestToMean: mean(({ busiestToMean }) => busiestToMean),
     goodputByClass: Object.fromEntries(classes.map((name) => [name, mean((hour) => hour.goodputByClass[name] ?? 0)])),
     usPerRequest: mean(({ usPerRequest }) => usPerRequest),
@@ -30,7 +31,7 @@ export async function playHour(row: HoursRow, system: HoursSystem, seeds: readon
 }
 
 async function playOnce(row: HoursRow, { mode, policy }: HoursSystem, seed: number): Promise<Hour> {
-  const { machine, admission, cpu, reserveBytes, warmup, classOf } = row;
+  const { machine, admission, cpu, reserveBytes, warmup, classOf, host } = row;
   const trace = row.trace(seed);
   const offers = bookOf(row, mode);
   const builder = new ReportBuilder();
@@ -42,6 +43,7 @@ async function playOnce(row: HoursRow, { mode, policy }: HoursSystem, seed: numb
     },
     eviction: (record) => builder.eviction(record),
     planChange: (record) => builder.planChange(record),
+    stage: (record) => builder.stage(record),
     busy: (gpu, fromMs, toMs) => builder.busy(gpu, fromMs, toMs),
   };
   // Planned before the clock starts: otherwise the first row of a model would look slow.
@@ -58,7 +60,7 @@ async function playOnce(row: HoursRow, { mode, policy }: HoursSystem, seed: numb
         const own = cpu && { cpu: cpuOffer(cpu, offers.weightBytes(model), machine) };
         return offers.sheet(model, { sloMs: row.sloMsOf(index), ...own });
       },
-      ...(reserveBytes === undefined ? {} : { reserveBytes }),
+      ...given({ reserveBytes, host }),
     },
     observer,
   );
@@ -70,6 +72,7 @@ async function playOnce(row: HoursRow, { mode, policy }: HoursSystem, seed: numb
     settings: {},
     functionNames,
     gpuCount: machine.gpus.length,
+    ...(host && { hostMemory: { capacityBytes: host.capacityBytes, functionsBytes: Infinity } }),
   });
   const requests = report.requests + report.warmup_requests;
   return { ...summed(report), goodputByClass: classes.goodput(), usPerRequest: (user + system) / requests };
@@ -89,6 +92,7 @@ function summed(report: Report): Omit<Hour, 'goodputByClass' | 'usPerRequest'> {
     offloadedShare: report.offloaded / requests,
     coldShare: report.cold_start_rate ?? 0,
     evictionsPerRequest: report.evictions / requests,
+    diskReadsPerRequest: (report.host_memory?.disk_reads ?? 0) / requests,
     busiestToMean: onGpus === 0 ? 0 : busiest / (onGpus / gpus.length),
   };
 }

@@ -1,6 +1,6 @@
 import type { Machine } from '../../src/hardware/index.ts';
 import type { LayerProfile } from '../../src/profile/index.ts';
-import type { Trace } from '../../src/replay/index.ts';
+import type { SimulationSettings, Trace } from '../../src/replay/index.ts';
 import type { CpuGiven } from '../../src/cli/values.ts';
 import type { Policy } from '../../src/schedule/index.ts';
 
@@ -19,6 +19,8 @@ export interface Hour {
   readonly coldShare: number;
   /** Evictions per request. */
   readonly evictionsPerRequest: number;
+  /** Functions that are read from disk, for each request. */
+  readonly diskReadsPerRequest: number;
   /** Requests of the busiest GPU over the mean of all; 0 without GPUs. */
   readonly busiestToMean: number;
   /** By class of the row's functions, if it has any. */
@@ -42,6 +44,8 @@ export interface HoursRow {
   /** As in `--cpu`: a session without times of its own is loaded as fast as the disk reads it. */
   readonly cpu?: CpuGiven;
   readonly reserveBytes?: number;
+  /** Left out: everything is in host memory. */
+  readonly host?: SimulationSettings['host'];
   /** Groups of functions with separate goodput. */
   readonly classOf?: (functionIndex: number) => string;
   /** Of models that are not estimated by name. */

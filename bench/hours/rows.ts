@@ -1,6 +1,6 @@
 /** The worst hours: the loads under which a scheduler is most likely to fall behind, each with its aims. */
 import { namedModel, estimateLayers } from '../../src/profile/index.ts';
-import { gpuOffers } from '../../src/schedule/index.ts';
+import { gpuOffers, schedulerGpus } from '../../src/schedule/index.ts';
 import {
   azureLikeTrace,
   instanceNames,
@@ -10,7 +10,8 @@ import {
   poissonTrace,
   type Popularity,
 } from '../../src/replay/index.ts';
-import { bert, coldBursts, diurnal, mmpp, oneHot, poisson, type TraceOf } from './loads.ts';
+import { cubeShares, diskBound, diskTrace, filledWith, rotated, type DiskScene } from './disk.ts';
+import { bert, coldBursts, diurnal, mmpp, namesOf, oneHot, poisson, type TraceOf } from './loads.ts';
 import { h100x8, manyGpus, p3 } from './machines.ts';
 import type { HoursAim, HoursRow } from './row.ts';
 import { sizedFunctions } from './sizes.ts';
@@ -35,6 +36,7 @@ export function hoursRows(scale: Scale): HoursRow[] {
     ...popularityRows(scale),
     ...changingRows(scale),
     ...overloadRows(scale),
+    ...diskRows(scale),
   ];
 }
 
@@ -332,6 +334,123 @@ function overloadRows(scale: Scale): HoursRow[] {
       ...(times === 2 ? { aims: [goodputAim(0.45)] } : {}),
     }),
   );
+}
+
+/** Host memory holds 136 of 200 functions, and the disk reads one in 2.2 s. */
+function diskRows(scale: Scale): HoursRow[] {
+  const count = 200;
+  const diskSloMs = 500;
+  const shares = cubeShares(count);
+  const bytes = bertBytes();
+  const scene: DiskScene = {
+    functionNames: namesOf(bert(count)),
+    ratePerS: 20,
+    requests: scale.requests / 5,
+    shares: [shares],
+    phaseMs: Infinity,
+    bytes,
+    hostBytes: 60e9,
+    gpuBytes: schedulerGpus(p3).reduce((sum, { capacityBytes }) => sum + capacityBytes, 0),
+    diskGBps: 0.2,
+    sloMs: diskSloMs,
+    isFilled: true,
+  };
+  const part = (
+    name: string,
+    load: string,
+    own: Partial<DiskScene>,
+    aimsOf: (bound: number) => HoursAim[],
+  ): HoursRow => {
+    const of = { ...scene, ...own };
+    return row(scale, {
+      name,
+      load: `bert-base=200 at 20/s, popularity by the cube, 60 GB of host memory, ${load}`,
+      trace: diskTrace(of),
+      warmup: 0,
+      sloMsOf: () => diskSloMs,
+      host: { capacityBytes: of.hostBytes, diskGBps: of.diskGBps, filledWith: of.isFilled ? filledWith(of) : [] },
+      seeds: 5,
+      aims: aimsOf(diskBound(of)),
+    });
+  };
+  const phases = [0, 1, 2, 3].map((quarter) => rotated(shares, (quarter * count) / 4));
+  return [
+    part('disk-filled', 'disk 0.2 GB/s, filled at the start', {}, (bound) => [atLeast(0.93, bound)]),
+    // So slow that nothing arrives before the end.
+    part('disk-static', 'nothing is read, filled at the start', { diskGBps: 1e-6 }, () => []),
+    part('disk-empty', 'disk 0.2 GB/s, empty at the start', { isFilled: false }, (bound) => [atLeast(0.5, bound)]),
+    part(
+      'disk-rotating',
+      'disk 0.2 GB/s, every 60 s others are popular, filled at the start',
+      { shares: phases, phaseMs: 60_000, requests: (scale.requests / 5) * 1.8 },
+      (bound) => [atLeast(0.8 * bound, bound)],
+    ),
+    ...[558, 560].map((functions) => {
+      const host = p3.hostMemory!.pinnedBytes;
+      return row(scale, {
+        name: `disk-edge-${functions}`,
+        load: `bert-base=${functions} at 100/s, Zipf 1: ${((functions * bytes) / 1e9).toFixed(1)} GB for ${(host / 1e9).toFixed(1)} GB of host memory`,
+        trace: poisson({
+          functions: bert(functions),
+          ratePerS: 100,
+          requests: scale.requests / 4 + scale.warmup / 4,
+          popularity: { kind: 'zipf', exponent: 1 },
+        }),
+        warmup: scale.warmup / 4,
+        // The first functions are called most.
+        host: {
+          capacityBytes: host,
+          diskGBps: p3.disk!.readGBps,
+          filledWith: zipfShares(functions)
+            .slice(0, Math.floor(host / bytes))
+            .map((share, functionIndex) => ({ functionIndex, share })),
+        },
+        aims: [goodputAim(0.99)],
+      });
+    }),
+    row(scale, {
+      name: 'disk-zipf',
+      load: 'bert-base=300 at 20/s, Zipf 1, 60 GiB of host memory, disk 0.875 GB/s, empty at the start',
+      trace: poisson({
+        functions: bert(300),
+        ratePerS: 20,
+        requests: scale.requests / 5,
+        popularity: { kind: 'zipf', exponent: 1 },
+      }),
+      warmup: 0,
+      sloMsOf: () => diskSloMs,
+      host: { capacityBytes: 60 * 2 ** 30, diskGBps: p3.disk!.readGBps, filledWith: [] },
+      aims: [
+        {
+          aim: 'lru reads no more functions from disk than there are calls',
+          judge: (_best, of) => {
+            const reads = of('lru')?.diskReadsPerRequest ?? NaN;
+            return { met: reads <= 1, reached: `${reads.toFixed(2)} reads a call` };
+          },
+        },
+      ],
+    }),
+  ];
+}
+
+const atLeast = (share: number, bound: number): HoursAim => ({
+  aim: `goodput of at least ${percent(share)} with every seed (bound ${percent(bound)})`,
+  judge: ({ goodputBySeed }) => ({
+    met: Math.min(...goodputBySeed) >= share,
+    reached: goodputBySeed.map(percent).join(', '),
+  }),
+});
+
+/** Of Zipf 1. */
+function zipfShares(functions: number): number[] {
+  const weights = Array.from({ length: functions }, (_, index) => 1 / (index + 1));
+  const sum = weights.reduce((total, weight) => total + weight, 0);
+  return weights.map((weight) => weight / sum);
+}
+
+function bertBytes(): number {
+  const { model, dimensions } = namedModel('bert-base');
+  return estimateLayers(model, p3, { dimensions }).profile.layers.reduce((sum, { bytes }) => sum + bytes, 0);
 }
 
 function executionsPerS(): number {

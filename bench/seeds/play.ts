@@ -12,6 +12,9 @@ export interface Played {
   growths: number;
   shed: number;
   gpuLosses: number;
+  hostLosses: number;
+  /** Reads from disk. */
+  reads: number;
   refusals: number;
   /** Invocations that shared another one's run. */
   companions: number;
@@ -25,6 +28,8 @@ export const nothingPlayed = (): Played => ({
   growths: 0,
   shed: 0,
   gpuLosses: 0,
+  hostLosses: 0,
+  reads: 0,
   refusals: 0,
   companions: 0,
 });
@@ -94,6 +99,13 @@ export function play(
           model.setGpu(gpu, !model.isUp(gpu));
         }
         break;
+      case 'host':
+        if (given.host === undefined) break;
+        if (operation.capacityBytes === undefined) {
+          into.hostLosses++;
+          model.loseHost();
+        } else model.resizeHost(operation.capacityBytes);
+        break;
       case 'depart':
         model.depart(operation.place);
         break;
@@ -114,6 +126,7 @@ export function play(
   into.arrivals += model.arrived;
   into.events += model.told.length;
   into.evictions += model.evictions;
+  into.reads += model.reads;
   into.shrinks += model.shrinks;
   into.growths += model.growths;
   into.shed += model.shed;

@@ -50,7 +50,7 @@ const shape = fc.record({
     }),
   ),
   workers: fc.option(fc.record({ latencyMs: fc.integer({ min: 1, max: 100 }) }), { freq: 2 }),
-  /** In pinned host memory, beside its layers. */
+  /** In pinned host memory, beside its layers: what it executes from there. */
   extraHostBytes: fc.integer({ min: 0, max: 20 }),
   sloMs: fc.integer({ min: 5, max: 200 }),
   priority: fc.constantFrom(0, 0, 0, 1, 2),
@@ -82,7 +82,18 @@ const operation = fc.oneof(
   { weight: 1, arbitrary: fc.record({ kind: fc.constant('depart' as const), place: fc.nat(5) }) },
   { weight: 1, arbitrary: fc.record({ kind: fc.constant('refuse' as const), place: fc.nat(5) }) },
 );
-export type Operation = typeof operation extends fc.Arbitrary<infer Value> ? Value : never;
+/** What is in host memory is lost, or its size changes. */
+const hostOperation = fc.record({
+  kind: fc.constant('host' as const),
+  capacityBytes: fc.option(fc.integer({ min: 60, max: 300 }), { nil: undefined }),
+});
+type ValueOf<Drawn> = Drawn extends fc.Arbitrary<infer Value> ? Value : never;
+export type Operation = ValueOf<typeof operation> | ValueOf<typeof hostOperation>;
+
+const hostTier = fc.record({
+  capacityBytes: fc.integer({ min: 60, max: 300 }),
+  diskGBps: fc.constantFrom(1e-7, 1e-6),
+});
 
 export const scenario = fc.record({
   gpuBytes: fc.array(fc.integer({ min: 20, max: 150 }), { maxLength: 8 }),
@@ -91,13 +102,7 @@ export const scenario = fc.record({
   }),
   workers: fc.option(fc.record({ slots: fc.integer({ min: 1, max: 3 }), roundTripMs: fc.constantFrom(1, 20) })),
   /** One machine in four reads weights from disk. */
-  host: fc.oneof(
-    { weight: 3, arbitrary: fc.constant(undefined) },
-    {
-      weight: 1,
-      arbitrary: fc.record({ capacityBytes: fc.integer({ min: 60, max: 300 }), diskGBps: fc.constantFrom(1e-7, 1e-6) }),
-    },
-  ),
+  host: fc.oneof({ weight: 3, arbitrary: fc.constant(undefined) }, { weight: 1, arbitrary: hostTier }),
   policy,
   shapes: fc.array(shape, { minLength: 1, maxLength: functionMax }),
   operations: fc.array(operation, { maxLength: 120, size: 'max' }),
@@ -117,13 +122,25 @@ export type JoinShape = typeof joinShape extends fc.Arbitrary<infer Value> ? Val
 /** By function; undefined if its calls run one by one. */
 const joins = fc.array(fc.option(joinShape, { nil: undefined }), { minLength: functionMax, maxLength: functionMax });
 
-type PlainScenario = typeof scenario extends fc.Arbitrary<infer Value> ? Value : never;
-export type Scenario = PlainScenario & { readonly joins?: readonly (JoinShape | undefined)[] };
+type PlainScenario = ValueOf<typeof scenario>;
+export type Scenario = Omit<PlainScenario, 'operations'> & {
+  readonly operations: readonly Operation[];
+  readonly joins?: readonly (JoinShape | undefined)[];
+};
 
 /** The scenario of a seed without joining, which is drawn first, with some functions whose calls are joined. */
 export const joinedScenario: fc.Arbitrary<Scenario> = fc
   .tuple(scenario, joins)
   .map(([given, drawn]) => Object.assign({}, given, { joins: drawn }));
+
+/** The same with a disk behind host memory, which is lost and changes its size now and then. */
+export const diskScenario: fc.Arbitrary<Scenario> = fc
+  .tuple(scenario, hostTier, fc.array(fc.tuple(fc.nat(120), hostOperation), { maxLength: 6 }))
+  .map(([given, host, changes]) => {
+    const operations: Operation[] = [...given.operations];
+    for (const [at, change] of changes) operations.splice(at % (operations.length + 1), 0, change);
+    return Object.assign({}, given, { host, operations });
+  });
 
 /** The join key and rows of a function's call, by its number. */
 export const joinOf = ({ keys, rowsMax }: JoinShape, call: number): Join => ({
@@ -153,8 +170,11 @@ export function sheetOf(gpuCount: number, given: Shape, join?: JoinShape): Offer
     lenders: (gpu) => (lends && (gpu ^ 2) < gpuCount ? [gpu ^ 2] : []),
   };
   const gpus = Array.from({ length: gpuCount }, (_, gpu) => (onGpu ? gpuOffer(gpu, offerShape) : null));
-  const hostBytes = rest.layers.reduce((sum, bytes) => sum + bytes, extraHostBytes);
-  return { gpus, cpu, workers, hostBytes, sloMs, priority, pinned };
+  const loadedBytes = rest.layers.reduce((sum, bytes) => sum + bytes, 0);
+  const hostBlocks = [{ bytes: loadedBytes }, { bytes: extraHostBytes, isExecuted: true }].filter(
+    ({ bytes }) => bytes > 0,
+  );
+  return { gpus, cpu, workers, hostBlocks, sloMs, priority, pinned };
 }
 
 function batchesOf(warmMs: number, { growth }: JoinShape): BatchTime[] {

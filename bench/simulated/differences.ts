@@ -2,7 +2,7 @@
 import type { LiveAnswer, Outcome, OutcomePlacement } from '../../src/replay/index.ts';
 
 /** Where an invocation ran and how much it found there, without the number of the GPU. */
-const startKinds = ['warm', 'partial', 'cold', 'cpu'] as const;
+const startKinds = ['warm', 'partial', 'cold', 'disk', 'cpu'] as const;
 type StartKind = (typeof startKinds)[number];
 
 /** @param answers measured, of the same invocations as `simulated`; both by sequence, without the warm-up */

@@ -35,7 +35,10 @@ const columns = (nowMs: number): readonly Column<Row>[] => [
   ['>HOST', ({ hostBytes }) => sizeText(hostBytes)],
   ['>LAST USE', ({ lastUseMs = 0 }) => (lastUseMs === 0 ? 'never' : `${agoText(nowMs - lastUseMs)} ago`)],
   ['>HITS', ({ hits = 0 }) => String(hits)],
-  ['>COLD', ({ coldStarts = 0 }) => String(coldStarts)],
+  [
+    '>COLD',
+    ({ coldStarts = 0, diskStarts = 0 }) => `${coldStarts}${diskStarts === 0 ? '' : `, ${diskStarts} from disk`}`,
+  ],
   ['>OVERFLOW', ({ overflows = {} }) => String(sumOf(overflows))],
   [
     'EVICTIONS',

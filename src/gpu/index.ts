@@ -60,6 +60,7 @@ export {
   type GpuErrorCode,
   type GpuLinkState,
   type HostTier,
+  type LoadResult,
   type RunOptions,
   type RunResult,
   type RunTimings,

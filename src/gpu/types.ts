@@ -138,6 +138,13 @@ export interface GpuLinkState {
   readonly toPeers: number;
 }
 
+/** Of a load without a run. */
+export interface LoadResult {
+  readonly bytes: number;
+  /** Whether it waited for weights that were not in pinned memory yet. */
+  readonly fromDisk: boolean;
+}
+
 /** Where a function's weights are on the host. */
 export type HostTier =
   | { readonly tier: 'disk' }

@@ -1,5 +1,5 @@
 /** The GPUs as a place: carries out the scheduler's actions with the GPU process, in order. */
-import { variantNamed, type Action, type LoadOrder, type SchedulerEvent, type Start } from '../schedule/index.ts';
+import { variantNamed, type Action, type LoadOrder, type SchedulerEvent } from '../schedule/index.ts';
 import { joinInputs, rowsOf, splitOutputs, type Tensor } from '../tensor/index.ts';
 import { BusyShare } from './busy.ts';
 import { PendingFrees } from './pending-frees.ts';
@@ -172,6 +172,8 @@ export class GpuPlace {
     const ahead = fn.ahead[gpu];
     fn.ahead[gpu] = undefined;
     const isWarm = start === 'warm' && result.start === 'warm';
+    if (result.fromDisk) fn.diskEndMs[gpu] = now();
+    const diskEndMs = fn.diskEndMs[gpu] ?? -Infinity;
     return calls.map(({ arrivalMs }, call) => {
       // If the load was ordered while the invocation waited for the GPU, it has waited for the load since then.
       const orderedMs = start === 'warm' ? startedMs : Math.max(arrivalMs, fn.loadOrderedMs[gpu] ?? startedMs);
@@ -179,7 +181,8 @@ export class GpuPlace {
         kind: 'gpu',
         result: { ...result, outputs: outputs[call]! },
         gpu,
-        start,
+        // A call behind its function's read has waited for the disk, whatever its run has found.
+        start: arrivalMs < diskEndMs ? 'disk' : start,
         mode: plan.instead ?? { mode: plan.mode },
         variant,
         queueMs: orderedMs - arrivalMs + waitMs,
@@ -197,7 +200,7 @@ export class GpuPlace {
     fn: LiveFunction,
     gpu: number,
     variant: string | undefined,
-    found: Start,
+    found: RanOnGpu['result']['start'],
     load: LoadOrder | null,
     gpuMs: number,
     overheadMs: number,
@@ -225,7 +228,8 @@ export class GpuPlace {
       const { signal } = order.abort;
       const plan = fn.plans.planOf(gpu, load.way.mode, variant);
       const named = variant === undefined ? {} : { variant };
-      const bytes = await runner.load(fn.key, { gpu, plan, signal, ...named });
+      const { bytes, fromDisk } = await runner.load(fn.key, { gpu, plan, signal, ...named });
+      if (fromDisk) fn.diskEndMs[gpu] = now();
       if (kind === 'load' && !order.isOutrun) fn.ahead[gpu] = { bytes, loadMs: now() - beganMs };
     } catch {
       // The run behind it finds the missing layers, and reports its own error if there is one.

@@ -54,6 +54,8 @@ export class LiveFunction {
   /** By GPU, when the latest load was ordered, and how much it loaded before the run. */
   readonly loadOrderedMs: number[] = [];
   readonly ahead: (LoadAhead | undefined)[] = [];
+  /** By GPU, when its latest load from disk was there. */
+  readonly diskEndMs: number[] = [];
   /** While all its GPU memory is being freed: why; the scheduler has no GPU offers for it meanwhile. */
   withdrawal: { readonly cause: OwnCause; readonly over: Promise<void> } | undefined;
   /** What it has on the CPU, as its pool reported. */

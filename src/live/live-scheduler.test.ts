@@ -428,8 +428,22 @@ test('a run that waited for weights from disk does not change what is expected o
   bench.process.diskMs = 2000;
   bench.arrive(0);
   await pass(2500);
-  expect(bench.outcomes).toMatchObject([{ kind: 'gpu', start: 'cold' }]);
+  expect(bench.outcomes).toMatchObject([{ kind: 'gpu', start: 'disk' }]);
   expect(bench.shell.sheetOf('f0@1')!.gpus[0]).toEqual(expected);
+  expect(bench.disagreements()).toEqual([]);
+});
+
+test('a call behind the read of its function starts from disk though its run finds all layers; later ones are warm', async () => {
+  const bench = new Bench();
+  bench.process.diskMs = 2000;
+  bench.arrive(0);
+  bench.arrive(0);
+  await pass(10);
+  bench.process.diskMs = 0;
+  await pass(2500);
+  bench.arrive(0);
+  await pass(100);
+  expect(bench.outcomes).toMatchObject([{ start: 'disk' }, { start: 'disk' }, { start: 'warm' }]);
   expect(bench.disagreements()).toEqual([]);
 });
 
@@ -463,7 +477,7 @@ describe('calls that share a run', () => {
     expect(bench.outcomes.map((ended) => 'batchSize' in ended && ended.batchSize)).toEqual([4, 4, 4, 4, 2, 2]);
     expect(bench.process.rows).toEqual([4, 2]);
     expect(bench.defects).toEqual([]);
-    expect(bench.shell.counts.starts).toEqual({ cold: 1, partial: 0, warm: 1 });
+    expect(bench.shell.counts.starts).toEqual({ cold: 1, partial: 0, warm: 1, disk: 0 });
   });
 
   test('run as four when they are three, with the last one twice', async () => {

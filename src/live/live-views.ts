@@ -169,8 +169,8 @@ export class LiveState {
 
 /** Counts the scheduler's decisions. */
 class Tally {
-  /** Executions on GPUs that found all layers, some, or none there. */
-  readonly starts: Record<Start, number> = { warm: 0, partial: 0, cold: 0 };
+  /** Executions on GPUs that found all layers, some, or none there, or waited for the disk. */
+  readonly starts: Record<Start, number> = { warm: 0, partial: 0, cold: 0, disk: 0 };
   readonly evictions = new Map<GpuEviction['cause'], number>();
   /** Resident functions that shrank for room, and that grew when there was room. */
   shrinks = 0;

@@ -1,6 +1,6 @@
 /** Inputs and outputs of the live scheduler. Types and plain data only. */
 import type { CallStages } from '../cpu/index.ts';
-import type { GpuRunOptions, RunResult } from '../gpu/index.ts';
+import type { GpuRunOptions, LoadResult, RunResult } from '../gpu/index.ts';
 import type { ColdStartMode, ColdStartPlan } from '../plan/index.ts';
 import type {
   BatchShare,
@@ -32,7 +32,7 @@ export interface FunctionPlans {
 /** Requests to the GPU process. What `trim` and `keep` free is free for the runs and loads after them. */
 export interface GpuRunner {
   run(key: string, inputs: readonly Tensor[], options: GpuRunOptions): Promise<RunResult>;
-  load(key: string, options: Omit<GpuRunOptions, 'trace'>): Promise<number>;
+  load(key: string, options: Omit<GpuRunOptions, 'trace'>): Promise<LoadResult>;
   trim(key: string, gpu: number, layers: number): Promise<number>;
   /** Frees the layers that this variant does not have. Resolves with the bytes freed. */
   keep(key: string, gpu: number, variant: string): Promise<number>;

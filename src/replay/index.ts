@@ -15,6 +15,7 @@ export { MinstdRandom, Xoshiro, type RandomSource } from './generate/random.ts';
 export * from './simulator-options.ts';
 export { runSimulation } from './simulator.ts';
 export * from './offer-cache.ts';
+export { filledStart } from './filled-start.ts';
 export { simulate, type SimulationSettings } from './simulate.ts';
 export { relaxed, resourcesOf } from './capacity/relax.ts';
 export { capacitySteps, firstEnough } from './capacity/search.ts';

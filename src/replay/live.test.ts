@@ -154,6 +154,7 @@ describe('live replay', () => {
 
   it.each([
     ['gpu0 warm', 'false', { kind: 'gpu', gpu: 0, residency: 'warm' }],
+    ['gpu0 from disk dha', 'true', { kind: 'gpu', gpu: 0, residency: 'disk' }],
     ['gpu12 partial interleave', 'false', { kind: 'gpu', gpu: 12, residency: 'partial' }],
     ['cpu pool cold', 'true', { kind: 'cpu', coldStart: true }],
     ['cpu pool overflow: gpu would finish in 180 ms', 'false', { kind: 'cpu', coldStart: false }],

@@ -193,12 +193,15 @@ function readReply(reply: IncomingMessage, finish: (reply: LiveReply) => void, f
 }
 
 /**
- * Parses `X-Turntable-Placement`: "gpu0 warm", "gpu1 cold pt+dha", "gpu2 partial ...", "cpu pool warm". A missing
+ * Parses `X-Turntable-Placement`: "gpu0 warm", "gpu1 cold pt+dha", "gpu2 partial ...", "gpu0 from disk ...", "cpu pool warm". A missing
  * header counts as a CPU pool.
  */
 export function placementOf(text: string, coldStart: string): OutcomePlacement {
-  const [, gpu, residency] = /^gpu(\d+) (warm|partial|cold)\b/.exec(text) ?? [];
-  if (gpu !== undefined) return { kind: 'gpu', gpu: Number(gpu), residency: residency as 'warm' | 'partial' | 'cold' };
+  const [, gpu, start] = /^gpu(\d+) (warm|partial|cold|from disk)\b/.exec(text) ?? [];
+  if (gpu !== undefined) {
+    const residency = start === 'from disk' ? 'disk' : (start as 'warm' | 'partial' | 'cold');
+    return { kind: 'gpu', gpu: Number(gpu), residency };
+  }
   return { kind: 'cpu', coldStart: coldStart === 'true' || / cold\b/.test(text) };
 }
 

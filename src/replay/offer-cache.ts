@@ -6,10 +6,12 @@ import { getOrMake } from '../tools/index.ts';
 import {
   batchSizes,
   gpuOffers,
+  wholeBytes,
   withBatches,
   type BatchShare,
   type CpuOffer,
   type GpuOffer,
+  type HostBlock,
   type OfferSheet,
   type WorkersOffer,
 } from '../schedule/index.ts';
@@ -26,6 +28,7 @@ export interface FunctionSettings {
 interface ModelOffers {
   readonly gpus: readonly GpuOffer[];
   readonly weightBytes: number;
+  readonly hostBlocks: readonly HostBlock[];
 }
 
 /** What models cost on a machine under one cold-start mode: computed once, and shared by all functions of a model. */
@@ -64,9 +67,9 @@ export class OfferCache {
 
   /** Throws ProfileError for an unknown model. */
   sheet(model: string, { sloMs, priority = 0, cpu, workers }: FunctionSettings): OfferSheet {
-    const { gpus, weightBytes } = this.#model(model);
+    const { gpus, hostBlocks } = this.#model(model);
     const places = { cpu: cpu ?? null, workers: workers ?? null };
-    return { gpus, ...places, hostBytes: weightBytes, sloMs, priority, pinned: false };
+    return { gpus, ...places, hostBlocks, sloMs, priority, pinned: false };
   }
 
   #model(name: string): ModelOffers {
@@ -78,7 +81,10 @@ export class OfferCache {
     if (given !== undefined) return this.#offersOf(given, []);
     const { model, dimensions } = namedModel(name);
     // Without GPUs there are no layers to load.
-    if (this.#machine.gpus.length === 0) return { gpus: [], weightBytes: describeModel(model).weightBytes };
+    if (this.#machine.gpus.length === 0) {
+      const { weightBytes } = describeModel(model);
+      return { gpus: [], weightBytes, hostBlocks: [{ bytes: weightBytes }] };
+    }
     const profileOf = (batch: number): LayerProfile =>
       estimateLayers(model, this.#machine, { dimensions: { ...dimensions, batch } }).profile;
     const profile = profileOf(1);
@@ -89,13 +95,19 @@ export class OfferCache {
 
   /** @param sizes of joined runs, with their time relative to a single run */
   #offersOf(profile: LayerProfile, sizes: readonly BatchShare[]): ModelOffers {
-    return {
-      gpus: gpuOffers(profile, this.#machine, this.#mode).map((offer) =>
-        sizes.length === 0 ? offer : withBatches(offer, sizes),
-      ),
-      weightBytes: profile.layers.reduce((sum, { bytes }) => sum + bytes, 0),
-    };
+    const gpus = gpuOffers(profile, this.#machine, this.#mode).map((offer) =>
+      sizes.length === 0 ? offer : withBatches(offer, sizes),
+    );
+    const weightBytes = profile.layers.reduce((sum, { bytes }) => sum + bytes, 0);
+    return { gpus, weightBytes, hostBlocks: hostBlocks(gpus, weightBytes) };
   }
 }
 
 const executionMs = ({ layers }: LayerProfile): number => layers.reduce((sum, { exec }) => sum + exec, 0);
+
+/** What some GPU never loads is executed from host memory. */
+function hostBlocks(gpus: readonly GpuOffer[], weightBytes: number): HostBlock[] {
+  const loadedBytes = Math.min(...gpus.map(wholeBytes));
+  const blocks = [{ bytes: loadedBytes }, { bytes: weightBytes - loadedBytes, isExecuted: true }];
+  return blocks.filter(({ bytes }) => bytes > 0);
+}

@@ -9,6 +9,8 @@ export interface SimulatedLoad {
   left: number;
   /** When an execution behind it can end, as far as that is known. */
   readyMs: number;
+  /** Execution time left behind the last byte from the disk, as long as that is still to come. */
+  diskTailMs: number | undefined;
   /** An invocation that executes behind it, or -1. */
   invocation: number;
   /** To a larger plan, while runs go on under the smaller one. */
@@ -41,9 +43,18 @@ export class SimulatedLoads {
     return undefined;
   }
 
-  begin(functionIndex: number, gpu: number, { way, prefix }: LoadOrder, isGrowth: boolean, nowMs: number): void {
+  /** @param isBeingRead the disk still reads the function: the load ends no sooner than that */
+  begin(
+    functionIndex: number,
+    gpu: number,
+    { way, prefix }: LoadOrder,
+    { isGrowth = false, isBeingRead = false }: { readonly isGrowth?: boolean; readonly isBeingRead?: boolean },
+    nowMs: number,
+  ): void {
     const readyMs = nowMs + way.coldMs[prefix]!;
-    const load: SimulatedLoad = { functionIndex, gpu, left: 0, readyMs, invocation: nobody, isGrowth };
+    const diskTailMs = isBeingRead ? way.transfers[0].tailMs[prefix]! : undefined;
+    const left = isBeingRead ? 1 : 0;
+    const load: SimulatedLoad = { functionIndex, gpu, left, readyMs, diskTailMs, invocation: nobody, isGrowth };
     for (const { bytes } of way.transfers) if (bytes[prefix]! > 0) load.left++;
     for (const { link, bytes, ms, tailMs } of way.transfers) {
       if (bytes[prefix]! > 0) this.#links.add(link, load, bytes[prefix]!, ms[prefix]!, tailMs[prefix]!, nowMs);
@@ -54,7 +65,24 @@ export class SimulatedLoads {
   /** A link's transfer has ended. Returns the load that it completes, if any. */
   arrive(link: number, nowMs: number): SimulatedLoad | undefined {
     const { load, tailMs } = this.#links.complete(link, nowMs);
-    load.readyMs = Math.max(load.readyMs, nowMs + tailMs);
+    return this.#ended(load, nowMs + tailMs);
+  }
+
+  /** The disk has read the function. Returns the loads that this completes. */
+  staged(functionIndex: number, nowMs: number): SimulatedLoad[] {
+    const waiting = this.#loads.flatMap((loads) =>
+      loads.filter((load) => load.functionIndex === functionIndex && load.diskTailMs !== undefined),
+    );
+    return waiting.flatMap((load) => {
+      const readyMs = nowMs + load.diskTailMs!;
+      load.diskTailMs = undefined;
+      return this.#ended(load, readyMs) ?? [];
+    });
+  }
+
+  /** One of the parts of a load is there. Returns the load if that was the last. */
+  #ended(load: SimulatedLoad, readyMs: number): SimulatedLoad | undefined {
+    load.readyMs = Math.max(load.readyMs, readyMs);
     if (--load.left > 0) return undefined;
     const loads = this.#loads[load.gpu]!;
     // In no order: there is at most one of each kind for a function and a GPU.

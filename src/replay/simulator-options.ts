@@ -4,7 +4,7 @@ import type { ReplayObserver } from './types.ts';
 
 export interface SimulatorOptions extends Omit<SchedulerOptions, 'host' | 'explains' | 'shell'> {
   /** Left out: everything is in host memory. */
-  readonly host?: HostTier | undefined;
+  readonly host?: SimulatedHostTier | undefined;
   /** Read once for each function, at its first invocation; functions of one model should share its offers. */
   readonly sheetOf: (functionIndex: number, name: string) => OfferSheet;
   readonly observer: ReplayObserver;
@@ -12,6 +12,11 @@ export interface SimulatorOptions extends Omit<SchedulerOptions, 'host' | 'expla
   readonly onArrival?: ((functionIndex: number) => void) | undefined;
   /** GPUs that fail and come back. */
   readonly gpuChanges?: readonly GpuChange[];
+}
+
+export interface SimulatedHostTier extends HostTier {
+  /** What it holds at the start, as far as there is room, with the shares of the calls before; left out: nothing. */
+  readonly filledWith?: readonly { readonly functionIndex: number; readonly share: number }[];
 }
 
 /** A GPU that is lost, and comes back unless `backMs` is Infinity. */

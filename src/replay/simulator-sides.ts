@@ -5,6 +5,7 @@ export class SimulatedSides {
   readonly #host: HostTier | undefined;
   /** By function with a session on the CPU: when it is ready; runs that come before wait for it. */
   readonly #sessionReadyMs = new Map<number, number>();
+  readonly #beingRead = new Set<number>();
   #diskFreeMs = 0;
 
   constructor(host: HostTier | undefined) {
@@ -31,9 +32,18 @@ export class SimulatedSides {
     this.#sessionReadyMs.delete(functionIndex);
   }
 
-  /** When so many more bytes have been read from disk, which reads one function after the other. */
-  stagedMs(bytes: number, nowMs: number): number {
+  /** Returns when the function's bytes have been read from disk, which reads one function after the other. */
+  stage(functionIndex: number, bytes: number, nowMs: number): number {
+    this.#beingRead.add(functionIndex);
     this.#diskFreeMs = Math.max(nowMs, this.#diskFreeMs) + bytes / (this.#host!.diskGBps * 1e6);
     return this.#diskFreeMs;
+  }
+
+  staged(functionIndex: number): void {
+    this.#beingRead.delete(functionIndex);
+  }
+
+  isBeingRead(functionIndex: number): boolean {
+    return this.#beingRead.has(functionIndex);
   }
 }

@@ -28,7 +28,7 @@ import {
   type Mutable,
 } from './simulator-flight.ts';
 import { due, DueHeap, dueKey, kindBits } from './simulator-heap.ts';
-import { SimulatedLoads } from './simulator-loads.ts';
+import { SimulatedLoads, type SimulatedLoad } from './simulator-loads.ts';
 import { SimulatedSides } from './simulator-sides.ts';
 import type { SimulatorOptions } from './simulator-options.ts';
 import type { EvictionRecord, Outcome, OutcomePlacement, PlanChangeRecord, Trace, TraceInvocation } from './types.ts';
@@ -60,7 +60,7 @@ export class Simulator implements Shell {
   readonly #flights: Flight[] = [];
   readonly #sides: SimulatedSides;
   /** Reused placements. */
-  readonly #gpuPlacements: readonly Readonly<Record<'warm' | 'partial' | 'cold', OutcomePlacement>>[];
+  readonly #gpuPlacements: readonly Readonly<Record<Start, OutcomePlacement>>[];
   /** By GPU, for runs that are abandoned. */
   readonly #running: number[];
   /** Reused for each report. */
@@ -92,8 +92,13 @@ export class Simulator implements Shell {
       warm: { kind: 'gpu', gpu, residency: 'warm' },
       partial: { kind: 'gpu', gpu, residency: 'partial' },
       cold: { kind: 'gpu', gpu, residency: 'cold' },
+      disk: { kind: 'gpu', gpu, residency: 'disk' },
     }));
     for (const [index, { atMs }] of gpuChanges.entries()) this.#due.add(atMs, dueKey(due.gpuChange, index));
+    const filledWith = host?.filledWith ?? [];
+    if (filledWith.length === 0) return;
+    for (const { functionIndex } of filledWith) this.#addFunction(functionIndex);
+    this.#scheduler.handle({ kind: 'host-filled', functions: filledWith }, 0);
   }
 
   arrive({ arrivalMs, functionIndex, sloMs }: TraceInvocation): void {
@@ -159,7 +164,9 @@ export class Simulator implements Shell {
       this.#arrivedOverLink(number);
     } else if (kind === due.staged) {
       this.#nowMs = dueMs;
+      this.#sides.staged(number);
       this.#scheduler.handle({ kind: 'staged', functionIndex: number }, dueMs);
+      for (const load of this.#loads.staged(number, dueMs)) this.#loaded(load);
     } else if (kind === due.session) {
       this.#nowMs = dueMs;
       const { bytes = 0 } = this.#sheets[number]!.cpu!;
@@ -191,7 +198,12 @@ export class Simulator implements Shell {
 
   load(invocation: number, functionIndex: number, gpu: number, load: LoadOrder): void {
     this.#begin(this.#flights[invocation]!);
-    this.#loads.begin(functionIndex, gpu, load, false, this.#nowMs);
+    this.#beginLoad(functionIndex, gpu, load);
+  }
+
+  #beginLoad(functionIndex: number, gpu: number, load: LoadOrder): void {
+    const isBeingRead = this.#sides.isBeingRead(functionIndex);
+    this.#loads.begin(functionIndex, gpu, load, { isBeingRead }, this.#nowMs);
   }
 
   evict(functionIndex: number, gpu: number, _prefix: number, bytes: number, cause: EvictionCause): void {
@@ -208,7 +220,7 @@ export class Simulator implements Shell {
     switch (action.kind) {
       case 'grow':
         this.#changedPlan(action.functionIndex, 'larger');
-        this.#loads.begin(action.functionIndex, action.gpu, action.load, true, this.#nowMs);
+        this.#loads.begin(action.functionIndex, action.gpu, action.load, { isGrowth: true }, this.#nowMs);
         break;
       case 'shrink':
         // Freeing memory takes no time.
@@ -233,7 +245,7 @@ export class Simulator implements Shell {
       case 'stage': {
         const { functionIndex, bytes } = action;
         this.#options.observer.stage?.({ atMs: this.#nowMs, functionIndex, bytes });
-        this.#due.add(this.#sides.stagedMs(bytes, this.#nowMs), dueKey(due.staged, functionIndex));
+        this.#due.add(this.#sides.stage(functionIndex, bytes, this.#nowMs), dueKey(due.staged, functionIndex));
         break;
       }
       case 'evict-host':
@@ -275,11 +287,10 @@ export class Simulator implements Shell {
   ): void {
     const nowMs = this.#nowMs;
     const flight = this.#flights[invocation]!;
-    const { warm, partial, cold } = this.#gpuPlacements[gpu]!;
-    const placement = start === 'warm' ? warm : start === 'partial' ? partial : cold;
+    const placement = this.#gpuPlacements[gpu]![start];
     this.#runs(flight, placement, decision);
     this.#running[gpu] = invocation;
-    if (load !== null) this.#loads.begin(functionIndex, gpu, load, false, nowMs);
+    if (load !== null) this.#beginLoad(functionIndex, gpu, load);
     const loading = start === 'warm' ? undefined : this.#loads.of(functionIndex, gpu);
     const { warmMs: aloneMs, batches } = variantNamed(this.#sheets[functionIndex]!.gpus[gpu]!, plan);
     let warmMs = aloneMs;
@@ -312,7 +323,10 @@ export class Simulator implements Shell {
   #arrivedOverLink(link: number): void {
     this.#linkDue[link] = nobody;
     const load = this.#loads.arrive(link, this.#nowMs);
-    if (load === undefined) return;
+    if (load !== undefined) this.#loaded(load);
+  }
+
+  #loaded(load: SimulatedLoad): void {
     const { functionIndex, gpu, invocation } = load;
     if (invocation !== nobody) {
       const flight = this.#flights[invocation]!;

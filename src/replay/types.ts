@@ -1,4 +1,5 @@
 /** The interface between traces, the simulator, live replay and reports. Types only. */
+import type { Start } from '../schedule/index.ts';
 
 /** One invocation of a trace. A trace yields them in order of arrival, and is never wholly in memory. */
 export interface TraceInvocation {
@@ -29,7 +30,7 @@ export interface ReadTrace extends Trace {
 
 /** Where an invocation ran, or why it did not. */
 export type OutcomePlacement =
-  | { readonly kind: 'gpu'; readonly gpu: number; readonly residency: 'warm' | 'partial' | 'cold' }
+  | { readonly kind: 'gpu'; readonly gpu: number; readonly residency: Start }
   | { readonly kind: 'cpu'; readonly coldStart?: boolean }
   /** On another machine, behind the queue. */
   | { readonly kind: 'worker' }

@@ -12,7 +12,15 @@ export interface CapacityStep {
   readonly cores: number;
 }
 
-export const capacityResources = ['gpu time', 'gpu memory', 'links', 'host memory', 'cores', 'separate hosts'] as const;
+export const capacityResources = [
+  'gpu time',
+  'gpu memory',
+  'links',
+  'host memory',
+  'disk',
+  'cores',
+  'separate hosts',
+] as const;
 export type CapacityResource = (typeof capacityResources)[number];
 
 /** One replay of the search. */
@@ -80,6 +88,7 @@ const remedies: Readonly<Record<CapacityResource, string>> = {
   'gpu memory': 'more GPU memory',
   links: 'faster links',
   'host memory': 'more host memory',
+  disk: 'a faster disk',
   cores: 'more cores',
   'separate hosts': 'one scheduler over all hosts',
 };
@@ -111,7 +120,7 @@ export function shortageOf(
 function sentence(
   resource: CapacityResource | null,
   { utilisation }: CapacityRun,
-  { cold_start_rate: cold, partial_start_rate: partial, host_memory: memory }: Report,
+  { cold_start_rate: cold, partial_start_rate: partial, disk_starts: diskStarts = 0, host_memory: memory }: Report,
   gpuBytes: number,
   best: number,
 ): string {
@@ -131,6 +140,11 @@ function sentence(
       return (
         `host memory ran out: the functions have ${weights} of weights, it holds ${formatBytes(memory?.capacity_bytes ?? 0)}; with room ` +
         `for all it would be ${percent(best)}`
+      );
+    case 'disk':
+      return (
+        `the disk ran out: ${count(memory?.disk_reads ?? 0)} functions were read from it, and ${count(diskStarts)} calls waited ` +
+        `for that; with a disk without limit it would be ${percent(best)}`
       );
     case 'cores':
       return `the cores ran out; with cores without limit it would be ${percent(best)}`;

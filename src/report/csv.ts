@@ -16,6 +16,8 @@ const tallyFields = [
   'cold_start_rate',
   'partial_starts',
   'partial_start_rate',
+  'disk_starts',
+  'disk_start_rate',
   'shed',
   'offloaded',
   'workers',

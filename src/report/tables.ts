@@ -51,6 +51,7 @@ export const figures: readonly Figure[] = [
   { title: 'goodput', value: ({ goodput }) => goodput, text: percent, better: 'more' },
   { title: 'cold starts', value: (report) => report.cold_start_rate, text: percent, better: 'less' },
   { title: 'partial starts', value: (report) => report.partial_start_rate, text: percent, better: 'neither' },
+  { title: 'starts from disk', value: (report) => report.disk_start_rate ?? null, text: percent, better: 'less' },
   { title: 'evictions', value: ({ evictions }) => evictions, text: number, better: 'less' },
   {
     title: 'changes of plan',
@@ -214,14 +215,24 @@ export function notesOf(report: Report): string[] {
   return notes;
 }
 
-function hostMemoryNotes({ host_memory: memory }: Report): string[] {
+function hostMemoryNotes({ host_memory: memory, disk_starts: waited = 0 }: Report): string[] {
   if (memory === undefined) return [];
   const { capacity_bytes: capacity, functions_bytes: bytes, disk_capacity_bytes: disk, disk_reads: reads } = memory;
   if (!memory.exceeded && reads === 0) return [];
   const over = disk !== null && bytes > disk ? `, the disk ${formatBytes(disk)}` : '';
   const sizes = `the functions have ${formatBytes(bytes)} of weights, host memory holds ${formatBytes(capacity)}${over}`;
-  const read = `${count(reads)} reads from disk, ${formatBytes(memory.disk_read_bytes)}; ${count(memory.evictions)} evictions from there`;
+  const read =
+    `${count(reads)} reads from disk, ${formatBytes(memory.disk_read_bytes)}, that ${count(waited)} calls waited for; ` +
+    `${count(memory.evictions)} evictions from there`;
+  const { filled_functions: filled } = memory;
   return [
     `${memory.exceeded ? 'host memory is exceeded: ' : ''}${sizes}${reads + memory.evictions > 0 ? `: ${read}` : ''}`,
+    ...(filled === undefined
+      ? []
+      : [
+          filled === 0
+            ? 'host memory began empty'
+            : `host memory began with the ${count(filled)} functions that the warm-up calls most for their bytes, and the first`,
+        ]),
   ];
 }

@@ -24,6 +24,9 @@ export interface Tally {
   /** and with some of them. */
   readonly partial_starts: number;
   readonly partial_start_rate: number | null;
+  /** Answered behind a read from disk: some of the function's weights were not in host memory either; absent in older reports. */
+  readonly disk_starts?: number;
+  readonly disk_start_rate?: number | null;
   /** Refused, or given up in the queue. */
   readonly shed: number;
   /** Answered by a CPU pool. */
@@ -127,6 +130,8 @@ export interface HostMemoryRow {
   readonly exceeded: boolean;
   readonly disk_reads: number;
   readonly disk_read_bytes: number;
+  /** Functions that were there when the replay began; absent if that was all, or if it is not known. */
+  readonly filled_functions?: number;
   readonly evictions: number;
 }
 

@@ -37,8 +37,13 @@ describe('the verdict of a replay', () => {
     ['weights on their way', { partial_start_rate: 0.3 }, '31.0% waited for weights'],
     [
       'weights on disk',
-      { partial_start_rate: 0.3, host_memory: { exceeded: true, disk_reads: 200 } },
-      '200 loads came from disk',
+      { partial_start_rate: 0.3, disk_starts: 300, host_memory: { exceeded: true, disk_reads: 40 } },
+      '300 calls waited for 40 reads from disk, so more host memory or a faster disk is needed',
+    ],
+    [
+      'a disk that few of the late calls waited for, and links that the others did',
+      { partial_start_rate: 0.3, disk_starts: 30, host_memory: { exceeded: true, disk_reads: 30 } },
+      '31.0% waited for weights',
     ],
     ['a wait that neither explains', {}, 'the mean wait for a turn is 30 ms'],
     ['what was refused', { shed: 400 }, '400 were shed: '],

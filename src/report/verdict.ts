@@ -87,13 +87,18 @@ function reasonOf(report: Judged, goodput: number): string {
     return `${what}, nearly all while memory was filled: ${percent(settled)} in the second half (--warmup leaves the beginning out)`;
   }
   const { gpus, host_memory: memory, cold_start_rate: cold, partial_start_rate: partial } = report;
+  const waited = report.disk_starts ?? 0;
+  const hasDiskShort = waited >= (requests * (1 - goodput)) / 2 || (memory?.disk_reads ?? 0) >= requests * loadedShare;
+  if (memory?.exceeded === true && hasDiskShort) {
+    return (
+      `${what}: ${count(waited)} calls waited for ${count(memory.disk_reads)} reads from disk, so more host memory or a ` +
+      'faster disk is needed'
+    );
+  }
   const busy = gpus.reduce((sum, { utilisation }) => sum + utilisation, 0) / Math.max(1, gpus.length);
   const loaded = (cold ?? 0) + (partial ?? 0);
   if (busy >= busyShare)
     return `${what}: the GPUs execute ${percent(busy)} of the time, so more or faster ones are needed`;
-  if (memory?.exceeded === true && memory.disk_reads >= requests * loadedShare) {
-    return `${what}: ${count(memory.disk_reads)} loads came from disk, so more host memory is needed`;
-  }
   if (gpus.length > 0 && loaded >= loadedShare) {
     return `${what}: ${percent(loaded)} waited for weights, so more GPU memory or faster links are needed`;
   }

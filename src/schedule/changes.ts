@@ -36,7 +36,7 @@ export class Changes {
     this.#state.setCommon(sheet);
     this.#state.host?.changed(fn);
     // In case a call waits for it.
-    this.#state.host?.want(fn);
+    this.#state.host?.want(fn, nowMs);
     const displaced = this.#takeFromSides(fn);
     const homes = this.#state.slots.homes(fn);
     for (const slot of homes) {
@@ -106,6 +106,13 @@ export class Changes {
       nowMs,
     );
     this.#dispatcher.dispatch(gpu, nowMs);
+  }
+
+  /** Host memory has another size: functions that no longer fit go elsewhere, and others may come. */
+  resizeHost(capacityBytes: number, nowMs: number): void {
+    const { host, gpus } = this.#state;
+    host?.resize(capacityBytes);
+    for (const gpu of gpus) this.displaceByPin(gpu, nowMs);
   }
 
   /** A GPU is gone: its loads and runs are abandoned, and what waits there is placed again. */

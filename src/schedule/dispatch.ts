@@ -279,6 +279,7 @@ export class Dispatcher {
       ({ start } = invocation);
     }
     const entry = slot.entry!;
+    if (invocation.waitsForDisk) start = 'disk';
     const { companions, ms, endMs } = this.#joining.choose(invocation, slot, load, nowMs);
     if (invocation.isLate || line.turn === invocation) line.startsSinceLate = 0;
     else line.startsSinceLate++;

@@ -39,8 +39,11 @@ export class GpuPlace implements Place {
   enter(invocation: Invocation, nowMs: number): void {
     const { gpu } = this;
     const { host, slots, sparesWaiting } = this.#state;
-    host?.want(invocation.fn);
     const slot = slots.open(invocation.fn, gpu);
+    if (host !== undefined) {
+      host.want(invocation.fn, nowMs);
+      invocation.waitsForDisk = !slot.isResident && slot.load === undefined && !host.isHere(invocation.fn);
+    }
     if (this.#dispatcher.runAtOnce(invocation, slot, nowMs)) return;
     gpu.enter(invocation, slot);
     this.#dispatcher.dispatch(gpu, nowMs);

@@ -81,6 +81,8 @@ interface Shared extends SharedResidency {
         has(fn: ServedFunction): boolean;
         canHold(fn: ServedFunction): boolean;
         pin(fn: ServedFunction, by: 1 | -1): boolean;
+        moved(fn: ServedFunction): void;
+        restoreMs(fn: ServedFunction): number;
       }
     | undefined;
   /** Whether a resident function stays as long as invocations wait for it. */
@@ -141,6 +143,7 @@ export class Gpu implements MemoryListener {
   }
 
   cut(slot: Slot): void {
+    this.#shared.host?.moved(slot.fn);
     this.restage(slot);
   }
 

@@ -24,7 +24,7 @@ export class Growth {
     if (resident === undefined || slot.growth !== undefined || fn.sheet.pinned) return;
     if (slot.prefix !== wholePrefix(resident)) return;
     if (!variants.mayGrow(slot) && variants.isAcceptable(fn, resident)) return;
-    if (!links.hasRoom(gpu.number)) return;
+    if (!links.hasRoom(gpu.number) || !this.#state.isInHostMemory(fn)) return;
     const variant = variants.toGrowTo(fn, top, resident, memory.freeBytes, memory.attainableBytes(fn));
     if (variant?.plan === undefined || !memory.startGrowth(slot, variant)) return;
     const way = wayToGrow(variant, wholeBytes(variant) - wholeBytes(resident));

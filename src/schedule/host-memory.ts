@@ -1,212 +1,509 @@
+/**
+ * Pinned host memory and the disk behind it. Its unit is a block, which several functions may have. A function needs its
+ * blocks here to be loaded to a GPU, and those that it executes from as long as anything of it is on one. What is whole
+ * on a GPU needs no copy of the others here, so host memory and GPUs together hold more than either.
+ *
+ * The disk reads one function at a time. Room is taken for the one being read and the next; all others wait in an order
+ * by value, and nothing goes that is worth more than what comes.
+ */
+import { takeOut } from './columns.ts';
 import type { ServedFunction } from './function.ts';
 import { ValueOrder } from './heap.ts';
-import type { Popularity } from './learnt.ts';
+import { Block, Copy, sumOf } from './host-blocks.ts';
+import { HostUses } from './host-uses.ts';
+import { HostValues, type HostValueFacts } from './host-values.ts';
+import { leastLinkMs, type HostBlock } from './offer.ts';
 import type { Policy } from './policy.ts';
-import type { Slots } from './slots.ts';
-import type { HostTier, Shell } from './types.ts';
+import { WantedReads } from './wanted-reads.ts';
+import { tuning } from './tuning.ts';
+import type { HostTier, Shell, StageObservation } from './types.ts';
 
-/**
- * Pinned host memory. Whatever is on a GPU, or on its way there, is here as well: GPUs are loaded from here and read
- * from here. The disk behind it reads one function at a time. The function with the fewest invocations for its bytes is
- * evicted first, since each byte takes equally long to read again.
- */
+const { readAhead } = tuning.hostMemory;
+const { overdueShare } = tuning.queues;
+
+interface Shared extends HostValueFacts {
+  readonly gpus: readonly { readonly line: { next(): { readonly fn: ServedFunction } | undefined } }[];
+  readonly shell: Shell;
+}
+
 export class HostMemory {
-  readonly #tier: HostTier;
   readonly #policy: Policy;
   readonly #shell: Shell;
-  readonly #slots: Slots;
-  readonly #order: ValueOrder<ServedFunction>;
-  /** By function that is here or being read: its bytes, and whether they have arrived. */
-  readonly #here = new Map<ServedFunction, { readonly bytes: number; isStaged: boolean }>();
-  /**
-   * Functions whose bytes here no longer match their sheets. They are dropped as soon as nothing uses them, and read
-   * again.
-   */
-  readonly #outdated = new Set<ServedFunction>();
+  readonly #slots: Shared['slots'];
+  /** They are made after this. */
+  readonly #gpus: () => Shared['gpus'];
+  readonly #uses: HostUses;
+  readonly #values: HostValues;
+  #capacityBytes: number;
+  readonly #copies = new Map<ServedFunction, Copy>();
+  readonly #blocks = new Map<string, Block>();
+  readonly #freeNumbers: number[] = [];
+  /** Blocks that are here, the least valuable byte first. Those that GPUs have as well come before all others. */
+  readonly #order: ValueOrder<Block>;
   /** By function that is pinned on GPUs: on how many. */
   readonly #pinnedOn = new Map<ServedFunction, number>();
-  /** Wanted, but without room so far. */
-  readonly #wanted = new Set<ServedFunction>();
+  /** Functions that calls wait for, */
+  readonly #wanted: WantedReads;
+  /** and those that are read though no call waits for them, if there is room. */
+  readonly #asked: WantedReads;
+  /** Functions of which other layers are on GPUs since the latest event. */
+  readonly #moved = new Set<ServedFunction>();
+  /** Functions with blocks of a former sheet. */
+  readonly #outdated = new Set<Copy>();
+  /** Functions that can be loaded again, since nothing is left of their former sheets. */
+  readonly #renewed: ServedFunction[] = [];
+  /** Functions being read, the first first. */
+  readonly #reading: Copy[] = [];
+  /** Reads since the last one for the call that waits longest. */
+  #readsSinceOverdue = 0;
+  #overdueWakeMs = Infinity;
   usedBytes = 0;
-  #diskFreeMs = 0;
 
-  constructor(
-    tier: HostTier,
-    policy: Policy,
-    { shell, slots, popularity }: { readonly shell: Shell; readonly slots: Slots; readonly popularity: Popularity },
-  ) {
-    this.#tier = tier;
+  constructor({ capacityBytes, diskGBps }: HostTier, shared: Shared) {
+    const { policy, shell, slots, popularity } = shared;
+    this.#capacityBytes = capacityBytes;
     this.#policy = policy;
     this.#shell = shell;
     this.#slots = slots;
-    this.#order = new ValueOrder(({ number }) => popularity.count(number));
+    this.#uses = new HostUses(shared);
+    this.#gpus = () => shared.gpus;
+    this.#values = new HostValues(diskGBps, shared);
+    this.#wanted = new WantedReads(this.#values);
+    this.#asked = new WantedReads(this.#values);
+    this.#order = new ValueOrder((block) => this.#values.valueOf(block));
     popularity.onScale((factor) => this.#order.scale(factor));
   }
 
-  /** Whether GPUs can be loaded from it. */
+  // What it tells
+
+  /** Whether GPUs can be loaded from it: all is here, or will be when a load that begins now needs it. */
   has(fn: ServedFunction): boolean {
-    if (this.#bytesOf(fn) === 0) return true;
-    return this.#here.get(fn)?.isStaged === true && !this.#outdated.has(fn);
+    const copy = this.#copies.get(fn);
+    if (copy === undefined) return true;
+    if (copy.former.length > 0) return false;
+    const { missing, read } = copy;
+    return missing === 0 || (read?.isLoadable === true && missing === read.blocks.length);
   }
 
-  /** Whether there can ever be room for it, beside the pinned functions. */
-  canHold(fn: ServedFunction): boolean {
-    let roomBytes = this.#tier.capacityBytes;
-    for (const pinned of this.#pinnedOn.keys()) {
-      if (pinned !== fn) roomBytes -= this.#here.get(pinned)?.bytes ?? 0;
-    }
-    return (fn.sheet.hostBytes ?? 0) <= roomBytes;
+  /** Whether nothing of it has to be read. */
+  isHere(fn: ServedFunction): boolean {
+    return (this.#copies.get(fn)?.missing ?? 0) === 0;
   }
+
+  /** When the read of a function is expected to end; 0 where none is under way. */
+  readEndMs(fn: ServedFunction): number {
+    return this.#copies.get(fn)?.read?.endMs ?? 0;
+  }
+
+  /** Whether there can ever be room for it, beside what pinned functions execute from. */
+  canHold(fn: ServedFunction): boolean {
+    let roomBytes = this.#capacityBytes;
+    for (const pinned of this.#pinnedOn.keys())
+      if (pinned !== fn) roomBytes -= this.#copies.get(pinned)?.executedBytes ?? 0;
+    return (this.#copies.get(fn)?.bytes ?? 0) <= roomBytes;
+  }
+
+  /** How long until a load of a function that is wanted now could begin; 0 when it can. */
+  missingMs(fn: ServedFunction, nowMs: number): number {
+    if (this.has(fn)) return 0;
+    const copy = this.#copies.get(fn)!;
+    const { read } = copy;
+    if (read !== undefined) return Math.max(0, read.endMs - read.overlapMs - nowMs);
+    const readMs = this.#values.readMs(copy);
+    const beginMs = Math.max(nowMs, this.#reading.at(-1)?.read?.endMs ?? 0) + this.#wanted.aheadMs(copy, nowMs);
+    return beginMs + readMs - Math.min(readMs, leastLinkMs(fn.sheet.gpus)) - nowMs;
+  }
+
+  /** What it costs the next start of the function if it is no longer whole on a GPU: a read, if it has no copy here. */
+  restoreMs(fn: ServedFunction): number {
+    const copy = this.#copies.get(fn);
+    return copy === undefined || copy.missing === 0 ? 0 : this.#values.missMs(copy);
+  }
+
+  // What it is told
 
   /** A GPU pins or unpins a function. Returns whether that leaves less room for others. */
   pin(fn: ServedFunction, by: 1 | -1): boolean {
     const before = this.#pinnedOn.get(fn) ?? 0;
     if (before + by === 0) this.#pinnedOn.delete(fn);
     else this.#pinnedOn.set(fn, before + by);
-    return before === 0;
+    return before === 0 && (this.#copies.get(fn)?.executedBytes ?? 0) > 0;
   }
 
-  /** The function has a new sheet. */
+  /** The function is new, or has a new sheet. */
   changed(fn: ServedFunction): void {
-    const entry = this.#here.get(fn);
-    if (entry === undefined) return;
-    if (entry.bytes === this.#bytesOf(fn)) this.#outdated.delete(fn);
-    else this.#outdated.add(fn);
-  }
-
-  /** How long until a function that is wanted now would be read from disk; 0 when it is here. */
-  missingMs(fn: ServedFunction, nowMs: number): number {
-    if (this.has(fn)) return 0;
-    let bytes = 0;
-    if (!this.#here.has(fn)) bytes += this.#bytesOf(fn);
-    for (const wanted of this.#wanted) if (wanted !== fn) bytes += this.#bytesOf(wanted);
-    return Math.max(0, this.#diskFreeMs - nowMs) + this.#diskMs(bytes);
-  }
-
-  /** An invocation waits for the function: read it as soon as there is room. */
-  want(fn: ServedFunction): void {
-    if (this.#bytesOf(fn) === 0) return;
-    if (this.#here.has(fn)) {
-      // Its count has grown.
-      if (this.#order.has(fn)) this.#order.relayer(fn);
-      return;
+    const { hostBlocks = [] } = fn.sheet;
+    let copy = this.#copies.get(fn);
+    if (copy === undefined) {
+      if (hostBlocks.length === 0) return;
+      copy = new Copy(fn);
+      this.#copies.set(fn, copy);
     }
-    this.#wanted.add(fn);
+    const { blocks } = copy;
+    const ids = hostBlocks.map(
+      ({ id, bytes, isExecuted = false }, at) => id ?? `${fn.number} ${at} ${bytes} ${isExecuted}`,
+    );
+    if (blocks.length === ids.length && blocks.every(({ id }, at) => id === ids[at])) return;
+    const before = [...copy.former, ...blocks];
+    copy.blocks = hostBlocks.map((block, at) => this.#open(ids[at]!, block));
+    for (const block of copy.blocks) block.users.add(copy);
+    copy.former = before.filter((block) => !copy.blocks.includes(block));
+    copy.missing = copy.blocks.filter(({ state }) => state !== 'here').length;
+    copy.bytes = sumOf(copy.blocks);
+    copy.executedBytes = sumOf(copy.blocks.filter(({ isExecuted }) => isExecuted));
+    if (copy.former.length > 0) this.#outdated.add(copy);
+  }
+
+  /** It is here from the start, if there is room. */
+  fill(fn: ServedFunction): void {
+    const blocks = this.#copies.get(fn)?.blocks.filter(({ state }) => state === 'on disk') ?? [];
+    const bytes = sumOf(blocks);
+    if (this.usedBytes + bytes > this.#capacityBytes) return;
+    this.usedBytes += bytes;
+    this.#arrive(blocks);
+  }
+
+  /** An invocation has come that may need it. */
+  want(fn: ServedFunction, nowMs: number): void {
+    const copy = this.#copies.get(fn);
+    if (copy === undefined) return;
+    if (copy.missing > 0 && copy.read === undefined) this.#wanted.add(copy, nowMs);
+    this.#reorder(copy);
+  }
+
+  /** It is to be here where there is room, though no call waits for it. */
+  ask(fn: ServedFunction, nowMs: number): void {
+    const copy = this.#copies.get(fn);
+    if (copy !== undefined && copy.missing > 0) this.#asked.add(copy, nowMs);
+  }
+
+  /** Other layers of the function are on GPUs, or are on their way. */
+  moved(fn: ServedFunction): void {
+    this.#moved.add(fn);
   }
 
   /** Something may have become free. */
   retry(nowMs: number): void {
-    for (const fn of this.#outdated) this.#renew(fn);
-    if (this.#wanted.size === 0) return;
-    for (const fn of this.#wanted) {
-      const bytes = this.#bytesOf(fn);
-      // The waiting invocation may have gone, or may need other weights now.
-      if (bytes === 0 || fn.isRemoved || !this.canHold(fn) || !this.#slots.isAwaited(fn)) {
-        this.#wanted.delete(fn);
-        continue;
+    for (const copy of this.#outdated) this.#renew(copy, nowMs);
+    if (this.usedBytes > this.#capacityBytes) this.#shrink();
+    do this.#settleMoved(nowMs);
+    while (this.#reading.length < readAhead && this.#readNext(nowMs));
+  }
+
+  /** The function has been read. Returns the functions that can be loaded from now on. */
+  arrived(fn: ServedFunction, nowMs: number, observed: StageObservation | undefined): readonly ServedFunction[] {
+    const copy = this.#copies.get(fn);
+    const read = copy?.read;
+    if (copy === undefined || read === undefined) return [];
+    if (observed !== undefined) this.#values.observe(copy, read.bytes, observed);
+    this.#endRead(copy, nowMs);
+    // Something else of it may have gone meanwhile.
+    this.#moved.add(fn);
+    return this.#arrive(read.blocks);
+  }
+
+  /** The place has no room for a read in one piece: one block more goes, and it is tried again. */
+  refused(fn: ServedFunction, nowMs: number): void {
+    const copy = this.#copies.get(fn);
+    const read = copy?.read;
+    if (copy === undefined || read === undefined) return;
+    this.#endRead(copy, nowMs);
+    for (const block of read.blocks) block.state = 'on disk';
+    this.usedBytes -= read.bytes;
+    this.#wanted.add(copy, nowMs);
+    const victims = this.#victims(this.#capacityBytes - this.usedBytes + 1, Infinity);
+    for (const block of victims ?? []) this.#drop(block, 'capacity');
+  }
+
+  /** Reads that a load can follow from now on. */
+  loadable(nowMs: number): readonly ServedFunction[] {
+    if (this.#overdueWakeMs <= nowMs) this.#overdueWakeMs = Infinity;
+    const found = this.#renewed.splice(0);
+    for (const { fn, read } of this.#reading) {
+      if (read!.isLoadable || read!.endMs - read!.overlapMs > nowMs) continue;
+      read!.isLoadable = true;
+      found.push(fn);
+    }
+    return found;
+  }
+
+  /** There is more or less room than before. */
+  resize(capacityBytes: number): void {
+    this.#capacityBytes = capacityBytes;
+  }
+
+  /** All that was here is gone, as is what GPUs had. It is read again, what is worth most first. */
+  lost(nowMs: number): void {
+    for (const block of this.#blocks.values()) {
+      this.#order.remove(block);
+      block.state = 'on disk';
+    }
+    this.#reading.splice(0);
+    for (const copy of this.#copies.values()) {
+      copy.missing = copy.blocks.length;
+      copy.read = undefined;
+      if (this.#values.calls(copy) > 0 && copy.missing > 0) this.#asked.add(copy, nowMs);
+    }
+    this.usedBytes = 0;
+  }
+
+  /** The function was removed. Memory that is still in use goes when it no longer is. */
+  forget(fn: ServedFunction): void {
+    const copy = this.#copies.get(fn);
+    if (copy === undefined) return;
+    this.#wanted.delete(copy);
+    this.#asked.delete(copy);
+    copy.former = [...copy.former, ...copy.blocks];
+    copy.blocks = [];
+    copy.missing = 0;
+    this.#outdated.add(copy);
+  }
+
+  // Blocks
+
+  #open(id: string, given: HostBlock): Block {
+    let block = this.#blocks.get(id);
+    if (block !== undefined) return block;
+    block = new Block(this.#freeNumbers.pop() ?? this.#blocks.size, id, given);
+    this.#blocks.set(id, block);
+    return block;
+  }
+
+  /** Blocks have been read. Returns the functions of which nothing is missing any more. */
+  #arrive(blocks: readonly Block[]): ServedFunction[] {
+    const found: ServedFunction[] = [];
+    for (const block of blocks) {
+      block.state = 'here';
+      this.#order.add(block);
+      for (const user of block.users) {
+        if (!user.blocks.includes(block) || --user.missing > 0) continue;
+        this.#wanted.delete(user);
+        this.#asked.delete(user);
+        found.push(user.fn);
       }
-      if (!this.#makeRoom(bytes)) return;
-      this.#wanted.delete(fn);
-      this.#here.set(fn, { bytes, isStaged: false });
-      this.usedBytes += bytes;
-      this.#diskFreeMs = Math.max(nowMs, this.#diskFreeMs) + this.#diskMs(bytes);
-      this.#shell.act({ kind: 'stage', functionIndex: fn.number, bytes });
+    }
+    for (const fn of found) this.#reprice(fn);
+    return found;
+  }
+
+  #drop(block: Block, cause: 'capacity' | 'unload', owner: Copy = block.users.values().next().value!): void {
+    this.#order.remove(block);
+    block.state = 'on disk';
+    this.usedBytes -= block.bytes;
+    for (const user of block.users) if (user.blocks.includes(block)) user.missing++;
+    this.#shell.act({ kind: 'evict-host', functionIndex: owner.fn.number, bytes: block.bytes, cause });
+    for (const { fn } of block.users) {
+      this.#reprice(fn);
+      this.#moved.add(fn);
+      for (const slot of this.#slots.homes(fn)) slot.gpu.restage(slot);
     }
   }
 
-  /** The function has been read. Returns whether an invocation may still want it. */
-  arrived(fn: ServedFunction): boolean {
-    const entry = this.#here.get(fn);
-    if (entry === undefined || entry.isStaged) return false;
-    entry.isStaged = true;
-    if (fn.isRemoved) {
-      this.#drop(fn, entry.bytes, 'unload');
-      return false;
+  /** What its layers on GPUs are worth has changed. */
+  #reprice(fn: ServedFunction): void {
+    for (let slot = this.#slots.first(fn); slot !== undefined; slot = slot.next) slot.gpu.memory.reprice(slot);
+  }
+
+  #reorder({ blocks }: Copy): void {
+    for (const block of blocks) if (this.#order.has(block)) this.#order.relayer(block);
+  }
+
+  #settleMoved(nowMs: number): void {
+    for (const fn of this.#moved) {
+      this.#moved.delete(fn);
+      const copy = this.#copies.get(fn);
+      if (copy === undefined) continue;
+      if (this.#uses.isNeeded(fn)) this.want(fn, nowMs);
+      else this.#reorder(copy);
     }
-    this.#order.add(fn);
+  }
+
+  /** Drops what is of a former sheet, once nothing uses it. */
+  #renew(copy: Copy, nowMs: number): void {
+    const { fn, former } = copy;
+    if (copy.read !== undefined || this.#uses.isBusy(fn)) return;
+    // Layers that execute from a block are of no use without it.
+    if (former.some(({ isExecuted }) => isExecuted)) this.#uses.dropFromGpus(fn);
+    copy.former = [];
+    this.#outdated.delete(copy);
+    for (const block of former) {
+      block.users.delete(copy);
+      if (block.users.size > 0) continue;
+      if (block.state === 'here') this.#drop(block, 'unload', copy);
+      this.#blocks.delete(block.id);
+      this.#freeNumbers.push(block.number);
+    }
+    if (fn.isRemoved) this.#copies.delete(fn);
+    this.#moved.add(fn);
+    if (!this.has(fn)) return;
+    this.#renewed.push(fn);
+    this.#shell.wake(nowMs);
+  }
+
+  // Reads
+
+  /** Orders the next read. Returns whether there was one to order. */
+  #readNext(nowMs: number): boolean {
+    if (this.#wanted.size > 0) {
+      // 1. For the next in line, where turns are strictly in order of arrival. None goes before it.
+      if (this.#policy.order === 'fifo') {
+        const next = this.#readForNext(nowMs);
+        if (next !== undefined) return next;
+      }
+      // 2. For the call that waits longest, beyond the policy's bound, one read in so many. Others wait for a large one.
+      if (this.#readsSinceOverdue >= overdueShare - 1) {
+        const isOrdered = this.#readOverdue(nowMs, 1);
+        if (isOrdered || (isOrdered === false && this.#reading.length > 0)) return isOrdered;
+      }
+      // 3. The most valuable, if what goes for it is worth less.
+      let failedBytes = Infinity;
+      const isOrdered = this.#wanted.find(nowMs, (copy, value) => {
+        const bytes = copy.onDiskBytes;
+        // No more valuable, and no smaller, than one that found no room.
+        if (!this.#isWanted(copy) || bytes >= failedBytes) return false;
+        failedBytes = bytes;
+        return this.#read(copy, value, nowMs);
+      });
+      if (isOrdered) return true;
+      // 4. What is worth less than all that is here, for the call that waits longest, in a disk that has nothing to do.
+      if (this.#reading.length > 0) return false;
+      if (this.#readOverdue(nowMs, Infinity) === true) return true;
+    }
+    // 5. What no call waits for, without evicting anything.
+    return this.#reading.length === 0 && this.#asked.find(nowMs, (copy) => this.#read(copy, -Infinity, nowMs));
+  }
+
+  /** Whether calls still wait for it. One may have gone, or may need other weights now. */
+  #isWanted(copy: Copy): boolean {
+    const { fn, missing } = copy;
+    if (!fn.isRemoved && missing > 0 && this.canHold(fn) && this.#uses.isNeeded(fn)) return true;
+    this.#wanted.delete(copy);
+    return false;
+  }
+
+  /** Undefined: none of those that are next in line is to be read. */
+  #readForNext(nowMs: number): boolean | undefined {
+    let isOrdered: boolean | undefined;
+    for (const { line } of this.#gpus()) {
+      const next = line.next();
+      const copy = next && this.#copies.get(next.fn);
+      if (copy === undefined || copy.read !== undefined || !this.#isWanted(copy)) continue;
+      isOrdered = this.#read(copy, Infinity, nowMs);
+      if (isOrdered) break;
+    }
+    return isOrdered;
+  }
+
+  /**
+   * For the call that waits longest beyond the policy's bound and finds room; undefined: none waits so long.
+   *
+   * @param looks how many of them are tried
+   */
+  #readOverdue(nowMs: number, looks: number): boolean | undefined {
+    let looked = 0;
+    for (const [copy, sinceMs] of this.#wanted.oldestFirst) {
+      if (!this.#isWanted(copy)) continue;
+      const overdueMs = sinceMs + this.#policy.waitBoundMs;
+      if (overdueMs > nowMs) {
+        if (overdueMs < this.#overdueWakeMs) this.#shell.wake((this.#overdueWakeMs = overdueMs));
+        break;
+      }
+      if (looked++ === looks) break;
+      if (!this.#read(copy, Infinity, nowMs)) continue;
+      this.#readsSinceOverdue = 0;
+      return true;
+    }
+    return looked > 0 ? false : undefined;
+  }
+
+  /** Orders a read if there is room for it, at the cost of what is worth no more. */
+  #read(copy: Copy, worth: number, nowMs: number): boolean {
+    const blocks = copy.blocks.filter(({ state }) => state === 'on disk');
+    // All that is missing is being read for another function.
+    if (blocks.length === 0 || copy.read !== undefined) return false;
+    const bytes = sumOf(blocks);
+    const victims = this.#victims(bytes, worth, copy);
+    if (victims === undefined) return false;
+    for (const block of victims) this.#drop(block, 'capacity');
+    const { fn } = copy;
+    const ms = this.#values.msOf(copy, bytes);
+    const endMs = Math.max(nowMs, this.#reading.at(-1)?.read?.endMs ?? 0) + ms;
+    copy.read = { blocks, bytes, ms, overlapMs: Math.min(ms, leastLinkMs(fn.sheet.gpus)), endMs, isLoadable: false };
+    this.usedBytes += bytes;
+    for (const block of blocks) block.state = 'read';
+    this.#reading.push(copy);
+    this.#wanted.delete(copy);
+    this.#asked.delete(copy);
+    this.#readsSinceOverdue++;
+    this.#shell.act({ kind: 'stage', functionIndex: fn.number, bytes });
+    this.#shell.wake(endMs - copy.read.overlapMs);
     return true;
   }
 
-  /** The function was removed. Memory that is still in use goes by the usual order of eviction. */
-  forget(fn: ServedFunction): void {
-    this.#wanted.delete(fn);
-    const entry = this.#here.get(fn);
-    // A function that the disk still reads is dropped when it has arrived.
-    if (entry?.isStaged !== true || this.#isInUse(fn)) return;
-    this.#drop(fn, entry.bytes, 'unload');
+  /** The read is over, one way or the other. Those behind it are expected to end as if they began now. */
+  #endRead(copy: Copy, nowMs: number): void {
+    copy.read = undefined;
+    takeOut(this.#reading, copy);
+    let endMs = nowMs;
+    for (const { read } of this.#reading) {
+      endMs += read!.ms;
+      const isSooner = endMs < read!.endMs;
+      read!.endMs = endMs;
+      if (isSooner && !read!.isLoadable) this.#shell.wake(Math.max(nowMs, endMs - read!.overlapMs));
+    }
   }
 
-  #renew(fn: ServedFunction): void {
-    const entry = this.#here.get(fn);
-    if (entry?.isStaged !== true || this.#isBusy(fn)) return;
-    this.#dropFromGpus(fn);
-    this.#drop(fn, entry.bytes, 'unload');
-    this.want(fn);
-    this.#restage(fn);
-  }
+  // Room
 
-  #isInUse(fn: ServedFunction): boolean {
-    if (this.#pinnedOn.has(fn) || this.#isBusy(fn)) return true;
-    return this.#policy.order === 'fifo' ? this.#isNext(fn) : this.#slots.isAwaited(fn);
-  }
-
-  #bytesOf(fn: ServedFunction): number {
-    return fn.isRemoved ? 0 : (fn.sheet.hostBytes ?? 0);
-  }
-
-  #diskMs(bytes: number): number {
-    return bytes / (this.#tier.diskGBps * 1e6);
-  }
-
-  #makeRoom(neededBytes: number): boolean {
-    const spared: ServedFunction[] = [];
-    const capacityBytes = this.#tier.capacityBytes;
-    while (this.usedBytes + neededBytes > capacityBytes) {
-      const victim = this.#order.first();
-      if (victim === undefined) break;
-      this.#order.remove(victim);
-      if (this.#isInUse(victim)) {
-        spared.push(victim);
-        continue;
+  /**
+   * What has to go for so many bytes, all of it worth no more than they are; undefined where that is not enough.
+   *
+   * @param asking what is to have the room
+   */
+  #victims(neededBytes: number, worth: number, asking?: Copy): Block[] | undefined {
+    let roomBytes = this.#capacityBytes - this.usedBytes;
+    const victims: Block[] = [];
+    const inUse: Block[] = [];
+    let block: Block | undefined;
+    while (roomBytes < neededBytes && (block = this.#order.first()) !== undefined) {
+      const key = this.#order.keyOf(block);
+      this.#order.remove(block);
+      const value = this.#values.valueOf(block);
+      // It has become more valuable since it was put in order.
+      if (value > key) this.#order.add(block);
+      else if (value > worth) {
+        this.#order.add(block);
+        break;
+      } else if ((asking && block.users.has(asking)) || this.#uses.isInUse(block)) inUse.push(block);
+      else {
+        victims.push(block);
+        roomBytes += block.bytes;
       }
-      this.#dropFromGpus(victim);
-      this.#drop(victim, this.#here.get(victim)!.bytes, 'capacity');
-      if (!this.#slots.isAwaited(victim)) continue;
-      this.#wanted.add(victim);
-      this.#restage(victim);
     }
-    for (const fn of spared) this.#order.add(fn);
-    return this.usedBytes + neededBytes <= capacityBytes;
-  }
-
-  #drop(fn: ServedFunction, bytes: number, cause: 'capacity' | 'unload'): void {
-    this.#order.remove(fn);
-    this.#here.delete(fn);
-    this.#outdated.delete(fn);
-    this.usedBytes -= bytes;
-    this.#shell.act({ kind: 'evict-host', functionIndex: fn.number, bytes, cause });
-  }
-
-  /** GPUs read from this memory: without it, what is there of the function is of no use. */
-  #dropFromGpus(fn: ServedFunction): void {
-    for (const slot of this.#slots.homes(fn)) {
-      slot.gpu.memory.drop(slot, 'host');
-      slot.gpu.awaited.delete(slot);
+    // Last, what functions execute from that are idle on GPUs: they go from there as well.
+    const emptied: Block[] = [];
+    for (const each of inUse) {
+      if (roomBytes >= neededBytes) break;
+      if (!each.isExecuted || (asking && each.users.has(asking)) || !this.#uses.canLeaveGpus(each)) continue;
+      emptied.push(each);
+      roomBytes += each.bytes;
     }
+    for (const each of inUse) this.#order.add(each);
+    if (roomBytes < neededBytes) {
+      for (const each of victims) this.#order.add(each);
+      return undefined;
+    }
+    for (const { users } of emptied) for (const { fn } of users) this.#uses.dropFromGpus(fn);
+    return [...victims, ...emptied];
   }
 
-  /** The function has to be read from disk again. */
-  #restage(fn: ServedFunction): void {
-    for (const slot of this.#slots.homes(fn)) slot.gpu.restage(slot);
-  }
-
-  /** Whether the function runs on a GPU, or is being loaded there. */
-  #isBusy(fn: ServedFunction): boolean {
-    return this.#slots.homes(fn).some((slot) => slot.gpu.isBusyWith(slot));
-  }
-
-  /** Where turns are strictly in order, a waiting function other than the next may be behind the one that wants the room. */
-  #isNext(fn: ServedFunction): boolean {
-    return this.#slots.homes(fn).some(({ entry, gpu }) => entry !== undefined && gpu.line.next()?.fn === fn);
+  /** There is less room than is used: what can go does, however valuable. */
+  #shrink(): void {
+    while (this.usedBytes > this.#capacityBytes) {
+      // One after the other: what is left may all be in use.
+      const [block] = this.#victims(this.#capacityBytes - this.usedBytes + 1, Infinity) ?? [];
+      if (block === undefined) return;
+      this.#drop(block, 'capacity');
+    }
   }
 }

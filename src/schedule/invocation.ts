@@ -22,6 +22,8 @@ export class Invocation {
   place: PlaceId | undefined = undefined;
   /** What its function had on the GPU when a load was ordered for it; undefined where none was. */
   start: Start | undefined = undefined;
+  /** Something of its function was neither on its GPU nor in host memory when it came there. */
+  waitsForDisk = false;
   arrivalMs = NaN;
   /** Counts arrivals. */
   sequence = 0;
@@ -63,6 +65,7 @@ export class Invocation {
     this.#isForGpus = isForGpus;
     this.#isKeptOff = isKeptOffGpus && !isForGpus;
     this.#isLetThrough = false;
+    this.waitsForDisk = false;
     this.setJoin(own.join);
   }
 

@@ -111,6 +111,16 @@ export class Popularity {
     if (this.#use > useMax) this.#scale(1 / useMax);
   }
 
+  /** As if it had been used for long with this share of all uses. */
+  hadShare(functionIndex: number, share: number): void {
+    const count = (this.#use * share * halfLifePerFunction * this.#functions) / Math.LN2;
+    const before = this.#counts[functionIndex]!;
+    this.#counts[functionIndex] = before + count;
+    this.#sum += count;
+    this.#useSquares += (count * this.#use) / 2;
+    this.#countSquares += count * (2 * before + count);
+  }
+
   count(functionIndex: number): number {
     return this.#counts[functionIndex]!;
   }
@@ -129,7 +139,16 @@ export class Popularity {
 
   /** The expected count if this many more uses came within as many arrivals as there are functions. */
   expectedWith(functionIndex: number, uses: number): number {
-    return this.expected(functionIndex) + (uses * this.#use * halfLifePerFunction) / Math.LN2;
+    return this.expected(functionIndex) + this.#countOf(uses);
+  }
+
+  /** The same for the count. */
+  countWith(functionIndex: number, uses: number): number {
+    return this.count(functionIndex) + this.#countOf(uses);
+  }
+
+  #countOf(uses: number): number {
+    return (uses * this.#use * halfLifePerFunction) / Math.LN2;
   }
 
   /** Uses of a function in as many arrivals as there are functions: 1 where all are used alike. */

@@ -42,7 +42,11 @@ export class Loading {
     const way = this.#state.links.choose(offer.ways, this.#state.policy.borrow === 'when-idle');
     this.#state.links.occupy(way, prefix, nowMs);
     this.#state.backlogChanged(gpu);
-    const load: Load = { way, prefix, soonestMs: nowMs + way.coldMs[prefix]! };
+    const { host } = this.#state;
+    // What is still being read cannot arrive before the read ends.
+    const readMs = host === undefined ? 0 : host.readEndMs(fn) + way.transfers[0].tailMs[prefix]!;
+    const load: Load = { way, prefix, soonestMs: Math.max(nowMs + way.coldMs[prefix]!, readMs) };
+    host?.moved(fn);
     slot.load = load;
     gpu.loading.push(slot);
     if (fn.sheet.pinned) {

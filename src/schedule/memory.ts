@@ -26,6 +26,7 @@ export interface SharedResidency {
   readonly popularity: Popularity;
   readonly variants: Variants;
   readonly pressure: Pressure;
+  readonly host: { restoreMs(fn: ServedFunction): number } | undefined;
 }
 
 /**
@@ -47,6 +48,7 @@ export class GpuMemory implements EvictionFacts {
   readonly #variants: Variants;
   readonly popularity: Popularity;
   readonly #pressure: Pressure;
+  readonly #host: SharedResidency['host'];
   readonly #listener: MemoryListener;
   #idleBytes = 0;
   readonly #pinned = new Set<Resident>();
@@ -62,7 +64,7 @@ export class GpuMemory implements EvictionFacts {
     gpu: number,
     capacityBytes: number,
     eviction: Policy['eviction'],
-    { slots, popularity, variants, pressure }: SharedResidency,
+    { slots, popularity, variants, pressure, host }: SharedResidency,
     listener: MemoryListener,
   ) {
     this.capacityBytes = capacityBytes;
@@ -70,6 +72,7 @@ export class GpuMemory implements EvictionFacts {
     this.#variants = variants;
     this.popularity = popularity;
     this.#pressure = pressure;
+    this.#host = host;
     this.#listener = listener;
     this.#missCost = new MissCost(pressure, gpu);
     this.#order = evictionOrder(eviction, this);
@@ -196,6 +199,11 @@ export class GpuMemory implements EvictionFacts {
     for (const slot of slots.sort((a, b) => a.fn.number - b.fn.number)) this.drop(slot, cause);
   }
 
+  /** It is worth more or less than before, since there is no copy of it in host memory, or one again. */
+  reprice(slot: Resident): void {
+    if (slot.isIdle && !this.#spare.has(slot)) this.#order.relayer(slot, this.#hasSuffix(slot));
+  }
+
   /** Takes over an offer with the same layers: other times, nothing else. */
   replaceOffer(slot: Resident, offer: GpuOffer): void {
     if (slot.offer?.smaller !== undefined) this.#shrinkable.remove(slot);
@@ -256,7 +264,9 @@ export class GpuMemory implements EvictionFacts {
   }
 
   #costOf(slot: Resident): MissCost {
-    this.#missCost.look(slot.offer!, slot.prefix, slot.fn.sheet.sloMs, this.#hasSuffix(slot));
+    const { fn, offer, prefix } = slot;
+    const restoreMs = this.#host !== undefined && slot.isWhole ? this.#host.restoreMs(fn) : 0;
+    this.#missCost.look(offer!, prefix, fn.sheet.sloMs, this.#hasSuffix(slot), restoreMs);
     return this.#missCost;
   }
 

@@ -13,7 +13,7 @@ const pressureOf = (...sloMs: readonly number[]): Pressure => {
 
 const costOf = (pressure: Pressure, offer: GpuOffer): MissCost => {
   const cost = new MissCost(pressure, 0);
-  cost.look(offer, 2, 100, true);
+  cost.look(offer, 2, 100, true, 0);
   return cost;
 };
 
@@ -50,7 +50,7 @@ describe('what goes of a function', () => {
     const cost = costOf(pressure, offer);
     for (let load = 0; load < 3000; load++) pressure.loadWas((load * 7) % 10 < lateOfTen, offer, prefix, 100);
     // What was found before the load of the links was known must not last.
-    cost.look(offer, 2, 100, true);
+    cost.look(offer, 2, 100, true, 0);
     return cost.suffix / cost.whole;
   };
 

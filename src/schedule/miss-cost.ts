@@ -71,6 +71,11 @@ export class Pressure {
     this.#meanSloMs += (Math.min(sloMs, sloMsMax) - this.#meanSloMs) / this.#called;
   }
 
+  /** What a missed SLO costs. */
+  get missMs(): number {
+    return missFactor * this.#meanSloMs;
+  }
+
   /** How much more than its own length a miss of this SLO costs: 0 where it is not shorter than the mean. */
   missMoreMs(sloMs: number): number {
     return Math.max(0, this.#meanSloMs - sloMs);
@@ -164,8 +169,12 @@ export class MissCost {
     this.#gpu = gpu;
   }
 
-  /** Finds both for a function of which so many layers are there. */
-  look(offer: GpuOffer, prefix: number, sloMs: number, hasSuffix: boolean): void {
+  /**
+   * Finds both for a function of which so many layers are there.
+   *
+   * @param restoreMs what it costs beside the load to have anything again that goes
+   */
+  look(offer: GpuOffer, prefix: number, sloMs: number, hasSuffix: boolean, restoreMs: number): void {
     const { ways, warmMs, prefixBytes, overlapPrefix } = offer;
     const { coldMs, transfers } = ways[ways.length - 1]!;
     const { ms } = transfers[0];
@@ -174,11 +183,11 @@ export class MissCost {
     const hereMs = this.#lateMs(costs, offer, prefix, sloMs);
     const bytes = prefixBytes[prefix]!;
     const wholeLinkMs = Math.max(0, ms[0]! - ms[prefix]!) * price;
-    this.whole = (wholeLinkMs + coldMs[0]! - warmMs + Math.max(0, costs.nothingMs - hereMs)) / bytes;
+    this.whole = (wholeLinkMs + coldMs[0]! - warmMs + Math.max(0, costs.nothingMs - hereMs) + restoreMs) / bytes;
     this.suffix = Infinity;
     if (!hasSuffix) return;
     const linkMs = Math.max(0, ms[overlapPrefix]! - ms[prefix]!) * price;
-    this.suffix = (linkMs + Math.max(0, costs.hidingMs - hereMs)) / (bytes - prefixBytes[overlapPrefix]!);
+    this.suffix = (linkMs + Math.max(0, costs.hidingMs - hereMs) + restoreMs) / (bytes - prefixBytes[overlapPrefix]!);
   }
 
   #lateMs({ hidingMs }: LateCosts, offer: GpuOffer, prefix: number, sloMs: number): number {

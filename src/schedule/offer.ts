@@ -13,10 +13,9 @@ export interface OfferSheet {
   readonly cpu: CpuOffer | null;
   readonly workers?: WorkersOffer | null;
   /**
-   * Bytes of its weights in pinned host memory, from which GPUs are loaded; left out: the function takes no part in the
-   * host tier.
+   * Its weights in pinned host memory, from which GPUs are loaded; left out: the function takes no part in the host tier.
    */
-  readonly hostBytes?: number;
+  readonly hostBlocks?: readonly HostBlock[];
   /** Milliseconds from arrival to answer. */
   readonly sloMs: number;
   /** The higher goes first among waiting invocations, within the policy's bound on waiting. */
@@ -25,6 +24,15 @@ export interface OfferSheet {
   readonly pinned: boolean;
   /** Overrides the policy's. */
   readonly admission?: Policy['admission'];
+}
+
+/** A part of a function's weights that is in host memory as a whole or not at all. */
+export interface HostBlock {
+  /** Of its content. Functions with the same block share it; left out: no other function has it. */
+  readonly id?: string;
+  readonly bytes: number;
+  /** Layers execute from it, so it stays as long as anything of the function is on a GPU. Default false. */
+  readonly isExecuted?: boolean;
 }
 
 /**
@@ -160,6 +168,14 @@ export function leastColdMs(gpus: OfferSheet['gpus']): number {
       if (coldMs < leastMs) leastMs = coldMs;
     }
   }
+  return leastMs;
+}
+
+/** How long the own link of any GPU carries all of a plan, at the least. */
+export function leastLinkMs(gpus: OfferSheet['gpus']): number {
+  let leastMs = Infinity;
+  for (const top of gpus)
+    if (top !== null) leastMs = Math.min(leastMs, top.ways[top.ways.length - 1]!.transfers[0].ms[0]!);
   return leastMs;
 }
 

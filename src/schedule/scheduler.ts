@@ -22,6 +22,7 @@ import type {
   SchedulerEvent,
   SchedulerGpu,
   Shell,
+  StageObservation,
   WorkersPlace,
 } from './types.ts';
 import { WorkerSlots } from './worker-slots.ts';
@@ -107,7 +108,7 @@ export class Scheduler {
         this.#refused(event.invocation, nowMs);
         break;
       case 'staged':
-        this.#staged(event.functionIndex, nowMs);
+        this.#staged(event.functionIndex, event.observed, nowMs);
         break;
       case 'session':
         this.#cpuLanes.setSession(this.#known(event.functionIndex), event.bytes, event.spares);
@@ -133,6 +134,24 @@ export class Scheduler {
       case 'gpu-back':
         this.#state.gpus[event.gpu]!.isUp = true;
         this.#state.links.setUp(event.gpu, true);
+        break;
+      case 'stage-refused':
+        this.#state.host?.refused(this.#known(event.functionIndex), nowMs);
+        break;
+      case 'stage-wanted':
+        this.#state.host?.ask(this.#known(event.functionIndex), nowMs);
+        break;
+      case 'host-lost':
+        this.#state.host?.lost(nowMs);
+        break;
+      case 'host-changed':
+        this.#changes.resizeHost(event.capacityBytes, nowMs);
+        break;
+      case 'host-filled':
+        for (const { functionIndex, share } of event.functions) {
+          this.#state.popularity.hadShare(functionIndex, share);
+          this.#state.host?.fill(this.#known(functionIndex));
+        }
         break;
       case 'function-added':
       case 'sheet-changed':
@@ -260,6 +279,7 @@ export class Scheduler {
       this.#state.links.release(way, nowMs);
       this.#placing.loaded(slot.fn);
     }
+    this.#state.host?.moved(slot.fn);
     slot.gpu.settle(slot);
     this.#dispatcher.dispatchFreed(slot, way, nowMs);
   }
@@ -270,15 +290,18 @@ export class Scheduler {
       wakes.remove(gpu);
       this.#dispatcher.dispatch(gpu, nowMs);
     }
+    this.#loadable(this.#state.host?.loadable(nowMs) ?? [], nowMs);
     this.#cpu.wake(nowMs);
     this.#placing.wake(nowMs);
   }
 
-  /** The function is in host memory now: the GPUs where it waits can load it. */
-  #staged(functionIndex: number, nowMs: number): void {
-    const fn = this.#known(functionIndex);
-    if (this.#state.host?.arrived(fn) !== true) return;
-    for (const slot of this.#state.slots.homes(fn)) {
+  #staged(functionIndex: number, observed: StageObservation | undefined, nowMs: number): void {
+    this.#loadable(this.#state.host?.arrived(this.#known(functionIndex), nowMs, observed) ?? [], nowMs);
+  }
+
+  /** The GPUs where these functions wait can load them now. */
+  #loadable(functions: readonly ServedFunction[], nowMs: number): void {
+    for (const slot of functions.flatMap((fn) => this.#state.slots.homes(fn))) {
       if (slot.entry === undefined) continue;
       slot.gpu.restage(slot);
       this.#dispatcher.dispatch(slot.gpu, nowMs);

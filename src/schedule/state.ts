@@ -52,7 +52,7 @@ export class SchedulerState {
     this.links = new LinkLanes(gpus);
     this.pressure = new Pressure(gpus.length, this.links);
     this.variants = new Variants(gpus.length);
-    this.host = host && new HostMemory(host, policy, this);
+    this.host = host && new HostMemory(host, this);
     this.gpus = gpus.map((gpu, number) => new Gpu(number, gpu, this));
     if (gpus.length > candidatesMax) for (const gpu of this.gpus) this.backlog.add(gpu, 0);
   }

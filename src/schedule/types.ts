@@ -44,8 +44,14 @@ export interface WorkersPlace {
 /** Pinned host memory, from which GPUs are loaded and read, and the disk behind it. */
 export interface HostTier {
   readonly capacityBytes: number;
-  /** Of the disk, into host memory. */
+  /** Of the disk, into host memory, until reads have shown it. */
   readonly diskGBps: number;
+}
+
+/** How long a read took, and whether the file was in the page cache. */
+export interface StageObservation {
+  readonly ms: number;
+  readonly isCached: boolean;
 }
 
 /** The places beside the GPUs. */
@@ -132,7 +138,23 @@ export type SchedulerEvent =
   /** The caller of a waiting invocation has gone. A running one is only reported as `finished`. */
   | { readonly kind: 'departed'; readonly invocation: number }
   /** Everything that a `stage` ordered is in host memory. */
-  | { readonly kind: 'staged'; readonly functionIndex: number }
+  | { readonly kind: 'staged'; readonly functionIndex: number; readonly observed?: StageObservation | undefined }
+  /** The place has no room for a `stage`: what is free is in pieces. One more function goes, and it is ordered again. */
+  | { readonly kind: 'stage-refused'; readonly functionIndex: number }
+  /** The function is to be in host memory as soon as there is room and the disk has nothing else to do. */
+  | { readonly kind: 'stage-wanted'; readonly functionIndex: number }
+  /** All that was in host memory is gone, with what the GPUs had; reported behind the loss of these. */
+  | { readonly kind: 'host-lost' }
+  /** Host memory has more or less room for weights than before. */
+  | { readonly kind: 'host-changed'; readonly capacityBytes: number }
+  /**
+   * What host memory holds when the scheduler begins, as far as there is room: functions that are known, with their
+   * shares of the calls until then.
+   */
+  | {
+      readonly kind: 'host-filled';
+      readonly functions: readonly { readonly functionIndex: number; readonly share: number }[];
+    }
   /**
    * What a function's sessions take, where that has changed without the scheduler's order: loaded by hand, or ended by
    * itself. 0: it has none. `spares`: how many it has beyond the first; default 0.
@@ -164,8 +186,11 @@ export type SchedulerEvent =
   | { readonly kind: 'sheet-changed'; readonly functionIndex: number; readonly sheet: OfferSheet }
   | { readonly kind: 'function-removed'; readonly functionIndex: number };
 
-/** What an invocation's function had on the GPU when the scheduler turned to it. */
-export type Start = 'warm' | 'partial' | 'cold';
+/**
+ * What an invocation's function had on the GPU when the scheduler turned to it. `disk`: something of it was missing in
+ * host memory as well, and the invocation waited for the read.
+ */
+export type Start = 'warm' | 'partial' | 'cold' | 'disk';
 
 export interface LoadOrder {
   readonly way: LoadOption;
@@ -260,9 +285,12 @@ export type Action =
       readonly cause: 'capacity' | 'unload';
       readonly isSpare?: true;
     }
-  /** Read a function's weights from disk into pinned host memory; `staged` reports the end. */
+  /**
+   * Read what is missing of a function from disk into pinned host memory; `staged` reports the end. Loads to GPUs may be
+   * ordered before that: they copy what has been read.
+   */
   | { readonly kind: 'stage'; readonly functionIndex: number; readonly bytes: number }
-  /** Free a function's pinned host memory; none of it is on a GPU. */
+  /** Free so much of a function's pinned host memory. It may still be on GPUs, but executes from none of that. */
   | {
       readonly kind: 'evict-host';
       readonly functionIndex: number;
@@ -319,7 +347,7 @@ export interface Shell {
 /**
  * `capacity`: the whole function, for room. `trim`: a suffix of its layers, for room. `migration`: for room, and
  * another GPU has the function as well. `unload`: the function was removed. `plan-changed`: its plan has other layers
- * now. `gpu-lost`: with the GPU. `host`: host memory needed the room, and functions on a GPU are in host memory too.
+ * now. `gpu-lost`: with the GPU. `host`: host memory needed the room of what the function executes from there.
  */
 export type EvictionCause = 'capacity' | 'trim' | 'migration' | 'unload' | 'plan-changed' | 'gpu-lost' | 'host';
 

@@ -8,7 +8,7 @@ import fc from 'fast-check';
 import { afterAll, expect, test } from 'vitest';
 import { manyGpus } from '../../bench/hours/machines.ts';
 import { nothingPlayed, play } from '../../bench/seeds/play.ts';
-import { joinedScenario, scenario } from '../../bench/seeds/scenario.ts';
+import { joinedScenario, scenario, type Scenario } from '../../bench/seeds/scenario.ts';
 import { loadMachine, type Machine } from '../../src/hardware/index.ts';
 import {
   azureLikeTrace,
@@ -232,15 +232,21 @@ test.each(Object.entries(scenes))('decisions are as recorded: %s', (name, scene)
   expect(found[name]).toEqual(recorded(name));
 });
 
-test.each([
+test.each<[string, fc.Arbitrary<Scenario>]>([
   ['random scenarios', scenario],
   ['random scenarios with calls that can share runs', joinedScenario],
-] as const)('decisions are as recorded: %s', (name, scenarios) => {
-  const hash = new DecisionHash();
+])('decisions are as recorded: %s', (name, scenarios) => {
+  const hashes = {
+    'everything is in host memory': new DecisionHash(),
+    'a disk behind host memory': new DecisionHash(),
+  };
   for (const given of fc.sample(scenarios, { numRuns: 300, seed })) {
+    const hash = hashes[given.host === undefined ? 'everything is in host memory' : 'a disk behind host memory'];
     play(given, nothingPlayed(), { makeScheduler: (options) => hashed(options, hash) });
   }
-  found[name] = { all: `${hash.decisions} ${hash.text}` };
+  found[name] = Object.fromEntries(
+    Object.entries(hashes).map(([kind, hash]) => [kind, `${hash.decisions} ${hash.text}`]),
+  );
   expect(found[name]).toEqual(recorded(name));
 });
 

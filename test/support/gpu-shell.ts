@@ -1,7 +1,13 @@
 /**
  * The live scheduler with a fake GPU process, which keeps its own account of residency and refuses what has no room.
  */
-import { GpuError, type GpuErrorCode, type GpuRunOptions, type RunResult } from '../../src/gpu/index.ts';
+import {
+  GpuError,
+  type GpuErrorCode,
+  type GpuRunOptions,
+  type LoadResult,
+  type RunResult,
+} from '../../src/gpu/index.ts';
 import {
   LiveScheduler,
   type FunctionPlans,
@@ -132,7 +138,8 @@ class MadeUpProcess implements GpuRunner {
     const completeMs = variant === 'memory' ? 0 : (this.#completeMs.get(`${key} ${gpu}`) ?? 0);
     const leftMs = Math.max(0, completeMs - performance.now());
     const gpuMs = this.stretch * (variantWarmMs(variant) + Math.max(missing * layerMs, leftMs));
-    await this.#pass(this.diskMs + gpuMs, signal);
+    const { diskMs } = this;
+    await this.#pass(diskMs + gpuMs, signal);
     if (this.outputMs > 0) {
       onLaneFree?.();
       await this.#pass(this.outputMs, signal);
@@ -141,22 +148,23 @@ class MadeUpProcess implements GpuRunner {
     if (failure !== undefined) throw failure;
     const start = missing === 0 ? 'warm' : missing === layers ? 'cold' : 'partial';
     const loadedBytes = missing * layerBytes;
-    const timings = { waitMs: 0, gpuMs, totalMs: this.diskMs + gpuMs };
-    return { outputs: inputs, start, loadedBytes, fromDisk: this.diskMs > 0, graph: false, timings };
+    const timings = { waitMs: 0, gpuMs, totalMs: diskMs + gpuMs };
+    return { outputs: inputs, start, loadedBytes, fromDisk: diskMs > 0, graph: false, timings };
   }
 
   async load(
     key: string,
     { gpu, variant, signal }: { readonly gpu: number; readonly variant?: string; readonly signal?: AbortSignal },
-  ): Promise<number> {
+  ): Promise<LoadResult> {
     this.orders.push(`load ${key} to ${gpu}${variant === undefined ? '' : ` under ${variant}`}`);
     const deaths = this.#deaths;
     await this.#freed[gpu];
     this.#mustLive(deaths);
     const missing = this.#bring(key, gpu, variant);
+    const fromDisk = missing > 0 && this.diskMs > 0;
     this.#completeMs.set(`${key} ${gpu}`, performance.now() + missing * layerMs);
     await this.#pass(missing * layerMs + this.loadAnswerMs, signal);
-    return missing * layerBytes;
+    return { bytes: missing * layerBytes, fromDisk };
   }
 
   trim(key: string, gpu: number, layers: number): Promise<number> {

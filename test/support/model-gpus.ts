@@ -8,8 +8,17 @@ import {
   type Action,
   type GpuOffer,
   type LoadOrder,
+  type OfferSheet,
 } from '../../src/schedule/index.ts';
-import { refuse, type ModelInvocation, type ModelLedger, type Running } from './model-ledger.ts';
+import {
+  executedBytesOf,
+  hostBytesOf,
+  refuse,
+  type InHost,
+  type ModelInvocation,
+  type ModelLedger,
+  type Running,
+} from './model-ledger.ts';
 
 /**
  * For the oldest that waits beyond the bound: one turn in `tuning.queues.overdueShare` is its own, and it may need one on the link
@@ -22,6 +31,8 @@ export class ModelGpus {
   /** By GPU: the bytes of each function, which layers they are, and under which plan. */
   readonly resident: Map<number, { prefix: number; bytes: number; plan: string | undefined }>[];
   readonly loading: Map<number, LoadOrder>[];
+  /** By GPU: of each function there, what it executes from in host memory. */
+  readonly executedBytes: Map<number, number>[];
   readonly running: (Running | undefined)[];
   readonly #growing: Map<number, Action & { kind: 'grow' }>[];
   /** By GPU: the invocation that waits longest beyond the bound, and how often it was passed over since. */
@@ -37,6 +48,7 @@ export class ModelGpus {
     this.#ledger = ledger;
     this.resident = gpus.map(() => new Map());
     this.loading = gpus.map(() => new Map());
+    this.executedBytes = gpus.map(() => new Map());
     this.#growing = gpus.map(() => new Map());
     this.running = gpus.map(() => undefined);
   }
@@ -158,12 +170,8 @@ export class ModelGpus {
     const offer = variantNamed(top, plan);
     if (offer.plan !== plan) refuse(`function ${functionIndex} has no plan ${plan}`);
     if (!this.#ledger.up[gpu]) refuse(`GPU ${gpu} is gone`);
-    if (
-      this.#ledger.options.host &&
-      (sheet.hostBytes ?? 0) > 0 &&
-      this.#ledger.inHost.get(functionIndex)?.isStaged !== true
-    ) {
-      refuse(`function ${functionIndex} is loaded, and is not in host memory`);
+    if (this.#ledger.options.host && (this.#ledger.inHost.get(functionIndex)?.bytes ?? 0) < hostBytesOf(sheet)) {
+      refuse(`function ${functionIndex} is loaded, and is neither in host memory nor on its way there`);
     }
     for (const { link } of order.way.transfers) if (!this.#ledger.up[link]) refuse(`the link of GPU ${link} is gone`);
     if (!offer.ways.includes(order.way)) refuse('a way that the function does not offer');
@@ -172,8 +180,14 @@ export class ModelGpus {
     if (before !== order.prefix) refuse(`function ${functionIndex} has ${before} layers there, not ${order.prefix}`);
     this.resident[gpu]!.set(functionIndex, { prefix: wholePrefix(offer), bytes: wholeBytes(offer), plan });
     this.loading[gpu]!.set(functionIndex, order);
+    this.executedBytes[gpu]!.set(functionIndex, executedBytesOf(sheet));
+    // What is still being read arrives behind the read.
+    const read = this.#ledger.due.find(
+      ({ event, isValid }) => event.kind === 'staged' && event.functionIndex === functionIndex && isValid(),
+    );
+    const linkMs = order.way.transfers[0].ms[order.prefix]! * this.#ledger.options.stretch();
     this.#ledger.plan(
-      this.#ledger.nowMs + order.way.transfers[0].ms[order.prefix]! * this.#ledger.options.stretch(),
+      Math.max(this.#ledger.nowMs + linkMs, read?.atMs ?? 0),
       { kind: 'loaded', gpu, functionIndex },
       () => this.loading[gpu]!.get(functionIndex) === order,
     );
@@ -253,8 +267,7 @@ export class ModelGpus {
       if (state !== 'waiting' || at !== gpu || otherOrder >= oldestOrder) continue;
       if (nowMs - arrivalMs < options.policy.waitBoundMs) continue;
       // Its turn cannot come while the disk is read.
-      const isOnDisk = options.host && (sheets.get(functionIndex)?.hostBytes ?? 0) > 0;
-      if (isOnDisk && inHost.get(functionIndex)?.isStaged !== true) continue;
+      if (options.host && !isHere(sheets.get(functionIndex), inHost.get(functionIndex))) continue;
       oldest = other;
       oldestOrder = otherOrder;
     }
@@ -297,3 +310,6 @@ export class ModelGpus {
     }
   }
 }
+
+const isHere = (sheet: OfferSheet | undefined, host: InHost | undefined): boolean =>
+  hostBytesOf(sheet) === 0 || (host !== undefined && host.readBytes === 0 && host.bytes >= hostBytesOf(sheet));

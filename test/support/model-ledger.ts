@@ -54,6 +54,22 @@ export interface ModelOptions {
   readonly watch?: (view: ModelView) => void;
 }
 
+/** What host memory has of a function. */
+export interface InHost {
+  /** With those that are being read. */
+  bytes: number;
+  /** Bytes under way from the disk; 0: none are. */
+  readBytes: number;
+}
+
+/** Bytes of a function in host memory. */
+export const hostBytesOf = (sheet: OfferSheet | undefined): number =>
+  sheet?.hostBlocks?.reduce((sum, { bytes }) => sum + bytes, 0) ?? 0;
+
+/** Of these, what it executes from. */
+export const executedBytesOf = (sheet: OfferSheet | undefined): number =>
+  sheet?.hostBlocks?.reduce((sum, { bytes, isExecuted }) => sum + (isExecuted === true ? bytes : 0), 0) ?? 0;
+
 /** The account, read-only. */
 export interface ModelView {
   readonly nowMs: number;
@@ -68,8 +84,8 @@ export interface ModelView {
     { readonly prefix: number; readonly bytes: number; readonly plan: string | undefined }
   >[];
   readonly loading: readonly ReadonlyMap<number, LoadOrder>[];
-  /** Functions in host memory, or on their way from the disk; without a host tier all of them. */
-  readonly inHost: ReadonlyMap<number, { readonly isStaged: boolean }>;
+  /** Functions with something in host memory, or on its way from the disk; without a host tier all of them. */
+  readonly inHost: ReadonlyMap<number, InHost>;
   /** Invocations that run there. */
   readonly onCpu: ReadonlyMap<number, { readonly functionIndex: number; readonly cores: number }>;
   readonly onWorkers: ReadonlyMap<number, number>;
@@ -86,8 +102,9 @@ export class ModelLedger {
   readonly sheets = new Map<number, OfferSheet>();
   readonly invocations = new Map<number, ModelInvocation>();
   readonly up: boolean[];
-  /** By function in host memory: its bytes, and whether all of it has been read. */
-  readonly inHost = new Map<number, { readonly bytes: number; isStaged: boolean }>();
+  /** By function with something in host memory, or on its way there. */
+  readonly inHost = new Map<number, InHost>();
+  hostBytes: number;
   due: Due[] = [];
   nowMs = 0;
   #order = 0;
@@ -95,6 +112,7 @@ export class ModelLedger {
   constructor(options: ModelOptions) {
     this.options = options;
     this.up = options.gpus.map(() => true);
+    this.hostBytes = options.host?.capacityBytes ?? Infinity;
   }
 
   plan(atMs: number, event: SchedulerEvent, isValid: () => boolean): void {

@@ -1,5 +1,5 @@
 /** The places beside the GPUs in the scheduler's model, and the host tier. */
-import type { Action } from '../../src/schedule/index.ts';
+import { tuning, type Action } from '../../src/schedule/index.ts';
 import type { ModelGpus } from './model-gpus.ts';
 import { refuse, type ModelLedger } from './model-ledger.ts';
 
@@ -11,6 +11,9 @@ export class ModelSides {
   /** Each run has its own number: a refused invocation may come back. */
   readonly onWorkers = new Map<number, number>();
   #workerRun = 0;
+  #diskFreeMs = 0;
+  /** From disk. */
+  reads = 0;
   /** By function, the bytes of its session. */
   readonly sessions = new Map<number, number>();
   /** By function, the cores that make its session without a call. */
@@ -26,28 +29,47 @@ export class ModelSides {
   stage(functionIndex: number, bytes: number): void {
     const { host } = this.#ledger.options;
     if (host === undefined) refuse('something is staged without a host tier');
-    if (this.#ledger.inHost.has(functionIndex)) refuse(`function ${functionIndex} is staged twice`);
-    const entry = { bytes, isStaged: false };
-    this.#ledger.inHost.set(functionIndex, entry);
+    const { inHost, hostBytes, nowMs } = this.#ledger;
+    const entry = inHost.get(functionIndex) ?? { bytes: 0, readBytes: 0 };
+    if (entry.readBytes > 0) refuse(`function ${functionIndex} is staged twice`);
+    this.reads++;
+    entry.bytes += bytes;
+    entry.readBytes = bytes;
+    inHost.set(functionIndex, entry);
     let usedBytes = 0;
-    for (const each of this.#ledger.inHost.values()) usedBytes += each.bytes;
-    if (usedBytes > host.capacityBytes) refuse(`host memory holds ${usedBytes} bytes of ${host.capacityBytes}`);
+    for (const each of inHost.values()) usedBytes += each.bytes;
+    if (usedBytes > hostBytes) refuse(`host memory holds ${usedBytes} bytes of ${hostBytes}`);
+    if ([...inHost.values()].filter(({ readBytes }) => readBytes > 0).length > tuning.hostMemory.readAhead)
+      refuse('too many functions have room for being read');
     const ms = (bytes / (host.diskGBps * 1e6)) * this.#ledger.options.stretch();
-    this.#ledger.plan(
-      this.#ledger.nowMs + ms,
-      { kind: 'staged', functionIndex },
-      () => this.#ledger.inHost.get(functionIndex) === entry,
-    );
+    this.#diskFreeMs = Math.max(nowMs, this.#diskFreeMs) + ms;
+    const isValid = (): boolean => inHost.get(functionIndex) === entry && entry.readBytes > 0;
+    this.#ledger.plan(this.#diskFreeMs, { kind: 'staged', functionIndex }, isValid);
+  }
+
+  staged(functionIndex: number): void {
+    this.#ledger.inHost.get(functionIndex)!.readBytes = 0;
+  }
+
+  /** All that is there and on its way is gone. */
+  hostLost(): void {
+    this.#ledger.inHost.clear();
+    this.#diskFreeMs = this.#ledger.nowMs;
   }
 
   evictFromHost(functionIndex: number, bytes: number): void {
-    const entry = this.#ledger.inHost.get(functionIndex);
-    if (entry?.bytes !== bytes || !entry.isStaged)
+    const { inHost } = this.#ledger;
+    const entry = inHost.get(functionIndex);
+    if (entry === undefined || entry.bytes - entry.readBytes < bytes)
       refuse(`function ${functionIndex} has not ${bytes} bytes in host memory`);
+    entry.bytes -= bytes;
     for (const [gpu, resident] of this.#gpus.resident.entries()) {
-      if (resident.has(functionIndex)) refuse(`function ${functionIndex} leaves host memory, and is on GPU ${gpu}`);
+      if (this.#gpus.loading[gpu]!.has(functionIndex))
+        refuse(`function ${functionIndex} leaves host memory, and is being loaded to GPU ${gpu}`);
+      if (resident.has(functionIndex) && entry.bytes < this.#gpus.executedBytes[gpu]!.get(functionIndex)!)
+        refuse(`function ${functionIndex} executes on GPU ${gpu} from host memory, and leaves it`);
     }
-    this.#ledger.inHost.delete(functionIndex);
+    if (entry.bytes === 0) inHost.delete(functionIndex);
   }
 
   runOnCpu({ invocation: number, functionIndex, loads }: Action & { kind: 'run-beside' }): void {

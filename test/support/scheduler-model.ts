@@ -41,6 +41,10 @@ export class SchedulerModel {
     return this.#gpus.growths;
   }
 
+  get reads(): number {
+    return this.#sides.reads;
+  }
+
   get evictions(): number {
     return this.#gpus.evictions;
   }
@@ -127,6 +131,20 @@ export class SchedulerModel {
     }
   }
 
+  /** The process with all weights has ended, and a new one has come. */
+  loseHost(): void {
+    for (const gpu of this.#ledger.options.gpus.keys()) this.setGpu(gpu, false);
+    this.#sides.hostLost();
+    this.#tell({ kind: 'host-lost' });
+    for (const gpu of this.#ledger.options.gpus.keys()) this.setGpu(gpu, true);
+  }
+
+  /** Host memory has another size, in which all fits sooner or later. */
+  resizeHost(capacityBytes: number): void {
+    this.#ledger.hostBytes = capacityBytes;
+    this.#tell({ kind: 'host-changed', capacityBytes });
+  }
+
   /** Lets time pass. */
   pass(durationMs: number): void {
     const untilMs = this.#ledger.nowMs + durationMs;
@@ -153,7 +171,7 @@ export class SchedulerModel {
       invocation.state = 'ended';
       this.ended++;
     } else if (event.kind === 'staged') {
-      this.#ledger.inHost.get(event.functionIndex)!.isStaged = true;
+      this.#sides.staged(event.functionIndex);
     } else if (event.kind === 'loaded') {
       this.#gpus.loaded(event.functionIndex, event.gpu);
     } else if (event.kind === 'session') {

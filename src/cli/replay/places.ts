@@ -1,7 +1,7 @@
 import { usage } from '../error.ts';
 /** What a replay has beside the GPUs: the CPU with its sessions, workers, and the tier of host memory. */
 import type { Machine } from '../../hardware/index.ts';
-import type { OfferCache } from '../../replay/index.ts';
+import { filledStart, type OfferCache } from '../../replay/index.ts';
 import type { CpuOffer, WorkersPlace } from '../../schedule/index.ts';
 import { type Load } from './load.ts';
 import type { CpuGiven } from '../values.ts';
@@ -12,6 +12,7 @@ export interface PlacesOptions {
   readonly cpuMemory?: number;
   readonly workers?: WorkersPlace;
   readonly hostMemory?: number;
+  readonly warmup?: number;
 }
 
 export type Places = ReturnType<typeof placesOf>;
@@ -19,7 +20,7 @@ export type Places = ReturnType<typeof placesOf>;
 /**
  * Throws CliError for what does not go together, and ProfileError for a name that is no model.
  *
- * @param machines whose host memory one scheduler has as if it was of one
+ * @param machines whose host memory one scheduler has as if it was of one @param isOneOfMany hosts with a scheduler each
  */
 export function placesOf(
   options: PlacesOptions,
@@ -27,6 +28,7 @@ export function placesOf(
   load: Load,
   offers: OfferCache,
   machines: readonly Machine[],
+  isOneOfMany = false,
 ) {
   const { cpu, workers, cpuMemory } = options;
   if (cpu === undefined && (workers !== undefined || cpuMemory !== undefined)) {
@@ -41,16 +43,30 @@ export function placesOf(
   const pinnedBytes = ({ hostMemory, memoryBytes }: Machine): number =>
     options.hostMemory ?? hostMemory?.pinnedBytes ?? memoryBytes;
   const capacityBytes = hasGpus ? pinnedBytes(machine) : (cpuMemoryBytes ?? machine.memoryBytes);
-  const isExceeded = hasGpus && functionsBytes > machines.reduce((sum, each) => sum + pinnedBytes(each), 0);
+  const allPinnedBytes = machines.reduce((sum, each) => sum + pinnedBytes(each), 0);
+  const isExceeded = hasGpus && functionsBytes > allPinnedBytes;
+  const bytesOf = (index: number): number => offers.weightBytes(load.modelOf(index));
+  // Each host of a fleet gets to know its functions by their calls.
+  const filledWith =
+    isExceeded && !isOneOfMany
+      ? filledStart(load.trace, { capacityBytes: allPinnedBytes, warmup: options.warmup ?? 0, bytesOf })
+      : [];
   return {
     ...given({ cpuMemoryBytes, workers }),
     // Where everything fits it is taken to be there: a host reads what it serves when it starts.
-    ...(isExceeded && disk !== undefined ? { host: { capacityBytes, diskGBps: disk.readGBps } } : undefined),
+    ...(isExceeded && disk !== undefined
+      ? { host: { capacityBytes, diskGBps: disk.readGBps, filledWith } }
+      : undefined),
     cpuOf: (model: string): CpuOffer | undefined => {
       const given = cpu?.get(model);
       return given === undefined ? undefined : cpuOffer(given, offers.weightBytes(model), machine);
     },
-    hostMemory: { capacityBytes, functionsBytes, diskCapacityBytes: disk?.capacityBytes },
+    hostMemory: {
+      capacityBytes,
+      functionsBytes,
+      diskCapacityBytes: disk?.capacityBytes,
+      ...(isExceeded && disk !== undefined ? { filledFunctions: filledWith.length } : undefined),
+    },
     /** What a report says of them. */
     settings: {
       ...(cpu === undefined ? undefined : { cpu: [...cpu].map(cpuText).join(',') }),

@@ -246,7 +246,15 @@ export function simulateLoad(
   const fleet = fleetOf(options, machines.length, { seed, contentBytes });
   const placed = kinds.map(({ machine, count, offers }) => {
     // One scheduler over all hosts has their memory as if it was of one.
-    const places = placesOf(options, machine, load, offers, fleet?.router === 'one' ? machines : [machine]);
+    const isOne = fleet?.router === 'one';
+    const places = placesOf(
+      options,
+      machine,
+      load,
+      offers,
+      isOne ? machines : [machine],
+      fleet !== undefined && !isOne,
+    );
     const { cpuMemoryBytes, workers, host } = places;
     const settings: SimulationSettings = {
       machine,
@@ -332,6 +340,7 @@ function togetherOf(kinds: readonly PlacedKind[]): Places['hostMemory'] {
   return {
     capacityBytes: sum(({ capacityBytes }) => capacityBytes),
     functionsBytes: places.hostMemory.functionsBytes,
+    ...given({ filledFunctions: places.hostMemory.filledFunctions }),
     diskCapacityBytes: hasDisks ? sum(({ diskCapacityBytes = 0 }) => diskCapacityBytes) : undefined,
   };
 }

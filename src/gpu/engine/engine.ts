@@ -11,6 +11,7 @@ import {
   type Capability,
   type GpuLinkState,
   type HostTier,
+  type LoadResult,
   type RunOptions,
   type RunResult,
 } from '../types.ts';
@@ -182,8 +183,8 @@ export class Engine {
       .catch(() => undefined);
   }
 
-  /** Loads weights to a GPU without executing. Resolves with the bytes loaded. @throws GpuError */
-  load(key: string, options: LoadOptions): Promise<number> {
+  /** Loads weights to a GPU without executing. @throws GpuError */
+  load(key: string, options: LoadOptions): Promise<LoadResult> {
     return this.#guard(() => loadAhead(this.#context, this.#function(key), this.#lane(options.gpu), options));
   }
 

@@ -1,6 +1,6 @@
 /** Loading ahead: weights are copied to a GPU while it executes something else. */
 import type { ColdStartPlan } from '../../plan/index.ts';
-import { GpuError } from '../types.ts';
+import { GpuError, type LoadResult } from '../types.ts';
 import type { GpuLane } from './lane.ts';
 import { cancelled, orCancelled } from './mutex.ts';
 import type { EngineFunction, Preemption, Residency } from './residency.ts';
@@ -13,13 +13,13 @@ export interface LoadOptions {
   readonly signal?: AbortSignal;
 }
 
-/** Resolves with the bytes loaded when all layers that the plan loads are on the GPU. @throws GpuError */
+/** Resolves when all layers that the plan loads are on the GPU. @throws GpuError */
 export async function loadAhead(
   context: RunContext,
   target: EngineFunction,
   lane: GpuLane,
   options: LoadOptions,
-): Promise<number> {
+): Promise<LoadResult> {
   const { plan, signal } = options;
   target.checkPlan(plan, lane.index);
   const residency = target.residency(lane);
@@ -27,9 +27,11 @@ export async function loadAhead(
     method === 'load' && target.layout.layers[layer]!.bytes > 0 ? [layer] : [],
   );
   let bytes = 0;
+  let fromDisk = false;
   for (;;) {
     const part = await loadOnce(context, residency, plan, layers, signal);
     bytes += part.bytes;
+    fromDisk ||= part.fromDisk;
     if (part.preempted === 'evicted')
       throw new GpuError('cancelled', `function '${target.key}' was evicted while it was loaded`);
     // A run came in between and loads the rest itself.
@@ -37,7 +39,7 @@ export async function loadAhead(
   }
   const streams = new Set(layers.flatMap((layer) => unpassed(residency, layer)));
   await Promise.all([...streams].map((stream) => stream.finished()));
-  return bytes;
+  return { bytes, fromDisk };
 }
 
 function unpassed(residency: Residency, layer: number) {
@@ -51,19 +53,21 @@ async function loadOnce(
   plan: ColdStartPlan,
   layers: readonly number[],
   signal: AbortSignal | undefined,
-): Promise<{ readonly bytes: number; readonly preempted: Preemption | null }> {
+): Promise<LoadResult & { readonly preempted: Preemption | null }> {
   const { weights } = residency;
   const turn = await residency.mutex.lock(signal);
   let lease: Disposable | undefined;
   let transfer: Transfer | undefined;
+  let fromDisk = false;
   const preempt = new AbortController();
   try {
     // The function may have been removed while this load waited for its turn.
     weights.checkKept();
     const missing = layers.filter((layer) => !residency.has(layer));
-    if (missing.length === 0) return { bytes: 0, preempted: null };
+    if (missing.length === 0) return { bytes: 0, fromDisk: false, preempted: null };
     residency.preempt = preempt;
     const either = signal === undefined ? preempt.signal : AbortSignal.any([signal, preempt.signal]);
+    fromDisk = !weights.isFilled;
     lease = await context.store.lease(weights, either);
     await residency.reserve(missing, either);
     transfer = new Transfer(residency, plan, missing, (gpu) => context.lane(gpu), null);
@@ -82,5 +86,5 @@ async function loadOnce(
   }
   if (signal?.aborted === true) throw cancelled();
   const bytes = transfer?.submittedBytes ?? 0;
-  return { bytes, preempted: preempt.signal.aborted ? (preempt.signal.reason as Preemption) : null };
+  return { bytes, fromDisk, preempted: preempt.signal.aborted ? (preempt.signal.reason as Preemption) : null };
 }

@@ -6,7 +6,7 @@ import { getOrMake, given } from '../../tools/index.ts';
 import type { LoadOptions } from '../engine/engine.ts';
 import type { HybridPlan, HybridPromise, MeasureOperatorsOptions } from '../hybrid/index.ts';
 import type { MeasuredLayerProfile, MeasuredTopology, MeasureOptions } from '../measure/types.ts';
-import { asGpuError, GpuError, type RunResult } from '../types.ts';
+import { asGpuError, GpuError, type LoadResult, type RunResult } from '../types.ts';
 import type {
   GpuApi,
   GpuCheck,
@@ -153,8 +153,8 @@ export class GpuClient {
     return await this.#process.call('prepare', { key, order });
   }
 
-  /** Brings weights to a GPU without executing. Resolves with the bytes brought. */
-  async load(key: string, { gpu, plan, signal }: LoadOptions): Promise<number> {
+  /** Brings weights to a GPU without executing. */
+  async load(key: string, { gpu, plan, signal }: LoadOptions): Promise<LoadResult> {
     refuseCancelled(signal);
     return await this.#process.call('load', { key, gpu, plan }, { cancel: signal });
   }

@@ -8,7 +8,7 @@ import type { Precision } from '../gate/compare.ts';
 import type { HybridPlan, HybridPromise, HybridSpec, MeasureOperatorsOptions } from '../hybrid/index.ts';
 import type { MeasuredLayerProfile, MeasuredTopology, MeasureOptions } from '../measure/types.ts';
 import type { InputShapes, Obstacle, WeightLayer } from '../program/types.ts';
-import type { Capability, GpuLinkState, RunOptions, RunResult } from '../types.ts';
+import type { Capability, GpuLinkState, LoadResult, RunOptions, RunResult } from '../types.ts';
 import type { HostStoreState } from '../engine/host-store.ts';
 import type { ResidencyState } from '../engine/residency.ts';
 import type { GpuMemoryState } from '../engine/lane.ts';
@@ -135,8 +135,7 @@ export interface GpuApi {
   unregister(order: OfFunction): void;
   /** The answer's tensors are the outputs. Notes when the GPU is free for the next run. */
   run(order: OnGpu & { readonly trace: boolean }, inputs: readonly Tensor[]): WithTensors<Omit<RunResult, 'outputs'>>;
-  /** Answers with the bytes loaded. */
-  load(order: Omit<OnGpu, 'variant'>): number;
+  load(order: Omit<OnGpu, 'variant'>): LoadResult;
   /** Answers with the bytes freed, as `keep` does. Runs and loads on the GPU that are asked for later find them free. */
   trim(order: OfFunction & { readonly gpu: number; readonly layers: number }): number;
   keep(order: OfFunction & { readonly gpu: number; readonly variant: string }): number;

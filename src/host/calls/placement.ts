@@ -90,7 +90,7 @@ function placeText(placement: Placement): string {
         isHandlerCold ? ', handler cold' : '',
         isBringing ? ', for the calls behind it' : '',
       ];
-      return `gpu${gpu} ${start}${loaded}${notes.join('')}`;
+      return `gpu${gpu} ${start === 'disk' ? 'from disk' : start}${loaded}${notes.join('')}`;
     }
     case 'fleet-host':
       return inHeader(`host ${placement.host} (${placement.reason}): ${placement.placed}`);

@@ -69,6 +69,8 @@ export interface PlacedVersion {
   readonly hits: number;
   /** Answers that did wait. */
   readonly coldStarts: number;
+  /** Of these, those that waited for weights from disk. */
+  readonly diskStarts: number;
   /** Counts by cause; causes of GPU evictions begin with 'gpu '. */
   readonly evictions: Readonly<Record<string, number>>;
   /** Answers from another place than usual, by `from to reason`: 'gpu cpu slo'. */

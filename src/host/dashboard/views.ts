@@ -197,6 +197,7 @@ function placedVersion(
     hostBytes: inPool.reduce((sum, { bytes }) => sum + bytes, 0) + (onGpu?.pinnedBytes ?? 0),
     hits: (counts?.successes ?? 0) - (counts?.coldStarts ?? 0),
     coldStarts: counts?.coldStarts ?? 0,
+    diskStarts: counts?.diskStarts ?? 0,
     evictions: Object.fromEntries(counts?.evictions ?? []),
     overflows: Object.fromEntries(counts?.overflows ?? []),
     brought: counts?.brought ?? 0,

@@ -121,6 +121,7 @@ export function tritonStatistics(version: FunctionVersion, statistics: VersionSt
       gpu_hits: statistics.gpuHits,
       cold_starts: statistics.coldStarts,
       gpu_cold_starts: Object.fromEntries(statistics.gpuColdStarts),
+      disk_starts: statistics.diskStarts,
       evictions: Object.fromEntries(statistics.evictions),
     },
   };

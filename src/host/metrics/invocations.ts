@@ -55,6 +55,9 @@ function addOutcomes({ exposition: { counter, gauge }, statistics, inPools, invo
       add({ function: name, plan: 'cpu' }, coldStarts - onGpus);
     }
   });
+  counter('turntable_disk_starts_total', 'Cold starts on GPUs that waited for weights from disk', (add) => {
+    for (const { name, diskStarts } of statistics.versions()) add({ function: name }, diskStarts);
+  });
   counter('turntable_disk_wait_seconds_total', 'Time for which instances waited for the disk', (add) => {
     for (const { name, disk } of statistics.versions()) add({ function: name }, disk.ms / 1000);
   });

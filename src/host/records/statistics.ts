@@ -92,6 +92,8 @@ export class VersionStatistics implements BatchStatistics {
   coldStarts = 0;
   /** Cold starts on GPUs by the mode of loading; the rest of {@link coldStarts} are loads into CPU instances. */
   readonly gpuColdStarts = new Map<string, number>();
+  /** Starts on GPUs that waited for weights from the disk; they are cold starts too. */
+  diskStarts = 0;
   /** Answers of GPUs that had all layers already. */
   gpuHits = 0;
   /** Invocations that ran elsewhere than they would have otherwise, by `from to reason`: 'gpu cpu slo'. */
@@ -162,6 +164,7 @@ export class VersionStatistics implements BatchStatistics {
     if (overflow !== undefined) count(this.overflows, `${overflow.from} ${overflow.to} ${overflow.reason}`);
     if (coldCause !== undefined) count(this.coldCauses, coldCause);
     if (placement.kind !== 'gpu') return;
+    if (placement.start === 'disk') this.diskStarts++;
     if (placement.start !== 'warm') count(this.gpuColdStarts, placement.mode);
     else if (!isColdStart(placement)) this.gpuHits++;
   }

@@ -26,6 +26,8 @@ export function resourcesOf(
         return machine.gpus.length > 0;
       case 'host memory':
         return machine.gpus.length === 0 || exceedsHostMemory;
+      case 'disk':
+        return machine.gpus.length > 0 && machine.disk !== undefined && exceedsHostMemory;
       case 'cores':
         return usesCpu;
       case 'separate hosts':
@@ -74,6 +76,11 @@ export function relaxed(machine: Machine, resource: CapacityResource): Machine {
         ...(machine.hostMemory && {
           hostMemory: { ...machine.hostMemory, pinnedBytes: machine.hostMemory.pinnedBytes * endless },
         }),
+      };
+    case 'disk':
+      return {
+        ...machine,
+        ...(machine.disk && { disk: { ...machine.disk, readGBps: machine.disk.readGBps * endless } }),
       };
     case 'cores':
       return withCores(machine, 1e6);

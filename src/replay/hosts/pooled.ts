@@ -1,7 +1,7 @@
 /** A fleet as a single scheduler with all GPUs in one machine: the upper bound for any routing between hosts. */
 import type { GpuOffer, OfferSheet, SchedulerGpu } from '../../schedule/index.ts';
 import type { SimulatorOptions } from '../simulator-options.ts';
-import { getOrMake } from '../../tools/index.ts';
+import { getOrMake, given } from '../../tools/index.ts';
 
 /**
  * All hosts' GPUs, cores and memory together; links are borrowed within a host only, as before. What a function takes
@@ -28,7 +28,7 @@ export function pooledOptions(hosts: readonly [SimulatorOptions, ...SimulatorOpt
     ...first,
     gpus,
     cpu: first.cpu && cpu,
-    host: host.capacityBytes > 0 ? host : undefined,
+    host: host.capacityBytes > 0 ? { ...host, ...given({ filledWith: first.host?.filledWith }) } : undefined,
     sheetOf: (functionIndex, name) => {
       const sheet = first.sheetOf(functionIndex, name);
       const offers = getOrMake(pooled, sheet.gpus, () =>

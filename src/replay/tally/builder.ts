@@ -12,7 +12,7 @@ import {
   type Report,
   type SettingValue,
 } from '../../report/index.ts';
-import { count, getOrMake } from '../../tools/index.ts';
+import { count, getOrMake, given } from '../../tools/index.ts';
 import type {
   EvictionRecord,
   Outcome,
@@ -43,6 +43,8 @@ interface HostMemory {
   readonly capacityBytes: number;
   readonly functionsBytes: number;
   readonly diskCapacityBytes?: number | undefined;
+  /** Functions that were there at the start; left out: all of them. */
+  readonly filledFunctions?: number | undefined;
 }
 
 export interface ReportContext {
@@ -271,13 +273,15 @@ export class ReportBuilder implements ReplayObserver {
     ];
   }
 
-  #hostMemoryRow({ capacityBytes, functionsBytes, diskCapacityBytes = Infinity }: HostMemory): HostMemoryRow {
+  #hostMemoryRow(memory: HostMemory): HostMemoryRow {
+    const { capacityBytes, functionsBytes, diskCapacityBytes = Infinity, filledFunctions } = memory;
     return {
       capacity_bytes: capacityBytes,
       functions_bytes: functionsBytes,
       disk_capacity_bytes: finite(diskCapacityBytes),
       exceeded: functionsBytes > capacityBytes,
       ...this.#hostMemory,
+      ...given({ filled_functions: filledFunctions }),
     };
   }
 

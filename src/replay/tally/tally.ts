@@ -1,5 +1,6 @@
 /** What a report counts of invocations as they end: how they ended, by SLO as well, and how far predictions were off. */
 import type { PredictionRow, SloRow, Tally } from '../../report/index.ts';
+import type { Start } from '../../schedule/index.ts';
 import { getOrMake } from '../../tools/index.ts';
 import type { Outcome } from '../types.ts';
 import { Sketch, type SketchOptions } from './sketch.ts';
@@ -9,6 +10,7 @@ const summed = [
   'inSlo',
   'coldStarts',
   'partialStarts',
+  'diskStarts',
   'shed',
   'offloaded',
   'workers',
@@ -27,6 +29,7 @@ export class TallyCounter {
   inSlo = 0;
   coldStarts = 0;
   partialStarts = 0;
+  diskStarts = 0;
   shed = 0;
   offloaded = 0;
   workers = 0;
@@ -56,6 +59,7 @@ export class TallyCounter {
       case 'gpu':
         if (placement.residency === 'cold') this.coldStarts++;
         else if (placement.residency === 'partial') this.partialStarts++;
+        else if (placement.residency === 'disk') this.diskStarts++;
         break;
     }
     const latencyMs = endMs - arrivalMs;
@@ -85,6 +89,8 @@ export class TallyCounter {
       cold_start_rate: shareOf(this.coldStarts),
       partial_starts: this.partialStarts,
       partial_start_rate: shareOf(this.partialStarts),
+      disk_starts: this.diskStarts,
+      disk_start_rate: shareOf(this.diskStarts),
       shed: this.shed,
       offloaded: this.offloaded,
       workers: this.workers,
@@ -142,7 +148,8 @@ export class SloCounter {
 }
 
 /** Kinds of placement, in the order of the report. */
-const placements = ['gpu warm', 'gpu partial', 'gpu cold', 'cpu', 'worker'] as const;
+const gpuStarts = ['warm', 'partial', 'cold', 'disk'] as const satisfies readonly Start[];
+const placements = [...gpuStarts.map((start) => `gpu ${start}`), 'cpu', 'worker'];
 const errorSketch = { exactMax: 2 ** 10, precisionBits: 7 } as const;
 
 /**
@@ -156,9 +163,9 @@ export class PredictionCounter {
   count({ placement, arrivalMs, endMs, predictedEndMs }: Outcome): void {
     if (predictedEndMs === undefined) return;
     let kind = 0;
-    if (placement.kind === 'gpu') kind = placement.residency === 'warm' ? 0 : placement.residency === 'partial' ? 1 : 2;
-    else if (placement.kind === 'cpu') kind = 3;
-    else if (placement.kind === 'worker') kind = 4;
+    if (placement.kind === 'gpu') kind = gpuStarts.indexOf(placement.residency);
+    else if (placement.kind === 'cpu') kind = gpuStarts.length;
+    else if (placement.kind === 'worker') kind = gpuStarts.length + 1;
     else return;
     const counted = this.#kinds[kind]!;
     const latencyMs = endMs - arrivalMs;

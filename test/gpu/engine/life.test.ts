@@ -323,7 +323,7 @@ it('weights are loaded ahead while another function executes', async () => {
     const plan = planFor(next, { mode: 'pipeswitch' });
     await Promise.all([run(busy), engine.load(next.key, { gpu: 0, plan }), run(busy)]);
     expect(engine.residency(next.key, 0).bytes).toBe(plan.bytesGpu);
-    expect(await engine.load(next.key, { gpu: 0, plan })).toBe(0);
+    expect(await engine.load(next.key, { gpu: 0, plan })).toEqual({ bytes: 0, fromDisk: false });
     expect((await run(next)).start).toBe('warm');
   });
 });

@@ -333,6 +333,7 @@ function row(name: string, changes: Partial<FunctionRow> = {}): FunctionRow {
     statuses: [],
     hits: 0,
     coldStarts: 0,
+    diskStarts: 0,
     evictions: {},
     plan: '',
     waiting: 0,

@@ -91,12 +91,7 @@ function FunctionTiles({ row, totals }: Pick<FunctionAnswer, 'row'> & Pick<Funct
         note={`p50 ${formatMs(totals.p50Ms)}, SLO ${formatMs(row.sloMs)}`}
         warn={totals.p99Ms !== null && totals.p99Ms > row.sloMs}
       />
-      <Tile
-        name="Cold starts"
-        id="f-cold"
-        value={String(totals.cold)}
-        note={row.coldShare === null ? 'nothing was answered' : `${formatShare(row.coldShare)} of the answers`}
-      />
+      <Tile name="Cold starts" id="f-cold" value={String(totals.cold)} note={coldNote(row)} />
       <Tile name="Where" id="f-where" value={row.state === 'ready' ? row.residency : row.state} note={whereNote(row)} />
       <Tile
         name="Calls"
@@ -178,6 +173,12 @@ function FunctionPlots({ answer }: { readonly answer: FunctionAnswer }) {
       <Distribution {...latencies} sloMs={row.sloMs} />
     </div>
   );
+}
+
+function coldNote({ coldShare, diskStarts }: FunctionAnswer['row']): string {
+  if (coldShare === null) return 'nothing was answered';
+  const fromDisk = diskStarts === 0 ? '' : `, ${diskStarts} from disk`;
+  return `${formatShare(coldShare)} of the answers${fromDisk}`;
 }
 
 /** Which GPUs the function is on, or why it is on none. */

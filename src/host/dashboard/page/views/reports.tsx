@@ -277,6 +277,7 @@ const overTime: readonly OverTimePlot[] = [
   { title: 'Requests a second', value: (row) => row.requests_per_s, format: counted },
   { title: 'Cold starts', value: (row) => row.cold_start_rate, format: formatShare },
   { title: 'Partial starts', value: (row) => row.partial_start_rate, format: formatShare },
+  { title: 'Starts from disk', value: (row) => row.disk_start_rate ?? null, format: formatShare },
   { title: 'Evictions', value: (row) => row.evictions, format: counted },
   { title: 'Shed', value: (row) => row.shed, format: counted },
   { title: 'On CPU pools', value: (row) => row.offloaded, format: counted },

@@ -1,0 +1,63 @@
+/** What host memory keeps books of: blocks, the functions that have them, and reads from disk. */
+import type { ServedFunction } from './function.ts';
+import type { Numbered } from './heap.ts';
+import type { HostBlock } from './offer.ts';
+
+export class Block implements HostBlock {
+  readonly number: number;
+  readonly id: string;
+  readonly bytes: number;
+  readonly isExecuted: boolean;
+  readonly users = new Set<Copy>();
+  state: 'on disk' | 'read' | 'here' = 'on disk';
+
+  constructor(number: number, id: string, { bytes, isExecuted = false }: HostBlock) {
+    this.number = number;
+    this.id = id;
+    this.bytes = bytes;
+    this.isExecuted = isExecuted;
+  }
+}
+
+/** A read that is ordered. */
+export interface Read {
+  readonly blocks: readonly Block[];
+  readonly bytes: number;
+  readonly ms: number;
+  /** How long a load may run beside it: it then ends with the read, and its link carries nothing else for no longer. */
+  readonly overlapMs: number;
+  endMs: number;
+  isLoadable: boolean;
+}
+
+/** What host memory knows of a function. */
+export class Copy implements Numbered {
+  readonly fn: ServedFunction;
+  blocks: readonly Block[] = [];
+  /** Of a former sheet: they go when nothing of the function runs or loads. */
+  former: readonly Block[] = [];
+  /** How many of its blocks are not here. */
+  missing = 0;
+  bytes = 0;
+  executedBytes = 0;
+  read: Read | undefined = undefined;
+  /** Whether the latest read found its file in the page cache. */
+  wasCached = false;
+
+  constructor(fn: ServedFunction) {
+    this.fn = fn;
+  }
+
+  get number(): number {
+    return this.fn.number;
+  }
+
+  /** Of what is neither here nor being read. */
+  get onDiskBytes(): number {
+    let bytes = 0;
+    for (const block of this.blocks) if (block.state === 'on disk') bytes += block.bytes;
+    return bytes;
+  }
+}
+
+export const sumOf = (blocks: readonly Block[]): number => blocks.reduce((sum, { bytes }) => sum + bytes, 0);
