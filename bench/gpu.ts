@@ -11,7 +11,7 @@ import {
   shapeIn,
 } from '../src/gpu/index.ts';
 import { loadMachine, probeMachine, readMemory, type Machine } from '../src/hardware/index.ts';
-import { coldStartModes, planColdStart, type ColdStartMode, type ColdStartPlan } from '../src/plan/index.ts';
+import { coldStartModes, modeText, planColdStart, type ColdStartMode, type ColdStartPlan } from '../src/plan/index.ts';
 import { elementBytes, elementCount, type Tensor } from '../src/tensor/index.ts';
 import { describeModel, readModel } from '../src/onnx/index.ts';
 import { formatBytes } from '../src/tools/index.ts';
@@ -356,7 +356,7 @@ function modeTable(measured: ReadonlyMap<string, Latencies>): BenchmarkResult['t
     rows: [...measured].flatMap(([name, latencies]) =>
       coldStartModes.map((mode) => [
         name,
-        mode,
+        modeText(latencies.plans.get(mode)!),
         formatBytes(latencies.plans.get(mode)!.bytesGpu),
         ms(latencies.floorMs.get(mode)),
         ms(latencies.coldMs.get(mode)),

@@ -14,7 +14,7 @@ import {
   planCpuOnly,
   planGpuOnly,
   planVariants,
-  planLatencyOptimal,
+  planChrion,
   planMemoryOptimal,
 } from '../../src/plan/chrion/index.ts';
 import type { GraphProfile } from '../../src/profile/index.ts';
@@ -160,7 +160,7 @@ async function hybrids(
   const memory = planMemoryOptimal(profile, { cores });
   const variants = planVariants(profile, { cores, variantsMax });
   const plans: [string, ChrionPlan][] = [
-    ['Latency-Optimal', planLatencyOptimal(profile, { cores })],
+    ['Latency-Optimal', planChrion(profile, { alpha: 0, cores })],
     ...(memory === undefined ? [] : [['Memory-Optimal', memory] as [string, ChrionPlan]]),
     ...variants.map((plan, index): [string, ChrionPlan] => [`variant ${index + 1}`, plan]),
   ];

@@ -1,7 +1,10 @@
 /** The result of one paper's part of the `papers` benchmark. */
 import type { BenchmarkResult, BenchmarkTable } from '../benchmark.ts';
+import type { Cell } from './cells.ts';
 
 export interface PaperPart {
+  /** Of every table and figure of the paper. */
+  readonly cells: readonly Cell[];
   readonly tables: readonly BenchmarkTable[];
   readonly aims: NonNullable<BenchmarkResult['aims']>;
   readonly figures: Readonly<Record<string, number>>;

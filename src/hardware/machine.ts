@@ -114,4 +114,6 @@ export interface HostReadConstants {
   readonly batchNormBytesPerChannel: number;
   /** Share of the rows that is read if a table has fewer rows than lookups: caches serve some repeats. */
   readonly repeatedRowsShare: number;
+  /** Time that the link's copies lose to the short reads of a batch normalisation, beside the reads. Left out: none. */
+  readonly batchNormPauseUs?: number;
 }

@@ -140,7 +140,7 @@ export class GpuPlace {
     if (plans === undefined) throw new Error('its plans are gone');
     // The scheduler hears of one lost GPU after the other, and may choose one that it is about to hear of.
     if (!this.isUp) throw new Error('the GPU process is gone');
-    const mode = load?.way.mode ?? plans.mode;
+    const plan = plans.planOf(gpu, load?.way.mode ?? plans.mode, variant);
     if (load !== null) fn.loadOrderedMs[gpu] = now();
     this.#arriving(fn, gpu);
     const batch = batchOf(fn, calls);
@@ -148,7 +148,7 @@ export class GpuPlace {
     let freeMs: number | undefined;
     const result = await runner.run(fn.key, batch.inputs, {
       gpu,
-      plan: plans.planOf(gpu, mode, variant),
+      plan,
       ...(variant === undefined ? {} : { variant }),
       // The layer trace of a cold start is kept for the dashboard.
       trace: start !== 'warm' || fn.ahead[gpu] !== undefined,
@@ -183,7 +183,7 @@ export class GpuPlace {
         gpu,
         // A call behind its function's read has waited for the disk, whatever its run has found.
         start: arrivalMs < diskEndMs ? 'disk' : start,
-        mode,
+        mode: plan.instead ?? { mode: plan.mode },
         variant,
         queueMs: orderedMs - arrivalMs + waitMs,
         loadMs: startedMs - orderedMs + (isWarm ? 0 : gpuMs - warmMs),

@@ -110,7 +110,8 @@ export interface RanOnGpu {
   readonly result: RunResult;
   readonly gpu: number;
   readonly start: Start;
-  readonly mode: string;
+  /** How missing weights came, and why not as set. */
+  readonly mode: { readonly mode: string; readonly why?: string };
   /** The plan variant that it ran under; undefined for a function with a single plan that has no name. */
   readonly variant: string | undefined;
   /** From its arrival until it had the GPU. */

@@ -29,7 +29,7 @@ export {
   type OfferSheet,
   type WorkersOffer,
 } from './offer.ts';
-export { gpuOffers, ownLinkMode, schedulerGpus } from './offer-of-plan.ts';
+export { gpuOffers, schedulerGpus } from './offer-of-plan.ts';
 export { policies, policyChoices, policyNames, type Foresight, type Policy, type PolicyName } from './policy.ts';
 export { tuning } from './tuning.ts';
 export { Scheduler, type SchedulerOptions } from './scheduler.ts';

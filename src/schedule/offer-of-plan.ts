@@ -2,6 +2,7 @@
 import type { Machine } from '../hardware/index.ts';
 import {
   linkSpeeds,
+  ownLinkMode,
   planColdStart,
   residencyFrom,
   secondaryGpus,
@@ -14,16 +15,6 @@ import type { LayerProfile } from '../profile/index.ts';
 import { getOrMake } from '../tools/index.ts';
 import type { GpuOffer, LinkTransfer, LoadOption } from './offer.ts';
 import type { SchedulerGpu } from './types.ts';
-
-/** The same methods over the GPU's own link alone. */
-export const ownLinkMode: Readonly<Record<ColdStartMode, ColdStartMode>> = {
-  baseline: 'baseline',
-  pipeswitch: 'pipeswitch',
-  dha: 'dha',
-  pt: 'pipeswitch',
-  'pt+dha': 'dha',
-  interleave: 'dha',
-};
 
 /**
  * What a plan of this mode costs on each GPU of a machine. Times are of one start alone; starts that share links are
@@ -115,7 +106,7 @@ function loadOption(profile: Pick<LayerProfile, 'layers'>, machine: Machine, pla
   }
   const [own, ...others] = transfers;
   const lent = others.filter(({ bytes }) => bytes.some((count) => count > 0));
-  return { mode: plan.mode, coldMs, transfers: [own!, ...lent] };
+  return { mode: plan.instead?.mode ?? plan.mode, coldMs, transfers: [own!, ...lent] };
 }
 
 /**

@@ -326,7 +326,7 @@ describe.skipIf(emulatorMissing)('a host with two GPUs that hold eight of 36 fun
       for (const [cause, count] of Object.entries(evictions)) {
         expect(scraped.get(`turntable_evictions_total{function="${name}",cause="${cause}"}`)).toBe(count);
       }
-      expect(plan).toBe('interleave');
+      expect(plan).toBe('dha, 1 link: no NVLink found');
       expect(gpuState).toEqual({ kind: gpuBytes > 0 ? 'resident' : 'planned', whyNot: null });
       expect(hostBytes).toBeGreaterThan(0);
       const residents = host.gpus!.live.gpus.map((_, gpu) => host.gpus!.live.resident(`${name}@1`, gpu).bytes);

@@ -279,7 +279,7 @@ describe.skipIf(emulatorMissing)('a host whose GPU holds half of nine functions 
   test('a function that runs only over GPU and CPU says so before its first call', async () => {
     const { functions } = (await (await fetch(`${host.url}/api/functions`)).json()) as FunctionsAnswer;
     const plans = Object.fromEntries(functions.map(({ name, plan }) => [name, plan]));
-    expect(plans).toMatchObject({ hardmax: 'hybrid-1 (interleave)', 'lstm-base': 'interleave' });
+    expect(plans).toMatchObject({ hardmax: 'hybrid-1 (dha, 1 link: one GPU)', 'lstm-base': 'dha, 1 link: one GPU' });
   });
 
   test('called one after another, functions change to smaller plans and none is evicted', async () => {
@@ -329,7 +329,7 @@ describe.skipIf(emulatorMissing)('a host whose GPU holds half of nine functions 
       expect(scraped.get(changes(name, 'larger')) ?? 0).toBe(growths);
       // A single plan other than that of the GPU alone is named wherever the function is.
       const named = variantsOf(name).length > 1 ? variant : 'hybrid-1';
-      const variants = named === undefined ? 'interleave' : `${named} (interleave)`;
+      const variants = named === undefined ? 'dha, 1 link: one GPU' : `${named} (dha, 1 link: one GPU)`;
       expect(plan).toBe(variants + timesOf(shrinks));
       const line = lines.find((each) => each.startsWith(`${name}@1 `));
       expect(line).toContain(` ${plan} `);

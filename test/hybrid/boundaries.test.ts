@@ -17,7 +17,7 @@ import type { HybridPlan } from '../../src/gpu/hybrid/types.ts';
 import { operators } from '../../src/gpu/operators/index.ts';
 import { defaultSettings } from '../../src/gpu/program/index.ts';
 import { ElementType, GraphBuilder, writeModel, type GraphProto, type ModelProto } from '../../src/onnx/index.ts';
-import { hybridPlanOf, planCpuOnly, planVariants, planLatencyOptimal } from '../../src/plan/chrion/index.ts';
+import { hybridPlanOf, planCpuOnly, planVariants, planChrion } from '../../src/plan/chrion/index.ts';
 import { packBytes, tensorOf, type Tensor } from '../../src/tensor/index.ts';
 import { emulatorMissing, sharedEmulatedCuda } from '../support/emulated-cuda.ts';
 import { relativeError, runOnnxRuntime } from '../support/run-program.ts';
@@ -70,7 +70,7 @@ function plannersOwn(draft: OperatorDraft, seed: number): HybridPlan[] {
     latencyMs: 0.01,
     callMs: 0.01,
   });
-  const plans = [planLatencyOptimal(profile), planCpuOnly(profile), ...planVariants(profile)];
+  const plans = [planChrion(profile, { alpha: 0 }), planCpuOnly(profile), ...planVariants(profile)];
   return plans.map((plan, index) => hybridPlanOf(plan, `planned-${seed}-${index}`));
 }
 

@@ -18,13 +18,7 @@ import { operators } from '../../src/gpu/operators/index.ts';
 import { defaultSettings } from '../../src/gpu/program/index.ts';
 import type { PreparedGraph } from '../../src/gpu/program/prepared.ts';
 import { type ChrionPlan } from '../../src/plan/index.ts';
-import {
-  hybridPlanOf,
-  planChrion,
-  planVariants,
-  planLatencyOptimal,
-  planMemoryOptimal,
-} from '../../src/plan/chrion/index.ts';
+import { hybridPlanOf, planChrion, planVariants, planMemoryOptimal } from '../../src/plan/chrion/index.ts';
 import type { GraphProfile } from '../../src/profile/index.ts';
 import { emulatorMissing, withEmulatedCuda } from '../support/emulated-cuda.ts';
 import { relativeError } from '../support/run-program.ts';
@@ -90,7 +84,7 @@ function plansOf(profile: GraphProfile): ReadonlyMap<string, HybridPlan> {
   const plans: ChrionPlan[] = [];
   for (const activations of ['own', 'shared'] as const) {
     const form: GraphProfile = { ...profile, activations };
-    plans.push(...alphas.map((alpha) => planChrion(form, { alpha })), planLatencyOptimal(form));
+    plans.push(...alphas.map((alpha) => planChrion(form, { alpha })), planChrion(form, { alpha: 0 }));
     plans.push(...[planMemoryOptimal(form)].flatMap((plan) => plan ?? []), ...planVariants(form));
   }
   const distinct = new Map<string, HybridPlan>();

@@ -5,8 +5,7 @@ import type { GraphProfile, OperatorProfile } from '../../profile/index.ts';
 import { formatBytes, formatMs, given } from '../../tools/index.ts';
 import { renderTable } from '../table.ts';
 
-const { hybridPlanOf, planCpuOnly, planGpuOnly, planVariants, planLatencyOptimal, planMemoryOptimal } =
-  await loadChrion();
+const { hybridPlanOf, planCpuOnly, planGpuOnly, planVariants, planChrion, planMemoryOptimal } = await loadChrion();
 
 /** A function's plans; null where nothing that was found will do. */
 export type ChrionPatterns = ReturnType<typeof chrionPatterns>;
@@ -24,7 +23,7 @@ export function chrionPatterns(profile: GraphProfile, { cores, limitMs }: Patter
   return {
     /** Everything on the GPU; null where an operator cannot run there. */
     gpu: planGpuOnly(profile) ?? null,
-    latency: planLatencyOptimal(profile, within),
+    latency: planChrion(profile, { ...within, alpha: 0 }),
     memory: planMemoryOptimal(profile, { ...within, ...given({ latencyLimitMs: limitMs }) }) ?? null,
     cpu: planCpuOnly(profile, within),
     /** From most to least GPU memory. */

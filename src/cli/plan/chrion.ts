@@ -11,8 +11,7 @@ import { hybridPage, noVariants, planAnswer, planColumns, planRow } from './chri
 import { planned, readProfile, writePlanPage } from '../planning.ts';
 import { parseDurationMs, parseNumber, parseWhole } from '../values.ts';
 
-const { planChrion, planCpuOnly, planGpuOnly, planVariants, planLatencyOptimal, planMemoryOptimal } =
-  await loadChrion();
+const { planChrion, planCpuOnly, planGpuOnly, planVariants, planMemoryOptimal } = await loadChrion();
 
 function chrionFlags() {
   const pattern = new Option('--pattern <pattern>', 'lowest latency, or least GPU memory within a latency')
@@ -83,8 +82,7 @@ const asGiven = 'predicted from the profile';
 
 function planFor(profile: GraphProfile, options: ChrionOptions): ChrionPlan {
   const cores = given({ cores: options.cores });
-  if (options.alpha !== undefined) return planChrion(profile, { ...cores, alpha: options.alpha });
-  if (options.pattern !== 'memory') return planLatencyOptimal(profile, cores);
+  if (options.pattern !== 'memory') return planChrion(profile, { ...cores, alpha: options.alpha ?? 0 });
   const plan = planMemoryOptimal(profile, { ...cores, ...given({ latencyLimitMs: options.limit }) });
   if (plan !== undefined) return plan;
   throw new CliError(`no plan that was found takes ${formatMs(options.limit ?? 0)} or less`);

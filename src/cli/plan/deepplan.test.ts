@@ -135,7 +135,7 @@ describe('turntable plan deepplan', () => {
 
   test('says when no GPU of the machine can help', async () => {
     const text = await deepplan('--profile', fileOf('layers.json', profile), '--machine', 'h200');
-    expect(text).toContain('no other GPU of this machine can help GPU 0');
+    expect(text).toContain('to help GPU 0 takes one on another PCIe switch');
   });
 
   test.each([

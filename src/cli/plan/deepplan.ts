@@ -4,6 +4,7 @@ import type { Machine } from '../../hardware/index.ts';
 import {
   coldStartModes,
   initialApproach,
+  modeText,
   planColdStart,
   residencyOf,
   simulate,
@@ -187,17 +188,15 @@ function heading({ name, provenance, notes }: LayerSource, { name: machineName, 
   return [`${name}: times of layers ${provenance}; simulated on machine ${machineName}. ${source}`, ...notes];
 }
 
-function linksLine({ primary, secondaries, mode }: ColdStartPlan): string {
+function linksLine({ primary, secondaries, mode, instead }: ColdStartPlan): string {
   if (secondaries.length > 0) {
     return (
       `weights arrive over the PCIe links of GPU ${[primary, ...secondaries].join(' and ')}, and from ` +
       'there over NVLink'
     );
   }
-  const alone = mode === 'pt' || mode === 'pt+dha' || mode === 'interleave';
-  return alone
-    ? `no other GPU of this machine can help GPU ${primary}: that takes one on another PCIe switch that NVLink ` +
-        'joins to it'
+  return instead !== undefined
+    ? `${mode} is ${modeText({ mode, instead })}; to help GPU ${primary} takes one on another PCIe switch that NVLink joins`
     : `weights arrive over the PCIe link of GPU ${primary}`;
 }
 
@@ -230,7 +229,7 @@ function comparison(outcomes: readonly Outcome[], source: LayerSource, machine: 
     timeline.stallMs.toFixed(2),
     timeline.latencyMs > 0 ? `${(pipeSwitch / timeline.latencyMs).toFixed(2)}x` : '',
     formatBytes(plan.bytesGpu),
-    [plan.primary, ...plan.secondaries].join(', '),
+    plan.instead === undefined ? [plan.primary, ...plan.secondaries].join(', ') : modeText(plan),
     residency === undefined ? '' : formatBytes(residency.hidden.bytes),
   ]);
   const columns = ['MODE', '>COLD ms', '>STALL ms', '>TO PIPESWITCH', '>ON GPU', 'LINKS'] as const;

@@ -39,6 +39,8 @@ export type Placement = Told &
         readonly gpu: number;
         readonly start: Start;
         readonly mode: string;
+        /** Why it is not the mode that is set. */
+        readonly whyMode?: string;
         /** The plan variant that it ran under, for a function with several. */
         readonly variant?: string;
         /** Of its products, if not 32 bits. */
@@ -81,8 +83,8 @@ function placeText(placement: Placement): string {
     case 'cpu-pool':
       return `cpu pool ${placement.coldStart ? 'cold' : 'warm'}${because}`;
     case 'gpu': {
-      const { gpu, start, mode, precision, isHandlerCold = false, isBringing = false } = placement;
-      const loaded = start === 'warm' ? '' : ` ${mode}`;
+      const { gpu, start, mode, whyMode, precision, isHandlerCold = false, isBringing = false } = placement;
+      const loaded = start === 'warm' ? '' : ` ${mode}${whyMode === undefined ? '' : `, ${whyMode}`}`;
       const notes = [
         precision === undefined ? '' : `, ${precision}`,
         isHandlerCold ? ', handler cold' : '',

@@ -21,7 +21,7 @@ export class ColdStarts {
       functionName,
       gpu,
       gpuName,
-      mode,
+      mode: mode.mode,
       // A load ordered ahead has loaded bytes, and the run has waited for it.
       loadedBytes: result.loadedBytes + (ahead?.bytes ?? 0),
       timeline,

@@ -8,13 +8,14 @@ import { join } from 'node:path';
 import type { Machine } from '../../hardware/index.ts';
 import {
   methodsWithin,
+  modeText,
+  ownLinkMode,
   planColdStart,
   type ColdStartMode,
-  type ColdStartPlan,
   type LayerMethod,
 } from '../../plan/index.ts';
 import type { LayerProfile } from '../../profile/index.ts';
-import { gpuOffers, ownLinkMode } from '../../schedule/index.ts';
+import { gpuOffers } from '../../schedule/index.ts';
 import type { GpuCoverage } from '../../gpu/index.ts';
 import type { FunctionPlans } from '../../live/index.ts';
 import { readKept, writeKept } from './kept.ts';
@@ -40,20 +41,17 @@ export function makePlans(
     const main = planColdStart(profile, machine, mode, { primary, ...(given === undefined ? {} : { methods: given }) });
     const methods = main.layers.map(({ method }) => method);
     const own = planColdStart(profile, machine, ownLinkMode[mode], { primary, methods });
-    return new Map<string, ColdStartPlan>([
-      [own.mode, own],
-      [main.mode, main],
-    ]);
+    return { main, own };
   });
   return {
     mode,
     isTooLarge,
     offers: gpuOffers(profile, machine, mode, given),
     planOf: (gpu, wanted) => {
-      const byMode = plans[gpu];
-      const plan = byMode?.get(wanted) ?? byMode?.get(mode);
-      if (plan === undefined) throw new RangeError(`there is no plan for GPU ${gpu}`);
-      return plan;
+      const of = plans[gpu];
+      if (of === undefined) throw new RangeError(`there is no plan for GPU ${gpu}`);
+      const { main, own } = of;
+      return main.instead === undefined && wanted === own.mode ? own : main;
     },
   };
 }
@@ -64,6 +62,7 @@ export async function writePlans(folder: string, key: string, plans: FunctionPla
     gpu,
     predictedMs: { warm: warmMs, cold: ways[0].coldMs[0] },
     gpuBytes: prefixBytes.at(-1),
+    inEffect: modeText(plans.planOf(gpu, plans.mode)),
     plan: plans.planOf(gpu, plans.mode),
   }));
   await writeKept(planPath(folder, key), { function: key, mode: plans.mode, gpus });

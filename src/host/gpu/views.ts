@@ -1,5 +1,5 @@
 /** The GPUs for the dashboard and `/metrics`. Reading is never a use. */
-import { wholePlan } from '../../plan/index.ts';
+import { modeText, wholePlan } from '../../plan/index.ts';
 import type { GpuMemory, Resident, ViewSources } from '../dashboard/index.ts';
 import type { OfferSheet } from '../../schedule/index.ts';
 import type { GpuResident } from '../../live/index.ts';
@@ -106,9 +106,10 @@ function planText(gpus: GpuHost, devices: readonly number[], key: string, estima
   );
   const resident = devices.flatMap((gpu) => live.resident(key, gpu).variant ?? []);
   const { shrinks } = live.planChanges(key);
-  const { mode = '' } = live.plansOf(key) ?? {};
+  const plans = live.plansOf(key);
+  const modes = new Set(plans && devices.map((gpu) => modeText(plans.planOf(gpu, plans.mode))));
   const precision = gpus.precisionText(key);
-  const plan = variantsText(mode, hasVariants ? resident : onlyPlans, hasVariants ? shrinks : 0);
+  const plan = variantsText([...modes].join(' or '), hasVariants ? resident : onlyPlans, hasVariants ? shrinks : 0);
   const usual = precision === undefined ? plan : `${plan}, ${precision}`;
   return estimated === undefined ? usual : `${usual} (planned from ${estimated})`;
 }

@@ -2,14 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { anyLiveGraph, carriedOutMs, liveStack } from '../../../test/support/graph-profiles.ts';
 import { resolveEdges, type GraphProfile, type OperatorEdge } from '../../profile/index.ts';
-import {
-  planChrion,
-  planCpuOnly,
-  planGpuOnly,
-  planLatencyOptimal,
-  planMemoryOptimal,
-  type ChrionPlan,
-} from './index.ts';
+import { planAlgorithm2, planChrion, planCpuOnly, planGpuOnly, planMemoryOptimal, type ChrionPlan } from './index.ts';
 
 const bytes = { input: 0, output: 1000, ephemeral: 0, weights: 0 };
 
@@ -120,7 +113,7 @@ function plansOf(profile: GraphProfile): ChrionPlan[] {
   return [
     planChrion(profile, { alpha: 0 }),
     planChrion(profile, { alpha: 0.5 }),
-    planLatencyOptimal(profile),
+    planAlgorithm2(profile, { alpha: 0 }),
     planCpuOnly(profile),
     ...(small === undefined ? [] : [small]),
     ...(whole === undefined ? [] : [whole]),
@@ -188,11 +181,11 @@ describe('every plan of any graph', () => {
   test('of lowest latency is no slower than the GPU, the CPU or the paper’s choice', () => {
     fc.assert(
       fc.property(anyLiveGraph(), (profile) => {
-        const { latencyMs } = planLatencyOptimal(profile);
+        const { latencyMs } = planChrion(profile, { alpha: 0 });
         expect(latencyMs).toBeLessThanOrEqual(planGpuOnly(profile)?.latencyMs ?? Infinity);
         expect(latencyMs).toBeLessThanOrEqual(planCpuOnly(profile).latencyMs);
-        expect(latencyMs).toBeLessThanOrEqual(planChrion(profile, { alpha: 0 }).latencyMs);
-        expect(planMemoryOptimal(profile)?.gpuBytes).toBeLessThanOrEqual(planLatencyOptimal(profile).gpuBytes);
+        expect(latencyMs).toBeLessThanOrEqual(planAlgorithm2(profile, { alpha: 0 }).latencyMs);
+        expect(planMemoryOptimal(profile)?.gpuBytes).toBeLessThanOrEqual(planChrion(profile, { alpha: 0 }).gpuBytes);
       }),
       { numRuns: 100 },
     );
@@ -243,7 +236,7 @@ test('over many small graphs, calls are within 2% of the fastest ones', () => {
 
 test('a layer on the CPU leaves no weights on the GPU, a divided one leaves them all', () => {
   const profile = liveStack({ layers: 3, cells: 4, gpuMs: 0.1, cpuMs: 0.2, callMs: 0.02 });
-  const plan = planLatencyOptimal(profile);
+  const plan = planChrion(profile, { alpha: 0 });
   const layers = new Set(plan.operators.filter(({ device }) => device === 'gpu').map(({ name }) => name.split('/')[0]));
   expect(plan.gpuBytes).toBe(layers.size * 8e6);
   expect(planGpuOnly(profile)?.gpuBytes).toBe(24e6);

@@ -3,14 +3,7 @@ import { describe, expect, test } from 'vitest';
 import table6 from '../../../test/reference/chrion-table6.json' with { type: 'json' };
 import { lstmCells, lstmContextBytes } from '../../../test/support/lstm-cells.ts';
 import type { GraphProfile, OperatorEdge } from '../../profile/index.ts';
-import {
-  planChrion,
-  planCpuOnly,
-  planGpuOnly,
-  planLatencyOptimal,
-  planMemoryOptimal,
-  type ChrionPlan,
-} from './index.ts';
+import { planAlgorithm2, planChrion, planCpuOnly, planGpuOnly, planMemoryOptimal, type ChrionPlan } from './index.ts';
 
 const none = { input: 0, output: 0, ephemeral: 0, weights: 0 };
 
@@ -198,25 +191,41 @@ describe('the rows of Table 6', () => {
     (row) => {
       const profile = lstmCells(row);
       const gpu = mustBe(planGpuOnly(profile));
-      const latencyOptimal = planLatencyOptimal(profile);
+      const latencyOptimal = planChrion(profile, { alpha: 0 });
       const memoryOptimal = mustBe(planMemoryOptimal(profile));
       expect(latencyOptimal.latencyMs).toBeLessThanOrEqual(gpu.latencyMs);
       expect(memoryOptimal.latencyMs).toBeLessThanOrEqual(gpu.latencyMs);
       expect(memoryOptimal.gpuBytes).toBeLessThanOrEqual(latencyOptimal.gpuBytes);
       expect(memoryOptimal.gpuBytes).toBe(equation4(profile, memoryOptimal));
-      expect(planChrion(profile, { alpha: 0 }).latencyMs).toBeGreaterThanOrEqual(latencyOptimal.latencyMs);
+      expect(planAlgorithm2(profile, { alpha: 0 }).latencyMs).toBeGreaterThanOrEqual(latencyOptimal.latencyMs);
     },
   );
 
   test('the baseline split has its latency within 10% and its memory within 15%, on 8 cores', () => {
     const [baseline] = table6 as [(typeof table6)[number]];
-    const plan = planChrion(lstmCells(baseline), { alpha: 0 });
+    const plan = planAlgorithm2(lstmCells(baseline), { alpha: 0 });
     expect(plan.cores).toBe(8);
     expect(Math.abs(plan.latencyMs / baseline.latencyOptimalMs - 1)).toBeLessThan(0.1);
     const megabytes = (plan.gpuBytes + lstmContextBytes) / 1e6;
     expect(Math.abs(megabytes / baseline.latencyOptimalMegabytes - 1)).toBeLessThan(0.15);
     expectPossible(lstmCells(baseline), plan);
   });
+});
+
+test.each([
+  { layers: 12, batch: 8, ioSize: 64, sequence: 96 },
+  { layers: 12, batch: 8, ioSize: 32, sequence: 96 },
+  { layers: 12, batch: 8, ioSize: 64, sequence: 64 },
+])('memory falls and latency rises with alpha: $ioSize wide, $sequence steps', (shape) => {
+  const profile = lstmCells(shape);
+  const plans = Array.from({ length: 6 }, (_, step) => planChrion(profile, { alpha: step * 0.02 }));
+  expect(plans.map(({ gpuBytes }) => gpuBytes)).toEqual(
+    plans.map(({ gpuBytes }) => gpuBytes).toSorted((a, b) => b - a),
+  );
+  expect(plans.map(({ latencyMs }) => latencyMs)).toEqual(
+    plans.map(({ latencyMs }) => latencyMs).toSorted((a, b) => a - b),
+  );
+  expect(new Set(plans.map(({ gpuBytes }) => gpuBytes)).size).toBeGreaterThan(1);
 });
 
 test('10,000 operators are planned over all numbers of cores', () => {
@@ -259,10 +268,11 @@ describe('properties', () => {
         fc.constantFrom(0, 0.05, 0.3, 1),
         fc.integer({ min: 0, max: 3 }),
         (profile, alpha, cores) => {
-          const plan = planChrion(profile, { alpha, cores });
-          expectPossible(profile, plan);
-          expect(plan.cores).toBeLessThanOrEqual(cores);
-          expect(plan.gpuBytes).toBeCloseTo(equation4(profile, plan), 3);
+          for (const plan of [planChrion(profile, { alpha, cores }), planAlgorithm2(profile, { alpha, cores })]) {
+            expectPossible(profile, plan);
+            expect(plan.cores).toBeLessThanOrEqual(cores);
+            expect(plan.gpuBytes).toBeCloseTo(equation4(profile, plan), 3);
+          }
         },
       ),
     );
@@ -272,15 +282,29 @@ describe('properties', () => {
     fc.assert(
       fc.property(anyGraph, (profile) => {
         const gpu = mustBe(planGpuOnly(profile));
-        const fastest = planLatencyOptimal(profile);
+        const fastest = planChrion(profile, { alpha: 0 });
         const smallest = mustBe(planMemoryOptimal(profile));
         expectPossible(profile, fastest);
         expectPossible(profile, smallest);
         expect(fastest.latencyMs).toBeLessThanOrEqual(Math.min(gpu.latencyMs, planCpuOnly(profile).latencyMs));
-        expect(planChrion(profile, { alpha: 0 }).latencyMs).toBeLessThanOrEqual(gpu.latencyMs);
         expect(smallest.latencyMs).toBeLessThanOrEqual(gpu.latencyMs);
         expect(smallest.gpuBytes).toBeLessThanOrEqual(fastest.gpuBytes);
-        expect(smallest.gpuBytes).toBeLessThanOrEqual(planChrion(profile, { alpha: 0 }).gpuBytes);
+      }),
+    );
+  });
+
+  test('a larger alpha never needs more memory, is never faster, and costs no more than another plan', () => {
+    const alphas = fc.array(fc.double({ min: 0, max: 3, noNaN: true }), { minLength: 2, maxLength: 6 });
+    fc.assert(
+      fc.property(anyGraph, alphas, (profile, unsorted) => {
+        const plans = unsorted.toSorted((a, b) => a - b).map((alpha) => planChrion(profile, { alpha }));
+        for (const [index, plan] of plans.entries()) {
+          const next = plans[index + 1] ?? plan;
+          expect(next.gpuBytes).toBeLessThanOrEqual(plan.gpuBytes);
+          expect(next.latencyMs).toBeGreaterThanOrEqual(plan.latencyMs);
+          const cost = ({ latencyMs, gpuBytes }: ChrionPlan): number => latencyMs + plan.alpha * (gpuBytes / 1e6);
+          for (const other of plans) expect(cost(plan)).toBeLessThanOrEqual(cost(other) * (1 + 1e-12));
+        }
       }),
     );
   });
@@ -288,7 +312,7 @@ describe('properties', () => {
   test('a latency limit is kept, or reported as impossible', () => {
     fc.assert(
       fc.property(anyGraph, fc.double({ min: 0.5, max: 2, noNaN: true }), (profile, factor) => {
-        const fastestMs = planLatencyOptimal(profile).latencyMs;
+        const fastestMs = planChrion(profile, { alpha: 0 }).latencyMs;
         const plan = planMemoryOptimal(profile, { latencyLimitMs: fastestMs * factor });
         expect(plan === undefined && factor >= 1).toBe(false);
         expect(plan?.latencyMs ?? 0).toBeLessThanOrEqual(fastestMs * factor);

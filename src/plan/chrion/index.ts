@@ -2,11 +2,12 @@
 export * from './hybrid.ts';
 export * from './plan-variants.ts';
 export {
+  planAlgorithm2,
   planChrion,
   planCpuOnly,
   planGpuOnly,
-  planLatencyOptimal,
   planMemoryOptimal,
+  type AlphaOptions,
   type ChrionPlan,
   type MemoryOptimalOptions,
 } from './plan.ts';

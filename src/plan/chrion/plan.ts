@@ -1,39 +1,45 @@
 import type { GraphProfile } from '../../profile/index.ts';
 import { PlanError } from '../plan-error.ts';
 import { gpuDevice } from './devices.ts';
-import { bestOf, bytesPerMegabyte, paretoFront, Search, type Candidate, type ChrionOptions } from './search.ts';
+import { bestOf, bytesPerMegabyte, cheapestOf, Search, type Candidate, type ChrionOptions } from './search.ts';
 
 export type ChrionPlan = ReturnType<typeof described>;
 
 /**
- * Chrion's Algorithm 2: for every number of cores k' from 0 (the GPU alone) to k, a device for each operator; then the
- * k' with the least `L + alpha M`, of equal ones the one with less memory and fewer cores.
- *
- * The time is proportional to k times operators and edges. A larger alpha mostly means less memory, but not always: one
- * operator that moves to the CPU changes what is free for all later ones. {@link planVariants} gives plans that never
- * take more than the one before.
- * @param alpha milliseconds of latency that a megabyte of GPU memory is worth. With 0 only latency counts, and the plan
- * is never slower than the GPU alone.
+ * The plan with the least `L + alpha M` among one set of candidates, the same for every alpha ({@link Search.front}): a
+ * larger alpha never needs more memory, and is never faster. With alpha 0 only latency counts: the plan is never slower
+ * than the GPU alone or the CPU alone.
+ * @param alpha milliseconds of latency that a megabyte of GPU memory is worth
  * @throws PlanError for options out of range, and if operators that the GPU cannot run have no core
  */
-export function planChrion(profile: GraphProfile, options: ChrionOptions & { readonly alpha: number }): ChrionPlan {
-  const { alpha } = options;
-  if (!(alpha >= 0) || !Number.isFinite(alpha)) {
-    throw new PlanError(`alpha is ${alpha}, but must be 0 or more milliseconds per megabyte`);
-  }
+export function planChrion(profile: GraphProfile, options: AlphaOptions): ChrionPlan {
+  const alpha = checkedAlpha(options);
   const search = new Search(profile, options);
-  return described(search, bestOf(refined(search, search.algorithm2(alpha)), costAt(alpha)));
+  return described(search, { ...cheapestOf(search.front(), alpha), alpha });
 }
 
 /**
- * The plan of lowest latency. The paper's Latency-Optimal pattern is Algorithm 2 with alpha 0 ({@link planChrion}). Its
- * greedy choice cannot see the copies of an operator's successors, so a little reluctance to use the GPU (alpha up to
- * 0.3), or the CPU alone, can be up to a tenth faster. All of these are tried; if operators share weights, whole layers
- * on one side too.
+ * Chrion's Algorithm 2 as printed: for every number of cores k' from 0 (the GPU alone) to k, a device for each operator
+ * by a greedy choice; then the k' with the least `L + alpha M`, of equal ones the one with less memory and fewer cores.
+ * One operator that moves to the CPU changes what is free for all later ones, so a larger alpha may need more memory, or
+ * be faster: {@link planChrion} does not have that. With alpha 0 it is the paper's Latency-Optimal pattern.
+ * @throws PlanError as {@link planChrion}
  */
-export function planLatencyOptimal(profile: GraphProfile, options: ChrionOptions = {}): ChrionPlan {
+export function planAlgorithm2(profile: GraphProfile, options: AlphaOptions): ChrionPlan {
+  const alpha = checkedAlpha(options);
   const search = new Search(profile, options);
-  return described(search, latencyOptimal(search));
+  const candidates = search.algorithm2(alpha).map((candidate) => search.refined(candidate));
+  const cost = ({ latencyMs, gpuBytes }: Candidate): number => latencyMs + alpha * (gpuBytes / bytesPerMegabyte);
+  return described(search, bestOf(candidates, cost));
+}
+
+export interface AlphaOptions extends ChrionOptions {
+  readonly alpha: number;
+}
+
+function checkedAlpha({ alpha }: AlphaOptions): number {
+  if (alpha >= 0 && Number.isFinite(alpha)) return alpha;
+  throw new PlanError(`alpha is ${alpha}, but must be 0 or more milliseconds per megabyte`);
 }
 
 export interface MemoryOptimalOptions extends ChrionOptions {
@@ -42,32 +48,16 @@ export interface MemoryOptimalOptions extends ChrionOptions {
 }
 
 /**
- * The plan of least GPU memory within a latency, over alpha from 0 to 1 and every k', as in the paper's Memory-Optimal
- * pattern (6.2, 6.3); also the CPU alone and, if operators share weights, whole layers on one side. Never more memory
- * than {@link planLatencyOptimal}. Undefined if nothing is as fast as `latencyLimitMs`.
+ * The plan of least GPU memory within a latency, as in the paper's Memory-Optimal pattern (6.2, 6.3), from the
+ * candidates of {@link planChrion}. Undefined if nothing is as fast as `latencyLimitMs`.
  */
 export function planMemoryOptimal(profile: GraphProfile, options: MemoryOptimalOptions = {}): ChrionPlan | undefined {
   const search = new Search(profile, options);
-  const fastest = latencyOptimal(search);
-  const gpuAlone = search.gpuAlone();
+  const front = search.front();
   // If the GPU cannot run an operator, the fastest plan is the reference.
-  const limitMs = options.latencyLimitMs ?? (gpuAlone ?? fastest).latencyMs;
-  const within = (found: readonly Candidate[]): Candidate[] => found.filter(({ latencyMs }) => latencyMs <= limitMs);
-
-  const coarse = Array.from({ length: 21 }, (_, step) => step * 0.05);
-  const found = [
-    ...(gpuAlone === undefined ? [] : [gpuAlone]),
-    fastest,
-    ...search.cpuAlone(),
-    ...coarseCuts(search),
-    ...coarse.flatMap((alpha) => search.algorithm2(alpha)),
-  ];
-  const first = within(refined(search, [fastest, ...paretoFront(found)]));
-  if (first.length === 0) return undefined;
-  const { alpha: near } = bestOf(first, leastBytes);
-  const fine = [-0.04, -0.03, -0.02, -0.01, 0.01, 0.02, 0.03, 0.04].map((step) => near + step);
-  const nearby = fine.filter((alpha) => alpha > 0).flatMap((alpha) => search.algorithm2(alpha));
-  return described(search, bestOf([...first, ...within(refined(search, paretoFront(nearby)))], leastBytes));
+  const limitMs = options.latencyLimitMs ?? (search.gpuAlone() ?? front[0])?.latencyMs ?? Infinity;
+  const smallest = front.findLast(({ latencyMs }) => latencyMs <= limitMs);
+  return smallest === undefined ? undefined : described(search, smallest);
 }
 
 /** Everything on the GPU; undefined if it cannot run an operator. */
@@ -81,38 +71,7 @@ export function planGpuOnly(profile: GraphProfile): ChrionPlan | undefined {
 export function planCpuOnly(profile: GraphProfile, options: ChrionOptions = {}): ChrionPlan {
   const search = new Search(profile, options);
   if (search.cores === 0) throw new PlanError('cores is 0, but a plan for the CPU alone needs one or more');
-  return described(
-    search,
-    bestOf(refined(search, search.cpuAlone()), ({ latencyMs }) => latencyMs),
-  );
-}
-
-function latencyOptimal(search: Search): Candidate {
-  const alphas = [0.05, 0.1, 0.15, 0.2, 0.25, 0.3];
-  const paper = search.algorithm2(0);
-  const others = [...alphas.flatMap((alpha) => search.algorithm2(alpha)), ...coarseCuts(search)];
-  const cpuAlone = search.cpuAlone();
-  const found = refined(search, [...paper, ...paretoFront([...paper, ...others, ...cpuAlone]), ...cpuAlone]);
-  return bestOf(found, ({ latencyMs }) => latencyMs);
-}
-
-function refined(search: Search, candidates: readonly Candidate[]): Candidate[] {
-  return candidates.map((candidate) => search.refined(candidate));
-}
-
-/** If operators share weights, as in unrolled layers, also moves whole layers; the paper does not. */
-function coarseCuts(search: Search): Candidate[] {
-  const { sharesWeights, weightBytes } = search.network;
-  if (!sharesWeights) return [];
-  return search.cuts(new Uint8Array(weightBytes.length).fill(1), search.someCoreCounts());
-}
-
-function costAt(alpha: number): (candidate: Candidate) => number {
-  return ({ latencyMs, gpuBytes }) => latencyMs + alpha * (gpuBytes / bytesPerMegabyte);
-}
-
-function leastBytes({ gpuBytes }: Candidate): number {
-  return gpuBytes;
+  return described(search, search.cpuAlone());
 }
 
 export function described(search: Search, candidate: Candidate) {

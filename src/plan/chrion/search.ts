@@ -32,6 +32,13 @@ export interface Candidate {
 
 export const bytesPerMegabyte = 1e6;
 
+/** Values of all GPU memory to try, in latencies of everything on the GPU. */
+const alphaShares = [0, 0.03, 0.1, 0.3, 1, 2, 3, 4, 5, 6, 7, 8, 10, 13, 20];
+/** Most operators to place over all candidates of a front, so that large graphs are planned in a second. */
+const placementsMost = 500_000;
+/** Most operators in candidates whose calls are searched thoroughly. */
+const refinementsMost = 80_000;
+
 /** The candidates of one profile, in one order of placement. The cost of a repeated selection is not computed again. */
 export class Search {
   readonly network: Network;
@@ -40,6 +47,7 @@ export class Search {
   readonly cores: number;
   readonly #known = new Map<string, Candidate[]>();
   readonly #refinedMs = new WeakMap<Devices, number>();
+  #front: Candidate[] | undefined;
   #ranks: Ranks | undefined;
 
   /** @throws PlanError for more cores than the profile has times for */
@@ -84,21 +92,57 @@ export class Search {
     return bestOf(found, ({ latencyMs }) => latencyMs);
   }
 
-  /** One candidate for every k'. */
-  cpuAlone(): Candidate[] {
+  /** Everything on the CPU, on the number of cores that ends first. */
+  cpuAlone(): Candidate {
     const sides = new Uint8Array(this.network.count).fill(cpuSide);
-    return this.algorithm2(0, sides);
+    return this.refined(bestOf(this.algorithm2(0, sides), ({ latencyMs }) => latencyMs));
+  }
+
+  /**
+   * The Pareto front of latency and memory over one set of candidates, which depends on the profile and the cores alone:
+   * Algorithm 2 at several values of memory, the GPU and the CPU alone, and coarse cuts where operators share weights.
+   * On large graphs fewer values and cuts are tried.
+   */
+  front(): readonly Candidate[] {
+    if (this.#front !== undefined) return this.#front;
+    const { count, sharesWeights, weightBytes } = this.network;
+    const alone = [...(this.cores > 0 ? [this.cpuAlone()] : []), ...[this.gpuAlone() ?? []].flat()];
+    const placements = Math.ceil(placementsMost / Math.max(1, count));
+    const allCounts = this.#allCoreCounts();
+    const coreCounts = allCounts.length * alphaShares.length > placements ? this.someCoreCounts() : allCounts;
+    const scale = this.#alphaScale();
+    const alphas = thinned(alphaShares, Math.ceil(placements / coreCounts.length)).map((share) => share * scale);
+    const found = alphas.flatMap((alpha) => this.algorithm2(alpha, undefined, coreCounts));
+    if (sharesWeights) {
+      const kept = new Uint8Array(weightBytes.length).fill(1);
+      found.push(...this.cuts(kept, this.someCoreCounts(), Math.ceil(placements / 2)));
+    }
+    const refinements = Math.max(4, Math.ceil(refinementsMost / Math.max(1, count)));
+    // The paper's own choice is among the candidates whatever its calls cost before they are refined.
+    const printed = this.algorithm2(0, undefined, coreCounts);
+    const refined = [...thinned(paretoFront(found), refinements), ...thinned(printed, refinements)].map((candidate) =>
+      this.refined(candidate),
+    );
+    this.#front = paretoFront([...alone, ...refined]);
+    return this.#front;
+  }
+
+  /** Milliseconds per megabyte at which all GPU memory is worth the latency of everything on the GPU. */
+  #alphaScale(): number {
+    const most = this.mostOnGpu();
+    return most === undefined || most.gpuBytes === 0 ? 0 : most.latencyMs / (most.gpuBytes / bytesPerMegabyte);
   }
 
   /**
    * The coarse cuts through `kept` ({@link cutsOf}) for each number of cores, with cores chosen in two ways.
    * @param kept 1 for each of the weights that may be on the GPU
+   * @param most about how many candidates are made
    */
-  cuts(kept: Uint8Array, coreCounts: readonly number[]): Candidate[] {
+  cuts(kept: Uint8Array, coreCounts: readonly number[], most = Infinity): Candidate[] {
     const { network, order } = this;
     const ranks = (this.#ranks ??= ranksOf(network, order));
     const used = coreCounts.filter((cores) => cores > 0);
-    return cutsOf(network, ranks, kept).flatMap((sides) =>
+    return thinned(cutsOf(network, ranks, kept), Math.ceil(most / (2 * Math.max(1, used.length)))).flatMap((sides) =>
       used.flatMap((cores) => [
         this.#candidate(selectDevices(network, order, cores, 0, sides), cores, 0),
         this.#candidate(coresByRank(network, ranks, sides, cores), cores, 0),
@@ -145,6 +189,13 @@ export class Search {
   }
 }
 
+/** At most so many of them, evenly, the first and the last among them. */
+function thinned<Item>(items: readonly Item[], most: number): Item[] {
+  if (items.length <= most) return [...items];
+  const step = (items.length - 1) / Math.max(1, most - 1);
+  return Array.from({ length: Math.max(1, most) }, (_, index) => items[Math.round(index * step)]!);
+}
+
 function hashOf(devices: Devices): number {
   let hash = 0x811c9dc5;
   for (const device of devices) hash = Math.imul(hash ^ device, 0x01000193);
@@ -164,6 +215,32 @@ export function paretoFront(candidates: readonly Candidate[]): Candidate[] {
   }
   return front;
 }
+
+/**
+ * The candidate of a front with the least `L + alpha M`; of equal ones the one with less memory. The corners of the
+ * front's lower convex hull are found once for all alphas, so a larger alpha never gives one with more memory, however
+ * sums are rounded.
+ * @param front as {@link paretoFront} gives it, not empty
+ */
+export function cheapestOf(front: readonly Candidate[], alpha: number): Candidate {
+  const corners: { readonly candidate: Candidate; readonly fromAlpha: number }[] = [];
+  for (const candidate of front) {
+    let fromAlpha = 0;
+    for (let above = corners.at(-1); above !== undefined; above = corners.at(-1)) {
+      fromAlpha = worthOf(above.candidate, candidate);
+      if (fromAlpha > above.fromAlpha || corners.length === 1) break;
+      corners.pop();
+    }
+    corners.push({ candidate, fromAlpha });
+  }
+  const chosen = corners.findLast(({ fromAlpha }) => fromAlpha <= alpha)?.candidate;
+  if (chosen === undefined) throw new Error('the front is empty');
+  return chosen;
+}
+
+/** The alpha at which two candidates cost the same. */
+const worthOf = (large: Candidate, small: Candidate): number =>
+  (small.latencyMs - large.latencyMs) / ((large.gpuBytes - small.gpuBytes) / bytesPerMegabyte);
 
 /** The least cost; of equal ones less memory, lower latency, fewer cores. */
 export function bestOf(candidates: readonly Candidate[], cost: (candidate: Candidate) => number): Candidate {

@@ -3,8 +3,8 @@ import type { LayerProfile, ProfileLayer } from '../../profile/index.ts';
 import { PlanError } from '../plan-error.ts';
 import { deepPlan, loadAll, type LayerMethod } from './algorithm.ts';
 import { simulate } from './timeline.ts';
-import { linkSpeeds, partitionByLoadedBytes, secondaryGpus, type LinkSpeed } from './transmission.ts';
-import type { ColdStartMode, ColdStartPlan, LayerPlan } from './types.ts';
+import { linkSpeeds, partitionByLoadedBytes, secondaryGpus, whyAlone, type LinkSpeed } from './transmission.ts';
+import { ownLinkMode, type ColdStartMode, type ColdStartPlan, type LayerPlan } from './types.ts';
 
 export interface PlanOptions {
   /** The GPU that executes; default: 0. */
@@ -16,20 +16,23 @@ export interface PlanOptions {
 const usesHostAccess = (mode: ColdStartMode): boolean => mode === 'dha' || mode === 'pt+dha' || mode === 'interleave';
 const usesAllLinks = (mode: ColdStartMode): boolean => mode === 'pt' || mode === 'pt+dha' || mode === 'interleave';
 
-/** A plan from host memory may be this much slower than one that loads everything, since it needs less GPU memory. */
+/** A plan from host memory is worth its reads where its cold start is predicted to be this much faster, */
+const gainLeast = 1.02;
+/** or where it leaves this share of the weights off the GPU, so that more functions fit, and is hardly slower. */
+const freedLeast = 0.05;
 const slowdownForMemory = 1.01;
 
 /**
  * Plans the cold start of a function: the method of each layer, and the link that loads it. If no GPU can help the
- * primary (section 4.3.3), `pt`, `pt+dha` and `interleave` equal `pipeswitch` and `dha`. Layers that execute from host
+ * primary (section 4.3.3), `pt`, `pt+dha` and `interleave` equal `pipeswitch` and `dha`, and the plan says so. Layers that execute from host
  * memory do so in every partition, as in the authors' engine (the paper would load them there).
  *
  * `interleave` gives each layer to the link that is free first, or assigns them in another way if the timeline is
  * faster.
  *
- * For a measured profile the methods are always Algorithm 1's. For an estimate the timeline knows more than the
- * algorithm (the cost of issuing, and that reads of host memory delay copies): if it shows the plan to be more than 1%
- * slower than loading every layer, every layer is loaded.
+ * The timeline knows more than Algorithm 1 (the cost of issuing, and that reads of host memory delay copies). Every
+ * layer is loaded unless the timeline shows Algorithm 1's methods to be 2% faster, or they keep 5% of the weights off
+ * the GPU and are at most 1% slower.
  * @throws PlanError for a GPU that the machine does not have
  */
 export function planColdStart(
@@ -50,14 +53,19 @@ export function planColdStart(
   const planner = modePlanner(profile, machine, mode, primary);
   if (options.methods !== undefined) return planner.plan(options.methods);
   if (!usesHostAccess(mode)) return planner.plan(loadAll(profile));
-  const methods = deepPlan(profile);
-  const isEstimate = profile.layers.some(({ cost }) => cost !== undefined);
-  return isEstimate ? planner.planWithin(methods, loadAll(profile)) : planner.plan(methods);
+  return planner.planWithin(deepPlan(profile), loadAll(profile));
 }
 
 interface Timed {
   readonly plan: ColdStartPlan;
   readonly latencyMs: number;
+}
+
+/** Whether a plan that reads host memory is better than one that loads everything. */
+function isWorth(own: Timed, all: Timed): boolean {
+  if (own.latencyMs * gainLeast <= all.latencyMs) return true;
+  const isFreeing = own.plan.bytesGpu <= (1 - freedLeast) * all.plan.bytesGpu;
+  return isFreeing && own.latencyMs <= all.latencyMs * slowdownForMemory;
 }
 
 /** Plans of one mode for one profile, with different methods. */
@@ -70,15 +78,15 @@ function modePlanner({ layers }: Pick<LayerProfile, 'layers'>, machine: Machine,
     return deals ? best(methods).plan : partitioned(methods);
   }
 
-  /** The plan of `methods`, or that of `fallback` if it is clearly faster. */
+  /** The plan of `methods`, or that of `fallback` if it is not worth it. */
   function planWithin(methods: readonly LayerMethod[], fallback: readonly LayerMethod[]): ColdStartPlan {
     if (!deals) return settled(methods, fallback, partitioned).plan;
     const [own, other] = [best(methods), best(fallback)];
     // The plan must not be slower than those of modes that do not assign layers one by one.
     const simplest = settled(methods, fallback, alone);
     const halves = settled(methods, fallback, partitioned);
-    const boundMs = Math.min(other.latencyMs * slowdownForMemory, simplest.latencyMs, halves.latencyMs);
-    return own.latencyMs <= boundMs ? own.plan : other.plan;
+    const isKept = isWorth(own, other) && own.latencyMs <= Math.min(simplest.latencyMs, halves.latencyMs);
+    return isKept ? own.plan : other.plan;
   }
 
   function settled(
@@ -87,7 +95,7 @@ function modePlanner({ layers }: Pick<LayerProfile, 'layers'>, machine: Machine,
     planOf: (methods: readonly LayerMethod[]) => ColdStartPlan,
   ): Timed {
     const [own, other] = [timed(planOf(methods)), timed(planOf(fallback))];
-    return own.latencyMs <= other.latencyMs * slowdownForMemory ? own : other;
+    return isWorth(own, other) ? own : other;
   }
 
   /** The fastest way to assign the layers to links. */
@@ -114,7 +122,10 @@ function modePlanner({ layers }: Pick<LayerProfile, 'layers'>, machine: Machine,
   /** Over the primary's link alone. */
   function alone(methods: readonly LayerMethod[]): ColdStartPlan {
     const own = methods.map((method) => (method === 'load' ? primary : null));
-    return { ...finish(methods, own), secondaries: [] };
+    const plan = { ...finish(methods, own), secondaries: [] };
+    return secondaries.length === 0
+      ? plan
+      : { ...plan, instead: { mode: ownLinkMode[mode], why: '1 link: others would not be faster' } };
   }
 
   function timed(plan: ColdStartPlan): Timed {
@@ -126,6 +137,9 @@ function modePlanner({ layers }: Pick<LayerProfile, 'layers'>, machine: Machine,
       mode,
       primary,
       secondaries,
+      ...(usesAllLinks(mode) && secondaries.length === 0
+        ? { instead: { mode: ownLinkMode[mode], why: whyAlone(machine, primary) } }
+        : {}),
       layers: layers.map(({ name }, index): LayerPlan => ({ name, method: methods[index]!, link: given[index]! })),
       bytesGpu: layers.reduce((sum, { bytes }, index) => sum + (methods[index] === 'load' ? bytes : 0), 0),
     };

@@ -83,7 +83,7 @@ describe('a timeline', () => {
           ['pipeswitch', loadAll({ layers })],
           ['dha', deepPlan({ layers })],
         ] as const) {
-          const timeline = simulate({ layers }, twoSwitches, planColdStart({ layers }, twoSwitches, mode));
+          const timeline = simulate({ layers }, twoSwitches, planColdStart({ layers }, twoSwitches, mode, { methods }));
           const steps = pipelineSteps(layers, methods);
           expect(timeline.latencyMs).toBeCloseTo(steps.at(-1)!.end, 9);
           for (const [index, { stall }] of steps.entries()) {

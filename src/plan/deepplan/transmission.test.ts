@@ -1,9 +1,10 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { anyLayers, machineOf } from '../../../test/support/layer-profiles.ts';
-import { loadMachine } from '../../hardware/index.ts';
+import { loadMachine, type Machine } from '../../hardware/index.ts';
 import { planColdStart } from './plan.ts';
 import { linkSpeeds, partitionByLoadedBytes, secondaryGpus } from './transmission.ts';
+import { modeText } from './types.ts';
 
 const layer = (bytes: number) => ({ name: 'x', kind: 'linear', bytes, load: bytes / 1e7, exec: 1, dha: 9 });
 
@@ -95,10 +96,20 @@ describe('a plan', () => {
       ['pt+dha', 'dha'],
       ['interleave', 'dha'],
     ] as const) {
-      expect(planColdStart({ layers }, alone, parallel).layers).toEqual(
-        planColdStart({ layers }, alone, single).layers,
-      );
+      const plan = planColdStart({ layers }, alone, parallel);
+      expect(plan.layers).toEqual(planColdStart({ layers }, alone, single).layers);
+      expect(modeText(plan)).toBe(`${single}, 1 link: one PCIe switch`);
     }
+  });
+
+  it('names the mode in effect, and why no other GPU helps', () => {
+    const layers = [layer(1e6), layer(1e6)];
+    const text = (machine: Machine): string => modeText(planColdStart({ layers }, machine, 'pt+dha'));
+    const joined = machineOf([0, 1]);
+    expect(text(joined)).toBe('pt+dha');
+    expect(text({ ...joined, nvlinks: [] })).toBe('dha, 1 link: no NVLink found');
+    expect(text(machineOf([0]))).toBe('dha, 1 link: one GPU');
+    expect(modeText(planColdStart({ layers }, { ...joined, nvlinks: [] }, 'dha'))).toBe('dha');
   });
 
   it('counts the bytes of the layers that it loads', () => {

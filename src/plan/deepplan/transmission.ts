@@ -41,6 +41,15 @@ export function secondaryGpus(machine: Machine, primary: number): number[] {
   return secondaries;
 }
 
+/** Why no GPU helps the primary to load: what {@link secondaryGpus} misses first. */
+export function whyAlone({ gpus, nvlinks, switches }: Machine, primary: number): string {
+  if (gpus.length === 1) return '1 link: one GPU';
+  const own = gpus[primary]?.switch;
+  if (switches.length === 1 || gpus.every(({ switch: index }) => index === own)) return '1 link: one PCIe switch';
+  if (!nvlinks.some(({ gpus: joined }) => joined.includes(primary))) return '1 link: no NVLink found';
+  return '1 link: no NVLink to another PCIe switch';
+}
+
 /** The speed of each link in use, by GPU. */
 export function linkSpeeds(machine: Machine, primary: number, secondaries: readonly number[]): Map<number, LinkSpeed> {
   const taking = [primary, ...secondaries];

@@ -14,8 +14,27 @@ export interface LayerPlan {
   readonly link: number | null;
 }
 
-export interface ColdStartPlan {
+/** The same methods over the GPU's own link alone. */
+export const ownLinkMode: Readonly<Record<ColdStartMode, ColdStartMode>> = {
+  baseline: 'baseline',
+  pipeswitch: 'pipeswitch',
+  dha: 'dha',
+  pt: 'pipeswitch',
+  'pt+dha': 'dha',
+  interleave: 'dha',
+};
+
+/** A mode that is in effect instead of the one that was asked for, and the reason. */
+export interface Instead {
   readonly mode: ColdStartMode;
+  readonly why: string;
+}
+
+export interface ColdStartPlan {
+  /** As asked for. */
+  readonly mode: ColdStartMode;
+  /** Undefined if the mode is in effect. */
+  readonly instead?: Instead;
   /** The GPU that executes. */
   readonly primary: number;
   /** Secondary GPUs whose links take part, in the order of their partitions. */
@@ -23,6 +42,11 @@ export interface ColdStartPlan {
   readonly layers: readonly LayerPlan[];
   /** Bytes in the primary's memory after the cold start. */
   readonly bytesGpu: number;
+}
+
+/** The mode in effect, for people: 'pt+dha', or 'dha, 1 link: no NVLink found'. */
+export function modeText({ mode, instead }: Pick<ColdStartPlan, 'mode' | 'instead'>): string {
+  return instead === undefined ? mode : `${instead.mode}, ${instead.why}`;
 }
 
 /** Times of one layer, milliseconds from the start; undefined for a stage without work. */

@@ -87,7 +87,7 @@ function layerOf(context: NodeContext, leaf: Leaf, tied: ReadonlyMap<Weight, num
       tensorBytes,
       gpu: gpuTime,
       gpuDha: gpuTime + read,
-      hostRead: read,
+      hostRead: read + (leaf.kind === 'batch-norm' ? (costs.hostRead.batchNormPauseUs ?? 0) / 1000 : 0),
       launch: costs.launchUs / 1000,
       operators: {
         count: leaf.operators.length,

@@ -5,6 +5,7 @@ import { parsePoolProfile, type PoolProfile } from '../../src/profile/index.ts';
 import bert from '../../test/reference/packrat-bert.json' with { type: 'json' };
 import resnet from '../../test/reference/packrat-resnet.json' with { type: 'json' };
 import type { BenchmarkTable } from '../benchmark.ts';
+import { cell, equalCell, onlyMeasurable, shape, type Cell } from './cells.ts';
 import { difference, type PaperPart } from './part.ts';
 
 interface Model {
@@ -30,6 +31,7 @@ export function packratPart(): PaperPart {
   const equal = checked.reduce((sum, { equal: count }) => sum + count, 0);
   const points = checked.reduce((sum, { points: count }) => sum + count, 0);
   return {
+    cells: packratCells(table2),
     tables: [checkTable(checked), table2Table(table2)],
     aims: [
       { aim: 'Packrat: every check point exact', met: equal === points, reached: `${equal} of ${points}` },
@@ -55,6 +57,57 @@ export function packratPart(): PaperPart {
       'Packrat: speed-ups over one instance with all threads cannot be computed again, since the published tables bound the latency of such an instance from above only.',
     ],
   };
+}
+
+function packratCells(table2: readonly Table2Row[]): Cell[] {
+  const resnetThinMs = latencyAt(models[1]!, 1, 16);
+  const whyTable = 'the published table has this latency from another run than the text';
+  const whyRun =
+    'the speed of PyTorch on the authors’ machine; the published tables bound a fat instance from above only';
+  return [
+    ...table2.map(
+      ({ threads, batch, paper, paperMs, ours, oursMs }) =>
+      cell('Table 2', `T=${threads}, B=${batch}: ${paper} against our ${ours}, ms`, { paper: paperMs, ours: oursMs, digits: 1, within: 0.001, isLessBetter: true, why: paper === ours ? '' : 'another configuration of the same latency, or a faster one by the published table' }), // prettier-ignore
+    ),
+    cell('Appendix A', 'ResNet-50, T=16, B=256: one thin instance <1,1,16>, ms', { paper: 1224, ours: resnetThinMs, digits: 0, within: 0.05, why: whyTable }), // prettier-ignore
+    equalCell(
+      'Appendix A',
+      'ResNet-50, T=16, B=256: configuration',
+      '<16,1,16>',
+      knownPlan(resnet, models[1]!, 16, 256).text,
+    ),
+    cell('Appendix A', 'expected reduction over the fat instance of 2664 ms', { paper: 54, ours: 100 * (1 - 1224 / 2664), digits: 0, unit: '%', within: 0.01 }), // prettier-ignore
+    cell('Appendix A', 'reduction of 16 thin instances at once, 1600 ms', { paper: 40, ours: 100 * (1 - 1600 / 2664), digits: 0, unit: '%', within: 0.01 }), // prettier-ignore
+    onlyMeasurable(
+      'Appendix A',
+      'fat instance 2664 ms, 16 thin at once 1600 ms, beside FPGen 1397 ms, MemGen 1434 ms',
+      '-',
+      whyRun,
+    ),
+    ...models.map((model) => {
+      const gains = [16, 32, 64, 128, 256, 512, 1024].map(
+        (batch) => latencyAt(model, 1, batch / 16) / latencyAt(model, 16, batch),
+      );
+      return cell('section 5.1.1', `${model.name}: over 16 single-threaded instances, most over B >= 16`, { paper: [1, 1.75], ours: Math.max(...gains), within: 0.02 }); // prettier-ignore
+    }),
+    onlyMeasurable('section 5.1.1', 'GPT-2: up to 3.2 times 16 single-threaded instances; Inception 1.02 to 1.75', '-', 'their tables are not among the references of this project'), // prettier-ignore
+    onlyMeasurable(
+      'Figure 4',
+      'mean speed-up over a fat instance: ResNet-50, Inception, GPT-2, BERT',
+      '1.53, 1.52, 1.18, 1.13',
+      whyRun,
+    ),
+    onlyMeasurable('Figure 5', 'speed-up in TorchServe: mean and most', '1.43 to 1.83; 1.72 to 2.09', whyRun),
+    onlyMeasurable('Figure 6', 'a change from B=8 to B=64: seconds; latency after it', '5 s; 1.54 times', 'live: see bench/results/pools.md, by its machine and date'), // prettier-ignore
+    shape('Figure 1', 'more threads help less and less', 'falling returns', `BERT, B=8, T=1, 4, 16: ${[1, 4, 16].map((threads) => latencyAt(models[0]!, threads, 8).toFixed(0)).join(', ')} ms`), // prettier-ignore
+    onlyMeasurable('Figures 7 to 10', 'memory latency under load, other machines', 'bars', whyRun),
+    onlyMeasurable('Tables 1 and 3', 'hardware lists', '-', 'no result'),
+  ];
+}
+
+/** A cell of the optimizer's published table, which has every number of threads; all of them are used. */
+function latencyAt({ profile }: Model, threads: number, batch: number): number {
+  return packratTable(profile, { threads, batch })[threads]?.[batch] ?? Number.NaN;
 }
 
 interface Checked {
@@ -125,27 +178,29 @@ interface Table2Row {
  */
 function table2Rows(): Table2Row[] {
   const [model] = models as [Model];
-  const known = new Set(bert.irreducible.map(([threads, batch]) => `${threads} ${batch}`));
-  const { threads: rows, batches } = model.profile;
-  const latency = rows.map((threads, row) =>
-    batches.map((batch, column) =>
-      known.has(`${threads} ${batch}`) ? (model.profile.latency[row]?.[column] ?? null) : null,
-    ),
-  );
-  const profile: PoolProfile = { ...model.profile, latency };
   return (bert.paperTable2 as [number, number, [number, number, number][], number, number][]).map(
     ([threads, batch, groups, paperMs]) => {
-      const plan = planPackrat(profile, { threads, batch });
-      return {
-        threads,
-        batch,
-        paper: groups.map((group) => `<${group.join(',')}>`).join(', '),
-        paperMs,
-        ours: plan.state === 'planned' ? groupsText(plan) : 'infeasible',
-        oursMs: latencyOf(plan) ?? Number.NaN,
-      };
+      const { text, latencyMs } = knownPlan(bert, model, threads, batch);
+      const paper = groups.map((group) => `<${group.join(',')}>`).join(', ');
+      return { threads, batch, paper, paperMs, ours: text, oursMs: latencyMs ?? Number.NaN };
     },
   );
+}
+
+/** @param published names the cells that were certainly measured */
+function knownPlan(
+  published: { readonly irreducible: readonly (readonly number[])[] },
+  { profile: all }: Model,
+  threads: number,
+  batch: number,
+) {
+  // prettier-ignore
+  const known = new Set(published.irreducible.map(([t, b]) => `${t} ${b}`));
+  const latency = all.threads.map((t, row) =>
+    all.batches.map((b, column) => (known.has(`${t} ${b}`) ? (all.latency[row]?.[column] ?? null) : null)),
+  );
+  const plan = planPackrat({ ...all, latency }, { threads, batch });
+  return { text: plan.state === 'planned' ? groupsText(plan) : 'infeasible', latencyMs: latencyOf(plan) };
 }
 
 function table2Table(rows: readonly Table2Row[]): BenchmarkTable {

@@ -2,14 +2,14 @@
  * Chrion's Table 7: how often models are swapped on one small GPU, with whole plans, with plans that need less memory,
  * and with variants.
  */
-import { readFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { planChrion, planMemoryOptimal } from '../../src/plan/chrion/index.ts';
 import { poissonTrace, ReportBuilder, runSimulation } from '../../src/replay/index.ts';
 import { policies, type GpuOffer, type OfferSheet } from '../../src/schedule/index.ts';
-import { projectRoot } from '../servers.ts';
+import { lstmCells, lstmContextBytes, type LstmShape } from '../../test/support/lstm-cells.ts';
+import table6 from '../../test/reference/chrion-table6.json' with { type: 'json' };
 
 /** A column of the paper's Table 6; null if the pattern was not feasible. */
-interface Column {
+interface Column extends LstmShape {
   readonly gpuMegabytes: number;
   readonly gpuMs: number;
   readonly latencyOptimalMegabytes: number;
@@ -18,8 +18,11 @@ interface Column {
   readonly memoryOptimalMs: number | null;
 }
 
+/** The nine networks that all three patterns can serve. */
+const columns: readonly Column[] = table6.filter(({ memoryOptimalMegabytes }) => memoryOptimalMegabytes !== null);
+
 /** The paper does not give the GPU's memory for models; this comes near the published rates. */
-const capacityBytes = 7.9e9;
+const capacityBytes = 8.2e9;
 const linkGBps = 12;
 const ratePerS = 5;
 /** An SLO that every plan meets: the experiment compares memory. */
@@ -51,11 +54,45 @@ export interface Swapping {
  * @param variants plans from the largest to the smallest; a single one is fixed
  */
 export async function swapping(variants: readonly Pattern[], requests: number, seed: number): Promise<Swapping> {
-  const fixture = join(projectRoot, 'test/reference/chrion-table6.json');
-  const columns = JSON.parse(readFileSync(fixture, 'utf8')) as Column[];
-  const sheets = columns
-    .filter((column) => column.memoryOptimalMegabytes !== null)
-    .map((column) => sheetOf(variants.map((pattern) => offerOf(column, pattern))));
+  return await swappingOf(columns, variants, requests, seed);
+}
+
+/** As the paper measured it, with the GPU's own software. */
+const megabytes = (bytes: number): number => (bytes + lstmContextBytes) / 1e6;
+
+/** Rates with our planner's own plans of the same nine networks, activations counted as in the paper (Equation 4). */
+export async function ownSwapping(requests: number, seed: number): Promise<{ latency: number; memory: number }> {
+  const own = columns.map((column): Column => {
+    const profile = lstmCells(column);
+    const [latency, memory] = [planChrion(profile, { alpha: 0 }), planMemoryOptimal(profile)];
+    const { gpuMegabytes, gpuMs, layers, batch, ioSize, sequence } = column;
+    return {
+      layers,
+      batch,
+      ioSize,
+      sequence,
+      gpuMegabytes,
+      gpuMs,
+      latencyOptimalMegabytes: megabytes(latency.gpuBytes),
+      latencyOptimalMs: latency.latencyMs,
+      memoryOptimalMegabytes: memory === undefined ? null : megabytes(memory.gpuBytes),
+      memoryOptimalMs: memory?.latencyMs ?? null,
+    };
+  });
+  const [latency, memory] = [
+    await swappingOf(own, ['Latency-Optimal'], requests, seed),
+    await swappingOf(own, ['Memory-Optimal'], requests, seed),
+  ];
+  return { latency: latency.rate, memory: memory.rate };
+}
+
+async function swappingOf(
+  columns: readonly Column[],
+  variants: readonly Pattern[],
+  requests: number,
+  seed: number,
+): Promise<Swapping> {
+  const sheets = columns.map((column) => sheetOf(variants.map((pattern) => offerOf(column, pattern))));
   const functionNames = sheets.map((_, index) => `lstm/${index}`);
   const warmup = 100;
   const trace = poissonTrace({ functionNames, ratePerS, requests: requests + warmup, seed });

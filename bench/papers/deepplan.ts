@@ -14,6 +14,8 @@ import { estimateLayers, namedModel, type LayerProfile } from '../../src/profile
 import paper from '../../test/reference/deepplan.json' with { type: 'json' };
 import { agreement } from '../../test/support/deepplan-agreement.ts';
 import type { BenchmarkColumn, BenchmarkTable } from '../benchmark.ts';
+import { cell, onlyMeasurable, shape, type Cell } from './cells.ts';
+import { deepplanCells } from './deepplan-cells.ts';
 import { difference, type PaperPart } from './part.ts';
 
 const preset = 'p3.8xlarge';
@@ -78,6 +80,7 @@ export function deepplanPart(): PaperPart {
   const third = latencyKeeping(residency, 0.34 * totalBytes(bert.profile)) / residency.warmMs;
   const warmOff = Math.abs(bert.warmMs / paper.warmBertBaseMs - 1);
   return {
+    cells: [...deepplanCells(), ...startCells(rows)],
     tables: [table4Table(rows), speedUpTable(rows), decisionTable(rows), residencyTable(rows)],
     aims: [
       aim('Table 4, columns 1 and 2, within 5%', worstTable4 <= 0.05, `at most ${percent(worstTable4)} off`),
@@ -110,6 +113,79 @@ export function deepplanPart(): PaperPart {
       "ResNet-50 after loading everything takes 19.4 ms here, 17.7 ms in the notes of the paper's artifact.",
     ],
   };
+}
+
+/** Table 4, Figure 11 and section 5.2. */
+function startCells(rows: readonly Row[]): Cell[] {
+  const of = (name: string): Row => rows.find((row) => row.name === name)!;
+  const over = rows.filter(({ name }) => /bert|resnet50/.test(name)).map(({ coldMs }) => coldMs.dha / coldMs.pt);
+  const gains = rows.filter(({ name }) => !name.startsWith('resnet')).map((row) => gain(row, 'dha'));
+  const [least, most] = paper.dhaSpeedUpOfTransformers as [number, number];
+  const whyTwin =
+    'both starts read host memory over the same links; the paper’s mean of the two GPUs has no such row apart';
+  return [
+    ...rows.flatMap((row) => {
+      const [one, two, three] = table4(row);
+      return [
+        cell('Table 4', `${row.name}, PipeSwitch (1), ms`, { paper: one, ours: row.coldMs.pipeswitch, within: 0.05, word: 'fitted' }), // prettier-ignore
+        cell('Table 4', `${row.name}, PT+DHA (1), ms`, { paper: two, ours: row.coldMs['pt+dha'], within: 0.05, word: 'fitted' }), // prettier-ignore
+        cell('Table 4', `${row.name}, PT+DHA (2), ms`, {
+          paper: three,
+          ours: row.togetherMs,
+          within: 0.1,
+          why: whyTwin,
+        }),
+        shape('Figure 11', `${row.name} over baseline: PipeSwitch, DHA, PT, PT+DHA`, 'bars', (['pipeswitch', 'dha', 'pt', 'pt+dha'] as const).map((mode) => (row.coldMs.baseline / row.coldMs[mode]).toFixed(2)).join(', ')), // prettier-ignore
+      ];
+    }),
+    cell('section 2', 'BERT-Base warm, ms', { paper: paper.warmBertBaseMs, ours: of('bert-base').warmMs, within: 0.03, word: 'fitted' }), // prettier-ignore
+    ...rows.map(
+      (row) =>
+      cell('section 5.2', `${row.name}, PT+DHA over PipeSwitch`, { paper: paper.ptDhaSpeedUps[row.name], ours: gain(row, 'pt+dha'), within: 0.08 }), // prettier-ignore
+    ),
+    ...(
+      [
+        ['roberta-base', 2.21],
+        ['bert-large', 1.74],
+      ] as const
+    ).map(
+      ([name, printed]) => // prettier-ignore
+      cell('section 5.2', `${name}, PT+DHA over PipeSwitch, as in the text`, { paper: printed, ours: gain(of(name), 'pt+dha'), within: 0.05 }), // prettier-ignore
+    ),
+    cell('section 1', 'PT+DHA over PipeSwitch, all but BERT-Base: least', { paper: 1.18, ours: Math.min(...rows.map((row) => gain(row, 'pt+dha'))), within: 0.08, why: 'Table 4 itself has 1.12' }), // prettier-ignore
+    cell('section 5.2', 'DHA over PipeSwitch, transformers: least', {
+      paper: least,
+      ours: Math.min(...gains),
+      within: 0.05,
+    }),
+    cell('section 5.2', 'DHA over PipeSwitch, transformers: most', {
+      paper: most,
+      ours: Math.max(...gains),
+      within: 0.05,
+    }),
+    ...(['resnet50', 'resnet101'] as const).map(
+      (name) =>
+      cell('section 5.2', `DHA over PipeSwitch, ${name}`, { paper: [1.01, 1.03], ours: gain(of(name), 'dha'), within: 0.02, word: 'fitted' }), // prettier-ignore
+    ),
+    cell('section 5.2', 'PT over DHA, ResNet-50, BERT, RoBERTa: least', {
+      paper: 1.09,
+      ours: Math.min(...over),
+      within: 0.05,
+    }),
+    cell('section 5.2', 'PT over DHA, ResNet-50, BERT, RoBERTa: most', {
+      paper: 1.44,
+      ours: Math.max(...over),
+      within: 0.05,
+    }),
+    shape('section 5.2', 'PT over DHA, ResNet-101', 'similar', (of('resnet101').coldMs.dha / of('resnet101').coldMs.pt).toFixed(2)), // prettier-ignore
+    shape('section 5.2', 'PT over PipeSwitch, GPT-2 and Medium', 'not shown', `${gain(of('gpt2'), 'pt').toFixed(2)}, ${gain(of('gpt2-medium'), 'pt').toFixed(2)}`), // prettier-ignore
+    onlyMeasurable(
+      'Figures 1, 3, 4, 7 to 10',
+      'diagrams of mechanisms',
+      '-',
+      'pictures without figures; the mechanisms are in src/plan/deepplan and src/gpu/engine',
+    ),
+  ];
 }
 
 function aim(text: string, met: boolean, reached: string): PaperPart['aims'][number] {

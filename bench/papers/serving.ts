@@ -2,8 +2,9 @@
 import { loadMachine } from '../../src/hardware/index.ts';
 import type { ColdStartMode } from '../../src/plan/index.ts';
 import { OfferCache, ReportBuilder, simulate, type Trace } from '../../src/replay/index.ts';
+import { getOrMake } from '../../src/tools/index.ts';
 import type { Report } from '../../src/report/index.ts';
-import type { Policy } from '../../src/schedule/index.ts';
+import { schedulerGpus, wholeBytes, type Policy } from '../../src/schedule/index.ts';
 
 export const preset = 'p3.8xlarge';
 export const sloMs = 100;
@@ -17,11 +18,20 @@ export interface System {
   readonly policy: Policy;
 }
 
+const offersOf = (mode: ColdStartMode): OfferCache => getOrMake(books, mode, () => new OfferCache(machine, mode));
+
+/** Functions of one model that the memory of all GPUs holds. */
+export function fittingOf(model: string, mode: ColdStartMode): number {
+  const { gpus } = offersOf(mode).sheet(model, { sloMs });
+  return schedulerGpus(machine).reduce((sum, { capacityBytes }, gpu) => {
+    const offer = gpus[gpu];
+    return sum + (offer ? Math.floor(capacityBytes / wholeBytes(offer)) : 0);
+  }, 0);
+}
+
 /** Functions are named `model/number`; the report leaves out the first `warmup` requests. */
 export async function serve({ mode, policy }: System, trace: Trace, seed: number, warmup: number): Promise<Report> {
-  let book = books.get(mode);
-  if (book === undefined) books.set(mode, (book = new OfferCache(machine, mode)));
-  const offers = book;
+  const offers = offersOf(mode);
   const builder = new ReportBuilder();
   const { functionNames } = trace;
   simulate(
