@@ -291,7 +291,7 @@ describe.skipIf(emulatorMissing)('a host whose GPU holds half of nine functions 
     expect(evictions).toEqual(new Map());
     expect(shrinks).toBeGreaterThan(0);
     // No start loaded anything a second time.
-    expect(starts).toEqual({ cold: names.length, partial: 0, warm: names.length });
+    expect(starts).toEqual({ cold: names.length, partial: 0, warm: names.length, disk: 0 });
     expect(growths).toBeLessThanOrEqual(shrinks);
     expect(host.gpus!.live.resident('hardmax@1', 0).variant).toBe('hybrid-1');
   });
@@ -333,7 +333,7 @@ describe.skipIf(emulatorMissing)('a host whose GPU holds half of nine functions 
       expect(plan).toBe(variants + timesOf(shrinks));
       const line = lines.find((each) => each.startsWith(`${name}@1 `));
       expect(line).toContain(` ${plan} `);
-      expect(line).toMatch(new RegExp(` ago +${hits} +${coldStarts} `));
+      expect(line).toMatch(new RegExp(` ago +${hits} +${coldStarts}[ ,]`));
     }
     const sumOf = (series: string): number =>
       [...scraped].filter(([key]) => key.startsWith(series)).reduce((sum, [, value]) => sum + value, 0);
