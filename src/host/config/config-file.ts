@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { ConfigError, shown } from './config-error.ts';
 import { packageRoot, type ConfigOption, type ConfigSchema } from './options.ts';
-import { nearest } from '../store/nearest.ts';
+import { nearest } from './nearest.ts';
 
 /** Reads the configuration file that was named, else the one in the working directory, else the one that ships. */
 export function readConfigFile(

@@ -18,7 +18,7 @@ import {
 import { formatBytes, isNetwork } from '../../tools/index.ts';
 import { callbackAllowProblem } from '../../queue/index.ts';
 import { apiKeysProblem, parseApiKeys } from '../access/api-keys.ts';
-import { nearest } from '../store/nearest.ts';
+import { nearest } from './nearest.ts';
 
 export interface ConfigInput {
   /** The text of each given flag, by option path ("listen.port"). */

@@ -3,7 +3,7 @@ import { basename, join, normalize } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { HostError } from '../errors.ts';
 import { checkFilename, checkFunctionName, checkVersion, isFunctionName, isVersion, nextVersion } from './names.ts';
-import { editDistance, nearest } from './nearest.ts';
+import { editDistance, nearest } from '../config/nearest.ts';
 
 /** Text with many characters that matter in paths. */
 const pathLike = fc.oneof(

@@ -18,7 +18,7 @@ import { HostError } from '../errors.ts';
 import { isObject } from '../infer/json-body.ts';
 import type { FunctionSettings, SettingsOverride } from '../types.ts';
 import { quoted, uploadedModel } from './names.ts';
-import { nearest } from './nearest.ts';
+import { nearest } from '../config/nearest.ts';
 
 /** Text such as "250ms" or "1.5s", or a number of milliseconds. */
 export type Duration = string | number;
