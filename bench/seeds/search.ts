@@ -2,10 +2,13 @@
 import fc from 'fast-check';
 import type { ModelOptions } from '../../test/support/scheduler-model.ts';
 import { nothingPlayed, play, SeedFailure, type Played } from './play.ts';
-import { joinedScenario, type Scenario } from './scenario.ts';
+import { diskScenario, joinedScenario, type Scenario } from './scenario.ts';
 
 /** Scenarios of one seed, which fast-check draws in sequence. */
 export const scenariosPerSeed = 500;
+
+/** One in three has a disk that matters, and a host that loses its memory. */
+const anyScenario = fc.oneof({ weight: 2, arbitrary: joinedScenario }, { weight: 1, arbitrary: diskScenario });
 
 export interface SeedSearch {
   readonly scenarios: number;
@@ -34,7 +37,7 @@ export function searchSeeds(
     onProgress(done);
     const own = seed + done / scenariosPerSeed;
     const result = fc.check(
-      fc.property(joinedScenario, (given) => {
+      fc.property(anyScenario, (given) => {
         play(given, played, { ...(makeScheduler && { makeScheduler }) });
       }),
       { seed: own, numRuns: Math.min(scenariosPerSeed, scenarios - done), verbose: 0 },
