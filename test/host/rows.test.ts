@@ -10,7 +10,7 @@ import { tensorOf } from '../../src/tensor/index.ts';
 import { emulateGpus } from '../support/emulate-gpus.ts';
 import { emulatorMissing } from '../support/emulated-cuda.ts';
 import { runOnnxRuntime } from '../support/run-program.ts';
-import { columns, modelOfSteps, rowModel } from '../support/row-models.ts';
+import { columns, isConstant, modelOfSteps, rowModel } from '../support/row-models.ts';
 
 const seed = Number(process.env['TURNTABLE_SEED']);
 const { FLOAT } = ElementType;
@@ -164,6 +164,7 @@ describe('with batching.max 8', () => {
       const isMixing = index % 2 === 0;
       const { model, steps } = rowModel(seed + index, isMixing);
       const name = `generated-${index}`;
+      if (isMixing && (await isConstant(model, folder))) continue;
       if (isMixing) {
         const message = await refusalOf(name, model);
         if (!/'batching\.max' is [78]/.test(message)) wrong.push({ steps, message });

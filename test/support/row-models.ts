@@ -1,7 +1,9 @@
 /** Generated models whose rows are known to be independent of each other, or known to mix. */
-import { ElementType, GraphBuilder, type ModelProto } from '../../src/onnx/index.ts';
-import { tensorOf } from '../../src/tensor/index.ts';
+import { join } from 'node:path';
+import { ElementType, GraphBuilder, writeModel, type ModelProto } from '../../src/onnx/index.ts';
+import { numbersOf, tensorOf } from '../../src/tensor/index.ts';
 import { mix32 } from '../../src/tools/index.ts';
+import { runOnnxRuntime } from './run-program.ts';
 
 const { FLOAT } = ElementType;
 /** Columns of every value; rows are open. */
@@ -190,4 +192,23 @@ export function rowModel(seed: number, isMixing: boolean): RowModel {
   // A mixing step comes first: behind a softmax nothing is large.
   if (isMixing) steps.unshift(pick(mixingSteps));
   return { steps, isMixing, model: modelOfSteps(steps, seed + 1) };
+}
+
+/** Steps may leave nothing of what rows see of each other, as Relu of what is below 0 does. */
+export async function isConstant(model: ModelProto, folder: string): Promise<boolean> {
+  const path = join(folder, 'constant.onnx');
+  await writeModel(model, path);
+  const rows = [
+    [0, 0, 0, 0],
+    [3, -2, 9, 1],
+    [-5000, 4, -1, 7000],
+    [-0.1, 0.2, -0.3, 0.4],
+  ];
+  const answers: (number | bigint)[][] = [];
+  for (const row of rows) {
+    const outputs = await runOnnxRuntime(path, [tensorOf('x', 'FP32', [1, columns], Float32Array.from(row))]);
+    answers.push(outputs.flatMap((y) => Array.from<number | bigint>(numbersOf(y))));
+  }
+  // 0 and -0 are the same.
+  return answers.every((answer) => answer.every((value, at) => value === answers[0]![at]));
 }
