@@ -138,8 +138,9 @@ function answersOf(page: Page): Map<string, number[]> {
   const add = async (request: Request): Promise<void> => {
     const { pathname } = new URL(request.url());
     if (!pathname.startsWith('/api/')) return;
-    const { responseBodySize } = await request.sizes();
-    answers.set(pathname, [...(answers.get(pathname) ?? []), responseBodySize]);
+    // The page may close while it is asked.
+    const sizes = await request.sizes().catch(() => undefined);
+    if (sizes !== undefined) answers.set(pathname, [...(answers.get(pathname) ?? []), sizes.responseBodySize]);
   };
   page.on('requestfinished', (request) => void add(request));
   return answers;
