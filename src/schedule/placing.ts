@@ -84,10 +84,10 @@ export class Placing {
       else if (isLateOnGpu && side.isWorthMaking(fn, deadlineMs, nowMs)) {
         goesBeside = true;
         decision.reason = 'bringing';
-        this.#sessionsAhead += aheadSessions;
+        this.#sessionsAhead = aheadSessions;
       }
       // The functions that are not whole on a GPU will be late next: theirs are made ahead.
-      else if (this.#sessionsAhead > 0 && !this.#state.slots.open(fn, gpu).isResident && !isLateOnGpu) {
+      else if (this.#sessionsAhead > 0 && !isLateOnGpu && this.#state.slots.at(fn, gpu)?.isResident !== true) {
         if (side.makeAhead(fn, deadlineMs, nowMs)) {
           this.#sessionsAhead--;
           shell.act({ kind: 'make-session', functionIndex: fn.number });
