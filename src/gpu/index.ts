@@ -64,6 +64,7 @@ export {
   type RunOptions,
   type RunResult,
   type RunTimings,
+  type Staged,
   type StartKind,
 } from './types.ts';
 export type { HostStoreState } from './engine/host-store.ts';

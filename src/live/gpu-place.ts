@@ -172,8 +172,6 @@ export class GpuPlace {
     const ahead = fn.ahead[gpu];
     fn.ahead[gpu] = undefined;
     const isWarm = start === 'warm' && result.start === 'warm';
-    if (result.fromDisk) fn.diskEndMs[gpu] = now();
-    const diskEndMs = fn.diskEndMs[gpu] ?? -Infinity;
     return calls.map(({ arrivalMs }, call) => {
       // If the load was ordered while the invocation waited for the GPU, it has waited for the load since then.
       const orderedMs = start === 'warm' ? startedMs : Math.max(arrivalMs, fn.loadOrderedMs[gpu] ?? startedMs);
@@ -181,8 +179,7 @@ export class GpuPlace {
         kind: 'gpu',
         result: { ...result, outputs: outputs[call]! },
         gpu,
-        // A call behind its function's read has waited for the disk, whatever its run has found.
-        start: arrivalMs < diskEndMs ? 'disk' : start,
+        start,
         mode: plan.instead ?? { mode: plan.mode },
         variant,
         queueMs: orderedMs - arrivalMs + waitMs,
@@ -228,8 +225,7 @@ export class GpuPlace {
       const { signal } = order.abort;
       const plan = fn.plans.planOf(gpu, load.way.mode, variant);
       const named = variant === undefined ? {} : { variant };
-      const { bytes, fromDisk } = await runner.load(fn.key, { gpu, plan, signal, ...named });
-      if (fromDisk) fn.diskEndMs[gpu] = now();
+      const { bytes } = await runner.load(fn.key, { gpu, plan, signal, ...named });
       if (kind === 'load' && !order.isOutrun) fn.ahead[gpu] = { bytes, loadMs: now() - beganMs };
     } catch {
       // The run behind it finds the missing layers, and reports its own error if there is one.

@@ -7,9 +7,11 @@ import {
   type SchedulerEvent,
   type Start,
   type WorkersPlace,
+  type HostTier,
 } from '../schedule/index.ts';
 import type { FunctionPlans, GpuEviction, GpuResident, LiveSchedulerOptions, ScheduledSettings } from './types.ts';
 import type { GpuPlace } from './gpu-place.ts';
+import type { HostPlace } from './host-place.ts';
 import type { LiveFunction, Pending } from './live-function.ts';
 
 export abstract class LiveViews {
@@ -90,6 +92,11 @@ export abstract class LiveViews {
     return this.state.scheduler.residentBytes(gpu);
   }
 
+  /** Bytes of weights in host memory as the scheduler knows them, including those being read. */
+  get hostBytes(): number {
+    return this.state.scheduler.hostBytes;
+  }
+
   /** Share of the last seconds in which the GPU executed, including loads that executions waited for. */
   utilization(gpu: number): number {
     return this.state.place?.utilization(gpu) ?? 0;
@@ -150,6 +157,8 @@ export class LiveState {
   gpus: readonly SchedulerGpu[] = [];
   /** Undefined until the GPUs are known. */
   place: GpuPlace | undefined;
+  /** Pinned host memory; undefined until the GPUs are known. */
+  host: { tier: HostTier; readonly place: HostPlace } | undefined;
   cpu: CpuPlace | null;
   workers: WorkersPlace | null = null;
 
@@ -162,8 +171,8 @@ export class LiveState {
   }
 
   newScheduler(): Scheduler {
-    const { gpus, cpu, workers } = this;
-    return new Scheduler({ gpus, policy: this.options.policy, cpu, workers });
+    const { gpus, cpu, workers, host } = this;
+    return new Scheduler({ gpus, policy: this.options.policy, cpu, workers, ...(host && { host: host.tier }) });
   }
 }
 

@@ -15,8 +15,8 @@ export class HostUses {
 
   /** Whether it must stay: something reads from it, or a call that waits is about to. */
   isInUse(block: Block): boolean {
-    for (const { fn, read } of block.users) {
-      if (read !== undefined) return true;
+    for (const { fn, read, holds } of block.users) {
+      if (read !== undefined || holds > 0) return true;
       if (block.isExecuted) {
         for (let slot = this.#slots.first(fn); slot !== undefined; slot = slot.next) if (slot.number >= 0) return true;
       }

@@ -273,7 +273,8 @@ describe.skipIf(emulatorMissing)('a host with two GPUs that hold eight of 36 fun
     const { steps } = recording;
     const { gpus } = live;
     const cpu = { cores: 2, memoryBytes: Infinity };
-    const { scheduler, actions } = replaySteps(steps, { gpus, policy: policies.best, cpu });
+    const hostTier = { capacityBytes: 128 * mebibyte, diskGBps: 1 };
+    const { scheduler, actions } = replaySteps(steps, { gpus, policy: policies.best, cpu, host: hostTier });
     expect(actions).toEqual(steps.map((step) => step.actions));
     // Its orders match the replies, /metrics and the engine: nothing is lost, and nothing is made up.
     const ordered = actions.flat().map((text) => JSON.parse(text) as Action);
