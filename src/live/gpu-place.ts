@@ -1,4 +1,5 @@
 /** The GPUs as a place: carries out the scheduler's actions with the GPU process, in order. */
+import type { LoadResult } from '../gpu/index.ts';
 import { variantNamed, type Action, type LoadOrder, type SchedulerEvent } from '../schedule/index.ts';
 import { joinInputs, rowsOf, splitOutputs, type Tensor } from '../tensor/index.ts';
 import { BusyShare } from './busy.ts';
@@ -19,6 +20,8 @@ export interface GpuPlaceOptions {
   readonly onArrived: (fn: LiveFunction, gpu: number) => void;
   /** Makes more room than the scheduler thought necessary. Resolves when it is free. */
   readonly makeRoom: (gpu: number, asking: LiveFunction) => Promise<void>;
+  /** Resolves to true once the function is in host memory; false: it will not be. */
+  readonly inHostMemory: (fn: LiveFunction) => Promise<boolean>;
   readonly isForCaller: (error: unknown) => error is Error;
   readonly onDefect: (message: string) => void;
 }
@@ -111,6 +114,11 @@ export class GpuPlace {
       // Memory is fragmented, or another program uses the GPU: more room helps once, or not at all.
       await this.#options.makeRoom(action.gpu, fn);
       end = order.abandoned ? { kind: 'abandoned' } : await attempt();
+    }
+    if (end.kind === 'failed' && gpuErrorCode(end.error) === 'host-memory') {
+      const isThere = await this.#options.inHostMemory(fn);
+      if (order.abandoned) end = { kind: 'abandoned' };
+      else if (isThere) end = await attempt();
     }
     this.#close(order);
     if (end.kind === 'ran' || end.kind === 'unanswered') free();
@@ -225,7 +233,13 @@ export class GpuPlace {
       const { signal } = order.abort;
       const plan = fn.plans.planOf(gpu, load.way.mode, variant);
       const named = variant === undefined ? {} : { variant };
-      const { bytes } = await runner.load(fn.key, { gpu, plan, signal, ...named });
+      const bring = (): Promise<LoadResult> => runner.load(fn.key, { gpu, plan, signal, ...named });
+      const { bytes } = await bring().catch(async (error: unknown) => {
+        // Its read was refused once, for want of a free range.
+        const isThere = gpuErrorCode(error) === 'host-memory' && (await this.#options.inHostMemory(fn));
+        if (!isThere || order.abandoned) throw error;
+        return await bring();
+      });
       if (kind === 'load' && !order.isOutrun) fn.ahead[gpu] = { bytes, loadMs: now() - beganMs };
     } catch {
       // The run behind it finds the missing layers, and reports its own error if there is one.

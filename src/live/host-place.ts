@@ -35,7 +35,7 @@ export type Holding = Disposable | 'too large' | 'gone';
 /** Work that waits until its function is in host memory. */
 interface Waiting {
   readonly fn: LiveFunction;
-  readonly resolve: (outcome: 'here' | 'gone') => void;
+  readonly resolve: (outcome: 'here' | 'too large' | 'gone') => void;
   readonly reject: (error: unknown) => void;
 }
 
@@ -98,17 +98,25 @@ export class HostPlace {
       onReleased(fn);
     };
     try {
-      const waits = new Promise<'here' | 'gone'>((resolve, reject) => {
-        if (isHere(functionIndex)) resolve('here');
-        else this.#waiting.add({ fn, resolve, reject });
-      });
-      if ((await waits) === 'here') return { [Symbol.dispose]: release };
+      const outcome = isHere(functionIndex) ? 'here' : await this.#wait(fn);
+      if (outcome === 'here') return { [Symbol.dispose]: release };
       release();
-      return 'gone';
+      return outcome;
     } catch (error) {
       release();
       throw error;
     }
+  }
+
+  /** Resolves when the function is here, for an order that came before its read had room; to false if it never will be. */
+  async here(fn: LiveFunction): Promise<boolean> {
+    if (!this.isUp || fn.hostBlocks === undefined || !this.#options.fits(fn.index)) return false;
+    if (this.#options.isHere(fn.index)) return true;
+    return (await this.#wait(fn).catch(() => 'gone')) === 'here';
+  }
+
+  #wait(fn: LiveFunction): Promise<'here' | 'too large' | 'gone'> {
+    return new Promise((resolve, reject) => this.#waiting.add({ fn, resolve, reject }));
   }
 
   /** Something of the function has been read. */
@@ -123,6 +131,12 @@ export class HostPlace {
       this.#waiting.delete(waiting);
       end(waiting);
     }
+  }
+
+  /** There is less room than before: some may never have enough. */
+  shrunk(): void {
+    for (const { fn } of this.#waiting)
+      if (!this.#options.fits(fn.index)) this.#end(fn, ({ resolve }) => resolve('too large'));
   }
 
   /** The process knows the function no more. */

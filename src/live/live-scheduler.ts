@@ -47,6 +47,7 @@ export class LiveScheduler extends LiveViews {
       onArrived: (fn, gpu) => onGpuNews?.(fn.key, { kind: 'arrived', gpu }),
       // The scheduler's estimate was too small, so make more room: two functions.
       makeRoom: (gpu, asking) => this.#evictions.letGo(gpu, 'out-of-memory', (gone) => gone === 2, asking),
+      inHostMemory: async (fn) => (await this.state.host?.place.here(fn)) === true,
       isForCaller,
       onDefect: (message) => onDefect?.(message),
     });
@@ -88,6 +89,7 @@ export class LiveScheduler extends LiveViews {
     if (host === undefined || capacityBytes === host.tier.capacityBytes) return;
     host.tier = { ...host.tier, capacityBytes };
     this.state.tell({ kind: 'host-changed', capacityBytes });
+    host.place.shrunk();
   }
 
   /** Has a function in host memory for work that the scheduler did not order, until the result is disposed of. */

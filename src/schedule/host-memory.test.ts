@@ -182,6 +182,21 @@ test('what the place holds is read at the cost of what is worth less, and stays 
   expect([goneOf(held), stagesOf(held)]).toEqual([[[2, 20]], [[0, 20]]]);
 });
 
+test('a read that is refused behind the load of its function comes before all others, whatever goes for it', () => {
+  const { add, call, staged, loaded, finished, tell } = hostOf(45, 60);
+  for (const each of [0, 1, 2]) add(each, [copied(20)]);
+  for (const each of [0, 1]) {
+    call(each, each * 1000);
+    staged(each, each * 1000 + 200);
+    loaded(each, each * 1000 + 220);
+    finished(each, each * 1000 + 221);
+  }
+  expect(stagesOf(call(2, 2000))).toEqual([[2, 20]]);
+  expect(kinds(tell(2180, { kind: 'wake' }))).toContain('load');
+  const again = tell(2190, { kind: 'stage-refused', functionIndex: 2 });
+  expect([goneOf(again).length, stagesOf(again)]).toEqual([1, [[2, 20]]]);
+});
+
 test('what is held in vain is read by an idle disk after a second, whatever goes for it', () => {
   const { add, call, staged, loaded, finished, tell } = hostOf(25, 20);
   add(0, [copied(15), executed(5)]);

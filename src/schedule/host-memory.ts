@@ -49,6 +49,8 @@ export class HostMemory {
   readonly #asked: WantedReads;
   /** Functions of which other layers are on GPUs since the latest event. */
   readonly #moved = new Set<ServedFunction>();
+  /** Functions whose read was refused, though loads of them have begun. */
+  readonly #refused = new Set<Copy>();
   /** Functions that the place holds and that are not here, with the instant since when. */
   readonly #held = new Map<Copy, number>();
   /** Functions with blocks of a former sheet. */
@@ -230,6 +232,7 @@ export class HostMemory {
     if (copy === undefined || read === undefined) return;
     this.#giveUp(copy, read, nowMs);
     this.#wanted.add(copy, nowMs);
+    if (this.#uses.isCopied(fn)) this.#refused.add(copy);
     const victims = this.#victims(this.#capacityBytes - this.usedBytes + 1, Infinity);
     for (const block of victims ?? []) this.#drop(block, 'capacity');
   }
@@ -384,6 +387,10 @@ export class HostMemory {
 
   /** Orders the next read. Returns whether there was one to order. */
   #readNext(nowMs: number): boolean {
+    for (const copy of this.#refused) {
+      if (copy.missing === 0 || !this.#uses.isCopied(copy.fn)) this.#refused.delete(copy);
+      else if (this.#read(copy, Infinity, nowMs)) return true;
+    }
     if (this.#wanted.size > 0) {
       // 1. For the next in line, where turns are strictly in order of arrival. None goes before it.
       if (this.#policy.order === 'fifo') {

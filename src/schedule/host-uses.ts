@@ -20,7 +20,7 @@ export class HostUses {
       if (block.isExecuted) {
         for (let slot = this.#slots.first(fn); slot !== undefined; slot = slot.next) if (slot.number >= 0) return true;
       }
-      if (this.#isCopied(fn)) return true;
+      if (this.isCopied(fn)) return true;
       if (this.#policy.order === 'fifo' ? this.isNext(fn) : this.isNeeded(fn)) return true;
     }
     return false;
@@ -51,7 +51,7 @@ export class HostUses {
   }
 
   /** Whether layers of the function are on their way to a GPU. */
-  #isCopied(fn: ServedFunction): boolean {
+  isCopied(fn: ServedFunction): boolean {
     for (let slot = this.#slots.first(fn); slot !== undefined; slot = slot.next)
       if (slot.load !== undefined || slot.growth !== undefined) return true;
     return false;

@@ -30,7 +30,9 @@ export class HostWeights {
   isRemoved = false;
   /** Runs and loads that read from here; while there are any, what is here stays. */
   #users = 0;
-  /** Called when the next layer is filled, or the read has failed. */
+  /** Orders to read it that have no memory yet. */
+  #placing = 0;
+  /** Called when the next layer is filled, a read has its memory or none, or it has failed. */
   readonly #waiters: (() => void)[] = [];
 
   constructor(store: HostStore, key: string, layout: WeightLayout) {
@@ -59,9 +61,16 @@ export class HostWeights {
    *
    * @throws GpuError 'host-memory' if one is not, with the reason if it could not be read
    */
-  lease(layers: Iterable<number>): Disposable {
+  async lease(layers: readonly number[], signal?: AbortSignal): Promise<Disposable> {
+    while (this.#placing > 0 && layers.some((layer) => this.places[layer] === null))
+      await orCancelled(new Promise<void>((resolve) => this.#waiters.push(resolve)), signal);
     this.checkKept();
     for (const layer of layers) this.#checkHas(layer);
+    return this.use();
+  }
+
+  /** As {@link lease}, for a caller that has memory for its layers. */
+  use(): Disposable {
     this.#users++;
     let isOver = false;
     return {
@@ -102,6 +111,17 @@ export class HostWeights {
       this.#checkHas(layer);
       await new Promise<void>((resolve) => this.#waiters.push(resolve));
     }
+  }
+
+  /** An order to read it is about to find memory; runs and loads that come meanwhile wait for that. */
+  placing(): Disposable {
+    this.#placing++;
+    return {
+      [Symbol.dispose]: () => {
+        this.#placing--;
+        this.#wake();
+      },
+    };
   }
 
   filled(layer: number): void {
@@ -217,15 +237,13 @@ export class HostStore implements Disposable {
   }
 
   async #stage(weights: HostWeights, layers: readonly number[], signal: AbortSignal): Promise<Staged> {
-    let missing: readonly number[] | undefined;
-    while ((missing = await this.#place(weights, layers, signal)) === undefined) {
-      if (this.#drops.size === 0) return { kind: 'refused', largestFreeBytes: this.#pool.largestFreeBytes };
-      await this.#nextChange(signal);
-    }
+    const missing = await this.#find(weights, layers, signal);
+    if (missing === undefined) return { kind: 'refused', largestFreeBytes: this.#pool.largestFreeBytes };
     weights.failure = null;
     try {
+      weights.checkKept();
       // Nothing of it is dropped meanwhile.
-      using _lease = weights.lease([]);
+      using _use = weights.use();
       using _turn = await this.#reading.lock(signal);
       const [beganMs, readBefore] = [performance.now(), process.resourceUsage().fsRead];
       const bytes = await readLayers(weights, missing, signal);
@@ -274,6 +292,20 @@ export class HostStore implements Disposable {
 
   #nextChange(signal: AbortSignal | undefined): Promise<void> {
     return orCancelled(new Promise((resolve) => this.#onChange.push(resolve)), signal);
+  }
+
+  /** As {@link #place}, once what was to be dropped before is gone. */
+  async #find(
+    weights: HostWeights,
+    layers: readonly number[],
+    signal: AbortSignal,
+  ): Promise<readonly number[] | undefined> {
+    using _placing = weights.placing();
+    for (;;) {
+      const found = await this.#place(weights, layers, signal);
+      if (found !== undefined || this.#drops.size === 0) return found;
+      await this.#nextChange(signal);
+    }
   }
 
   /** Finds host memory for all layers that have none, and returns these. Undefined: there is not enough, or not yet. */

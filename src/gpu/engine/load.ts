@@ -68,7 +68,7 @@ async function loadOnce(
     residency.preempt = preempt;
     const either = signal === undefined ? preempt.signal : AbortSignal.any([signal, preempt.signal]);
     fromDisk = !weights.areFilled(missing);
-    lease = weights.lease(missing);
+    lease = await weights.lease(missing, either);
     await residency.reserve(missing, either);
     transfer = new Transfer(residency, plan, missing, (gpu) => context.lane(gpu), null);
     while (transfer.next !== undefined && !either.aborted) {

@@ -79,7 +79,7 @@ export class Run {
       const { missing, fromHost } = this.#needs();
       const read = [...missing, ...fromHost];
       const fromDisk = !weights.areFilled(read);
-      if (read.length > 0) lease = weights.lease(read);
+      if (read.length > 0) lease = await weights.lease(read, signal);
       submitted = { ...(await this.#submit(missing, fromHost)), fromDisk };
     } catch (error) {
       // Copies under way still read host memory.

@@ -117,7 +117,7 @@ async function measureGroup(
   await engine.load(key, { gpu, plan: loadAllPlan(program, gpu, onGpu) });
   const { lane, target, context } = engine.internals(key, gpu);
   const residency = target.residency(lane);
-  using _lease = target.lease(target.all);
+  using _lease = await target.lease(target.all);
   for (const layer of target.all) await target.layerFilled(layer);
   using _residency = await residency.enter(undefined);
   if ([...onGpu].some((index) => !residency.has(index))) throw cancelled();

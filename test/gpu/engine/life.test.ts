@@ -280,8 +280,8 @@ it('a run or load of what is not in host memory is refused by layer, one of what
     const go = () => engine.run(chain.key, chain.program, [chain.input], { gpu: 0, plan });
     await expect(go()).rejects.toThrow("layer 0 of function 'chain0' is not in pinned host memory");
     expect(await codeOf(engine.load(chain.key, { gpu: 0, plan }))).toBe('host-memory');
+    // A run that is asked for right behind an order to read finds its memory.
     const staging = engine.stage(chain.key);
-    while (engine.hostTier(chain.key).bytes === 0) await turns(1);
     const { fromDisk, outputs } = await go();
     expect([fromDisk, wordsOf(outputs)]).toEqual([true, chain.expected]);
     expect(await staging).toMatchObject({ kind: 'staged', bytes: sizeOf(chain) });
@@ -316,7 +316,7 @@ it('what a run reads from is freed when the run has ended, and an order to read 
     const [first, second] = [add(), add()];
     await engine.stage(first.key);
     const { target } = engine.internals(first.key, 0);
-    const reading = target.lease([0]);
+    const reading = await target.lease([0]);
     const dropping = engine.drop(first.key);
     let isStaged = false;
     const staging = engine.stage(second.key).finally(() => (isStaged = true));
