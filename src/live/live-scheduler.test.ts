@@ -480,8 +480,7 @@ describe('with a disk behind host memory', () => {
     expect(await holding).toBe('gone');
     await pass(100);
     expect([bench.shell.hostBytes, bench.process.hostBytes()]).toEqual([0, 0]);
-    bench.shell.back();
-    for (const index of [1, 0]) bench.offer(index);
+    bench.back();
     await pass(100);
     expect(bench.process.hostBytes()).toBe(wholeBytes);
     bench.arrive(0);
@@ -493,7 +492,7 @@ describe('with a disk behind host memory', () => {
   test('calls of a function that cannot be read run elsewhere, and a later one has it read', async () => {
     const bench = new Bench({ hostBytes: 80, policy: policies.best });
     bench.offer(0, { sloMs: 60_000 });
-    bench.process.unreadable.push('weights-unreadable');
+    bench.process.unread.push('weights-unreadable');
     bench.preload(0);
     await pass(200);
     expect(bench.preloads).toEqual([false]);

@@ -33,6 +33,13 @@ function hostOf(capacityBytes: number, gpuBytes = 100) {
   };
 }
 
+/** Function 0 has these blocks now. */
+const changed = (hostBlocks: readonly HostBlock[]): SchedulerEvent => ({
+  kind: 'sheet-changed',
+  functionIndex: 0,
+  sheet: offerSheet(1, { layers: [20], warmMs: 1 }, { hostBlocks }),
+});
+
 const kinds = (actions: readonly Action[]): string[] => actions.map(({ kind }) => kind);
 const stagesOf = (actions: readonly Action[]) =>
   actions.flatMap((action) => (action.kind === 'stage' ? [[action.functionIndex, action.bytes]] : []));
@@ -229,15 +236,10 @@ test('what is here stays when a new plan divides it into other blocks, and a fun
   staged(0, 200);
   loaded(0, 220);
   finished(0, 221);
-  const sheet = (hostBlocks: readonly HostBlock[]): SchedulerEvent => ({
-    kind: 'sheet-changed',
-    functionIndex: 0,
-    sheet: offerSheet(1, { layers: [20], warmMs: 1 }, { hostBlocks }),
-  });
-  expect(kinds(tell(300, sheet([copied(15), executed(5)])))).toEqual([]);
+  expect(kinds(tell(300, changed([copied(15), executed(5)])))).toEqual([]);
   expect([scheduler.isInHostMemory(0), scheduler.hostBytes]).toEqual([true, 20]);
-  expect(goneOf(tell(400, sheet([])))).toHaveLength(2);
-  expect(stagesOf(tell(500, sheet([copied(20)])))).toEqual([[0, 20]]);
+  expect(goneOf(tell(400, changed([])))).toHaveLength(2);
+  expect(stagesOf(tell(500, changed([copied(20)])))).toEqual([[0, 20]]);
 });
 
 test('when host memory shrinks, the least valuable goes', () => {

@@ -90,8 +90,8 @@ class MadeUpProcess implements GpuRunner, HostRunner {
   /** By function, its layers in host memory; undefined: all is there. */
   readonly inHost: Map<string, Set<number>> | undefined;
   hostBytesMax: number;
-  /** What reads fail with next. */
-  readonly unreadable: GpuErrorCode[] = [];
+  /** What becomes of the next reads. */
+  readonly unread: (GpuErrorCode | 'refused')[] = [];
   /** Of runs with inputs. */
   readonly rows: number[] = [];
   /** By function and GPU, when all its weights are there. */
@@ -183,11 +183,12 @@ class MadeUpProcess implements GpuRunner, HostRunner {
     const there = this.inHost!.get(key) ?? new Set();
     const missing = layers.filter((layer) => !there.has(layer));
     const bytes = missing.length * layerBytes;
-    if (this.hostBytes() + bytes > this.hostBytesMax) return { kind: 'refused', largestFreeBytes: 0 };
+    const failure = this.unread.shift();
+    if (failure === 'refused' || this.hostBytes() + bytes > this.hostBytesMax)
+      return { kind: 'refused', largestFreeBytes: 0 };
     this.inHost!.set(key, there);
     for (const layer of missing) there.add(layer);
     await this.#pass(this.diskMs, undefined);
-    const failure = this.unreadable.shift();
     if (failure === undefined) return { kind: 'staged', bytes, ms: this.diskMs, isCached: false };
     for (const layer of missing) there.delete(layer);
     throw new GpuError(failure, failure);
@@ -401,6 +402,26 @@ export class Bench {
     };
     check().catch(() => undefined);
     void this.#collect(placed);
+  }
+
+  /** The next process is up, and knows all functions. */
+  back(): void {
+    this.shell.back();
+    if (this.process.inHost === undefined) return;
+    for (const key of this.shell.keys())
+      this.shell.functions.registered({ key, settings: this.settings[Number(key.slice(1, -2))]! });
+  }
+
+  /** As the host does: the process forgets the function as well. */
+  async remove(index: number): Promise<void> {
+    const key = `f${index}@1`;
+    await this.shell.functions.remove(key);
+    this.process.inHost?.delete(key);
+  }
+
+  resizeHost(bytes: number): void {
+    this.process.hostBytesMax = bytes;
+    this.shell.resizeHost(bytes);
   }
 
   preload(index: number): void {

@@ -97,6 +97,8 @@ async function register(client: GpuClient, key = 'bert@1', isStaged = true): Pro
   return coverage;
 }
 
+const hostOf = (bytes: number) => [{ key: 'bert@1', host: { bytes, filledBytes: bytes, failure: null } }];
+
 async function codeOf(attempt: Promise<unknown>): Promise<string> {
   try {
     await attempt;
@@ -149,7 +151,6 @@ describe.skipIf(emulatorMissing)('the GPU process', () => {
     await withProcess(undefined, async (client) => {
       const coverage = await register(client, 'bert@1', false);
       const tiers = async () => (await client.state()).host.functions;
-      const hostOf = (bytes: number) => [{ key: 'bert@1', host: { bytes, filledBytes: bytes, failure: null } }];
       expect(await tiers()).toEqual(hostOf(0));
       const { weightBytes, layers } = coverage;
       expect(await client.stage('bert@1')).toMatchObject({ kind: 'staged', bytes: weightBytes });
