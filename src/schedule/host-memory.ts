@@ -163,8 +163,8 @@ export class HostMemory {
     copy.executedBytes = sumOf(copy.blocks.filter(({ isExecuted }) => isExecuted));
     if (copy.former.length > 0) this.#outdated.add(copy);
     if (isHere) this.#arrive(copy.blocks);
-    // The place has forgotten it, and knows it again.
-    else if (copy.missing > 0 && this.#values.calls(copy) > 0) this.#asked.add(copy, nowMs);
+    // The place had forgotten it, and knows it again.
+    else if (blocks.length === 0 && this.#values.calls(copy) > 0) this.#asked.add(copy, nowMs);
   }
 
   /** It is here from the start, if there is room. */
