@@ -1,8 +1,8 @@
 import { Command, type AnyCommand } from './commander.ts';
 import { checkStore, loadConfig } from '../host/index.ts';
-import { usage } from './error.ts';
 import { addConfigFlags, configInputOf } from './config-flags.ts';
 import { formatBytes } from '../tools/index.ts';
+import { storeAt } from './store-at.ts';
 import { renderTable } from './table.ts';
 
 export function storeCommand(): AnyCommand {
@@ -17,17 +17,17 @@ function fsckCommand(): AnyCommand {
       'Read every published model and blob of the data folder and compare it with its hash. Works beside a running ' +
         'host. Exit code 1 when something is damaged that was not repaired.',
     )
-    .option('--repair', 'replace damaged files by sound ones of the same hash; the host must be stopped')
-    .option('--heal', 'as --repair, and fetch what no copy here has from the hosts of --heal-from')
+    .option(
+      '--repair',
+      'replace damaged files by sound ones of the same hash, from here or from --store; the host must be stopped',
+    )
     .option('--json', 'print JSON');
-  addConfigFlags(command, ['dataDir', 'healFrom']).action(async ({ json, repair, heal }, called) => {
+  addConfigFlags(command, ['dataDir', 'store.place']).action(async ({ json, repair }, called) => {
     const { config } = loadConfig(configInputOf(called));
-    if (heal === true && config.healFrom.hostUrls.length === 0) {
-      throw usage('--heal needs hosts to fetch from: --heal-from http://10.0.0.6:8000');
-    }
+    const { place } = config.store;
     const report = await checkStore(config.dataDir, {
-      repair: repair === true || heal === true,
-      ...(heal === true ? { healFrom: config.healFrom } : {}),
+      repair: repair === true,
+      shared: place === undefined ? undefined : storeAt(place),
     });
     if (report.problems.some(({ repaired }) => repaired === undefined)) process.exitCode = 1;
     if (json === true) {

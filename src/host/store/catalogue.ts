@@ -11,6 +11,7 @@ import type { HandlerOutcome } from './handlers.ts';
 import { FunctionTable } from './function-table.ts';
 import { uploadedModel } from './names.ts';
 import { Entries } from './entries.ts';
+import { EntryCopies } from './entry-copies.ts';
 import { inheritSettings, overridden, resolveSettings, type GivenSettings } from './settings.ts';
 import type { ModelStoreOptions } from './types.ts';
 import type { LoadedRecord } from './version-record.ts';
@@ -31,12 +32,18 @@ export class Catalogue extends FunctionTable {
   readonly #defaults: ModelStoreOptions['defaults'];
   readonly #logger: Log;
 
-  constructor(data: DataFolder, { defaults, logger }: Pick<ModelStoreOptions, 'defaults' | 'logger'>) {
+  constructor(
+    data: DataFolder,
+    { defaults, logger, shared }: Pick<ModelStoreOptions, 'defaults' | 'logger' | 'shared'>,
+  ) {
     super(logger);
     this.#data = data;
     this.#defaults = defaults;
     this.#logger = logger;
-    this.entries = new Entries(data.store, logger);
+    this.entries =
+      shared === undefined
+        ? new Entries(data.store, logger)
+        : new Entries(shared.store, logger, new EntryCopies(data.known));
   }
 
   uploadsOf(name: string): Map<string, LoadedRecord> {

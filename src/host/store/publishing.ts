@@ -5,7 +5,9 @@ import { HostError } from '../errors.ts';
 import { nowhere } from '../calls/out-of-service.ts';
 import type { FunctionVersion, Publisher } from '../types.ts';
 import type { Catalogue } from './catalogue.ts';
-import { discardTree, diskError, hasCode, onDisk } from './disk.ts';
+import { StoreAway } from '../../store/index.ts';
+import { storeUnavailable } from './changes.ts';
+import { diskError, hasCode, onDisk } from './disk.ts';
 import { trafficOf, withVersion } from './entries.ts';
 import type { Integrity } from './integrity.ts';
 import { nextVersion, uploadedModel } from './names.ts';
@@ -17,7 +19,7 @@ import { checkExternalFiles, isOnlyFile, sameFiles, sameSettings } from './uploa
 import type { StoredFile, VersionRecord } from './version-record.ts';
 
 export interface PublishingOptions
-  extends RemovalsOptions, Pick<ModelStoreOptions, 'defaults' | 'limits' | 'logger' | 'whyNowhere'> {
+  extends RemovalsOptions, Pick<ModelStoreOptions, 'defaults' | 'limits' | 'logger' | 'whyNowhere' | 'shared'> {
   readonly integrity: Integrity;
   readonly removals: Removals;
 }
@@ -130,7 +132,7 @@ export class Publishing {
       metadata: validated.metadata,
       settings: resolveSettings(settings, this.#options.defaults, this.#catalogue.shipped.get(name)?.given),
     });
-    await this.#secure(name, folder, files);
+    await this.#share(folder, files);
     return await this.#options.changes.run(name, async () => {
       const knownNow = this.#published(name, wanted, settings, files);
       if (knownNow !== undefined) return { version: knownNow, created: false };
@@ -167,17 +169,13 @@ export class Publishing {
     });
   }
 
-  /** Another host of the fleet has the files before its registry names them. */
-  async #secure(name: string, folder: string, files: readonly StoredFile[]): Promise<void> {
-    const { blobs, changes } = this.#options;
-    if (changes.fleet === undefined) return;
+  /** A store on another machine has the files before its entry names them. @throws HostError 'store-unavailable' */
+  async #share(folder: string, files: readonly StoredFile[]): Promise<void> {
+    const { shared } = this.#options;
     try {
-      for (const file of files) await blobs.takeIn(file.sha256, join(folder, file.name));
-      await changes.fleet.secure(name, files);
+      for (const file of files) await shared?.store.put(file, join(folder, file.name));
     } catch (error) {
-      await discardTree(folder);
-      for (const { sha256 } of files) await blobs.release(sha256);
-      throw diskError(error);
+      throw error instanceof StoreAway ? storeUnavailable(error) : error;
     }
   }
 

@@ -45,7 +45,7 @@ export type LoadedRecord =
   | { readonly status: 'unverified'; readonly record: VersionRecord }
   /** Its files do not match the record. */
   | { readonly status: 'damaged'; readonly record: VersionRecord; readonly reason: string }
-  /** Published in the fleet; its files are at other hosts. */
+  /** Its files are in the store, and not here. */
   | { readonly status: 'elsewhere'; readonly record: VersionRecord }
   /** Nothing is known but its name: its record is lost. */
   | { readonly status: 'unreadable'; readonly reason: string };
