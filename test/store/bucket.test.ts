@@ -58,9 +58,7 @@ describe('a bucket', () => {
     await expect(fetchContent(bucketOf().source(neverAborted), file, target)).rejects.toThrow('have the sha256');
     s3.isLying = false;
     s3.breakAt = 0;
-    await expect(fetchContent(bucketOf().source(neverAborted), file, target)).rejects.toThrow(
-      /did not arrive|aborted/,
-    );
+    await expect(fetchContent(bucketOf().source(neverAborted), file, target)).rejects.toThrow(/did not arrive|aborted/);
     await expect(stat(target)).rejects.toThrow('ENOENT');
   });
 

@@ -1,17 +1,19 @@
 /** What workers are told of the functions here; the files that these need are in the store then. */
 import { readFile, stat } from 'node:fs/promises';
-import { isBuiltin } from 'node:module';
 import { basename, dirname, join } from 'node:path';
 import type { Logger } from 'pino';
 import { externalFiles, readModel } from '../../onnx/index.ts';
 import { sealManifest, type FunctionManifest, type ManifestFile } from '../../queue/index.ts';
 import { StoreAway, type Store } from '../../store/index.ts';
+import { boundToThisMachine } from '../store/index.ts';
 import type { FunctionVersion, Registry } from '../types.ts';
 import { rowsJoinedMax } from '../rollout/versions.ts';
 import { given, hashFile } from '../../tools/index.ts';
 
 /** A store that is away is asked again after this. */
 const retryMs = 5000;
+/** No entry names these files, so they are put again before they look like leftovers (`store fsck --collect`). */
+const putAgainMs = 6 * 60 * 60 * 1000;
 
 export interface FunctionFilesOptions {
   readonly registry: Registry;
@@ -31,6 +33,7 @@ export class FunctionFiles {
 
   constructor(options: FunctionFilesOptions) {
     this.#options = options;
+    setInterval(() => this.#putAgain(), putAgainMs).unref();
     options.registry.onChange(({ before, after }) => {
       const key = after?.key ?? before?.key;
       if (key === undefined) return;
@@ -50,6 +53,14 @@ export class FunctionFiles {
 
   #begin(version: FunctionVersion): void {
     this.#work = this.#work.then(() => this.#take(version));
+  }
+
+  #putAgain(): void {
+    for (const key of this.#manifests.keys()) {
+      const at = key.lastIndexOf('@');
+      const version = this.#options.registry.find(key.slice(0, at), key.slice(at + 1));
+      if (version !== undefined) this.#begin(version);
+    }
   }
 
   async #take(version: FunctionVersion): Promise<void> {
@@ -124,17 +135,4 @@ async function describe({
     },
   });
   return { manifest, paths };
-}
-
-/**
- * Why a compiled handler does not run elsewhere: it reads files beside its source, or imports what is installed here.
- */
-function boundToThisMachine(code: string): string | undefined {
-  if (/__handlerModule(Url|Filename|Dirname)\s*=/.test(code)) return 'its handler looks for files beside itself';
-  for (const [, name = ''] of code.matchAll(
-    /^\s*(?:import|export)\s[^;'"]*from\s*["']([^"']+)["']|^\s*import\s*["']([^"']+)["']/gm,
-  )) {
-    if (name !== '' && !isBuiltin(name)) return `its handler imports the package '${name}'`;
-  }
-  return undefined;
 }

@@ -16,7 +16,7 @@ import type { Removals, RemovalsOptions } from './removals.ts';
 import { inheritSettings, parseUploadSettings, resolveSettings, type GivenSettings } from './settings.ts';
 import type { ModelStoreOptions } from './types.ts';
 import { checkExternalFiles, isOnlyFile, sameFiles, sameSettings } from './uploaded-files.ts';
-import type { StoredFile, VersionRecord } from './version-record.ts';
+import { modelFiles, type StoredFile, type VersionRecord } from './version-record.ts';
 
 export interface PublishingOptions
   extends RemovalsOptions, Pick<ModelStoreOptions, 'defaults' | 'limits' | 'logger' | 'whyNowhere' | 'shared'> {
@@ -120,8 +120,9 @@ export class Publishing {
     // Outside the lock: a validation may take long, and other versions of the function need not wait for it.
     const modelPath = join(folder, uploadedModel);
     const validated = await this.#options.validations.check(modelPath, model?.sha256 ?? '', publisher);
-    checkExternalFiles(files, validated.externalFiles);
-    const modelBytes = files.reduce((total, { bytes }) => total + bytes, 0);
+    const ofModel = modelFiles({ files });
+    checkExternalFiles(ofModel, validated.externalFiles);
+    const modelBytes = ofModel.reduce((total, { bytes }) => total + bytes, 0);
     const refusal = this.#options.whyNowhere?.(name, modelBytes);
     if (refusal !== undefined) throw nowhere({ name }, refusal);
     await this.#options.rows.admit({

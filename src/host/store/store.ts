@@ -8,7 +8,7 @@ import { isMachineShort } from '../../hardware/index.ts';
 import { ConfigError } from '../config/config-error.ts';
 import { HostError } from '../errors.ts';
 import type { Traffic } from '../rollout/traffic.ts';
-import type { FunctionVersion, ModelStore, Publication, Publisher, RowsState, SettingsOverride } from '../types.ts';
+import type { FunctionVersion, ModelStore, Publisher, RowsState, SettingsOverride } from '../types.ts';
 import { versionOf } from '../rollout/versions.ts';
 import { BlobStore } from './blobs.ts';
 import { Catalogue } from './catalogue.ts';
@@ -28,6 +28,7 @@ import {
   unknownFunction,
   unknownVersion,
 } from './names.ts';
+import type { StagedPublication } from './publication.ts';
 import { Publishing } from './publishing.ts';
 import { Removals } from './removals.ts';
 import { checkRowsInProcess, RowChecks } from './row-checks.ts';
@@ -179,7 +180,7 @@ export class DiskModelStore extends Catalogue implements ModelStore {
     await this.#verifying;
   }
 
-  async beginPublish(name: string, version: string | undefined, publisher?: Publisher): Promise<Publication> {
+  async beginPublish(name: string, version: string | undefined, publisher?: Publisher): Promise<StagedPublication> {
     checkFunctionName(name);
     if (version !== undefined) checkVersion(version);
     await this.#ready();

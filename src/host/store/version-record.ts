@@ -4,7 +4,7 @@ import type { ManifestFile } from '../../queue/index.ts';
 import type { Traffic } from '../rollout/traffic.ts';
 import type { ModelMetadata } from '../types.ts';
 import { fileBytes } from './disk.ts';
-import { isSha256, uploadedModel } from './names.ts';
+import { handlerFile, isSha256, uploadedModel } from './names.ts';
 import type { GivenSettings } from './settings.ts';
 import { reviveMetadata } from './validation.ts';
 
@@ -21,7 +21,7 @@ export interface VersionRecord {
   readonly publishedAtMs: number;
   /** As given: omitted settings follow the host's defaults, also when those change. */
   readonly settings: GivenSettings;
-  /** The model first. */
+  /** The model first; the compiled handler, if it brings one, is {@link handlerFile} among them. */
   readonly files: readonly StoredFile[];
   readonly metadata: ModelMetadata;
 }
@@ -36,6 +36,10 @@ export interface FunctionEntry {
   /** Versions whose records were lost; their files are here. */
   readonly unreadable?: readonly string[] | undefined;
 }
+
+/** The files that its model consists of. */
+export const modelFiles = ({ files }: Pick<VersionRecord, 'files'>): readonly StoredFile[] =>
+  files.filter(({ name }) => name !== handlerFile);
 
 /** A published version as `start` finds it. */
 export type LoadedRecord =
