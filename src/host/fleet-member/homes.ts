@@ -74,7 +74,7 @@ export class FleetHomes {
 
   /** For uncalled functions, before and after the hosts changed. */
   async #compareIdle(before: readonly RankedMember[], now: readonly RankedMember[]): Promise<void> {
-    const { names, moves } = this.#options;
+    const { fleet, names, moves, onHome } = this.#options;
     const idle = names().filter((name) => !this.#assigned.has(name));
     const slices = new Slices();
     for (let at = 0; at < idle.length; at += atOnce) {
@@ -82,6 +82,7 @@ export class FleetHomes {
       const [were, are] = [homesAmong(before, functions), homesAmong(now, functions)];
       for (const [index, { name }] of functions.entries()) {
         moves.compare(name, [were[index]!, are[index]!], [before, now]);
+        if (are[index]![0] === fleet.membership.name) onHome(name);
       }
       if (slices.isOver) await slices.rest();
     }

@@ -78,6 +78,8 @@ export class Routing {
     this.#homes = new FleetHomes({ fleet, moves, onHome, names: () => store.names(), loads: () => this.#loads() });
     store.onChange(({ before, after }) => {
       for (const version of [before, after]) if (version !== undefined) this.#changed.add(fieldOf(version));
+      const isNew = after?.state.status === 'elsewhere';
+      if (isNew && this.homesOf(after.name)[0] === fleet.membership.name) onHome(after.name);
     });
   }
 
