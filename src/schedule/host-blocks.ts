@@ -49,6 +49,8 @@ export class Copy implements Numbered {
   bytes = 0;
   executedBytes = 0;
   read: Read | undefined = undefined;
+  /** When it is read again, after the place had no room for it and nothing could go. */
+  refusedUntilMs = 0;
   /** How often the place holds it. */
   holds = 0;
   /** Whether the latest read found its file in the page cache. */

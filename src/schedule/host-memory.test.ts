@@ -158,6 +158,15 @@ test('a place that has no room in one piece gets one more block, and the read ag
   expect([goneOf(again), stagesOf(again)]).toEqual([[[0, 20]], [[1, 20]]]);
 });
 
+test('a place that has no room though nothing can go is asked once a second', () => {
+  const { add, call, tell } = hostOf(50);
+  add(0, [copied(20)]);
+  expect(stagesOf(call(0, 0))).toEqual([[0, 20]]);
+  expect(stagesOf(tell(1, { kind: 'stage-refused', functionIndex: 0 }))).toEqual([]);
+  expect(stagesOf(tell(500, { kind: 'wake' }))).toEqual([]);
+  expect(stagesOf(tell(1001, { kind: 'wake' }))).toEqual([[0, 20]]);
+});
+
 test('what is lost with the process is read again', () => {
   const { add, call, staged, tell } = hostOf(50);
   for (const each of [0, 1, 2]) add(each, [copied(20)]);

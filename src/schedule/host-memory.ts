@@ -233,8 +233,12 @@ export class HostMemory {
     this.#giveUp(copy, read, nowMs);
     this.#wanted.add(copy, nowMs);
     if (this.#uses.isCopied(fn)) this.#refused.add(copy);
-    const victims = this.#victims(this.#capacityBytes - this.usedBytes + 1, Infinity);
-    for (const block of victims ?? []) this.#drop(block, 'capacity');
+    const victims = this.#victims(this.#capacityBytes - this.usedBytes + 1, Infinity) ?? [];
+    for (const block of victims) this.#drop(block, 'capacity');
+    if (victims.length > 0) return;
+    // Nothing can go now: asked at once, the place would refuse again.
+    copy.refusedUntilMs = nowMs + heldMs;
+    this.#shell.wake(copy.refusedUntilMs);
   }
 
   /** It could not be read. It is wanted again when the next call comes. */
@@ -476,7 +480,7 @@ export class HostMemory {
   #read(copy: Copy, worth: number, nowMs: number): boolean {
     const blocks = copy.blocks.filter(({ state }) => state === 'on disk');
     // All that is missing is being read for another function.
-    if (blocks.length === 0 || copy.read !== undefined) return false;
+    if (blocks.length === 0 || copy.read !== undefined || nowMs < copy.refusedUntilMs) return false;
     const bytes = sumOf(blocks);
     const victims = this.#victims(bytes, worth, copy);
     if (victims === undefined) return false;
