@@ -42,7 +42,7 @@ test('an instance that was ended for memory halves what sessions may take', () =
   expect(held.kills).toMatchObject([{ pid: 7, part: purpose }]);
 });
 
-test.each(['validators', 'replays', undefined, 'constructor'])(
+test.each(['validators', undefined, 'constructor'])(
   'a process for %s leaves every budget as it is',
   (purpose) => {
     const { held, shrunk, lines, budget } = budgets();
