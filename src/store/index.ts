@@ -1,13 +1,7 @@
 /** Where functions live, for any number of machines: a folder or a bucket. */
 export { Bucket, type BucketOptions } from './bucket.ts';
 export { decodeName, encodeName } from './entry-names.ts';
-export {
-  fetchContent,
-  rangeHeader,
-  type ContentReply,
-  type ContentSource,
-  type WantedContent,
-} from './fetch-content.ts';
+export { fetchContent, rangeHeader, type ContentSource, type WantedContent } from './fetch-content.ts';
 export { FolderStore } from './folder-store.ts';
 export {
   ChangedElsewhere,
@@ -17,5 +11,4 @@ export {
   type EntryBody,
   type Store,
   type StoredEntry,
-  type Tag,
 } from './store.ts';

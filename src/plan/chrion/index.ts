@@ -7,7 +7,6 @@ export {
   planCpuOnly,
   planGpuOnly,
   planMemoryOptimal,
-  type AlphaOptions,
   type ChrionPlan,
   type MemoryOptimalOptions,
 } from './plan.ts';
