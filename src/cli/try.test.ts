@@ -195,7 +195,9 @@ describe('turntable try', () => {
     expect(ended).toMatchObject({
       exitCode: 1,
       stdout: '',
-      stderr: expect.stringContaining('died while they ran this invocation: it exited with code 0 [HTTP 500]') as string,
+      stderr: expect.stringContaining(
+        'died while they ran this invocation: it exited with code 0 [HTTP 500]',
+      ) as string,
     });
     const missing = await turntable(['try', join(dir, 'nowhere')]);
     expect(missing.stderr).toContain('cannot be read');
