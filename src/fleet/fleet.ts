@@ -1,6 +1,6 @@
 /** This host in its fleet: membership, connections to the other hosts, and authentication of theirs. */
 import type { RedisLink } from '../queue/index.ts';
-import { given, type Log } from '../tools/index.ts';
+import type { Log } from '../tools/index.ts';
 import { Membership } from './membership.ts';
 import { OffersIn, OffersOut, type OffersOutOptions } from './offers.ts';
 import { Peers } from './peers.ts';
@@ -31,8 +31,6 @@ export interface FleetOptions {
   readonly onMembers?: () => void;
   /** A host left or was lost, and had the content of these fields. */
   readonly onGone?: (host: string, held: readonly string[]) => void;
-  /** Twice a second, while Redis is available. */
-  readonly onRead?: () => Promise<void>;
   readonly log: Log;
 }
 
@@ -84,7 +82,6 @@ export class Fleet {
         log.info({ fleet, hosts }, 'the hosts of the fleet have changed');
         options.onMembers?.();
       },
-      ...given({ onRead: options.onRead }),
       log,
     });
     this.peers = new Peers({

@@ -28,8 +28,6 @@ export interface MembershipOptions {
   readonly onChange: () => void;
   /** Called before `onChange`: this host has just found that one gone. */
   readonly onGone: (member: Member) => void;
-  /** After each reading, changed or not. */
-  readonly onRead?: () => Promise<void>;
   readonly log: Log;
 }
 
@@ -125,7 +123,7 @@ export class Membership {
   }
 
   async #exchange(): Promise<void> {
-    const { link, seal, onRead } = this.#options;
+    const { link, seal } = this.#options;
     if (!link.works || this.#hasLeft) return;
     await this.#options.onSpeak();
     this.#beat++;
@@ -136,7 +134,6 @@ export class Membership {
       .set(this.#key('host', this.name), text, 'PX', goneAfterMs)
       .exec();
     await this.#read();
-    await onRead?.();
   }
 
   async #read(): Promise<void> {

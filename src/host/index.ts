@@ -4,6 +4,8 @@ export { checkListen } from './config/listen.ts';
 export { loadConfig, type ConfigInput } from './config/load-config.ts';
 export { configOptions, packageRoot, type ConfigOption } from './config/options.ts';
 export type { HostConfig } from './config/config.ts';
+export { ConfigError } from './config/config-error.ts';
+export { HostError } from './errors.ts';
 export { exampleCall } from './rollout/example-call.ts';
 export { startHost, type RunningHost } from './host.ts';
 export type { ListedFunction } from './http/describe.ts';
@@ -17,6 +19,9 @@ export {
   type GivenSettings,
 } from './store/index.ts';
 export { checkStore, newestUpload } from './store/fsck.ts';
+export { collectStore } from './store/collect-store.ts';
+export { importData } from './store/import-data.ts';
+export { putFolder } from './store/put-folder.ts';
 export type { FunctionSettings } from './types.ts';
 export { anatomyMode } from './dashboard/index.ts';
 export type {

@@ -1,8 +1,9 @@
 /** Where functions live, for any number of machines: a folder or a bucket. */
 export { Bucket, type BucketOptions } from './bucket.ts';
 export { decodeName, encodeName } from './entry-names.ts';
-export { fetchContent, rangeHeader, type ContentSource, type WantedContent } from './fetch-content.ts';
+export { fetchContent, type ContentSource, type WantedContent } from './fetch-content.ts';
 export { FolderStore } from './folder-store.ts';
+export { openStore } from './open-store.ts';
 export {
   ChangedElsewhere,
   EntryUnreadable,
@@ -11,4 +12,5 @@ export {
   type EntryBody,
   type Store,
   type StoredEntry,
+  type Tag,
 } from './store.ts';

@@ -38,6 +38,7 @@ describe.skipIf(redisMissing !== undefined)('a host of a fleet that is killed', 
     fleet = await FleetHosts.start(2);
     [one, other] = fleet.hosts as [ReluHost, ReluHost];
     const store = ['--data-dir', join(folder, 'data'), '--functions-dir', join(folder, 'functions')];
+    store.push('--store', join(fleet.redis.folder, 'store'));
     killed = await serve(
       ['--redis', fleet.redis.url, '--fleet', 'lab', '--gpu-use', 'off', '--cpu-cores', '1', ...store],
       {

@@ -5,12 +5,10 @@ import { moveText, type FleetAnswer, type FleetFunctionAnswer, type FleetHostAns
 import { HostError } from '../errors.ts';
 import { fateText, type FleetMember } from '../fleet-member/index.ts';
 import { parseJsonObject } from '../infer/json-body.ts';
-import type { StoredFile } from '../store/index.ts';
 import type { Exchange } from './exchange.ts';
 import { versionAsked, type HostContext } from './host-context.ts';
 
 const bodyBytesMax = 4096;
-const filesBytesMax = 1024 * 1024;
 
 /**
  * The host of the fleet that sent a request; undefined if a client did.
@@ -81,39 +79,6 @@ export function showFleetFunction(context: HostContext, exchange: Exchange): obj
 /** `GET /v2/fleet/ping`: for measuring the round trip. */
 export function pingFleet(_context: HostContext, exchange: Exchange): void {
   exchange.send(200, [], []);
-}
-
-/**
- * `POST /v2/fleet/content`: another host publishes these files, and gets its answer when they are here as well. With
- * `dropping` it is about to drop that version, and asks whether this host has it and will keep it.
- */
-export async function keepContent(context: HostContext, exchange: Exchange): Promise<object> {
-  const member = context.fleet;
-  if (member === undefined) throw notInFleet();
-  const { files, dropping } = parseJsonObject(await context.bodies.read(exchange, filesBytesMax), 'the body');
-  if (!Array.isArray(files) || !files.every(isStoredFile)) {
-    throw new HostError('bad-request', "'files' is not a list of {name, sha256, bytes}");
-  }
-  if (dropping !== undefined) {
-    const { name, version } = (dropping ?? {}) as Record<string, unknown>;
-    const has = member.content?.cache.has({ name: String(name), version: String(version), files }) === true;
-    if (!has) throw new HostError('not-ready', 'this host does not have it, or is about to drop it');
-  } else await member.keep(files, exchange.peer?.from ?? '');
-  return { kept: files.length };
-}
-
-/** `POST /v2/fleet/entries/{name}`: another host has changed a function; the body is its sealed entry. */
-export async function hearEntry(context: HostContext, exchange: Exchange): Promise<object> {
-  const name = exchange.pathParam('name');
-  const body = await context.bodies.read(exchange, filesBytesMax);
-  await fleetOf(context).hear(name, Buffer.from(body).toString());
-  return { function: name };
-}
-
-function isStoredFile(file: unknown): file is StoredFile {
-  const { name, sha256, bytes } = (file ?? {}) as Partial<Record<keyof StoredFile, unknown>>;
-  const isHash = typeof sha256 === 'string' && /^[0-9a-f]{64}$/.test(sha256);
-  return typeof name === 'string' && isHash && Number.isSafeInteger(bytes) && Number(bytes) >= 0;
 }
 
 /** `POST /v2/fleet/hosts/{host}/drain`, at any host, which passes it on: `{"draining": false}` ends the drain. */

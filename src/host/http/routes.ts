@@ -172,16 +172,6 @@ export const routes: readonly Route[] = [
     runPassed,
     'For hosts of the fleet that know no frames: runs a call that is passed on',
   ),
-  managing('POST', 'peer')(
-    '/v2/fleet/content',
-    fleet.keepContent,
-    'For hosts of the fleet: takes files that are published',
-  ),
-  managing('POST', 'peer')(
-    '/v2/fleet/entries/:name',
-    fleet.hearEntry,
-    'For hosts of the fleet: hears of a change of a function',
-  ),
   post('/v2/fleet/hosts/:host/drain', fleet.drainHost, 'Has a host of the fleet take no calls of others, or again'),
   del('/v2/fleet/hosts/:host', fleet.forgetHost, 'Has a lost host of the fleet shown no more'),
   get('/v2/workers', listWorkers, 'Workers that take overflow', 'Workers'),
