@@ -2,4 +2,4 @@
 export * from './types.ts';
 export { defaultSettings } from './compile.ts';
 export { compileModel, type CompileModelOptions } from './compile-model.ts';
-export { ProgramError, type ProgramErrorCode } from './error.ts';
+export { ProgramError } from './error.ts';
