@@ -3,10 +3,10 @@ import { openStore, type Store } from '../store/index.ts';
 import { usage } from './error.ts';
 
 /** The store at a place; by default the one that a host on this machine has. @throws CliError */
-export function storeAt(place: string | undefined): Store {
+export async function storeAt(place: string | undefined): Promise<Store> {
   const { store, dataDir } = loadConfig({ flags: {} }).config;
   try {
-    return openStore(place ?? store.place ?? dataDir, process.env);
+    return await openStore(place ?? store.place ?? dataDir, process.env);
   } catch (error) {
     throw usage((error as Error).message);
   }

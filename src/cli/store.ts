@@ -1,15 +1,5 @@
 import { Command, Option, type AnyCommand } from './commander.ts';
-import {
-  checkStore,
-  collectStore,
-  ConfigError,
-  createLogger,
-  HostError,
-  importData,
-  loadConfig,
-  putFolder,
-  Validator,
-} from '../host/index.ts';
+import { ConfigError, HostError, loadConfig } from '../host/index.ts';
 import { validatorLimitBytes } from '../hardware/index.ts';
 import { StoreAway, type Store } from '../store/index.ts';
 import { formatBytes } from '../tools/index.ts';
@@ -27,13 +17,14 @@ export function storeCommand(): AnyCommand {
     .addCommand(fsckCommand().summary('compare every stored model with its hash, or remove leftovers of a store'));
 }
 
-const quiet = () => createLogger({ level: 'error', format: process.stderr.isTTY ? 'pretty' : 'json' });
+/** What a host needs to publish is loaded for these commands alone. */
+const tools = () => import('./store-tools.ts');
 
 /** @throws CliError without a place */
-function sharedStore(place: string | undefined): { readonly store: Store; readonly place: string } {
+async function sharedStore(place: string | undefined): Promise<Store> {
   if (place === undefined)
     throw usage('name the store with --store: a folder, s3://BUCKET/PREFIX, or the address of a bucket');
-  return { store: storeAt(place), place };
+  return await storeAt(place);
 }
 
 /** Errors that say what to do become the command's. */
@@ -56,14 +47,15 @@ function putCommand(): AnyCommand {
     .option('--name <name>', 'name of the function (default: that of the folder)');
   return addConfigFlags(command, ['store.place']).action(async (folder: string, { name }, called: AnyCommand) => {
     const { config } = loadConfig(configInputOf(called));
-    const { store } = sharedStore(config.store.place);
+    const store = await sharedStore(config.store.place);
+    const { putFolder, quietLog, Validator } = await tools();
     const validator = new Validator({
       timeoutMs: config.validator.timeoutMs,
       memoryBytes: validatorLimitBytes(config.memory),
     });
     try {
       const { version, created } = await told(() =>
-        putFolder(folder, { store, name, config, validator, logger: quiet() }),
+        putFolder(folder, { store, name, config, validator, logger: quietLog() }),
       );
       console.log(`${version.key}: ${created ? 'published' : 'the store has it already'}, in ${store.place}`);
     } finally {
@@ -82,8 +74,9 @@ function importCommand(): AnyCommand {
     .option('--json', 'print JSON');
   return addConfigFlags(command, ['store.place']).action(async (folders: string[], { json }, called: AnyCommand) => {
     const { config } = loadConfig(configInputOf(called));
-    const { store } = sharedStore(config.store.place);
-    const report = await told(() => importData(folders, store, quiet()));
+    const store = await sharedStore(config.store.place);
+    const { importData, quietLog } = await tools();
+    const report = await told(() => importData(folders, store, quietLog()));
     if (report.left.length > 0) process.exitCode = 1;
     if (json === true) {
       console.log(JSON.stringify(report, null, 2));
@@ -116,7 +109,8 @@ function fsckCommand(): AnyCommand {
     const { config } = loadConfig(configInputOf(called));
     const { place } = config.store;
     if (collect === true) {
-      const { store } = sharedStore(place);
+      const store = await sharedStore(place);
+      const { collectStore } = await tools();
       const collected = await told(() => collectStore(store, grace));
       const { files, bytes } = collected;
       console.log(
@@ -126,10 +120,12 @@ function fsckCommand(): AnyCommand {
       );
       return;
     }
+    const { checkStore } = await tools();
+    const shared = place === undefined ? undefined : await storeAt(place);
     const report = await told(() =>
       checkStore(config.dataDir, {
         repair: repair === true,
-        shared: place === undefined ? undefined : storeAt(place),
+        shared,
       }),
     );
     if (report.problems.some(({ repaired }) => repaired === undefined)) process.exitCode = 1;

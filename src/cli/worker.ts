@@ -79,7 +79,7 @@ async function runWorker(flags: WorkerFlags): Promise<number> {
   const { cores: coresAsked = usable, drain: drainMs } = flags;
   const cores = Math.min(coresAsked, usable);
   const threads = Math.min(cores, flags.threads);
-  const store = storeAt(flags.store);
+  const store = await storeAt(flags.store);
   const logger = createLogger({ level: flags.logLevel, format: process.stderr.isTTY ? 'pretty' : 'json' });
   logOtherOutput(logger);
 

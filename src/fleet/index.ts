@@ -4,4 +4,4 @@ export { Fleet } from './fleet.ts';
 export type { FunctionOffer, OfferChange } from './offers.ts';
 export { PeerLost, type PeerReply } from './peers.ts';
 export { isFromFleet, type PeerSender } from './seal.ts';
-export { protocolsUpTo, type Member, type MemberView } from './types.ts';
+export type { Member, MemberView } from './types.ts';

@@ -75,7 +75,7 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
     memoryBytes: validatorLimitBytes(config.memory, validationsAtOnce),
   });
   const fleet = secret === undefined ? undefined : new FleetMember({ config, secret, hostVersion, eventLog, logger });
-  const functionStore = storeOf(config);
+  const functionStore = await storeOf(config);
   const store = new DiskModelStore({
     ...config,
     ...(config.store.place === undefined
@@ -377,9 +377,9 @@ async function startGrpc(context: GrpcContext, tls: GrpcListen['tls']): Promise<
 }
 
 /** Where the functions live. @throws ConfigError */
-function storeOf({ store: { place }, dataDir }: HostConfig): Store {
+async function storeOf({ store: { place }, dataDir }: HostConfig): Promise<Store> {
   try {
-    return place === undefined ? new FolderStore(dataDir) : openStore(place, process.env);
+    return place === undefined ? new FolderStore(dataDir) : await openStore(place, process.env);
   } catch (error) {
     throw new ConfigError(`"store.place": ${(error as Error).message}`);
   }

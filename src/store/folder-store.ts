@@ -149,7 +149,10 @@ export class FolderStore implements Store {
     await this.#onDisk(async () => {
       const target = this.#content(content.sha256);
       if (isThere) {
-        await utimes(target, new Date(), new Date());
+        // Who may not write cannot collect either.
+        await utimes(target, new Date(), new Date()).catch((error: unknown) => {
+          if (!hasCode(error, 'EROFS', 'EPERM', 'EACCES')) throw error;
+        });
         return;
       }
       const folder = this.#contents;

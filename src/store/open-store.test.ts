@@ -18,11 +18,11 @@ test.each([
   ],
   ['https://s3.example.org/models', keys, 'the bucket at https://s3.example.org/models'],
   ['/srv/models', {}, 'the folder /srv/models'],
-])('%s is a store', (place, environment, expected) => {
-  expect(openStore(place, environment).place).toBe(expected);
+])('%s is a store', async (place, environment, expected) => {
+  expect((await openStore(place, environment)).place).toBe(expected);
 });
 
-test('a bucket without keys, and a server without a bucket, are refused with what is missing', () => {
-  expect(() => openStore('s3://models', {})).toThrow('set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY');
-  expect(() => openStore('https://s3.example.org', keys)).toThrow('names a server, but no bucket');
+test('a bucket without keys, and a server without a bucket, are refused with what is missing', async () => {
+  await expect(openStore('s3://models', {})).rejects.toThrow('set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY');
+  await expect(openStore('https://s3.example.org', keys)).rejects.toThrow('names a server, but no bucket');
 });

@@ -1,5 +1,4 @@
 import { resolve } from 'node:path';
-import { Bucket } from './bucket.ts';
 import { FolderStore } from './folder-store.ts';
 import type { Store } from './store.ts';
 
@@ -8,9 +7,12 @@ import type { Store } from './store.ts';
  * are read as Amazon's own tools do: from AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN; the region
  * from AWS_REGION, the server of `s3://` from AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL.
  *
- * @throws Error with a sentence where a variable is missing, or the address names no bucket
+ * What speaks to buckets is loaded for one alone. @throws Error with a sentence where a variable is missing, or the address names no bucket
  */
-export function openStore(place: string, environment: Readonly<Record<string, string | undefined>>): Store {
+export async function openStore(
+  place: string,
+  environment: Readonly<Record<string, string | undefined>>,
+): Promise<Store> {
   if (!/^(s3|https?):\/\//.test(place)) return new FolderStore(resolve(place));
   const { AWS_ACCESS_KEY_ID: accessKeyId, AWS_SECRET_ACCESS_KEY: secretAccessKey } = environment;
   if (!accessKeyId || !secretAccessKey) {
@@ -19,6 +21,7 @@ export function openStore(place: string, environment: Readonly<Record<string, st
   const region = environment['AWS_REGION'] || environment['AWS_DEFAULT_REGION'] || 'us-east-1';
   const url = bucketUrl(place, region, environment).replace(/\/+$/, '');
   if (new URL(url).pathname === '/') throw new Error(`${place} names a server, but no bucket on it`);
+  const { Bucket } = await import('./bucket.ts');
   return new Bucket({
     url,
     region,

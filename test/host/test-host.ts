@@ -83,7 +83,6 @@ export const testConfig: HostConfig = {
     secretFile: undefined,
     advertise: undefined,
     caFile: undefined,
-    protocol: undefined,
   },
   async: {
     keepMs: 3_600_000,

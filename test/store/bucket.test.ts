@@ -4,7 +4,8 @@ import { mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { Bucket, fetchContent } from '../../src/store/index.ts';
+import { Bucket } from '../../src/store/bucket.ts';
+import { fetchContent } from '../../src/store/index.ts';
 import { S3Server, s3Keys } from '../support/s3-server.ts';
 
 const shaOf = (bytes: Buffer): string => createHash('sha256').update(bytes).digest('hex');

@@ -116,13 +116,14 @@ test('the data folder of a host is imported: versions, settings and traffic are 
   }
 });
 
+const version = (name: string, number: string, sequence: number) => ({
+  name,
+  version: number,
+  sequence,
+  model: `${name} ${number}`,
+});
+
 test('three folders of a fleet of 0.1 are imported: each has some versions, and what the fleet had removed stays removed', async () => {
-  const version = (name: string, number: string, sequence: number) => ({
-    name,
-    version: number,
-    sequence,
-    model: `${name} ${number}`,
-  });
   const traffic = { shares: [{ version: '1', share: 100 }], headers: [] };
   const folders = ['a', 'b', 'c'].map((each) => join(folder, each));
   writeOldDataFolder(folders[0]!, [version('Both', '1', 1), version('gone', '1', 2)], {

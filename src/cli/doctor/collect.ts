@@ -94,7 +94,7 @@ export async function collectFacts(loaded: LoadedFor, root = '/') {
 export async function askStore(place: string | undefined) {
   if (place === undefined) return { state: 'off' as const };
   try {
-    const store = openStore(place, process.env);
+    const store = await openStore(place, process.env);
     await store.probe();
     return { state: 'answers' as const, place: store.place, functions: (await store.list()).size };
   } catch (error) {

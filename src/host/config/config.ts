@@ -135,8 +135,6 @@ export function assemble(
       /** Undefined: where it listens. */
       advertise: addressIfAny('fleet.advertise'),
       caFile: textIfAny('fleet.caFile'),
-      /** Undefined: the highest protocol. */
-      protocol: numberIfAny('fleet.protocol'),
     },
     async: {
       keepMs: number('async.keep'),

@@ -1,6 +1,6 @@
 /** This host as a member of a fleet: connects the parts of the fleet with those of the host. */
 import type { Logger } from 'pino';
-import { Fleet, protocolsUpTo, type MemberView } from '../../fleet/index.ts';
+import { Fleet, type MemberView } from '../../fleet/index.ts';
 import { loadRedisQueue } from '../../queue/index.ts';
 import type { HostConfig } from '../config/config.ts';
 import { HostError } from '../errors.ts';
@@ -11,7 +11,6 @@ import type { Statistics } from '../records/statistics.ts';
 import type { DiskModelStore } from '../store/index.ts';
 import { fleetCa } from './config-fleet.ts';
 import { hostNews } from './host-news.ts';
-import { HomeMoves } from './moves.ts';
 import { Routing } from './routing.ts';
 
 export interface FleetMemberOptions {
@@ -42,8 +41,6 @@ const firstAnswerMs = 1000;
 
 export class FleetMember {
   readonly name: string;
-  /** Moves of functions from home to home. */
-  readonly moves: HomeMoves;
   readonly #options: FleetMemberOptions;
   readonly #tellNews: ReturnType<typeof hostNews>;
   #joined: Joined | undefined;
@@ -53,10 +50,6 @@ export class FleetMember {
     this.name = options.config.fleet.name ?? '';
     const { eventLog } = options;
     this.#tellNews = hostNews(eventLog);
-    this.moves = new HomeMoves({
-      eventLog,
-      isLost: (host) => this.#joined?.fleet.membership.lost.find(host) !== undefined,
-    });
   }
 
   /** @throws HostError 'not-ready' before the host listens */
@@ -80,7 +73,6 @@ export class FleetMember {
       secret,
       url,
       ca: fleetCa(config),
-      ...(settings.protocol === undefined ? {} : { protocols: protocolsUpTo(settings.protocol) }),
       report: () => ({
         url,
         hostVersion,
@@ -92,18 +84,17 @@ export class FleetMember {
       }),
       offers: (all) => routing.offers(all),
       onMembers: () => {
-        this.#tellNews(fleet.view());
+        this.#tellNews.look(fleet.view());
         routing.membersChanged();
       },
-      onGone: (host, held) => routing.memberGone(host, held),
+      onLost: (host) => this.#tellNews.lost(host),
       log: logger,
     });
-    const { moves } = this;
-    const routing = new Routing({ fleet, store, live, moves, onHome: (name) => store.bring(name) });
+    const routing = new Routing({ fleet, store, live, onHome: (name) => store.bring(name) });
     this.#joined = { fleet, routing };
     await link.ready(firstAnswerMs).catch(() => undefined); // The owner of the queue reports the failure.
     await fleet.start();
-    this.#tellNews(fleet.view());
+    this.#tellNews.look(fleet.view());
     routing.membersChanged();
   }
 

@@ -4,7 +4,7 @@ import type { Exposition } from './exposition.ts';
 
 export function addFleetMetrics({ counter, gauge }: Exposition, fleet: FleetMember): void {
   gauge('turntable_fleet_hosts', 'Hosts of the fleet as this one sees them', (set) => {
-    const counts = { up: 0, draining: 0, sick: 0, lost: 0 };
+    const counts = { up: 0, draining: 0, sick: 0 };
     for (const { state } of fleet.view()) counts[state]++;
     for (const [state, count] of Object.entries(counts)) set({ state }, count);
   });

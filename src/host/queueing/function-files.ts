@@ -4,13 +4,13 @@ import { basename, dirname, join } from 'node:path';
 import type { Logger } from 'pino';
 import { externalFiles, readModel } from '../../onnx/index.ts';
 import { sealManifest, type FunctionManifest, type ManifestFile } from '../../queue/index.ts';
-import { StoreAway, type Store } from '../../store/index.ts';
+import type { Store } from '../../store/index.ts';
 import { boundToThisMachine } from '../store/index.ts';
 import type { FunctionVersion, Registry } from '../types.ts';
 import { rowsJoinedMax } from '../rollout/versions.ts';
 import { given, hashFile } from '../../tools/index.ts';
 
-/** A store that is away is asked again after this. */
+/** What could not be put is tried again after this. */
 const retryMs = 5000;
 /** No entry names these files, so they are put again before they look like leftovers (`store fsck --collect`). */
 const putAgainMs = 6 * 60 * 60 * 1000;
@@ -28,6 +28,8 @@ export interface FunctionFilesOptions {
 export class FunctionFiles {
   readonly #options: FunctionFilesOptions;
   readonly #manifests = new Map<string, FunctionManifest>();
+  /** Said to be so already. */
+  readonly #failed = new WeakSet<FunctionVersion>();
   #list: readonly FunctionManifest[] | undefined;
   #work: Promise<void> = Promise.resolve();
 
@@ -77,9 +79,13 @@ export class FunctionFiles {
       if (!stillThere()) return;
       this.#manifests.set(version.key, described.manifest);
       this.#list = undefined;
+      this.#failed.delete(version);
     } catch (error) {
-      logger.warn({ err: error, function: version.key }, 'workers cannot be told of a function');
-      if (error instanceof StoreAway) setTimeout(() => this.#begin(version), retryMs).unref();
+      if (!this.#failed.has(version)) {
+        logger.warn({ err: error, function: version.key }, 'workers cannot be told of a function');
+      }
+      this.#failed.add(version);
+      setTimeout(() => this.#begin(version), retryMs).unref();
     }
   }
 }

@@ -7,6 +7,8 @@ export interface CollectReport {
   readonly bytes: number;
 }
 
+const ignore = (): void => undefined;
+
 /**
  * @param graceMs content that was put more recently stays: its entry may be about to be written
  * @throws StoreAway; Error with a sentence where an entry cannot be read, since its files are then unknown
@@ -15,7 +17,6 @@ export async function collectStore(store: Store, graceMs: number): Promise<Colle
   // Before the entries: what a publisher puts after this is not in the list.
   const contents = await store.contents();
   const unread: string[] = [];
-  const ignore = (): void => undefined;
   const entries = new Entries(store, {
     info: ignore,
     warn: ignore,

@@ -64,13 +64,19 @@ export class ContentCache {
     await Promise.all([...this.#fetching, this.#shrinking]);
   }
 
-  /** A caller waits for this version, or will. */
-  want(record: VersionRecord): void {
+  /** A caller waits for this version. @param isAhead none does yet: it is fetched only if there is room */
+  want(record: VersionRecord, isAhead = false): void {
     const key = keyOf(record);
+    const { bytesMax = Infinity, held } = this.#options;
+    if (isAhead && bytesOf([...held(), ...this.#coming(), record]) > bytesMax) return;
     const known = this.#wanted.get(key);
     if (known === undefined) this.#wanted.set(key, { record, failures: 0, atMs: 0 });
     else known.atMs = Math.min(known.atMs, performance.now() + retryMs);
     this.#work();
+  }
+
+  #coming(): VersionRecord[] {
+    return Array.from(this.#wanted.values(), ({ record }) => record);
   }
 
   /** What is here has changed. */

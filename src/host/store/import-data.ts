@@ -152,7 +152,8 @@ async function importFunction(
 function inOrder(records: readonly VersionRecord[]): VersionRecord[] {
   const sorted = records.toSorted((a, b) => a.publishedAtMs - b.publishedAtMs || a.sequence - b.sequence);
   const isSorted = sorted.every(({ sequence }, index) => index === 0 || sequence > sorted[index - 1]!.sequence);
-  return isSorted ? sorted : sorted.map((record, index) => ({ ...record, sequence: index + 1 }));
+  if (isSorted) return sorted;
+  return sorted.map((record, index) => Object.assign({}, record, { sequence: index + 1 }));
 }
 
 /** @returns a file that no folder has undamaged */

@@ -261,10 +261,10 @@ export class DiskModelStore extends Catalogue implements ModelStore {
     );
   }
 
-  /** Brings a function's files here, before a call asks for them. */
+  /** Brings a function's files here before a call asks for them, if there is room. */
   bring(name: string): void {
     for (const each of this.uploads.get(name)?.values() ?? []) {
-      if (each.status === 'elsewhere') this.cache?.want(each.record);
+      if (each.status === 'elsewhere') this.cache?.want(each.record, true);
     }
   }
 
