@@ -27,6 +27,22 @@ export abstract class LiveViews {
     return this.state.gpus;
   }
 
+  /**
+   * Runs of the function that this CPU and the workers could do at once, and the round trip to the workers. None while
+   * calls wait there, or if it may use GPUs: a GPU takes all rows of a request at once.
+   */
+  lanesOf(key: string): { readonly lanes: number; readonly roundTripMs: number } {
+    const { cpu, workers, scheduler } = this.state;
+    const sheet = this.sheetOf(key);
+    const isCrowded = scheduler.waitingCount('cpu') + scheduler.waitingCount('workers') > 0;
+    if (this.has(key) || isCrowded) return { lanes: 0, roundTripMs: 0 };
+    // An offer for joined calls counts the cores of one call, but a part is a run of its own.
+    const runs = cpu && sheet?.cpu ? Math.min(cpu.cores, Math.floor(cpu.cores / sheet.cpu.cores)) : 0;
+    const here = Math.max(sheet?.cpu?.slots ?? 0, runs);
+    const there = workers && sheet?.workers ? workers.slots : 0;
+    return { lanes: here + there, roundTripMs: workers?.roundTripMs ?? 0 };
+  }
+
   /** Whether the function may use GPUs. */
   has(key: string): boolean {
     return this.state.functions.get(key)?.plans !== undefined;

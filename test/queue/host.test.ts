@@ -140,6 +140,21 @@ describe.skipIf(redisMissing !== undefined)('a host with Redis', () => {
     expect(metrics).toContain('turntable_dependency_up{dependency="redis"} 1');
   });
 
+  test('runs a request of several rows in parts, and says where each ran', async () => {
+    const rows = Array.from({ length: 8 }, (_, row) => [row, -row, 1, -1]);
+    let placement = '';
+    // After three warm requests of one length, halves of one show the time of fewer rows.
+    while (!placement.includes('parts')) {
+      const reply = await post('/function/relu', JSON.stringify({ input: rows }));
+      expect(await reply.json()).toEqual({ output: rows.map((row) => row.map((value) => Math.max(0, value))) });
+      placement = reply.headers.get('x-turntable-placement') ?? '';
+    }
+    expect(placement).toMatch(
+      /^2 parts: 4 rows on (cpu pool|remote worker lab-7).*, 4 rows on (cpu pool|remote worker)/,
+    );
+    expect(await (await call('/metrics')).text()).toMatch(/^turntable_split_requests_total [1-9]/m);
+  });
+
   test('shows its workers, and that Redis is up', async () => {
     expect(await (await call('/v2/health/ready')).json()).toEqual({ ready: true, redis: 'up' });
     // What is found out of a function's rows changes its manifest, for which the worker fetches it once more.

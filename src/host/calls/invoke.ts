@@ -2,6 +2,7 @@
  * One invocation from its parsed input to its result, with all accounting. The scheduler decides where it runs;
  * invoke-placed.ts takes it there.
  */
+import { setTimeout as sleep } from 'node:timers/promises';
 import type {
   CallStages,
   CpuPools,
@@ -31,6 +32,7 @@ import type { Queueing } from '../queueing/index.ts';
 import type { Statistics } from '../records/statistics.ts';
 import type { HostConfig } from '../config/config.ts';
 import type { FunctionVersion, ModelStore, Registry } from '../types.ts';
+import { RowSplit, type RunPart } from '../split/index.ts';
 import { heap } from '../../process/index.ts';
 
 export interface InvocationOptions {
@@ -100,6 +102,7 @@ const elsewhereLookMs = 50;
 export class Invoker {
   readonly #options: InvokerOptions;
   readonly #placed: PlacedInvoker;
+  readonly #split: RowSplit;
   readonly #waiting = new Map<string, Set<() => void>>();
   readonly outOfService: OutOfService;
   readonly open: OpenCalls;
@@ -116,14 +119,24 @@ export class Invoker {
       whyNowhere: (version) => this.#whyNowhere(version),
     });
     this.#placed = new PlacedInvoker({ live, pools, gpus, overflow: queueing?.overflow });
+    this.#split = new RowSplit({
+      lanesOf: (key) => live.lanesOf(key),
+      sleep: (ms, signal) => sleep(ms, undefined, { signal }),
+    });
     registry.onChange(({ before, after }) => {
       const key = after?.key ?? before?.key;
       if (key !== undefined) for (const wake of this.#waiting.get(key) ?? []) wake();
       if (before === undefined || after !== undefined) return;
       this.outOfService.load(before);
+      this.#split.forget(before.key);
       void live.functions.remove(before.key);
       statistics.forget(before, registry.versions(before.name).length === 0);
     });
+  }
+
+  /** Requests that ran in parts, and parts that were tried a second time. */
+  get split(): { readonly requests: number; readonly hedged: number } {
+    return this.#split;
   }
 
   /** Invocations that ran elsewhere after a worker or Redis had failed them. */
@@ -341,9 +354,11 @@ export class Invoker {
             // What the handler makes of its request is known in the instance alone.
             ...(isWaiting ? { runModel: this.#showRows(version) } : {}),
           };
+    const run = this.#placedHere(version, options);
     if (isWaiting && input.kind === 'tensors') this.#options.registry.showRows(version, input.tensors);
-    const { sloMs, priority, deadlineMs, signal, arrivalMs: sinceMs, stages } = options;
-    return this.#placed.run(version, input, { sloMs, sinceMs, priority, deadlineMs, signal, stages }, mine);
+    // Rows that may not be joined are not split either.
+    if (version.rows?.kind !== 'independent') return run(input, mine);
+    return this.#split.run(version, input, options.rows, mine, run);
   }
 
   /** Takes a look at what a handler would run; its instance runs it. */
@@ -351,6 +366,16 @@ export class Invoker {
     return (tensors) => {
       this.#options.registry.showRows(version, tensors);
       return Promise.resolve(undefined);
+    };
+  }
+
+  #placedHere(
+    version: FunctionVersion,
+    { sloMs, priority, signal, deadlineMs, arrivalMs, stages }: InvocationOptions,
+  ): RunPart {
+    return (part, own) => {
+      const wish = { sloMs, sinceMs: arrivalMs, priority, deadlineMs, signal: own.signal ?? signal, stages };
+      return this.#placed.run(version, part, wish, own);
     };
   }
 

@@ -17,6 +17,14 @@ interface Told {
   readonly predictedMs?: number | undefined;
   /** Why its weights were missing, if it waited for them. */
   readonly coldCause?: string | undefined;
+  /** All parts of a request that ran in parts. The placement itself is that of the part that ended last. */
+  readonly parts?: readonly PartTold[];
+}
+
+/** A part of a request, and where it ran. */
+export interface PartTold {
+  readonly rows: number;
+  readonly placement: Placement;
 }
 
 /** Where an invocation ran. */
@@ -57,8 +65,18 @@ export interface Ran {
   readonly placement: Placement;
 }
 
+/** Room for eight parts at other hosts. */
+const partsCharactersMax = 1000;
+
 /** The placement for `X-Turntable-Placement`. */
 export function placementText(placement: Placement): string {
+  const { parts } = placement;
+  if (parts === undefined) return placeText(placement);
+  const each = parts.map((part) => `${part.rows} rows on ${placeText({ ...part.placement, overflow: undefined })}`);
+  return inHeader(`${parts.length} parts: ${each.join(', ')}`, partsCharactersMax);
+}
+
+function placeText(placement: Placement): string {
   const { overflow } = placement;
   const because = overflow === undefined ? '' : ` overflow: ${inHeader(overflow.words)}`;
   switch (placement.kind) {
@@ -88,14 +106,13 @@ export function placementText(placement: Placement): string {
  * A header is one line of printable ASCII, and should stay short. Of a long text its middle is left out: what is the
  * matter stands at the beginning, and why at the end.
  */
-export function inHeader(text: string): string {
+export function inHeader(text: string, charactersMax = 200): string {
   const line = text.replaceAll(/[^\x20-\x7e]+/g, ' ');
-  if (line.length <= headerCharactersMax) return line;
-  const start = Math.floor(headerCharactersMax / 3);
-  return `${line.slice(0, start)}${gap}${line.slice(gap.length + start - headerCharactersMax)}`;
+  if (line.length <= charactersMax) return line;
+  const start = Math.floor(charactersMax / 3);
+  return `${line.slice(0, start)}${gap}${line.slice(gap.length + start - charactersMax)}`;
 }
 
-const headerCharactersMax = 200;
 const gap = ' ... ';
 
 /** Whether the call waited for weights, or for a handler. */

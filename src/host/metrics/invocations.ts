@@ -141,7 +141,7 @@ function addConfigurations({ exposition: { gauge }, inPools, config }: Metered):
   );
 }
 
-function addPlacements({ exposition: { counter }, statistics }: Metered): void {
+function addPlacements({ exposition: { counter }, statistics, invoker }: Metered): void {
   counter(
     'turntable_overflow_total',
     'Invocations that ran elsewhere than they would have otherwise, by the place that they left, the one they ' +
@@ -161,6 +161,16 @@ function addPlacements({ exposition: { counter }, statistics }: Metered): void {
     (add) => {
       for (const { name, brought } of statistics.versions()) if (brought > 0) add({ function: name }, brought);
     },
+  );
+  counter(
+    'turntable_split_requests_total',
+    'Requests of many rows that ran in parts on several lanes',
+    () => invoker.split.requests,
+  );
+  counter(
+    'turntable_split_hedged_total',
+    'Parts that were tried a second time, the first taking too long',
+    () => invoker.split.hedged,
   );
   counter('turntable_cold_causes_total', 'Cold starts on GPUs by their cause', (add) => {
     for (const { name, coldCauses } of statistics.versions()) {

@@ -1,0 +1,203 @@
+/**
+ * SERF's third parallelism: one request of many rows runs in parts on several lanes at once, on this CPU and on workers,
+ * and the answers are joined in order. The scheduler picks the place of each part, as for any invocation.
+ */
+import { givesOptional, invokeParts, type InvokeOptions, type PoolInput } from '../../cpu/index.ts';
+import { getOrMake, smoothed } from '../../tools/index.ts';
+import type { PartTold, Ran } from '../calls/placement.ts';
+import type { FunctionVersion } from '../types.ts';
+import { rowsJoinedMax } from '../rollout/versions.ts';
+import { evenParts, nodesFor } from './nodes.ts';
+import { RowCost } from './row-cost.ts';
+
+/** Runs of one length after which the split tries halves. */
+const runsBeforeTrial = 3;
+/** The last unfinished part is started again when it has taken this many times the expected time of a second run. */
+const patience = 2;
+
+export interface RowSplitOptions {
+  /** See LiveScheduler.lanesOf. */
+  readonly lanesOf: (key: string) => Lanes;
+  readonly now?: () => number;
+  /** Resolves after so many milliseconds; rejects when the signal aborts. */
+  readonly sleep: (ms: number, signal: AbortSignal) => Promise<unknown>;
+}
+
+/** What was learned about one version. */
+interface Learnt {
+  readonly cost: RowCost;
+  /** Time that a part takes beside its run; undefined before the first part. */
+  overheadMs: number | undefined;
+  /** Smoothed time between requests of several rows. */
+  gapMs: number;
+  lastMs: number | undefined;
+  /** Whether its outputs have one row for each row of input. */
+  isSeparable: boolean;
+}
+
+export interface Lanes {
+  readonly lanes: number;
+  readonly roundTripMs: number;
+}
+
+export type RunPart = (input: PoolInput, options: InvokeOptions) => Promise<Ran>;
+
+export class RowSplit {
+  readonly #options: RowSplitOptions;
+  readonly #now: () => number;
+  readonly #learnt = new Map<string, Learnt>();
+  /** Requests that ran in parts, and parts that were run a second time. */
+  requests = 0;
+  hedged = 0;
+
+  constructor(options: RowSplitOptions) {
+    this.#options = options;
+    this.#now = options.now ?? ((): number => performance.now());
+  }
+
+  forget(key: string): void {
+    this.#learnt.delete(key);
+  }
+
+  /** Runs a request with `run`, in parts if earlier runs show that this is faster. */
+  run(version: FunctionVersion, input: PoolInput, rows: number, options: InvokeOptions, run: RunPart): Promise<Ran> {
+    if (!canSplit(version, input)) return run(input, options);
+    return this.#runSplit(version, input, rows, options, run);
+  }
+
+  async #runSplit(
+    version: FunctionVersion,
+    input: PoolInput & { kind: 'tensors' },
+    rows: number,
+    options: InvokeOptions,
+    run: RunPart,
+  ): Promise<Ran> {
+    const learnt = this.#of(version.key);
+    const parts = rows > 1 ? this.#partsFor(version.key, learnt, rows) : [rows];
+    if (parts.length > 1) {
+      const ran = await this.#inParts(input, parts, learnt, options, run);
+      if (ran !== undefined) return ran;
+      learnt.isSeparable = false;
+    }
+    const ran = await run(input, options);
+    this.#observe(learnt, rows, ran, undefined);
+    return ran;
+  }
+
+  #of(key: string): Learnt {
+    return getOrMake(this.#learnt, key, () => ({
+      cost: new RowCost(),
+      overheadMs: undefined,
+      gapMs: Infinity,
+      lastMs: undefined,
+      isSeparable: true,
+    }));
+  }
+
+  #partsFor(key: string, learnt: Learnt, rows: number): readonly number[] {
+    const nowMs = this.#now();
+    if (learnt.lastMs !== undefined) {
+      const gapMs = nowMs - learnt.lastMs;
+      learnt.gapMs = learnt.gapMs === Infinity ? gapMs : smoothed(learnt.gapMs, gapMs);
+    }
+    learnt.lastMs = nowMs;
+    const { lanes, roundTripMs } = this.#options.lanesOf(key);
+    if (!learnt.isSeparable || lanes < 2) return [rows];
+    const { cost } = learnt;
+    // If all requests have one length, only a part shows how long fewer rows take.
+    if (cost.ms(rows) === undefined) return evenParts(rows, cost.count < runsBeforeTrial ? 1 : 2);
+    const nodes = nodesFor({
+      rows,
+      msOf: (count) => cost.ms(count)!,
+      overheadMs: learnt.overheadMs ?? roundTripMs,
+      ratePerSecond: learnt.gapMs === Infinity ? 0 : 1000 / Math.max(learnt.gapMs, 1e-3),
+      lanes,
+    });
+    return evenParts(rows, nodes);
+  }
+
+  /** Undefined if the outputs cannot be joined. */
+  async #inParts(
+    input: PoolInput & { kind: 'tensors' },
+    parts: readonly number[],
+    learnt: Learnt,
+    options: InvokeOptions,
+    run: RunPart,
+  ): Promise<Ran | undefined> {
+    const ran: Ran[] = [];
+    let last = 0;
+    let begun = 0;
+    let left = parts.length - 1;
+    let othersOver: () => void;
+    const others = new Promise<void>((resolve) => (othersOver = resolve));
+    const result = await invokeParts(input, parts, options, async (part, own) => {
+      const index = begun++;
+      const startMs = this.#now();
+      const one = await this.#hedged(part, own, parts[index]!, learnt, others, run);
+      if (--left === 0) othersOver();
+      this.#observe(learnt, parts[index]!, one, this.#now() - startMs);
+      ran[index] = one;
+      last = index;
+      return one.result;
+    });
+    if (result === undefined) return undefined;
+    this.requests++;
+    const told = ran.map(({ placement }, index): PartTold => ({ rows: parts[index]!, placement }));
+    // The placement of the request is that of the part that took longest.
+    return { result, placement: { ...ran[last]!.placement, parts: told } };
+  }
+
+  /** Runs one part. If it is the last one out and takes too long, runs it a second time; the first answer counts. */
+  async #hedged(
+    part: PoolInput,
+    options: InvokeOptions,
+    rows: number,
+    learnt: Learnt,
+    others: Promise<void>,
+    run: RunPart,
+  ): Promise<Ran> {
+    const over = new AbortController();
+    const signal = options.signal === undefined ? over.signal : AbortSignal.any([options.signal, over.signal]);
+    const settled = new AbortController();
+    const settle = (): void => settled.abort();
+    const startMs = this.#now();
+    const first = run(part, { ...options, signal });
+    const firstIsOver = first.then(settle, settle);
+    const second = async (): Promise<Ran> => {
+      await Promise.race([others, firstIsOver]);
+      settled.signal.throwIfAborted();
+      const expectedMs = (learnt.cost.ms(rows) ?? Infinity) + (learnt.overheadMs ?? 0);
+      if (expectedMs === Infinity) throw new Error('what a part takes is not known yet');
+      await this.#options.sleep(Math.max(0, startMs + patience * expectedMs - this.#now()), settled.signal);
+      this.hedged++;
+      // The lanes of the other parts are free by now.
+      return await run(part, { ...options, signal });
+    };
+    try {
+      return await Promise.any([first, second()]);
+    } catch {
+      // If both failed, report the first failure.
+      return await first;
+    } finally {
+      over.abort();
+    }
+  }
+
+  /** @param elapsedMs of a part, from its start to its answer */
+  #observe(learnt: Learnt, rows: number, { result }: Ran, elapsedMs: number | undefined): void {
+    const { timings, batchSize } = result;
+    // A run shared with other requests, or one with a cold session, tells nothing about these rows.
+    if (batchSize !== 1 || result.coldStart) return;
+    learnt.cost.observe(rows, timings.inferMs);
+    if (elapsedMs === undefined) return;
+    const besideMs = Math.max(0, elapsedMs - timings.inferMs - timings.queueMs);
+    learnt.overheadMs = smoothed(learnt.overheadMs, besideMs);
+  }
+}
+
+/** Rows may be split where they may be joined. */
+function canSplit(version: FunctionVersion, input: PoolInput): input is PoolInput & { kind: 'tensors' } {
+  if (rowsJoinedMax(version) <= 1 || input.kind !== 'tensors') return false;
+  if (givesOptional(input.tensors, version.metadata?.opening)) return false;
+  return input.tensors.every(({ datatype }) => datatype !== 'BYTES');
+}
