@@ -6,28 +6,29 @@ import type { Tensor } from '../../tensor/index.ts';
 import { answersOf } from './other-answers.ts';
 import type { FromInstance, ToInstance } from './protocol.ts';
 import type { RunTask } from './tasks.ts';
-import type { Turns } from './turns.ts';
 
 export class AwayRuns {
   /** By the id under which the instance asked for the model's run. */
   readonly #modelRuns = new Map<number, RunTask>();
   /**
-   * Runs that wait for other functions. They count for no limit of {@link Turns}: the functions that they call may need
-   * this very process. Those functions' queue limits bound how many runs wait here.
+   * Runs that wait for other functions. They count for no limit of their process: the functions that they call may need
+   * it. Those functions' queue limits bound how many runs wait here.
    */
   readonly #asking = new Map<number, RunTask>();
-  readonly #turns: Turns;
   readonly #resume: (task: RunTask, header: ToInstance, tensors: readonly Tensor[]) => void;
 
-  constructor(turns: Turns, resume: (task: RunTask, header: ToInstance, tensors: readonly Tensor[]) => void) {
-    this.#turns = turns;
+  constructor(resume: (task: RunTask, header: ToInstance, tensors: readonly Tensor[]) => void) {
     this.#resume = resume;
+  }
+
+  /** How many wait for a model that runs elsewhere. */
+  get models(): number {
+    return this.#modelRuns.size;
   }
 
   /** Runs the model elsewhere, and sends the process the result. */
   async runModel(id: number, task: RunTask, inputs: readonly Tensor[]): Promise<void> {
     this.#modelRuns.set(id, task);
-    this.#turns.away++;
     let outputs: readonly Tensor[] | undefined;
     let outcome: (ToInstance & { op: 'model-ran' })['outcome'] = 'failed';
     try {
@@ -38,7 +39,6 @@ export class AwayRuns {
     }
     // If the instance has died meanwhile, its call runs in another one.
     if (!this.#modelRuns.delete(id)) return;
-    this.#turns.away--;
     task.phase = outcome === 'here' ? 'load' : 'postprocess';
     this.#back(task, { op: 'model-ran', id, outcome }, outputs ?? []);
   }

@@ -3,8 +3,6 @@ import { describe, expect, test } from 'vitest';
 import { aloneMs, fourCoreProfile } from '../../../../test/support/cpu-profile.ts';
 import { predictService } from '../../../plan/index.ts';
 import { ProfileError } from '../../../profile/index.ts';
-import { splitBatch } from '../../pool/split.ts';
-import { spreadRows } from './batch-simulation.ts';
 import { predictUnbatched } from './service-latency.ts';
 import {
   candidatesOf,
@@ -116,20 +114,6 @@ describe('the simulation of batches', () => {
     // 8 rows come within 4 ms on average, and the pool takes 17 ms for them: it is overloaded long before.
     const run = { ratePerSecond: 2000, timeoutMs: 100, requests: 500, seed: 1 };
     expect(simulateBatches(profile.pool, list(0), run)).toMatchObject({ state: 'overloaded' });
-  });
-
-  test('spreads rows as the pool does', () => {
-    const place = fc.record({ batch: fc.integer({ min: 1, max: 6 }), rowMs: fc.integer({ min: 0, max: 9 }) });
-    fc.assert(
-      fc.property(fc.integer({ min: 0, max: 20 }), fc.array(place, { maxLength: 5 }), (count, given) => {
-        const places = given.map(({ batch, rowMs }) => ({ batch, expectedMs: (rows: number) => 3 + rows * rowMs }));
-        const split = splitBatch(Array.from({ length: count }, () => 1), places); // prettier-ignore
-        const spread = spreadRows(count, places);
-        expect(places.map((each) => spread.find(({ instance }) => instance === each)?.rows ?? 0)).toEqual(
-          split.map((requests) => requests.length),
-        );
-      }),
-    );
   });
 
   test('is no faster than a run of one row, and no request waits for less than nothing', () => {
