@@ -12,6 +12,7 @@ import {
   valuesOf as values,
 } from '../../test/support/cpu-pools.ts';
 import { writeMeanModel, writeReluModel } from '../../test/support/models.ts';
+import { waitLimitMs } from '../../test/time-limits.ts';
 import { readLogicalCores, type LogicalCore } from '../hardware/index.ts';
 import { tensorOf } from '../tensor/index.ts';
 import {
@@ -151,6 +152,15 @@ describe('a configuration', () => {
     const results = await Promise.all(Array.from({ length: 4 }, (_, i) => pools.invoke('f', input(i))));
     expect(new Set(results.map(({ instancePid }) => instancePid)).size).toBe(2);
     expect(results.map(({ batchSize }) => batchSize)).toEqual([2, 2, 2, 2]);
+  });
+
+  it('gets from the scheduler as many calls at once as fill its batch', async () => {
+    const scheduled = new ScheduledPools(options);
+    pools = scheduled.pools;
+    scheduled.register({ key: 'f', modelPath: reluPath, threads: 1 }, { ...limits, batchMax: 8 });
+    await pools.configure('f', { ...thin, batchTimeoutMs: waitLimitMs }, { cause: 'test' });
+    const results = await Promise.all(Array.from({ length: 8 }, (_, at) => scheduled.invoke('f', input(at))));
+    expect(results.map(({ batchSize }) => batchSize)).toEqual(results.map(() => 4));
   });
 
   it('waits for its batch to fill no longer than its timeout, and not past a deadline', async () => {

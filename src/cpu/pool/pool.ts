@@ -100,17 +100,28 @@ export class Pool implements ListOwner {
   }
 
   figures(): PoolFacts {
-    const { configuration, slots, handOver } = this.#lists.active;
+    const { slots, handOver } = this.#lists.active;
     const bytes = this.facts.expectedBytes(this.spec);
     return {
       key: this.spec.key,
       bytes: this.#lists.bytes,
-      spares: Math.max(0, this.#lists.active.slots.instances - Math.max(1, this.limits.instancesMin)),
+      spares: Math.max(0, slots.instances - Math.max(1, this.limits.instancesMin)),
       sessionBytes: this.resources.residency.bytesOf({ bytes, isAlone: handOver.isToBeAlone(false) }),
       loadMs: this.facts.loadMs,
-      slots: configuration === undefined ? 0 : slots.ready,
+      ...this.#own(),
       isPinned: this.limits.instancesMin > 0,
     };
+  }
+
+  /** With fewer calls at once than fit into its runs, a batch would never be full. */
+  #own(): Pick<PoolFacts, 'slots' | 'instances'> {
+    const { configuration, slots } = this.#lists.active;
+    if (configuration === undefined) return { slots: 0, instances: 0 };
+    const { batchMax, batchFixed } = this.limits;
+    let calls = 0;
+    for (const { state, batch } of slots)
+      if (state === 'ready') calls += batchFixed === undefined ? Math.min(batch, batchMax) : 1;
+    return { slots: calls, instances: slots.ready };
   }
 
   invoke(input: PoolInput, options: InvokeOptions): Promise<PoolResult> {
