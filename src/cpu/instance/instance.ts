@@ -94,7 +94,6 @@ export class Instance {
     this.#push(task);
     this.#peer.send(header, tensors);
   });
-  #nextAskAs = 0;
   #nextSession = 0;
   #startTimer: NodeJS.Timeout | undefined;
   #onStarted: (() => void)[] = [];
@@ -253,7 +252,7 @@ export class Instance {
     const phase: Phase = calls.some((call) => call.kind === 'request') ? 'preprocess' : 'infer';
     this.#push({ kind: 'run', isLong, session, order, done, startedMs: undefined, phase, call: 0 });
     const header = { op: 'run', session: session.number, join, calls } as const;
-    this.#peer.send(runModel === undefined ? header : { ...header, askAs: this.#nextAskAs++ }, tensors);
+    this.#peer.send(runModel === undefined ? header : { ...header, asksForModel: true }, tensors);
   }
 
   /** Ends a session that has no run. Resolves when its memory is free. */
@@ -338,12 +337,10 @@ export class Instance {
         this.#armPhase(current);
         return;
       }
-      case 'run-model':
-      case 'invoke': {
+      case 'ask': {
         const leaving = this.#shift('run');
         if (leaving === undefined) return;
-        if (header.op === 'invoke') void this.#away.invokeOthers(header, leaving, tensors);
-        else void this.#away.runModel(header.id, leaving, tensors);
+        void this.#away.ask(header, leaving, tensors);
         leaving.session.moved(true);
         this.#offer();
         return;
