@@ -148,7 +148,7 @@ async function together(callers: number, untilMs: number, call: () => Promise<un
 function countMessages() {
   const { prototype } = Instance;
   type Send = (this: Instance, ...given: Parameters<Instance['run']>) => void;
-  const send = Reflect.get(prototype, 'run') as Send;
+  const send: Send = Reflect.get(prototype, 'run');
   const counted = {
     count: 0,
     begin: (): void => void (counted.count = 0),
