@@ -44,6 +44,8 @@ const scenes: readonly Scene[] = [
 interface Figures {
   readonly perSecond: number;
   readonly callsPerMessage: number;
+  /** Of this process, which has the scheduler and the pools: hardly depends on what else the machine does. */
+  readonly hostUsPerCall: number;
   readonly quietP50Ms: number;
   readonly quietP99Ms: number;
 }
@@ -66,15 +68,17 @@ async function run({ small, progress }: BenchmarkOptions): Promise<BenchmarkResu
           { title: 'scene' },
           { title: 'calls/s', align: 'right' },
           { title: 'calls per message', align: 'right' },
+          { title: 'host CPU us/call', align: 'right' },
           { title: 'quiet p50 ms', align: 'right' },
           { title: 'quiet p99 ms', align: 'right' },
         ],
-        rows: measured.map(([{ title, hasQuiet }, { perSecond, callsPerMessage, quietP50Ms, quietP99Ms }]) => [
+        rows: measured.map(([{ title, hasQuiet }, figures]) => [
           title,
-          perSecond.toFixed(0),
-          callsPerMessage.toFixed(1),
-          hasQuiet ? quietP50Ms.toFixed(2) : '-',
-          hasQuiet ? quietP99Ms.toFixed(2) : '-',
+          figures.perSecond.toFixed(0),
+          figures.callsPerMessage.toFixed(1),
+          figures.hostUsPerCall.toFixed(1),
+          hasQuiet ? figures.quietP50Ms.toFixed(2) : '-',
+          hasQuiet ? figures.quietP99Ms.toFixed(2) : '-',
         ]),
       },
     ],
@@ -101,6 +105,7 @@ async function measure(scene: Scene, forMs: number, turns: number): Promise<Figu
     const untilMs = performance.now() + forMs;
     messages.begin();
     const startMs = performance.now();
+    const before = process.cpuUsage();
     const quietMs: number[] = [];
     const others = quiet.map(async (_, index) => {
       while (performance.now() < untilMs) {
@@ -111,12 +116,14 @@ async function measure(scene: Scene, forMs: number, turns: number): Promise<Figu
     const calls = await together(scene.callers, untilMs, () => machine.call(0));
     const tookMs = performance.now() - startMs;
     await Promise.all(others);
-    const { count } = messages;
+    const { user, system } = process.cpuUsage(before);
+    const all = calls + quietMs.length;
     const sorted = quietMs.toSorted((a, b) => a - b);
     const at = (share: number): number => sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))] ?? 0;
     found.push({
       perSecond: (calls / tookMs) * 1000,
-      callsPerMessage: (calls + quietMs.length) / Math.max(1, count),
+      callsPerMessage: all / Math.max(1, messages.count),
+      hostUsPerCall: (user + system) / all,
       quietP50Ms: at(0.5),
       quietP99Ms: at(0.99),
     });
@@ -125,6 +132,7 @@ async function measure(scene: Scene, forMs: number, turns: number): Promise<Figu
   return {
     perSecond: middle((each) => each.perSecond),
     callsPerMessage: middle((each) => each.callsPerMessage),
+    hostUsPerCall: middle((each) => each.hostUsPerCall),
     quietP50Ms: middle((each) => each.quietP50Ms),
     quietP99Ms: middle((each) => each.quietP99Ms),
   };
