@@ -27,7 +27,7 @@ test('calls leave by priority, then in the order in which they came; one that co
 });
 
 test('a call without a client or past its deadline is never among those that are sent, and is told why', () => {
-  const kinds = fc.constantFrom('stays', 'late', 'gone');
+  const kinds = fc.constantFrom<'stays' | 'late' | 'gone'>('stays', 'late', 'gone');
   fc.assert(
     fc.property(fc.array(kinds), fc.nat(10), (given, count) => {
       const dropped = new Map<Ticket, string>();
@@ -40,8 +40,8 @@ test('a call without a client or past its deadline is never among those that are
       waiting.dropGone(5, count);
       const stay = tickets.filter(({ kind }) => kind === 'stays').map(({ ticket }) => ticket);
       expect(waiting.take(count)).toEqual(stay.slice(0, count));
-      for (const { kind, ticket } of tickets)
-        if (dropped.has(ticket)) expect(dropped.get(ticket)).toBe(kind === 'late' ? 'deadline-passed' : 'cancelled');
+      const codes = { stays: undefined, late: 'deadline-passed', gone: 'cancelled' };
+      for (const { kind, ticket } of tickets) expect([undefined, codes[kind]]).toContain(dropped.get(ticket));
     }),
   );
 });
