@@ -1,8 +1,8 @@
 /**
  * Makes the pictures of docs/dashboard.md: `npm run pictures [-- FOLDER [MINUTES]]`. A host with two emulated GPUs
  * serves sixty functions for an hour of its clock, which passes in MINUTES. All calls are real, so rates are those of
- * the slow clock and latencies those of the machine. One function breaches its SLO. Four hosts are a fleet; one drains
- * and one is killed. With a FOLDER, makes every view in every look: wide and narrow, light and dark, each quiet, busy
+ * the slow clock and latencies those of the machine. One function breaches its SLO. Three hosts are a fleet; one drains.
+ * With a FOLDER, makes every view in every look: wide and narrow, light and dark, each quiet, busy
  * and broken. Needs g++, Chromium and Redis.
  */
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
@@ -12,7 +12,6 @@ import type { Browser, Page } from 'playwright-core';
 import { buildArchitecture, writeModel } from '../src/onnx/index.ts';
 import { buildEmulatedDriver } from '../test/emulated-driver/build.ts';
 import { launchBrowser, openPage, type WatchedPage } from '../test/support/browser.ts';
-import { serve } from '../test/cli/command.ts';
 import { FleetHosts, nameOf, statesAt } from '../test/support/fleet-hosts.ts';
 import { writeReluModel } from '../test/support/models.ts';
 import { startReluHost, type ReluHost } from '../test/support/relu-host.ts';
@@ -48,7 +47,7 @@ const views: readonly View[] = [
   ['machine', '#/machine', '.plot canvas'],
   ['memory', '#/memory', '.strip li'],
   ['cold-starts', '#/anatomy', 'figure[data-mode=interleave]'],
-  ['replay', '#/replay', 'main h2'],
+  ['reports', '#/reports', 'main h1'],
   ['publish', '#/publish', 'main h1'],
 ];
 const fleetViews: readonly View[] = [
@@ -154,15 +153,10 @@ async function openLook(browser: Browser, url: string, { colorScheme, width }: (
   return opened;
 }
 
-/** Waits until the content is there, and opens reports of replays. */
+/** Waits until the content is there. */
 async function settle(page: Page, waitFor: string): Promise<void> {
   await page.locator(waitFor).first().waitFor();
   await sleep(1500);
-  const closed = page.locator('.runs button[aria-pressed=false]');
-  for (let left = await closed.count(); left > 0; left--) {
-    await closed.first().click();
-    await sleep(500);
-  }
 }
 
 /** Every look of every view while the host answers. */
@@ -200,7 +194,7 @@ async function shootBroken(browser: Browser, into: string, shot: Shot, end: () =
   }
 }
 
-const heights: Readonly<Record<string, number>> = { functions: 620, fleet: 620, replay: 1250 };
+const heights: Readonly<Record<string, number>> = { functions: 620, fleet: 620 };
 
 /** The pictures of docs/dashboard.md. */
 async function shootDocs(browser: Browser, url: string, shown: readonly View[]): Promise<void> {
@@ -222,28 +216,6 @@ async function startHost(): Promise<ReluHost> {
   return host;
 }
 
-/** Two policies on the same calls, for the view of replays. */
-async function replay(url: string): Promise<void> {
-  for (const policy of ['best', 'artifact']) {
-    const run = { name: `policy ${policy}`, kind: 'replay', functions: 'bert-base=180', machine: 'p3.8xlarge' };
-    const body = JSON.stringify({
-      ...run,
-      policy,
-      arrivals: 'poisson',
-      rate: 100,
-      requests: 10_000,
-      seed: 0,
-      slo: '100ms',
-    });
-    await fetch(`${url}/api/replays`, { method: 'POST', body });
-  }
-  const isBusy = async (): Promise<boolean> => {
-    const { runs } = (await (await fetch(`${url}/api/replays`)).json()) as { runs: { state: string }[] };
-    return runs.some(({ state }) => state === 'waiting' || state === 'running');
-  };
-  while (await isBusy()) await sleep(500);
-}
-
 /** A host without calls. */
 async function shootQuiet(into: string): Promise<void> {
   await using browser = await launchBrowser();
@@ -261,9 +233,8 @@ async function shootHost(): Promise<void> {
     const { url } = host;
     begin();
     await traffic(url, forMs);
-    await replay(url);
     await using browser = await launchBrowser();
-    const docsViews = views.filter(([name]) => name !== 'publish');
+    const docsViews = views.filter(([name]) => name !== 'publish' && name !== 'reports');
     // Calls go on while the pictures are taken.
     const stop = new AbortController();
     const load = traffic(url, forMs, stop.signal);
@@ -281,38 +252,27 @@ async function shootHost(): Promise<void> {
   }
 }
 
-/** Four hosts, of which one drains and one is killed; at the end the host that serves the page ends too. */
+/** Three hosts, of which one drains; at the end the host that serves the page ends too. */
 async function shootFleet(): Promise<void> {
   await using browser = await launchBrowser();
   await using fleet = await FleetHosts.start(3);
   const [first, second] = fleet.hosts as [ReluHost, ReluHost];
   const { url } = first;
-  const place = join(first.folder, 'killed');
-  const store = ['--data-dir', join(place, 'data'), '--functions-dir', join(place, 'functions')];
-  const own = ['--redis', fleet.redis.url, '--fleet', 'lab', '--gpu-use', 'off', '--cpu-cores', '1'];
-  const killed = await serve([...own, ...store], { TURNTABLE_FLEET_SECRET: 'a secret of the fleet' });
-  try {
-    const has = async (state: string): Promise<boolean> => (await statesAt(first))[nameOf(killed)] === state;
-    while (!(await has('up'))) await sleep(200);
-    const body = await readFile(await writeReluModel(first.folder));
-    const published = names.slice(0, 24);
-    for (const name of published) {
-      // The other hosts may not have heard of each other yet.
-      while (!(await fetch(`${url}/functions/${name}?slo=2s`, { method: 'PUT', body })).ok) await sleep(500);
-      await call(url, name, 4);
-    }
-    if (folder !== undefined) await shootAll(browser, folder, { url, views: fleetViews, scene: 'quiet' });
-    await fetch(`${url}/v2/fleet/hosts/${encodeURIComponent(nameOf(second))}/drain`, { method: 'POST' });
-    await killed.end('SIGKILL');
-    while (!(await has('lost'))) await sleep(200);
-    await Promise.all(Array.from({ length: 240 }, (_, index) => call(url, published[index % published.length]!, 4)));
-    await shootDocs(browser, url, [fleetViews[0]!]);
-    if (folder === undefined) return;
-    await shootAll(browser, folder, { url, views: fleetViews, scene: 'busy' });
-    await shootBroken(browser, folder, { url, views: fleetViews, scene: 'broken' }, () => fleet.stop(first));
-  } finally {
-    killed.child.kill('SIGKILL');
+  const body = await readFile(await writeReluModel(first.folder));
+  const published = names.slice(0, 24);
+  for (const name of published) {
+    const reply = await fetch(`${url}/functions/${name}?slo=2s`, { method: 'PUT', body });
+    if (!reply.ok) throw new Error(await reply.text());
+    await call(url, name, 4);
   }
+  if (folder !== undefined) await shootAll(browser, folder, { url, views: fleetViews, scene: 'quiet' });
+  await fetch(`${url}/v2/fleet/hosts/${encodeURIComponent(nameOf(second))}/drain`, { method: 'POST' });
+  while ((await statesAt(first))[nameOf(second)] !== 'draining') await sleep(200);
+  await Promise.all(Array.from({ length: 240 }, (_, index) => call(url, published[index % published.length]!, 4)));
+  await shootDocs(browser, url, [fleetViews[0]!]);
+  if (folder === undefined) return;
+  await shootAll(browser, folder, { url, views: fleetViews, scene: 'busy' });
+  await shootBroken(browser, folder, { url, views: fleetViews, scene: 'broken' }, () => fleet.stop(first));
 }
 
 const driver = await buildEmulatedDriver();

@@ -54,6 +54,12 @@ const mechanisms: readonly Mechanism[] = [
     why: 'a pool keeps them, in the order in which they came, until a process has room; a process has what it was sent',
   },
   {
+    what: 'runs the halves of a handler',
+    sign: /\brunPreprocess\(handler,/,
+    files: ['cpu/instance/instance-process.ts'],
+    why: 'turntable try ran them in its own process, with other limits, errors and times than a host',
+  },
+  {
     what: 'speaks with a child process',
     sign: /\bstartProcess[<(]/,
     files: ['cpu/instance/instance.ts', 'process/child.ts', 'process/remote.ts'],
