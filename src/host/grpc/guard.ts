@@ -5,10 +5,10 @@
  */
 import type { Http2Session, Http2Stream } from 'node:http2';
 import { constants } from 'node:http2';
-import { createGunzip, createInflate, type Gunzip, type Inflate } from 'node:zlib';
 import { Server, ServerInterceptingCall, type ServerInterceptor } from '@grpc/grpc-js';
 import type { Asking, ClientScope } from '../access/access.ts';
 import { HostError, toHostError } from '../errors.ts';
+import { openDecoder, type Decoder } from '../limits/decoders.ts';
 import type { HeldBytes } from '../limits/in-flight.ts';
 import { formatDuration } from '../../tools/index.ts';
 import { Gathering, tooLarge } from '../limits/gathering.ts';
@@ -220,7 +220,7 @@ class IncomingMessages {
   readonly #endLibrary: () => void;
   readonly #waiting: Buffer[] = [];
   #message: Incoming | undefined;
-  #inflating: { readonly decoder: Gunzip | Inflate; readonly gathering: Gathering } | undefined;
+  #inflating: { readonly decoder: Decoder; readonly gathering: Gathering } | undefined;
   #hasEnded = false;
   #freshBytes = 0;
 
@@ -322,14 +322,14 @@ class IncomingMessages {
     if (flag > 1) throw new HostError('bad-request', `a message begins with the byte ${flag}, which must be 0 or 1`);
     if (size > bytesMax) throw tooLarge('a message', bytesMax, size);
     const bytes = headBytes + size;
-    const isCompressed = flag === 1 && decoders.has(encoding);
+    const isCompressed = flag === 1 && encodings.includes(encoding);
     return { isCompressed, bytes, gathering: new Gathering('a message', bytes, bytes, held) };
   }
 
   #inflate(packed: Buffer): void {
     const { bytesMax, encoding, held, isOver, refuse } = this.#options;
     const what = 'an inflated message';
-    const decoder = decoders.get(encoding)!();
+    const decoder = openDecoder(encoding, held)!;
     const gathering = new Gathering(what, headBytes + bytesMax, undefined, held);
     this.#inflating = { decoder, gathering };
     this.#stream.pause();
@@ -363,11 +363,8 @@ class IncomingMessages {
   }
 }
 
-const decoders = new Map<string, () => Gunzip | Inflate>([
-  ['gzip', () => createGunzip(pieces)],
-  ['deflate', () => createInflate(pieces)],
-]);
-const pieces = { chunkSize: 64 * 1024 };
+/** Of messages: those that grpc-js knows. */
+const encodings = ['gzip', 'deflate'];
 
 function tooSlow(timeoutMs: number, bytes: number): HostError {
   return new HostError(

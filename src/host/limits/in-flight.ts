@@ -2,7 +2,7 @@
  * The memory that requests in progress hold, over HTTP and gRPC: bodies as they arrive and after decompression, their
  * tensors, and replies until they are sent.
  */
-import { heap } from '../../process/index.ts';
+import { heap, type ProcessMemory } from '../../process/index.ts';
 import { HostError } from '../errors.ts';
 
 /** Smaller requests over HTTP are only limited in number. */
@@ -14,16 +14,19 @@ const collectingShare = 1 / 10;
 
 export class InFlightBytes {
   readonly #bytesMax: number;
-  readonly #collect: () => void;
+  readonly #memory: ProcessMemory;
   #bytes = 0;
   #garbageBytes = 0;
   /** Instant (performance.now()) from which it may be collected again. */
   #collectFromMs = 0;
   #isToBeCollected = false;
+  /** What the process had beside what was held, when it had last returned what was free. */
+  #restBytes: number;
 
-  constructor(bytesMax: number, collect: () => void = () => heap.collect()) {
+  constructor(bytesMax: number, memory: ProcessMemory = heap) {
     this.#bytesMax = bytesMax;
-    this.#collect = collect;
+    this.#memory = memory;
+    this.#restBytes = memory.residentBytes();
   }
 
   get bytes(): number {
@@ -81,9 +84,18 @@ export class InFlightBytes {
     this.#isToBeCollected = false;
     this.#garbageBytes = 0;
     const beginMs = performance.now();
-    this.#collect();
+    this.#memory.collect();
+    this.#returnFree();
     const endMs = performance.now();
     this.#collectFromMs = endMs + (endMs - beginMs) * (1 / collectingShare - 1);
+  }
+
+  /** The C library keeps up to 64 MB for each of its threads, of which decompressors and tensors come. */
+  #returnFree(): void {
+    const restBytes = (): number => this.#memory.residentBytes() - this.#bytes;
+    if (restBytes() - this.#restBytes < this.#bytesMax * garbageShare) return;
+    this.#memory.trim();
+    this.#restBytes = restBytes();
   }
 }
 
