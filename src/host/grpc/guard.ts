@@ -90,6 +90,7 @@ export function guard(context: GrpcContext, { scopeOf, watches }: GuardOptions):
         next({
           onReceiveMetadata: (metadata, pass) => {
             try {
+              held.grow(streamBytes);
               if (session?.destroyed === false) connections.admit(session.socket);
               const asking: Asking = askingOf(context, metadata, () => call.getPeer());
               letIn(metadata, { keyName: access.admit(scopeOf(path), asking), held, bytesOf });
@@ -125,7 +126,7 @@ export function guard(context: GrpcContext, { scopeOf, watches }: GuardOptions):
         }),
       sendMessage: (message: unknown, next) => {
         // A stream of replies waits for its reader as long as it takes.
-        if (!requestStream) keepPace(stream, bodyTimeoutMs);
+        if (!requestStream) keepPace(stream, bodyTimeoutMs, watches);
         next(message);
       },
     });
@@ -137,12 +138,24 @@ const entriesOf = (message: unknown): number | undefined => (message as { readon
 /** A reply is written in such pieces: smaller ones take more time, larger ones tell less of what the reader takes. */
 const pieceBytes = 4 * paceBytesMin;
 
-/** Cuts off a reader that takes less than {@link paceBytesMin} of a reply within the time on average, or nothing. */
-export function keepPace(stream: Http2Stream, timeoutMs: number): void {
+/** What a call takes beside its messages until its stream is closed, which the reader decides. */
+const streamBytes = 16 * 1024;
+
+/**
+ * Cuts off a reader that takes less than {@link paceBytesMin} of a reply within the time on average, or nothing.
+ *
+ * @param watches with the same time
+ */
+export function keepPace(stream: Http2Stream, timeoutMs: number, watches: Watches): void {
   const write = stream.write.bind(stream) as (piece: Buffer, done: (error?: Error | null) => void) => boolean;
   const writeAll = (reply: Buffer, done?: (error?: Error | null) => void): boolean => {
-    if (reply.byteLength < paceBytesMin) return write(reply, (error) => done?.(error));
     const cutOff = (): void => stream.close(constants.NGHTTP2_CANCEL);
+    if (reply.byteLength < paceBytesMin) {
+      const watch: Watch = { sinceMs: performance.now(), expire: cutOff, at: -1 };
+      watches.add(watch);
+      stream.once('close', () => watches.remove(watch));
+      return write(reply, (error) => done?.(error));
+    }
     stream.setTimeout(timeoutMs, cutOff);
     const timer = setTimeout(cutOff, (timeoutMs * pieceBytes) / paceBytesMin).unref();
     stream.once('close', () => clearTimeout(timer));

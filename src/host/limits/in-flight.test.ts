@@ -119,4 +119,14 @@ describe('the bytes of requests in progress', () => {
     drop();
     expect(trim).toHaveBeenCalledTimes(1);
   });
+
+  test('leave an eighth beyond the limit for what an operator asks for', () => {
+    const account = new InFlightBytes(limit, memory());
+    request(account).grow(limit);
+    const asked = request(account);
+    expect(() => asked.grow(64 * kibibyte, true)).toThrow(/over the limit/);
+    asked.grow(1000 * kibibyte, true, true);
+    expect(account.bytes).toBe(9000 * kibibyte);
+    expect(() => asked.grow(64 * kibibyte, true, true)).toThrow(/over the limit/);
+  });
 });

@@ -9,6 +9,8 @@ import { HostError } from '../errors.ts';
 const countedBytesMin = 64 * 1024;
 /** The part of the limit that may be garbage: buffers of requests that are over, until they are collected. */
 const garbageShare = 1 / 8;
+/** What an operator asks for may be so much over the limit, all together. */
+const reserveShare = 1 / 8;
 /** Collecting takes at most this share of the time. */
 const collectingShare = 1 / 10;
 
@@ -45,11 +47,12 @@ export class InFlightBytes {
     let isOver = false;
     let isAsked = false;
     return {
-      grow: (more, isThere = false) => {
+      grow: (more, isThere = false, isForOperator = false) => {
         bytes += more;
         if (more < 0 && isThere) this.#dropped(-more);
         if (isOver || (bytes < bytesMin && counted === 0)) return;
-        if (more > 0 && this.#bytes + bytes - counted > this.#bytesMax) {
+        const bytesMax = this.#bytesMax * (isForOperator ? 1 + reserveShare : 1);
+        if (more > 0 && this.#bytes + bytes - counted > bytesMax) {
           bytes -= more;
           if (isThere) this.#dropped(more);
           throw new HostError(
@@ -103,7 +106,8 @@ export interface HeldBytes {
   /**
    * @param bytes below 0: given back
    * @param isThere whether they are in memory already, or now garbage
+   * @param isForOperator they may be of the reserve
    * @throws HostError 'too-many-requests' if all requests together would hold too much
    */
-  grow(bytes: number, isThere?: boolean): void;
+  grow(bytes: number, isThere?: boolean, isForOperator?: boolean): void;
 }
