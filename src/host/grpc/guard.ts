@@ -335,7 +335,7 @@ class IncomingMessages {
     if (flag > 1) throw new HostError('bad-request', `a message begins with the byte ${flag}, which must be 0 or 1`);
     if (size > bytesMax) throw tooLarge('a message', bytesMax, size);
     const bytes = headBytes + size;
-    const isCompressed = flag === 1 && encodings.includes(encoding);
+    const isCompressed = flag === 1 && encodings.has(encoding);
     return { isCompressed, bytes, gathering: new Gathering('a message', bytes, bytes, held) };
   }
 
@@ -377,7 +377,7 @@ class IncomingMessages {
 }
 
 /** Of messages: those that grpc-js knows. */
-const encodings = ['gzip', 'deflate'];
+const encodings = new Set(['gzip', 'deflate']);
 
 function tooSlow(timeoutMs: number, bytes: number): HostError {
   return new HostError(
