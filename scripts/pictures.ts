@@ -47,7 +47,7 @@ const views: readonly View[] = [
   ['machine', '#/machine', '.plot canvas'],
   ['memory', '#/memory', '.strip li'],
   ['cold-starts', '#/anatomy', 'figure[data-mode=interleave]'],
-  ['replay', '#/replay', 'main h2'],
+  ['reports', '#/reports', 'main h1'],
   ['publish', '#/publish', 'main h1'],
 ];
 const fleetViews: readonly View[] = [
@@ -153,15 +153,10 @@ async function openLook(browser: Browser, url: string, { colorScheme, width }: (
   return opened;
 }
 
-/** Waits until the content is there, and opens reports of replays. */
+/** Waits until the content is there. */
 async function settle(page: Page, waitFor: string): Promise<void> {
   await page.locator(waitFor).first().waitFor();
   await sleep(1500);
-  const closed = page.locator('.runs button[aria-pressed=false]');
-  for (let left = await closed.count(); left > 0; left--) {
-    await closed.first().click();
-    await sleep(500);
-  }
 }
 
 /** Every look of every view while the host answers. */
@@ -199,7 +194,7 @@ async function shootBroken(browser: Browser, into: string, shot: Shot, end: () =
   }
 }
 
-const heights: Readonly<Record<string, number>> = { functions: 620, fleet: 620, replay: 1250 };
+const heights: Readonly<Record<string, number>> = { functions: 620, fleet: 620 };
 
 /** The pictures of docs/dashboard.md. */
 async function shootDocs(browser: Browser, url: string, shown: readonly View[]): Promise<void> {
@@ -221,28 +216,6 @@ async function startHost(): Promise<ReluHost> {
   return host;
 }
 
-/** Two policies on the same calls, for the view of replays. */
-async function replay(url: string): Promise<void> {
-  for (const policy of ['best', 'artifact']) {
-    const run = { name: `policy ${policy}`, kind: 'replay', functions: 'bert-base=180', machine: 'p3.8xlarge' };
-    const body = JSON.stringify({
-      ...run,
-      policy,
-      arrivals: 'poisson',
-      rate: 100,
-      requests: 10_000,
-      seed: 0,
-      slo: '100ms',
-    });
-    await fetch(`${url}/api/replays`, { method: 'POST', body });
-  }
-  const isBusy = async (): Promise<boolean> => {
-    const { runs } = (await (await fetch(`${url}/api/replays`)).json()) as { runs: { state: string }[] };
-    return runs.some(({ state }) => state === 'waiting' || state === 'running');
-  };
-  while (await isBusy()) await sleep(500);
-}
-
 /** A host without calls. */
 async function shootQuiet(into: string): Promise<void> {
   await using browser = await launchBrowser();
@@ -260,9 +233,8 @@ async function shootHost(): Promise<void> {
     const { url } = host;
     begin();
     await traffic(url, forMs);
-    await replay(url);
     await using browser = await launchBrowser();
-    const docsViews = views.filter(([name]) => name !== 'publish');
+    const docsViews = views.filter(([name]) => name !== 'publish' && name !== 'reports');
     // Calls go on while the pictures are taken.
     const stop = new AbortController();
     const load = traffic(url, forMs, stop.signal);

@@ -3,7 +3,7 @@ import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 /** The folder that the package lies in. */
-export const root = dirname(dirname(dirname(fileURLToPath(import.meta.url))));
+const root = dirname(dirname(dirname(fileURLToPath(import.meta.url))));
 
 /** Turntable's own version. */
 export function packageVersion(): string {
@@ -26,9 +26,4 @@ function versionIn(file: string): string | undefined {
   } catch {
     return undefined;
   }
-}
-
-/** The program and its first argument that run `turntable` again, from the sources or from the build. */
-export function ownCommand(): readonly [string, string] {
-  return [process.execPath, join(root, 'bin', 'turntable.js')];
 }

@@ -1,5 +1,4 @@
 import { watchFile } from 'node:fs';
-import { join } from 'node:path';
 import type { Logger } from 'pino';
 import { Command, Option, type AnyCommand } from './commander.ts';
 import {
@@ -19,7 +18,7 @@ import { httpFetch } from './http-fetch.ts';
 import { tellServiceManager } from '../process/index.ts';
 import { asCalled, formatMs, type Log } from '../tools/index.ts';
 import { outliveDefects } from './uncaught.ts';
-import { ownCommand, packageVersion, root } from './package.ts';
+import { packageVersion } from './package.ts';
 import { logOtherOutput, outliveOutput } from './output.ts';
 import type { Recording } from './recording.ts';
 import { printable, renderTable } from './table.ts';
@@ -79,11 +78,7 @@ async function start(
   recorder: InvocationRecorder | undefined,
 ): Promise<RunningHost> {
   try {
-    return await startHost(config, {
-      logger,
-      recorder,
-      replays: { command: ownCommand(), tracesFolder: join(root, 'traces') },
-    });
+    return await startHost(config, { logger, recorder });
   } catch (error) {
     throw listenError(config, error);
   }

@@ -195,11 +195,12 @@ describe('turntable try', () => {
     expect(ended).toMatchObject({
       exitCode: 1,
       stdout: '',
-      stderr: expect.stringContaining('before there was a reply: the handler called process.exit(0)') as string,
+      stderr: expect.stringContaining(
+        'died while they ran this invocation: it exited with code 0 [HTTP 500]',
+      ) as string,
     });
     const missing = await turntable(['try', join(dir, 'nowhere')]);
     expect(missing.stderr).toContain('cannot be read');
-    expect(missing.stderr).not.toContain('before there was a reply');
   });
 
   test('calls a function without a handler with nested numbers', async () => {

@@ -1,6 +1,4 @@
-/** `turntable try`: a function's folder called in this process, without a host. */
-import { Console } from 'node:console';
-import { writeSync } from 'node:fs';
+/** `turntable try`: a function's folder called without a host. */
 import { join } from 'node:path';
 import { Command, type AnyCommand, type OptionsOf } from './commander.ts';
 import { openFolder, TryError, type TriedFunction, type TriedTimes } from '../host/index.ts';
@@ -13,8 +11,8 @@ import { appended, parseCount, parseSizes } from './values.ts';
 const tryFlags = () =>
   new Command('try')
     .description(
-      'Call a function of a folder without a host: its preprocess, model and postprocess run in this process. Prints ' +
-        'the reply; times, what the handler prints, and its errors with file, line and stack go to standard error. ' +
+      'Call a function of a folder without a host: its preprocess, model and postprocess run as at one. Prints the ' +
+        'reply; times, what the handler prints, and its errors with file, line and stack go to standard error. ' +
         'Functions that the handler invokes are those of the folders beside it.',
     )
     .argument('<folder>', "the folder with function.json, or a model's file")
@@ -38,32 +36,13 @@ type TryOptions = OptionsOf<ReturnType<typeof tryFlags>>;
 export function tryCommand(): AnyCommand {
   return tryFlags().action(async (folder, input, options) => {
     // Standard output is for the reply: `turntable try ... | jq` works whatever the handler prints.
-    globalThis.console = new Console(process.stderr, process.stderr);
-    process.once('exit', tellOfExit);
+    const tried = await told(async () => await openFolder(folder, (line) => process.stderr.write(`${line}\n`)));
     try {
-      const tried = await told(async () => await openFolder(folder));
-      try {
-        await write(await replyText(tried, folder, input, options));
-      } finally {
-        await tried.close();
-      }
+      process.stdout.write(await replyText(tried, folder, input, options));
     } finally {
-      process.off('exit', tellOfExit);
+      await tried.close();
     }
-    // A timer that the handler left running would keep the process alive.
-    process.exit(0);
   });
-}
-
-/** If the process exits before there is a reply, the handler ended it, or awaits something that never happens. */
-function tellOfExit(code: number): void {
-  writeSync(
-    process.stderr.fd,
-    `turntable: the process ended before there was a reply: the handler called process.exit(${code}), which ` +
-      'ends its instance ' +
-      'at a host, or awaits what never comes\n',
-  );
-  process.exitCode = 1;
 }
 
 async function replyText(
@@ -155,12 +134,6 @@ function headersOf(words: readonly string[]): Record<string, string> {
       return [name.toLowerCase(), value];
     }),
   );
-}
-
-async function write(bytes: Uint8Array): Promise<void> {
-  await new Promise<void>((resolve) => {
-    process.stdout.write(bytes, () => resolve());
-  });
 }
 
 async function told<Result>(act: () => Promise<Result>): Promise<Result> {

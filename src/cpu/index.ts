@@ -1,5 +1,4 @@
 /** CPU pools: instance processes, the dispatcher, handlers. */
-import type * as InProcess from './instance/in-process.ts';
 import type * as Sessions from './instance/session.ts';
 export * from './types.ts';
 export * from './pools.ts';
@@ -9,11 +8,6 @@ export { invokeParts } from './pool/split-requests.ts';
 export { bodyIn, bodyTensor, givesOptional, heldUpMs, sessionOptions, tooLargeText } from './instance/index.ts';
 export type { FunctionReply, Handler, HandlerCall, HandlerContext, HandlerTensor } from './instance/index.ts';
 export * from './profile/index.ts';
-
-export type FunctionInProcess = InProcess.FunctionInProcess;
-
-/** Runs a function in this process with ONNX Runtime. Imported only when asked for. */
-export const loadInProcess = (): Promise<typeof InProcess> => import('./instance/in-process.ts');
 
 /** Sessions as instances open them. Imported only when asked for: it loads ONNX Runtime. */
 export const loadSessions = (): Promise<typeof Sessions> => import('./instance/session.ts');

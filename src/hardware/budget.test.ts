@@ -207,7 +207,7 @@ describe('division of memory', () => {
   test('a part that nothing takes has no memory', () => {
     expect(divideMemory(8e9, 'host').parts).toMatchObject({ pinned: 0, gpuProcess: 0, cache: 0 });
     expect(divideMemory(8e9, 'host', { pinned: 4e9 }).parts.pinned).toBe(0);
-    expect(divideMemory(8e9, 'worker').parts).toMatchObject({ validators: 0, replays: 0 });
+    expect(divideMemory(8e9, 'worker').parts).toMatchObject({ validators: 0 });
   });
 
   test('the warning has the numbers', () => {

@@ -14,7 +14,6 @@ export const memoryParts = {
   pinned: 'pinned host memory (gpu.hostMemory)',
   gpuProcess: 'the GPU process',
   validators: 'validators',
-  replays: 'replays',
   cache: "the worker's cache of models on their way",
 } as const;
 
@@ -52,8 +51,8 @@ const restShareMin = 1 / 8;
  * A validator holds a model about three times for a while; a session stays once and a third.
  */
 const weights: Readonly<Record<MemoryUser, Partial<Record<MemoryPart, number>>>> = {
-  host: { host: 4, inFlight: 8, sessions: 58, loads: 13, validators: 15, replays: 2 },
-  'host with GPUs': { host: 4, inFlight: 7, sessions: 29, loads: 10, pinned: 34, validators: 14, replays: 2 },
+  host: { host: 4, inFlight: 8, sessions: 58, loads: 13, validators: 15 },
+  'host with GPUs': { host: 4, inFlight: 7, sessions: 29, loads: 10, pinned: 34, validators: 14 },
   worker: { host: 4, inFlight: 14, sessions: 62, loads: 16, cache: 4 },
 };
 
@@ -73,7 +72,6 @@ export function divideMemory(totalBytes: number, user: MemoryUser, given: GivenM
     pinned: 0,
     gpuProcess: 0,
     validators: 0,
-    replays: 0,
     cache: 0,
   };
   const isGiven = new Set<MemoryPart>();

@@ -18,9 +18,8 @@ export {
   type MemoryBudget,
   type MemoryDivision,
   type MemoryPart,
-  type MemoryUser,
 } from './budget.ts';
-export { processorIdentity, readCores, readCoreTimes, type Cores } from './cores.ts';
+export { processorIdentity, readCores, readCoreTimes } from './cores.ts';
 export {
   connectionsMax,
   isMachineShort,
@@ -28,23 +27,16 @@ export {
   readDescriptors,
   readProcesses,
   threadsOfProcess,
-  type CountLimit,
 } from './counts.ts';
 export { gpuProcessesHere, hasGpuDriver, readGpuDriver } from './gpu-driver.ts';
 export { readLogicalCores, type LogicalCore } from './logical-cores.ts';
 export { findLibrary } from './library.ts';
-export { readMemory, type Memory } from './memory.ts';
-export type { CostConstants, HostReadConstants, Machine, MachineGpu, NvLink, PcieSwitch } from './machine.ts';
+export { readMemory } from './memory.ts';
+export type { CostConstants, Machine, MachineGpu, NvLink } from './machine.ts';
 export { loadMachine, MachineError, machinePresets, parseMachine } from './machine-file.ts';
 export { coresOf, loadMachineOf, withCores, withFirstGpus } from './machine-parts.ts';
 export { probeMachine } from './machine-probe.ts';
 export { readPciPlace } from './pci.ts';
 export { schemaErrors } from './schema-errors.ts';
 export { schemaProblem, shown } from './schema-problem.ts';
-export {
-  concludeTopology,
-  parseTopology,
-  type CopyBandwidths,
-  type StatedTopology,
-  type Topology,
-} from './topology.ts';
+export { concludeTopology, parseTopology, type CopyBandwidths, type StatedTopology } from './topology.ts';

@@ -28,7 +28,6 @@ import { createMetrics } from './metrics/metrics.ts';
 import type { InvocationRecorder } from './calls/placement.ts';
 import { createQueueing, WorkersWatch, type Queueing } from './queueing/index.ts';
 import { HostRecords } from './records/records.ts';
-import { ReplayRuns, type ReplayOptions } from './replays.ts';
 import { Rollout } from './rollout/rollout.ts';
 import { DiskModelStore, validationsAtOnce, Validator } from './store/index.ts';
 import { FolderStore, openStore, type Store } from '../store/index.ts';
@@ -55,8 +54,6 @@ export interface RunningHost {
 export interface HostOptions {
   readonly logger?: Logger;
   readonly recorder?: InvocationRecorder | undefined;
-  /** How to run replays: the host itself does not know the planners. */
-  readonly replays?: Omit<ReplayOptions, 'folder'>;
 }
 
 /**
@@ -180,7 +177,6 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
   records.follow(store);
   const views = viewsOf(parts, busy, calls.invoker);
   const scheduler = new SchedulerView({ config, registry: store, live, gpus, cpuOffer: (key) => cpu.live.offer(key) });
-  const replays = options.replays && new ReplayRuns({ ...options.replays, folder: join(config.dataDir, 'replays') });
   const lifecycle: { phase: Lifecycle['phase'] } = { phase: 'starting' };
   const end = async (): Promise<void> => {
     forgetKills();
@@ -194,10 +190,9 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
     await gpus?.close();
     await cpu.stop(0);
     metrics.close();
-    await replays?.close();
     await store.close();
   };
-  const shown = { functionLog, metrics, views, scheduler, replays };
+  const shown = { functionLog, metrics, views, scheduler };
   const context = { ...parts, ...calls, ...shown, statistics, logger, lifecycle, hostVersion };
   const host = await open(
     {

@@ -1,20 +1,25 @@
-/** Runs a function's folder without a host: settings, compiled handler and model, in this process. */
+/** Runs a function's folder without a host: settings, compiled handler and model, in a CPU pool as a host has it. */
 import { existsSync } from 'node:fs';
 import { access, mkdtemp, readFile, rm, stat } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { basename, dirname, join, resolve } from 'node:path';
 import {
-  loadInProcess,
-  type FunctionInProcess,
+  createCpuPools,
+  type CpuPools,
   type HandlerRequest,
   type HandlerResponse,
   type InvokeOthers,
   type OtherAnswer,
   type OtherCall,
+  type PoolInput,
+  type PoolLimits,
+  type PoolOutput,
+  type PoolTimings,
 } from '../cpu/index.ts';
+import { readMemory } from '../hardware/index.ts';
 import { describeModel, readModel } from '../onnx/index.ts';
-import { runInSlices } from '../tensor/index.ts';
-import { parseDurationMs } from '../tools/index.ts';
+import { runInSlices, type Tensor } from '../tensor/index.ts';
+import { getOrMake, given, parseDurationMs } from '../tools/index.ts';
 import { HostError, toHostError } from './errors.ts';
 import { decodePlain, encodePlain } from './infer/plain.ts';
 import { modelSpec, type ModelSpec } from './infer/model-spec.ts';
@@ -33,11 +38,7 @@ export class TryError extends Error {
   }
 }
 
-export interface TriedTimes {
-  readonly preprocessMs: number;
-  readonly inferMs: number;
-  readonly postprocessMs: number;
-}
+export type TriedTimes = Pick<PoolTimings, 'preprocessMs' | 'inferMs' | 'postprocessMs'>;
 
 export interface TriedCall {
   readonly response: HandlerResponse;
@@ -48,33 +49,39 @@ export interface TriedCall {
 export type TriedFunction = Awaited<ReturnType<typeof openFolder>>;
 
 /**
- * @param path of a function's folder, or of a model's file.
+ * @param path of a function's folder, or of a model's file
+ * @param printed is given the lines that handlers print, and the stacks of what they throw
  *
  * Nothing in the folder changes. Functions that its handler invokes are those of the folders beside it, opened on first
  * use.
  *
  * @throws TryError
  */
-export async function openFolder(path: string) {
+export async function openFolder(path: string, printed: (line: string) => void) {
   const folder = resolve(path);
-  const beside = new FoldersBeside(dirname(folder));
-  const opened = await beside.open(basename(folder));
-  const call = async (request: HandlerRequest): Promise<TriedCall> =>
-    opened.hasHandler
-      ? await opened.inProcess.answer(request, beside.for([opened.name]), () => beside.nowMs())
-      : await plainAnswer(opened.inProcess, opened.spec, request.body);
+  const beside = new FoldersBeside(dirname(folder), printed);
+  const opened = await beside.open(basename(folder)).catch(async (error: unknown) => {
+    await beside.close();
+    throw error;
+  });
+  const call = async (request: HandlerRequest): Promise<TriedCall> => {
+    if (!opened.hasHandler)
+      return await plainAnswer((tensors) => beside.run(opened, tensors), opened.spec, request.body);
+    const { output, timings } = await beside.invoke(opened, { kind: 'request', request }, []);
+    return { response: responseOf(output), times: timings };
+  };
   return {
     name: opened.name,
     modelPath: opened.modelPath,
     hasHandler: opened.hasHandler,
     metadata: opened.metadata,
     /** `example` of function.json: a text, or '@' and a path relative to the folder. */
-    example: opened.given.example,
+    example: opened.settings.example,
     /** `slo` of function.json. */
-    sloMs: opened.given.slo === undefined ? undefined : parseDurationMs(opened.given.slo),
+    sloMs: opened.settings.slo === undefined ? undefined : parseDurationMs(opened.settings.slo),
     /** Time to compile the handler; undefined if there is none. */
     compileMs: opened.compileMs,
-    loadMs: opened.inProcess.loadMs,
+    loadMs: opened.loadMs,
     /** @throws TryError */
     call: async (request: HandlerRequest) => await call(request).catch(rethrown),
     close: async () => await beside.close(),
@@ -83,56 +90,92 @@ export async function openFolder(path: string) {
 
 interface OpenFolder {
   readonly name: string;
-  readonly given: GivenSettings;
+  readonly settings: GivenSettings;
   readonly modelPath: string;
   readonly metadata: ModelMetadata;
-  readonly inProcess: FunctionInProcess;
   readonly hasHandler: boolean;
-  /** Read when first asked for. */
   readonly spec: ModelSpec;
   readonly compileMs: number | undefined;
-  close(): Promise<void>;
+  readonly loadMs: number;
 }
+
+/** A step that takes longer hangs: nobody watches it while the command waits. */
+const stepMsMax = 60_000;
+const limits: PoolLimits = {
+  instancesMin: 0,
+  instancesMax: 1,
+  queueMax: 1000,
+  batchMax: 1,
+  batchDelayMs: 0,
+  idleMs: Infinity,
+  handlerTimeoutMs: stepMsMax,
+  loadTimeoutMs: stepMsMax,
+  inferTimeoutMs: stepMsMax,
+};
 
 /** The functions of a folder of folders, each opened once. */
 class FoldersBeside {
   readonly #parent: string;
+  readonly #pools: CpuPools;
   readonly #open = new Map<string, Promise<OpenFolder>>();
-  /** They are opened one after the other. */
-  #turn: Promise<unknown> = Promise.resolve();
-  #openMs = 0;
-  #openSinceMs: number | undefined;
+  /** Of compiled handlers, by function. */
+  readonly #compiledDir = mkdtemp(join(tmpdir(), 'turntable-try-'));
 
-  constructor(parent: string) {
+  constructor(parent: string, printed: (line: string) => void) {
     this.#parent = parent;
-  }
-
-  /** A clock that stops while a function is being opened: a host would have it ready. */
-  nowMs(): number {
-    return (this.#openSinceMs ?? performance.now()) - this.#openMs;
+    this.#pools = createCpuPools({
+      cores: 1,
+      blankInstances: 0,
+      memoryBytes: readMemory().ownBytes,
+      log: (_pid, _key, line) => printed(line),
+    });
   }
 
   /** Rejects with {@link TryError}. */
   open(name: string): Promise<OpenFolder> {
-    let opening = this.#open.get(name);
-    if (opening === undefined) {
-      opening = this.#turn.then(async () => {
-        const startMs = (this.#openSinceMs = performance.now());
-        try {
-          return await openOne(join(this.#parent, name));
-        } finally {
-          this.#openMs += performance.now() - startMs;
-          this.#openSinceMs = undefined;
-        }
-      });
-      this.#open.set(name, opening);
-      this.#turn = opening.catch(() => undefined);
+    return getOrMake(this.#open, name, () => this.#opened(name));
+  }
+
+  async #opened(name: string): Promise<OpenFolder> {
+    const folder = join(this.#parent, name);
+    const isModel = (await stat(folder).catch(() => undefined))?.isFile() === true;
+    const settings = isModel ? {} : await settingsOf(folder);
+    const modelPath = isModel ? folder : join(folder, settings.model ?? 'model.onnx');
+    await access(modelPath).catch(() => {
+      throw new TryError(`the model ${modelPath} does not exist`);
+    });
+    const startMs = performance.now();
+    const into = await mkdtemp(join(await this.#compiledDir, 'handler-'));
+    const handlerPath = settings.handler === undefined ? undefined : await compiled(folder, settings.handler, into);
+    const compileMs = handlerPath === undefined ? undefined : performance.now() - startMs;
+    try {
+      const metadata = describeModel(await readModel(modelPath));
+      const inputNames = metadata.inputs.map((input) => input.name);
+      const parts = given({ handlerPath, opening: metadata.opening });
+      this.#pools.register({ key: name, modelPath, threads: 1, inputNames, ...parts }, limits);
+      const loadStartMs = performance.now();
+      await this.#pools.load(name);
+      const loadMs = performance.now() - loadStartMs;
+      const hasHandler = handlerPath !== undefined;
+      return { name, settings, modelPath, metadata, hasHandler, spec: modelSpec(metadata), compileMs, loadMs };
+    } catch (error) {
+      throw new TryError(`${name} cannot be loaded: ${(error as Error).message}`, undefined, { cause: error });
     }
-    return opening;
+  }
+
+  /** @param waiting the functions that wait for the answer, the outermost first */
+  async invoke({ name }: OpenFolder, input: PoolInput, waiting: readonly string[]) {
+    return await this.#pools.invoke(name, input, { invokeOthers: this.#othersFor([...waiting, name]) });
+  }
+
+  /** The model alone. */
+  async run(opened: OpenFolder, tensors: readonly Tensor[]) {
+    const { output, timings } = await this.invoke(opened, { kind: 'tensors', tensors }, []);
+    return { tensors: output.kind === 'tensors' ? output.tensors : [], inferMs: timings.inferMs };
   }
 
   /** Answers the calls of the last of these functions, for which the others wait. */
-  for(chain: readonly string[]): InvokeOthers {
+  #othersFor(chain: readonly string[]): InvokeOthers {
     return (calls) =>
       Promise.all(
         calls.map((call) =>
@@ -150,84 +193,39 @@ class FoldersBeside {
       const problem = `it has no folder in ${this.#parent}, where a function that is tried out finds others`;
       throw new HostError('unknown-function', problem);
     }
-    const { inProcess, hasHandler, spec } = await this.open(name);
-    if (input.kind === 'tensors') {
-      checkInputs(spec, input.tensors);
-      return { kind: 'tensors', tensors: await inProcess.run(input.tensors) };
-    }
-    if (!hasHandler) throw noHandler();
-    const { response } = await inProcess.answer(input.request, this.for([...chain, name]), () => this.nowMs());
-    return { kind: 'response', response };
+    const opened = await this.open(name);
+    if (input.kind === 'tensors') checkInputs(opened.spec, input.tensors);
+    else if (!opened.hasHandler) throw noHandler();
+    return (await this.invoke(opened, input, chain)).output;
   }
 
   async close(): Promise<void> {
-    const opened = await Promise.allSettled(this.#open.values());
-    for (const each of opened) if (each.status === 'fulfilled') await each.value.close();
+    await this.#pools.stop(0);
+    await rm(await this.#compiledDir, { recursive: true, force: true });
   }
 }
 
-/** Rejects with {@link TryError}. */
-async function openOne(folder: string): Promise<OpenFolder> {
-  const name = basename(folder);
-  const isModel = (await stat(folder).catch(() => undefined))?.isFile() === true;
-  const given = isModel ? {} : await settingsOf(folder);
-  const modelPath = isModel ? folder : join(folder, given.model ?? 'model.onnx');
-  await access(modelPath).catch(() => {
-    throw new TryError(`the model ${modelPath} does not exist`);
-  });
-  // Node looks for packages from a module's folder upwards: the compiled handler must lie where it finds none.
-  const compiledDir = await mkdtemp(join(tmpdir(), 'turntable-try-'));
-  const remove = async (): Promise<void> => await rm(compiledDir, { recursive: true, force: true });
-  try {
-    const startMs = performance.now();
-    const handlerPath = given.handler === undefined ? undefined : await compiled(folder, given.handler, compiledDir);
-    const compileMs = handlerPath === undefined ? undefined : performance.now() - startMs;
-    const { FunctionInProcess } = await loadInProcess();
-    const [metadata, inProcess] = await described(modelPath)
-      .then(async (found) => [found, await FunctionInProcess.open(modelPath, handlerPath, found.opening)] as const)
-      .catch((error: unknown) => {
-        throw new TryError(`${name} cannot be loaded: ${(error as Error).message}`, undefined, { cause: error });
-      });
-    const close = async (): Promise<void> => {
-      inProcess.release();
-      await remove();
-    };
-    const spec = modelSpec(metadata);
-    return {
-      name,
-      given,
-      modelPath,
-      metadata,
-      inProcess,
-      hasHandler: handlerPath !== undefined,
-      spec,
-      compileMs,
-      close,
-    };
-  } catch (error) {
-    await remove();
-    throw error;
-  }
+function responseOf(output: PoolOutput): HandlerResponse {
+  if (output.kind === 'response') return output.response;
+  throw new TypeError('a handler answers with a response');
 }
-
-const described = async (modelPath: string): Promise<ModelMetadata> => describeModel(await readModel(modelPath));
 
 /** A call of a function without a handler, as a host handles it. */
-async function plainAnswer(opened: FunctionInProcess, spec: ModelSpec, body: Uint8Array): Promise<TriedCall> {
+async function plainAnswer(
+  run: (tensors: readonly Tensor[]) => ReturnType<FoldersBeside['run']>,
+  spec: ModelSpec,
+  body: Uint8Array,
+): Promise<TriedCall> {
   const startMs = performance.now();
   const { tensors, form } = await runInSlices(decodePlain(Buffer.from(body), spec));
-  const inferStartMs = performance.now();
-  const outputs = await opened.run(tensors);
-  const inferEndMs = performance.now();
+  const preprocessMs = performance.now() - startMs;
+  const { tensors: outputs, inferMs } = await run(tensors);
+  const outputsMs = performance.now();
   const parts = await runInSlices(encodePlain(form, outputs));
   const reply = Buffer.concat(parts.map((part) => (typeof part === 'string' ? Buffer.from(part) : part)));
   return {
     response: { status: 200, headers: { 'content-type': 'application/json' }, body: reply },
-    times: {
-      preprocessMs: inferStartMs - startMs,
-      inferMs: inferEndMs - inferStartMs,
-      postprocessMs: performance.now() - inferEndMs,
-    },
+    times: { preprocessMs, inferMs, postprocessMs: performance.now() - outputsMs },
   };
 }
 

@@ -19,4 +19,4 @@ export {
   type Why,
   type WhyNot,
 } from './types.ts';
-export { cpuRefusal, evictionWords, msText, overflowOf, type Overflow } from './words.ts';
+export { evictionWords, msText, overflowOf, type Overflow } from './words.ts';

@@ -1,29 +1,22 @@
 /** Model files: reads, writes and checks them; graphs and sub-graphs; architectures with seeded weights. */
 export * from './types.ts';
 export { OnnxError, type OnnxErrorCode } from './error.ts';
-export { dataTypeOf, elementBits, elementTypeName, elementTypeOf } from './element-type.ts';
+export { dataTypeOf, elementBits, elementTypeOf } from './element-type.ts';
 export { externalReference, isExternal, readAt } from './external-data.ts';
 export { checkExpansion } from './expansion.ts';
 export { externalFiles } from './external-files.ts';
 export { parseModel, readModel } from './read.ts';
-export { serializeModel, writeModel, type WriteOptions, type Written } from './write.ts';
-export { tensorByteLength, tensorBytes, tensorElementCount, tensorsOfModel, withoutData } from './tensor-data.ts';
-export {
-  attributeOf,
-  attributeReader,
-  axisFromFront,
-  type AttributeOf,
-  type AttributeReader,
-} from './node-attributes.ts';
+export { serializeModel, writeModel, type Written } from './write.ts';
+export { tensorBytes, tensorsOfModel, withoutData } from './tensor-data.ts';
+export { attributeOf, attributeReader, axisFromFront, type AttributeReader } from './node-attributes.ts';
 export { isDefaultDomain, opsetOf } from './opset.ts';
-export { einsumLabels, type EinsumLabels } from './einsum-labels.ts';
-export { checkModel, domainsOfOnnxRuntime, type CheckOptions } from './check.ts';
+export { einsumLabels } from './einsum-labels.ts';
+export { checkModel, domainsOfOnnxRuntime } from './check.ts';
 export { describeModel, type ModelMetadata, type TensorSpec } from './describe.ts';
-export { optionalInputs, readServed, servedModel, type ServedModel } from './served.ts';
+export { optionalInputs, readServed, servedModel } from './served.ts';
 export { isMended, openOverridable, openServed, type ModelOpening, defaultsOf } from './served-session.ts';
 export {
   dimensionKey,
-  openDimensions,
   shapesWith,
   trialShapes,
   trialSizes,
@@ -32,29 +25,21 @@ export {
   type Sizes,
 } from './trial-sizes.ts';
 export { functionKey, Graph, isRandom } from './graph.ts';
-export { tensorType, withInputShapes, type GraphNode, type ValueShape, type ValueType } from './graph-node.ts';
+export { tensorType, withInputShapes, type GraphNode, type ValueType } from './graph-node.ts';
 export { allNodes, capturedBy, nestedGraphs } from './scope.ts';
 export { extract } from './extract.ts';
 export { unrollLoops } from './loops.ts';
 export { isParameter, wholeNumbers, type Weight } from './weight.ts';
 export { fileStamp, weightLocations, type WeightLocation } from './weight-locations.ts';
-export { attributeProto, GraphBuilderError, nodeProto, type AttributeValue } from './protos.ts';
-export {
-  GraphBuilder,
-  type ConstantValue,
-  type GraphBuilderOptions,
-  type SymbolicShape,
-  type WeightData,
-} from './builder.ts';
+export { attributeProto, nodeProto, type AttributeValue } from './protos.ts';
+export { GraphBuilder, type ConstantValue } from './builder.ts';
 export {
   allowedValues,
   ArchitectureError,
   architectures,
   buildArchitecture,
   type Architecture,
-  type ArchitectureErrorCode,
   type BuiltModel,
   type SettingSpec,
-  type SettingSpecs,
   type SettingValue,
 } from './architectures/index.ts';

@@ -1,17 +1,9 @@
 /** What is known about ONNX's operators, in one record each, and what follows from it alone: shapes, layers, cells. */
 import type * as Unroll from './unroll/index.ts';
 export { families, fused, argumentsOf, factsOf, kernelFacts } from './records.ts';
-export type { LayerKind, Narrow, OperatorFacts } from './facts.ts';
+export type { LayerKind, Narrow } from './facts.ts';
 export { layers, type Layer } from './layers.ts';
-export {
-  differingAxis,
-  outerAt,
-  placeOf,
-  RowsMeet,
-  type Place,
-  type RowCounts,
-  type Sizes as RowSizes,
-} from './row-rules/place.ts';
+export { differingAxis, outerAt, placeOf, RowsMeet, type Place, type RowCounts } from './row-rules/place.ts';
 export {
   hasRows,
   type Known as RowValue,
@@ -28,7 +20,6 @@ export {
   type InferredShapes,
   type ShapeOptions,
 } from './shapes/index.ts';
-export type { UnrolledModel, UnrollOptions } from './unroll/index.ts';
 
 /** Unrolls recurrent operators into cells; loaded on demand. */
 export const loadUnroll = (): Promise<typeof Unroll> => import('./unroll/index.ts');

@@ -4,7 +4,7 @@
  * @module
  */
 import type * as Chrion from './chrion/index.ts';
-export type { ChrionOptions, ChrionPlan, VariantOptions, MemoryOptimalOptions } from './chrion/index.ts';
+export type { ChrionPlan } from './chrion/index.ts';
 export * from './deepplan/index.ts';
 export * from './packrat/index.ts';
 export { PlanError } from './plan-error.ts';

@@ -49,12 +49,12 @@ export interface ProcessOptions {
 
 /**
  * Which process waits when there are too few cores: 0 to 19, and the host is usually 0. It must stay able to read and refuse
- * requests while models take all cores; checks, preparations and replays come after calls.
+ * requests while models take all cores; checks and preparations come after calls.
  */
 export const niceness = { run: 10, background: 15 };
 
 /** Of a process that has made no threads yet. Where this process has a higher one, a child keeps that. */
-export function setNiceness(pid: number, to: number): void {
+function setNiceness(pid: number, to: number): void {
   try {
     if (to > getPriority()) setPriority(pid, to);
   } catch {
@@ -67,7 +67,7 @@ const running = new Map<number, string | undefined>();
 export const runningProcesses: ReadonlyMap<number, string | undefined> = running;
 
 /** Counts a child among {@link runningProcesses} until it ends. */
-export function countProcess(child: SpawnedProcess, purpose: string | undefined): void {
+function countProcess(child: SpawnedProcess, purpose: string | undefined): void {
   const { pid } = child;
   if (pid === undefined) return;
   running.set(pid, purpose);

@@ -1,12 +1,11 @@
 export { socketChannel, type Channel, type ChannelSeals } from './channel.ts';
 export { childEnvironment } from './child-environment.ts';
-export { countProcess, niceness, runningProcesses, setNiceness, startProcess, type ProcessOptions } from './child.ts';
-export { canGoOffline, confine, goOffline, type ProcessLimits } from './confine.ts';
+export { niceness, runningProcesses, startProcess } from './child.ts';
+export { canGoOffline, goOffline } from './confine.ts';
 export { heap, type ProcessMemory } from './heap.ts';
-export { countKernelKills, kernelKills, KernelKills, type KernelKill } from './kernel-kills.ts';
+export { countKernelKills, kernelKills, type KernelKill } from './kernel-kills.ts';
 export { libcFunction, nativeStackBytes } from './libc.ts';
 export { compiledModule } from './module.ts';
-export { OutputLines } from './output-lines.ts';
 export { tagOutput, takeTag } from './output-tags.ts';
 export { parentChannel } from './parent.ts';
 export { HangCheck } from './hang-check.ts';
@@ -22,7 +21,6 @@ export {
   type Asked,
   type Methods,
   type RemoteOptions,
-  type Reply,
 } from './remote.ts';
 export { tellServiceManager } from './service-manager.ts';
 export { spawn } from './spawn.ts';

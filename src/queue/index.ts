@@ -4,8 +4,7 @@
 import type * as RedisQueue from './redis.ts';
 
 export * from './types.ts';
-export type { BullMqQueueOptions } from './bullmq-queue.ts';
-export { manifestBytes, sealManifest, type FunctionManifest, type ManifestFile } from './manifest.ts';
+export { sealManifest, type FunctionManifest, type ManifestFile } from './manifest.ts';
 export {
   decodeAnswer,
   decodeInput,
@@ -18,8 +17,7 @@ export {
   type InputHeader,
   type ResultHeader,
 } from './payload.ts';
-export { predictedMs } from './predict.ts';
-export type { RedisLink, RedisLinkOptions } from './redis-link.ts';
+export type { RedisLink } from './redis-link.ts';
 export {
   durableSettings,
   readRedisFacts,
@@ -30,12 +28,12 @@ export {
   type RedisHealth,
 } from './redis-health.ts';
 export { parseRedisUrl, redisUrlForm } from './redis-url.ts';
-export { ModelCache, type ModelCacheOptions } from './model-cache.ts';
-export { PoolTaker, type PoolTakerOptions } from './pool-taker.ts';
-export type { RemoteTaker, RemoteWorker, RemoteWorkerOptions } from './worker.ts';
+export { ModelCache } from './model-cache.ts';
+export { PoolTaker } from './pool-taker.ts';
+export type { RemoteTaker, RemoteWorker } from './worker.ts';
 export { clientId, ownedId } from './call-ids.ts';
 export * from './calls.ts';
-export type { AsyncCalls, AsyncCallsOptions } from './async-calls.ts';
+export type { AsyncCalls } from './async-calls.ts';
 export { callbackSignature } from './callback.ts';
 export { callbackAllowProblem, CallbackTargets } from './callback-targets.ts';
 

@@ -9,4 +9,4 @@ export * from './csv.ts';
 export * from './sweep.ts';
 export * from './tables.ts';
 export type * from './types.ts';
-export { goodputWanted, verdictOf, type Judged, type HopelessFunction, type LeastTimes } from './verdict.ts';
+export { verdictOf, type Judged, type HopelessFunction, type LeastTimes } from './verdict.ts';

@@ -1,13 +1,6 @@
 /** Decides what runs where, what is loaded and what is evicted, from events and their times alone. */
-export { chooseHost, type CallAtHost, type HostChoice, type HostOffer, type HostReason } from './fleet/choose-host.ts';
-export {
-  assignHomes,
-  homeLimits,
-  rankMembers,
-  type FleetFunction,
-  type FleetMember,
-  type Home,
-} from './fleet/homes.ts';
+export { chooseHost, type HostOffer, type HostReason } from './fleet/choose-host.ts';
+export { assignHomes, homeLimits, rankMembers, type FleetFunction, type FleetMember } from './fleet/homes.ts';
 export { LoadMeter } from './fleet/load.ts';
 export {
   batchMs,
@@ -25,7 +18,6 @@ export {
   type CpuOffer,
   type GpuOffer,
   type HostBlock,
-  type LinkTransfer,
   type OfferSheet,
   type WorkersOffer,
 } from './offer.ts';
@@ -33,24 +25,22 @@ export { gpuOffers, schedulerGpus } from './offer-of-plan.ts';
 export { policies, policyChoices, policyNames, type Foresight, type Policy, type PolicyName } from './policy.ts';
 export { tuning } from './tuning.ts';
 export { Scheduler, type SchedulerOptions } from './scheduler.ts';
-export {
-  type Action,
-  type Companion,
-  type CpuPlace,
-  type Decision,
-  type EvictionCause,
-  type FailReason,
-  type HostTier,
-  type StageObservation,
-  type Join,
-  type LoadOrder,
-  type Observation,
-  type PlaceId,
-  type PlaceReason,
-  type SchedulerEvent,
-  type SchedulerGpu,
-  type Shell,
-  type SideId,
-  type Start,
-  type WorkersPlace,
+export type {
+  Action,
+  Companion,
+  CpuPlace,
+  Decision,
+  EvictionCause,
+  FailReason,
+  HostTier,
+  Join,
+  LoadOrder,
+  Observation,
+  PlaceId,
+  PlaceReason,
+  SchedulerEvent,
+  SchedulerGpu,
+  Shell,
+  Start,
+  WorkersPlace,
 } from './types.ts';

@@ -1,12 +1,11 @@
 /** Tensors and their wire codec: a JSON header and raw tensor bytes. */
 export { groupCalls, joinInputs, joinKeyOf, rowParts, splitOutputs, type BatchCall } from './batch.ts';
-export { elementDifference, nearest, numbersOf, relativeDifference, type ElementDifference } from './difference.ts';
+export { elementDifference, nearest, numbersOf, relativeDifference } from './difference.ts';
 export { TensorError } from './error.ts';
 export {
   decodeMessage,
   encodeMessage,
   FrameDecoder,
-  sliceTensors,
   tensorHeaderText,
   type FrameAccount,
   type FrameMemory,
@@ -25,10 +24,9 @@ export {
   onnxRuntimeVersion,
   toOnnxRuntime,
   widened,
-  type OutputType,
   type SessionOptions,
 } from './onnx-runtime.ts';
-export { OnnxRuntimeError, onnxRuntimeReason, type OnnxRuntimeErrorKind } from './onnx-runtime-reason.ts';
+export { OnnxRuntimeError, onnxRuntimeReason } from './onnx-runtime-reason.ts';
 export { bf16ToNumber, fp16ToNumber, numberToBf16, numberToFp16, singlesToBf16, singlesToFp16 } from './half.ts';
 export {
   JsonText,
@@ -50,7 +48,6 @@ export {
   rowsOf,
   tensorOf,
   type ArrayOf,
-  type NamedValue,
   type Tensor,
   arrayOf,
   bytesOfNumbers,

@@ -3,7 +3,7 @@ export { asCalled, calledAs, quoted } from './called-as/index.ts';
 export { CallerWatch } from './caller-watch.ts';
 export { coreWaitMs } from './core-wait.ts';
 export { FairTurns } from './fair-turns.ts';
-export { given, type Given } from './given.ts';
+export { given } from './given.ts';
 export { jsonAs } from './json.ts';
 export { controlGroupFolders, listFolder, parseKernelList, readInteger, readText } from './kernel-files.ts';
 export type { Log } from './log.ts';

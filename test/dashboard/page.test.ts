@@ -1,11 +1,12 @@
 /** The dashboard in a real browser against a real host with live load. */
-import { readFile, writeFile } from 'node:fs/promises';
+import { copyFile, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { pageWith } from '../../src/cli/replay/output.ts';
 import { ReportBuilder } from '../../src/replay/index.ts';
 import { comparisonOf } from '../../src/report/index.ts';
+import { turntableHere } from '../cli/in-process.ts';
 import { hasBrowser, launchBrowser, openPage } from '../support/browser.ts';
 import { FleetHosts, nameOf, statesAt } from '../support/fleet-hosts.ts';
 import { writeReluModel } from '../support/models.ts';
@@ -21,7 +22,7 @@ const views = [
   ['machine', '#/machine'],
   ['memory', '#/memory'],
   ['cold-starts', '#/anatomy'],
-  ['replay', '#/replay'],
+  ['reports', '#/reports'],
   ['publish', '#/publish'],
 ] as const;
 
@@ -150,30 +151,32 @@ describe.skipIf(!hasBrowser)('the dashboard in Chromium', () => {
     expect(complaints.filter((complaint) => !isExpected(complaint))).toEqual([]);
   });
 
-  it('runs a replay and shows it beside a report of the command line', async () => {
+  it('shows reports of the command line from files, replays side by side, and closes them', async () => {
+    const load = '--poisson 250 --requests 1000 --functions bert-base=4'.split(' ');
+    const file = async (name: string, ...words: string[]): Promise<string> => {
+      const path = join(host.folder, name);
+      expect(await turntableHere([...words, ...load, '--json', path])).toMatchObject({ exitCode: 0 });
+      return path;
+    };
+    const one = await file('one.json', 'replay', '--machine', 'p3.8xlarge');
+    const other = join(host.folder, 'other.json');
+    await copyFile(one, other);
+    const needed = await file('needed.json', 'plan', 'capacity', '--goodput', '90%', '--hosts-max', '1');
     await using opened = await openPage(browser, host.url);
     const { page, complaints } = opened;
-    await page.goto(`${host.url}/#/replay`);
-    await page.getByLabel('Name').fill('from the page');
-    await page.getByLabel('Requests', { exact: true }).fill('2000');
-    await page.getByLabel('Functions by model').fill('bert-base=20');
-    await page.getByRole('button', { name: 'Run' }).click();
-    await page.getByRole('button', { name: 'from the page', exact: true }).click();
-    await page.getByRole('row', { name: 'requests 2,000' }).waitFor();
-
-    const { runs } = (await (await fetch(`${host.url}/api/replays`)).json()) as { runs: { id: string }[] };
-    const report = await (await fetch(`${host.url}/api/replays/${runs[0]!.id}`)).text();
-    const file = join(host.folder, 'from-the-command-line.json');
-    await writeFile(file, report);
-    await page.getByLabel('Open reports of the command line:').setInputFiles(file);
+    await page.goto(`${host.url}/#/reports`);
+    await page.getByLabel('Open reports:').setInputFiles([one, other, needed]);
     await page.getByRole('heading', { name: 'Side by side' }).waitFor();
-    const { verdict } = JSON.parse(report) as { verdict: string };
-    expect(verdict).toMatch(/nough: /);
+    const { verdict } = JSON.parse(await readFile(one, 'utf8')) as { verdict: string };
     expect(await page.getByText(verdict).count()).toBe(2);
     expect(await page.locator('table.compare thead').textContent()).toContain('simulated, machine preset p3.8xlarge');
-    await page
-      .getByText(/^None wins: from the page and from-the-command-line.json differ by no more than the noise/)
-      .waitFor();
+    await page.getByText(/^None wins: one.json and other.json differ by no more than the noise/).waitFor();
+    await page.getByText(/^p3\.8xlarge: 3 GPUs for .* 2 GPUs reach .*: the GPUs' time ran out/).waitFor();
+    expect(await page.getByRole('row', { name: /^p3\.8xlarge 2 GPUs/ }).count()).toBe(1);
+
+    await page.getByRole('button', { name: 'Close other.json' }).click();
+    await page.getByRole('button', { name: 'Close needed.json' }).click();
+    await page.getByRole('heading', { name: 'Report', exact: true }).waitFor();
     expect(complaints).toEqual([]);
   });
 
@@ -204,33 +207,6 @@ describe.skipIf(!hasBrowser)('the dashboard in Chromium', () => {
       expect(await page.locator('html').getAttribute('data-theme')).toBe('dark');
       expect(complaints).toEqual([]);
     }
-  });
-
-  it('finds how many GPUs are enough, says why fewer are not, and stops a cancelled search', async () => {
-    await using opened = await openPage(browser, host.url);
-    const { page, complaints } = opened;
-    await page.goto(`${host.url}/#/replay`);
-    const start = async (name: string, requests: string): Promise<void> => {
-      await page.getByLabel('Name').fill(name);
-      await page.getByLabel('What to find').selectOption('capacity');
-      await page.getByLabel('Requests per second').fill('250');
-      await page.getByLabel('Requests', { exact: true }).fill(requests);
-      await page.getByLabel('Functions by model').fill('bert-base=4');
-      await page.getByLabel('Goodput asked for').fill('90%');
-      await page.getByLabel('Largest number of hosts').fill('1');
-      await page.getByRole('button', { name: 'Run' }).click();
-    };
-    await start('how many', '1000');
-    await page.getByRole('button', { name: 'how many', exact: true }).click();
-    await page.getByText(/^p3\.8xlarge: 3 GPUs for .* 2 GPUs reach .*: the GPUs' time ran out/).waitFor();
-    expect(await page.getByRole('row', { name: /^p3\.8xlarge 2 GPUs/ }).count()).toBe(1);
-
-    await start('too long', '100000');
-    await page.getByRole('button', { name: 'Cancel too long' }).click();
-    await page.getByText('too long').waitFor({ state: 'detached' });
-    const { runs } = (await (await fetch(`${host.url}/api/replays`)).json()) as { runs: { name: string }[] };
-    expect(runs.map(({ name }) => name)).not.toContain('too long');
-    expect(complaints).toEqual([]);
   });
 
   it.skipIf(redisMissing !== undefined)('shows the hosts of a fleet and the homes of a function', async () => {

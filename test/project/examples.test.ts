@@ -47,7 +47,7 @@ interface Asked {
 
 /** As `turntable try` asks, in this process; docs-commands.test.ts has the command try each example. */
 async function ask(name: string, { data, file, headers = {} }: Asked = {}) {
-  const tried = await openFolder(join(dir, name));
+  const tried = await openFolder(join(dir, name), () => undefined);
   try {
     const example = data === undefined && file === undefined ? tried.example : undefined;
     const path = example?.startsWith('@') === true ? join(dir, name, example.slice(1)) : file;

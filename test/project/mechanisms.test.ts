@@ -50,6 +50,12 @@ const mechanisms: readonly Mechanism[] = [
       'has a batch; a process takes turns between functions. The last two are to go',
   },
   {
+    what: 'runs the halves of a handler',
+    sign: /\brunPreprocess\(handler,/,
+    files: ['cpu/instance/instance-process.ts'],
+    why: 'turntable try ran them in its own process, with other limits, errors and times than a host',
+  },
+  {
     what: 'speaks with a child process',
     sign: /\bstartProcess[<(]/,
     files: ['cpu/instance/instance.ts', 'process/child.ts', 'process/remote.ts'],

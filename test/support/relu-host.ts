@@ -45,7 +45,6 @@ export async function startReluHost(
     { ...config, apiKeys: options.apiKeys ?? [] },
     {
       logger: createLogger({ level: 'silent', format: 'json' }),
-      replays: { command: [process.execPath, 'bin/turntable.js'], tracesFolder: 'traces' },
     },
   );
   return {

@@ -38,8 +38,6 @@ import { deformConv } from './vision/deformable.ts';
 import { gridOperators } from './vision/grid-sample.ts';
 import { regionOperators } from './vision/regions.ts';
 
-export type { Emitter, Operator, Value } from './types.ts';
-
 /** Compiles only if each operator of each family has kernels, and none is in another family than its record. */
 type Whole<Kernels extends Record<KernelFamily, readonly Operator[]>> = {
   readonly [Family in KernelFamily]: [Exclude<KernelNameOf<Family>, Kernels[Family][number]['type']>] extends [never]

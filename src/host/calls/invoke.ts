@@ -323,7 +323,8 @@ export class Invoker {
 
   /** Runs it here, once it is ready here. */
   #here(version: FunctionVersion, input: PoolInput, options: InvocationOptions): Promise<Ran> {
-    if (this.#options.isCache !== true) return this.#run(version, input, options);
+    const { isCache, routing } = this.#options;
+    if (isCache !== true && routing === undefined) return this.#run(version, input, options);
     return this.#onceFetched(version, input, options);
   }
 

@@ -482,23 +482,3 @@ export interface LogLine {
   readonly version: string | null;
   readonly text: string;
 }
-
-/** `GET /api/replays` */
-export interface ReplaysAnswer {
-  /** Arrivals and traces that can be chosen. */
-  readonly arrivals: readonly string[];
-  readonly traces: readonly string[];
-  /** The newest first. */
-  readonly runs: readonly ReplayRun[];
-}
-
-export interface ReplayRun {
-  readonly id: string;
-  readonly name: string;
-  readonly state: 'waiting' | 'running' | 'done' | 'failed';
-  readonly startedAtMs: number;
-  /** The command that repeats it in a shell. */
-  readonly command: string;
-  /** Why it failed. */
-  readonly reason: string | null;
-}

@@ -11,7 +11,6 @@ export {
   recordedColdStarts,
   tickOf,
   waitingCount,
-  type GpuPresence,
   type RecordedColdStart,
   type ViewSources,
 } from './views.ts';

@@ -15,7 +15,6 @@ import type { Invoker } from '../calls/invoke.ts';
 import type { Logging } from '../records/logger.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import type { Rollout } from '../rollout/rollout.ts';
-import type { ReplayRuns } from '../replays.ts';
 import type { Queueing } from '../queueing/index.ts';
 import type { InFlightBytes } from '../limits/in-flight.ts';
 import type { Statistics } from '../records/statistics.ts';
@@ -49,8 +48,6 @@ export interface HostContext {
   readonly functionLog: FunctionLog;
   readonly logs: LogStreams;
   readonly scheduler: SchedulerView;
-  /** Absent if the host was not told how to run replays. */
-  readonly replays?: ReplayRuns | undefined;
   /** The queue that takes work out of this process; absent if everything runs here. */
   readonly queueing?: Queueing | undefined;
   /** Absent if this host is in no fleet. */

@@ -6,7 +6,6 @@ import * as calls from './call-routes.ts';
 import * as fleet from './fleet-routes.ts';
 import * as functions from './function-routes.ts';
 import * as models from './model-routes.ts';
-import * as replays from './replay-routes.ts';
 import * as triton from './triton-routes.ts';
 import * as versions from './version-routes.ts';
 import { baseUrlOf } from './base-url.ts';
@@ -186,10 +185,6 @@ export const routes: readonly Route[] = [
   get('/api/anatomy/recorded', api.recorded, 'Recorded cold starts'),
   get('/api/anatomy/recorded/:id', api.recordedOne, 'One recorded cold start'),
   get('/api/events', api.events, 'Events as they happen, as server-sent events'),
-  get('/api/replays', replays.listReplays, 'Replays of traces'),
-  post('/api/replays', replays.startReplay, 'Starts a replay'),
-  get('/api/replays/:id', replays.showReplay, 'The report of a replay'),
-  del('/api/replays/:id', replays.removeReplay, 'Removes a replay'),
   open('/dashboard/:file', dashboardFile, 'A file of the dashboard'),
   open('/', home, 'The dashboard, or a text for terminals'),
 ];

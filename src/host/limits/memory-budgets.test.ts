@@ -42,16 +42,13 @@ test('an instance that was ended for memory halves what sessions may take', () =
   expect(held.kills).toMatchObject([{ pid: 7, part: purpose }]);
 });
 
-test.each(['validators', 'replays', undefined, 'constructor'])(
-  'a process for %s leaves every budget as it is',
-  (purpose) => {
-    const { held, shrunk, lines, budget } = budgets();
-    held.killed({ pid: 7, purpose });
-    expect(shrunk).toEqual([]);
-    expect(held.parts).toEqual(budget.parts);
-    expect(lines).toHaveLength(1);
-  },
-);
+test.each(['validators', undefined, 'constructor'])('a process for %s leaves every budget as it is', (purpose) => {
+  const { held, shrunk, lines, budget } = budgets();
+  held.killed({ pid: 7, purpose });
+  expect(shrunk).toEqual([]);
+  expect(held.parts).toEqual(budget.parts);
+  expect(lines).toHaveLength(1);
+});
 
 test('memory is divided anew when the limit of the control group changes, and what was set stays', () => {
   let ownBytes = 4e9;

@@ -117,7 +117,6 @@ export class MemoryBudgets {
         // The GPU process holds the pinned memory.
         gpuProcess: Math.max(0, inProcesses('pinned') - held.pinned),
         validators: inProcesses('validators'),
-        replays: inProcesses('replays'),
       },
     };
   }

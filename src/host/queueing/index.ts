@@ -1,4 +1,3 @@
 /** The host's side of overflow and asynchronous calls. */
-export { FunctionFiles } from './function-files.ts';
-export { createQueueing, reachable, type Queueing, type QueueingOptions } from './queueing.ts';
+export { createQueueing, reachable, type Queueing } from './queueing.ts';
 export { WorkersWatch } from './workers-watch.ts';

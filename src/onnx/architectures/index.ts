@@ -11,14 +11,7 @@ import { ArchitectureError, type SettingValue } from './settings.ts';
 import { vgg16 } from './vgg.ts';
 
 export type { Architecture, BuiltModel } from './architecture.ts';
-export {
-  allowedValues,
-  ArchitectureError,
-  type ArchitectureErrorCode,
-  type SettingSpec,
-  type SettingSpecs,
-  type SettingValue,
-} from './settings.ts';
+export { allowedValues, ArchitectureError, type SettingSpec, type SettingValue } from './settings.ts';
 
 export const architectures: readonly Architecture[] = [
   bertBase,

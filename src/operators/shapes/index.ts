@@ -1,3 +1,3 @@
-export { broadcast, sliceRange, type Dims, type Known } from './dims.ts';
+export { broadcast, sliceRange, type Dims } from './dims.ts';
 export { inferShapes, type InferredShapes, type ShapeOptions } from './infer.ts';
-export { poolWindows, type PoolWindow } from './pool-windows.ts';
+export { poolWindows } from './pool-windows.ts';

@@ -1,1 +1,1 @@
-export { unrollRecurrent, type UnrolledModel, type UnrollOptions } from './unroll.ts';
+export { unrollRecurrent, type UnrolledModel } from './unroll.ts';

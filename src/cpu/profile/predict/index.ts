@@ -1,5 +1,5 @@
 /** Predicts what pools do under load: pure functions of a measured profile. */
-export { simulateBatches, type BatchSimulationOptions } from './batch-simulation.ts';
+export { simulateBatches } from './batch-simulation.ts';
 export * from './candidates.ts';
 export * from './cpu-profile.ts';
 export * from './idle-cost.ts';

@@ -6,9 +6,6 @@ import { orderingOperators } from './ordering.ts';
 import { typedEntries } from '../../../tools/index.ts';
 import { emitReduction, reductions, type Reduction } from './reducing.ts';
 
-export { orderingOperators } from './ordering.ts';
-export { emitReduction, reductions } from './reducing.ts';
-
 /** The axes to reduce. If none are named, all, or none with `noop_with_empty_axes`. */
 function axesOf(emitter: Emitter): readonly number[] {
   const axes = listOf(emitter, 'axes', 1) ?? [];

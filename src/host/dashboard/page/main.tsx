@@ -17,7 +17,7 @@ import { Machine } from './views/machine.tsx';
 import { Memory } from './views/memory.tsx';
 import { Overview } from './views/overview.tsx';
 import { Publish } from './views/publish.tsx';
-import { Replay } from './views/replay.tsx';
+import { OpenedReports } from './views/opened-reports.tsx';
 import { Saved } from './views/reports.tsx';
 
 const eventsKept = 200;
@@ -28,7 +28,7 @@ const links = [
   ['#/fleet', 'Fleet', 'fleet'],
   ['#/memory', 'Memory', 'memory'],
   ['#/anatomy', 'Cold starts', 'anatomy'],
-  ['#/replay', 'Replay', 'replay'],
+  ['#/reports', 'Reports', 'reports'],
 ] as const;
 
 function App() {
@@ -206,8 +206,8 @@ function View({
       return <Fleet paused={time.paused} />;
     case 'anatomy':
       return <Anatomy key={route.recorded} asked={route.recorded} />;
-    case 'replay':
-      return <Replay run={route.run} />;
+    case 'reports':
+      return <OpenedReports />;
   }
 }
 

@@ -378,7 +378,7 @@ describe('addresses', () => {
     expect(routeOf('')).toEqual({ view: 'overview' });
     expect(routeOf('#/functions')).toEqual({ view: 'functions' });
     expect(routeOf('#/publish?name=a%20b')).toEqual({ view: 'publish', name: 'a b' });
-    expect(routeOf('#/replay/x')).toEqual({ view: 'replay', run: 'x' });
+    expect(routeOf('#/reports')).toEqual({ view: 'reports' });
     expect(routeOf('#/nothing')).toEqual({ view: 'overview' });
   });
 });
@@ -417,7 +417,7 @@ describe('the map of a memory', () => {
     for (const part of ['sessions', 'pinned', 'inFlight']) {
       expect([95, 96].map((usedBytes) => isFull({ part, bytes: 100, usedBytes }))).toEqual([false, true]);
     }
-    for (const part of ['host', 'gpuProcess', 'loads', 'validators', 'replays', 'cache']) {
+    for (const part of ['host', 'gpuProcess', 'loads', 'validators', 'cache']) {
       expect(isFull({ part, bytes: 100, usedBytes: 1000 })).toBe(false);
     }
   });

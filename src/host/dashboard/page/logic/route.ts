@@ -8,9 +8,9 @@ export type Route =
   | { readonly view: 'memory' }
   | { readonly view: 'machine' }
   | { readonly view: 'fleet' }
+  | { readonly view: 'reports' }
   /** `recorded`: the number of a cold start on this host; undefined for a plan. */
-  | { readonly view: 'anatomy'; readonly recorded: string | undefined }
-  | { readonly view: 'replay'; readonly run: string | undefined };
+  | { readonly view: 'anatomy'; readonly recorded: string | undefined };
 
 export function routeOf(hash: string): Route {
   const [path = '', query] = hash.replace(/^#?\/?/, '').split('?');
@@ -25,11 +25,10 @@ export function routeOf(hash: string): Route {
     case 'memory':
     case 'machine':
     case 'fleet':
+    case 'reports':
       return { view: first };
     case 'anatomy':
       return { view: 'anatomy', recorded: second === undefined || second === '' ? undefined : second };
-    case 'replay':
-      return { view: 'replay', run: second === undefined || second === '' ? undefined : decodeURIComponent(second) };
     default:
       return { view: 'overview' };
   }

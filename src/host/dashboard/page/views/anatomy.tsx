@@ -16,17 +16,19 @@ import { Field, Message, Options } from './parts.tsx';
 
 const never = 2 ** 31 - 1;
 /** What the looks of bars mean, in cold starts and in graphs over a GPU and cores. */
-const meanings: Readonly<Record<BarLook, string>> = {
-  copy: 'copied over PCIe',
-  migration: 'handed on over NVLink',
-  gpu: 'executes from GPU memory',
-  host: 'executes from host memory',
-  stall: 'waits for weights',
-  call: 'a call beside its operators',
-  cpu: 'executes on a core',
-  'to-gpu': 'copied to the GPU',
-  'to-cpu': 'copied to the CPU',
+const looks: Readonly<Record<BarLook, readonly [meaning: string, colour: string]>> = {
+  copy: ['copied over PCIe', 'var(--good)'],
+  migration: ['handed on over NVLink', 'var(--migration)'],
+  gpu: ['executes from GPU memory', 'var(--cold)'],
+  host: ['executes from host memory', 'var(--late)'],
+  stall: ['waits for weights', 'color-mix(in srgb, var(--failed) 45%, transparent)'],
+  call: ['a call beside its operators', 'color-mix(in srgb, var(--cpu) 35%, transparent)'],
+  cpu: ['executes on a core', 'var(--good)'],
+  'to-gpu': ['copied to the GPU', 'var(--late)'],
+  'to-cpu': ['copied to the CPU', 'var(--failed)'],
 };
+const meaningOf = (look: BarLook): string => looks[look][0];
+const colourOf = (look: BarLook) => ({ '--series': looks[look][1] });
 const ofColdStarts: readonly BarLook[] = ['copy', 'migration', 'gpu', 'host', 'stall'];
 
 /** The modes of a cold start, one above the other on one time scale. */
@@ -74,7 +76,7 @@ export function Anatomy({ asked }: { readonly asked: string | undefined }) {
           </Field>
         )}
       </div>
-      <Legend looks={ofColdStarts} />
+      <Legend of={ofColdStarts} />
       {loaded.state === 'failed' && <Message text={loaded.message} level="warning" />}
       {loaded.state === 'loading' && <Message text="Planning…" />}
       {answer !== undefined && (
@@ -91,12 +93,12 @@ export function Anatomy({ asked }: { readonly asked: string | undefined }) {
   );
 }
 
-function Legend({ looks }: { readonly looks: readonly BarLook[] }) {
+function Legend({ of }: { readonly of: readonly BarLook[] }) {
   return (
     <ul class="legend">
-      {looks.map((look) => (
-        <li key={look}>
-          <i class={look} /> {meanings[look]}
+      {of.map((look) => (
+        <li key={look} style={colourOf(look)}>
+          {meaningOf(look)}
         </li>
       ))}
     </ul>
@@ -114,11 +116,11 @@ const timelineOf = (mode: AnatomyMode): PlanTimeline => ({
 export function Plan({ plan }: { readonly plan: PlanReport }) {
   const timelines = [...plan.modes.map(timelineOf), ...plan.timelines];
   const longestMs = Math.max(...timelines.map(({ latencyMs }) => latencyMs));
-  const looks = new Set(timelines.flatMap(({ lanes }) => lanes.flatMap(({ bars }) => bars.map(({ look }) => look))));
+  const shown = new Set(timelines.flatMap(({ lanes }) => lanes.flatMap(({ bars }) => bars.map(({ look }) => look))));
   return (
     <section aria-labelledby="plan-title">
       <h2 id="plan-title">{plan.name}</h2>
-      <Legend looks={[...looks]} />
+      <Legend of={[...shown]} />
       <p class="muted">{plan.provenance}. Bars narrower than a pixel are drawn as one; point at a bar for its name.</p>
       {timelines.map((timeline) => (
         <Timeline key={timeline.name} timeline={timeline} longestMs={longestMs} />
@@ -163,7 +165,7 @@ function Timeline({ timeline, longestMs }: { readonly timeline: PlanTimeline; re
               {mergedBars(bars, 1 / scale).map((bar) => (
                 <rect
                   key={`${bar.startMs} ${bar.look}`}
-                  class={bar.look}
+                  style={colourOf(bar.look)}
                   x={x(bar.startMs)}
                   y={row * rowHeight + 3}
                   width={Math.max(0.6, (bar.endMs - bar.startMs) * scale)}
@@ -181,7 +183,7 @@ function Timeline({ timeline, longestMs }: { readonly timeline: PlanTimeline; re
 }
 
 const barText = ({ name, look, startMs, endMs }: TimelineBar): string =>
-  `${name}: ${meanings[look]}, ${startMs.toFixed(2)} to ${endMs.toFixed(2)} ms`;
+  `${name}: ${meaningOf(look)}, ${startMs.toFixed(2)} to ${endMs.toFixed(2)} ms`;
 
 /** Whether the window is as narrow as a phone's. */
 function useNarrow(): boolean {

@@ -1,9 +1,23 @@
-import type { TroubleAnswer, TroubleRow } from '../../api-types.ts';
+import type { MissedBy, TroubleAnswer, TroubleRow } from '../../api-types.ts';
 import { formatMs, formatShare, formatTime } from '../logic/format.ts';
 import type { Range } from '../logic/ranges.ts';
 import { functionLink } from '../logic/route.ts';
 import { causeShares, causesText, headline, refusedText, saidOnce, spanText } from '../logic/trouble.ts';
 import { answerOf, usePolled } from '../state.ts';
+
+const colours: Readonly<Record<MissedBy['cause'], string>> = {
+  queue: '--late',
+  load: '--cold',
+  handler: '--remote',
+  model: '--cpu',
+  away: '--remote',
+  upload: '--accent',
+  body: '--text',
+  busy: '--migration',
+  unexplained: '--muted',
+  shed: '--shed',
+  failed: '--failed',
+};
 
 interface MissedProps {
   readonly row: TroubleRow;
@@ -28,7 +42,7 @@ export function Missed({ row, nowMs, own, named = false }: MissedProps) {
       </p>
       <span class="causes" aria-hidden="true">
         {causeShares(row.causes).map(({ cause, share }) => (
-          <span key={cause} class={cause} style={{ flexGrow: share }} />
+          <span key={cause} style={{ flexGrow: share, '--series': `var(${colours[cause]})` }} />
         ))}
       </span>
       <p class="muted">
