@@ -19,7 +19,7 @@ import { handlerStack } from './handler-stack.ts';
 import { failure } from './failure.ts';
 import { InstanceModel, type InstanceCall } from './instance-model.ts';
 import { OtherCalls, type OtherAnswered } from './others.ts';
-import { bytesSince, memoryUse, type MemoryUse } from './process-memory.ts';
+import { bytesBetween, memoryUse, ownBytes, type MemoryUse } from './process-memory.ts';
 import { bodyIn, bodyTensor, timesTensor, withTensors } from './protocol.ts';
 import type { CallHeader, FromInstance, Joining, LoadedLate, Phase, ResultHeader, ToInstance } from './protocol.ts';
 import { WaitMeter, type DiskRead } from './wait-meter.ts';
@@ -91,14 +91,14 @@ let nextAsking = 0;
 async function load(header: ToInstance & { op: 'load' }): Promise<void> {
   const { session, handlerPath, lazily } = header;
   const startMs = performance.now();
-  const before = process.memoryUsage.rss();
+  const before = ownBytes();
   host.send({ op: 'loading' });
   try {
     const handler = handlerPath === undefined ? undefined : await loadHandler(handlerPath, session);
     const model = new InstanceModel(header);
     const { sharedProblem } = lazily ? {} : await model.load();
     const loadMs = performance.now() - startMs;
-    const bytes = process.memoryUsage.rss() - before;
+    const bytes = ownBytes() - before;
     sessions.set(session, { number: session, model, handler, bytes, isLong: true });
     host.send({ op: 'loaded', loadMs, bytes, ...given({ sharedProblem, disk: waits.of(loadMs).disk }) });
   } catch (error) {
@@ -326,7 +326,7 @@ function answer(mine: Run): void {
   }));
   worked(mine);
   mine.session.isLong = mine.busyMs >= longRunMs;
-  const taken = mine.memory === undefined ? 0 : bytesSince(mine.memory);
+  const taken = mine.memory === undefined ? 0 : bytesBetween(mine.memory, memoryUse());
   const takenBytes = taken < takenBytesMin ? undefined : taken;
   host.send({ op: 'ran', results, ...given({ loaded, mixing, takenBytes }) }, [timesTensor(mine, times), ...replies]);
   heap.trimWhenIdle();

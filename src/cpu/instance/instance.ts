@@ -144,6 +144,12 @@ export class Instance {
     return this.#state === 'started';
   }
 
+  /** Whether it holds what a load takes at its peak, which is not what stays of it. */
+  get isLoading(): boolean {
+    const [first] = this.#tasks;
+    return first?.kind === 'load' || (first?.kind === 'run' && first.phase === 'load');
+  }
+
   /** Messages that it is working on or that it was sent, plus senders for which it has no room. */
   get backlog(): number {
     return this.#tasks.length + this.#senders.size;
