@@ -126,13 +126,16 @@ function bestByExhaustion(options: Options): ClusterFigures {
   return { cells: [shape('section V-E', 'the best configuration by prediction is the best by simulation', 'always', `at ${right} of ${levels.length} loads; at most ${percent(Math.max(...losses))} slower than it`)], tables: [] }; // prettier-ignore
 }
 
+const predictedMs = (configuration: ServiceConfiguration, perMachine: number): number =>
+  latencyOf(ranked(perMachine).find((each) => nameOf(each.configuration) === nameOf(configuration))!);
+
 /** Load goes from moderate to low and back. */
 function figure14({ seconds, seed }: Options): ClusterFigures {
   const [fixedLow, fixedModerate] = [low, moderate].map((perMachine) => ranked(perMachine)[0]!.configuration);
-  const at = (configuration: ServiceConfiguration, perMachine: number): number =>
-    latencyOf(ranked(perMachine).find((each) => nameOf(each.configuration) === nameOf(configuration))!);
   const other = likeImageNet.configurations.find(
-    (each) => at(each, moderate) < at(fixedLow!, moderate) && at(each, low) < at(fixedModerate!, low),
+    (each) =>
+      predictedMs(each, moderate) < predictedMs(fixedLow!, moderate) &&
+      predictedMs(each, low) < predictedMs(fixedModerate!, low),
   );
   const phases = [moderate, low, moderate].map((perMachine) => ({ ratePerSecond: perMachine * machines, seconds }));
   const policies: [string, Policy][] = [
@@ -141,7 +144,7 @@ function figure14({ seconds, seed }: Options): ClusterFigures {
     ...(other === undefined ? [] : [[`Fixed-other ${nameOf(other)}`, other] as [string, Policy]]),
     ['SERF', 'serf'],
   ];
-  const runs = policies.map(([name, policy]) => ({ name, ...runCluster(policy, phases, { seed }) }));
+  const runs = policies.map(([name, policy]) => Object.assign(runCluster(policy, phases, { seed }), { name }));
   const serf = runs.at(-1)!;
   const worst = Math.max(...serf.meanMs.map((ms, phase) => ms / Math.min(...runs.map(({ meanMs }) => meanMs[phase]!))));
   const behind = runs.slice(0, -1).every(({ meanMs }) => Math.max(...meanMs.map((ms, phase) => ms / serf.meanMs[phase]!)) > 1.02); // prettier-ignore
@@ -162,7 +165,12 @@ function figure14({ seconds, seed }: Options): ClusterFigures {
           { title: 'moderate', align: 'right' },
           { title: 'changes', align: 'right' },
         ],
-        rows: runs.map(({ name, meanMs, changes }) => [name, ...meanMs.map((ms) => ms.toFixed(1)), String(changes)]),
+        rows: runs.map(({ name, meanMs, changes }) =>
+          [name].concat(
+            meanMs.map((ms) => ms.toFixed(1)),
+            String(changes),
+          ),
+        ),
       },
     ],
   };
@@ -199,13 +207,11 @@ function figure15(options: Options): ClusterFigures {
           { title: 'simulated ms', align: 'right' },
           ...tableI.map((configuration) => ({ title: nameOf(configuration), align: 'right' as const })),
         ],
-        rows: rows.map(({ perMachine, best, fixed, ms }) => [
-          (perMachine * machines).toFixed(0),
-          nameOf(best.configuration),
-          String(best.machines),
-          ms.toFixed(1),
-          ...fixed.map((count) => (count === undefined ? 'never' : String(count))),
-        ]),
+        rows: rows.map(({ perMachine, best, fixed, ms }) =>
+          [(perMachine * machines).toFixed(0), nameOf(best.configuration), String(best.machines), ms.toFixed(1)].concat(
+            fixed.map((count) => (count === undefined ? 'never' : String(count))),
+          ),
+        ),
       },
     ],
   };
