@@ -84,6 +84,24 @@ describe('what goes of a function', () => {
     expect(pressure.lateMs(offer, 0, 1000)).toBeLessThan(missMs);
   });
 
+  test('is late as often as such starts were, where only borrowed links make a start in time', () => {
+    const lent = gpuOffer(0, { layers: [40, 60], overlapPrefix: 1, msPerByte: 0.3, lenders: () => [1] });
+    // Over two links everything comes in 15 ms, over its own in 30.
+    const pressure = pressureOf(25);
+    expect(pressure.lateMs(lent, 0, 25)).toBe(0);
+    for (let load = 0; load < 4000; load++) pressure.loadWas((load * 7) % 10 < 3, lent, 0, 25);
+    expect(pressure.lateMs(lent, 0, 25) / 100).toBeCloseTo(0.3, 1);
+    // Neither those that are late over all links, nor those that are in time over one.
+    expect(pressure.lateMs(lent, 0, 12)).toBe(100);
+    expect(pressure.lateMs(lent, 1, 25)).toBe(0);
+    const cost = new MissCost(pressure, 0);
+    cost.look(lent, 2, 25, true, 0);
+    const before = cost.whole;
+    for (let load = 0; load < 4000; load++) pressure.loadWas(true, lent, 0, 25);
+    cost.look(lent, 2, 25, true, 0);
+    expect(cost.whole).toBeGreaterThan(before);
+  });
+
   test('adds nothing to the chance of being late where nothing is missing', () => {
     expect(pressureOf().lateMs(offer, 2, 100)).toBe(0);
   });
