@@ -74,6 +74,23 @@ describe('what goes of a function', () => {
     expect(lateShare((load) => load % 21 === 0, 1)).toBeCloseTo(0.15, 1);
   });
 
+  test('is known where an SLO has room for less than one load, too: one late whenever another is before it', () => {
+    // The suffix loads in 18 ms, and 28 ms leave time for nothing else.
+    const suffix = (lateOfTen: number): MissCost => {
+      const pressure = pressureOf(28);
+      for (let load = 0; load < 3000; load++) pressure.loadWas((load * 7) % 10 < lateOfTen, offer, 1, 28);
+      const cost = new MissCost(pressure, 0);
+      cost.look(offer, 2, 28, true, 0);
+      return cost;
+    };
+    expect(suffix(1).suffix).toBeLessThan(suffix(1).whole);
+    expect(suffix(9).suffix).toBeGreaterThan(suffix(9).whole);
+    // One that finds nothing is late anyway, and tells nothing.
+    const pressure = pressureOf(28);
+    for (let load = 0; load < 3000; load++) pressure.loadWas(true, offer, 0, 28);
+    expect(pressure.lateMs(offer, 1, 28)).toBe(0);
+  });
+
   test('costs the same where it is certainly late, whatever the SLO of its function', () => {
     const pressure = pressureOf(10, 20, 1000, 20_000);
     // 10 s count at the most, and four times the mean for a miss.

@@ -63,17 +63,19 @@ export class Pressure {
   }
 
   /**
-   * A load that a call waited for was in time for the SLO, or not. Where the SLO leaves no room for other loads before
-   * it, the result says more about the SLO than about the link.
+   * A load that a call waited for was in time for the SLO, or not. Where it would be late on an idle link too, the result
+   * says nothing about the link. An SLO with room for less than one other load tells of it as well: such a load is late
+   * whenever another is before it.
    */
   loadWas(isLate: boolean, { ways, warmMs }: GpuOffer, prefix: number, sloMs: number): void {
-    const { ms } = ways[ways.length - 1]!.transfers[0];
+    const { coldMs, transfers } = ways[ways.length - 1]!;
+    const { ms } = transfers[0];
     if (needsHelp(ways, prefix, sloMs)) {
       this.#helpedShare = this.#helpedShare * helpedKept + (isLate ? 0 : 1 - helpedKept);
       this.version++;
     }
     const slackMs = sloMs - warmMs;
-    if (slackMs < 2 * ms[0]! || ms[0]! <= 0) return;
+    if (coldMs[prefix]! > sloMs || ms[0]! <= 0) return;
     const before = this.#wholeMs === 0 ? 0 : kept;
     this.#missingMs = this.#missingMs * before + ms[prefix]! * (1 - before);
     this.#wholeMs = this.#wholeMs * before + ms[0]! * (1 - before);
