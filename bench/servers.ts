@@ -70,7 +70,10 @@ export class Servers implements AsyncDisposable {
 
   /** Starts a worker of a host's queue, and waits until it is ready. */
   startWorker(name: string, flags: readonly string[], through: readonly string[] = []): Promise<StartedServer> {
-    const words = ['worker', '--name', name, '--log-level', 'error', '--data', join(this.folder, name), ...flags];
+    // The data folder of the host, unless the flags name another store.
+    const store = ['--store', join(this.folder, 'data')];
+    const own = ['--name', name, '--log-level', 'error', '--data', join(this.folder, name)];
+    const words = ['worker', ...own, ...store, ...flags];
     return this.start([turntable, ...words], {}, through, /takes overflow/);
   }
 

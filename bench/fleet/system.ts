@@ -40,7 +40,8 @@ export class FleetSystem implements AsyncDisposable {
       await servers.makeFolder('functions');
       await writeFile(join(servers.folder, 'secret'), 'a secret of the fleet');
       await Promise.all(ports.map(async (_, index) => await system.#start(index)));
-      if (worker) await servers.startWorker('worker', ['--redis', redis.url, '--cores', '1']);
+      const store = ['--store', join(servers.folder, 'store')];
+      if (worker) await servers.startWorker('worker', ['--redis', redis.url, '--cores', '1', ...store]);
       await system.settled();
     } catch (error) {
       await system[Symbol.asyncDispose]();
@@ -98,7 +99,7 @@ export class FleetSystem implements AsyncDisposable {
   async #start(host: number): Promise<void> {
     const flags = ['--port', new URL(this.urls[host]!).port, '--grpc-port', 'off', '--cpu-cores', '1'];
     flags.push('--cpu-profiling', 'off', '--data', join(this.#servers.folder, `data-${host}`));
-    flags.push('--redis', this.redis.url, '--fleet', 'bench');
+    flags.push('--redis', this.redis.url, '--fleet', 'bench', '--store', join(this.#servers.folder, 'store'));
     flags.push('--fleet-secret-file', join(this.#servers.folder, 'secret'), '--drain', '2s');
     const gpus = { devices: [{ memoryBytes: 2 ** 26 }, { memoryBytes: 2 ** 26 }] };
     const environment =

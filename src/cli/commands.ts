@@ -83,7 +83,7 @@ export const retired: ReadonlyMap<string, string> = new Map([
     'completion',
     'completion is gone: turntable --help lists the commands, and turntable help COMMAND the options of one',
   ],
-  ['forget', 'forget is an option of drain now: turntable drain HOST --forget'],
+  ['forget', 'forget is gone: a host that is lost is no longer listed, and the event log names it'],
   ['fsck', 'fsck is a command of store now: turntable store fsck'],
   ['functions', 'functions is a part of ps now: turntable ps lists the functions of a host'],
   [

@@ -47,6 +47,7 @@ const placeholders: Readonly<Record<ConfigOption['kind'], string>> = {
   size: '<size>',
   folder: '<folder>',
   file: '<file>',
+  place: '<place>',
   list: '<list>',
   text: '<text>',
 };

@@ -1,5 +1,5 @@
 /** The hosts of a fleet, as a table, and `turntable drain`. */
-import { Command, Option, type AnyCommand } from './commander.ts';
+import { Command, type AnyCommand } from './commander.ts';
 import { asks, request } from './client.ts';
 import { formatMs } from '../tools/index.ts';
 import type { FleetHostAnswer } from '../host/index.ts';
@@ -10,8 +10,6 @@ import { listIn } from './values.ts';
 type Host = Partial<FleetHostAnswer>;
 
 const text = (value: string | number = ''): string => String(value);
-/** Of a lost host the figures are those of its last report. */
-const now = ({ state }: Host, value: number | undefined): string => (state === 'lost' ? '-' : text(value));
 
 const columns: readonly Column<Host>[] = [
   ['HOST', ({ name }) => text(name)],
@@ -19,21 +17,12 @@ const columns: readonly Column<Host>[] = [
   ['>CORES', ({ cores }) => text(cores)],
   ['>GPUS', ({ gpus }) => text(gpus)],
   ['>FUNCTIONS', ({ functions }) => text(functions)],
-  ['>CALLS', (host) => now(host, host.in_flight)],
-  ['>WAITING', (host) => now(host, host.waiting)],
-  [
-    '>WAY',
-    ({ self, state, round_trip_ms: ms }) =>
-      self === true || state === 'lost' ? '-' : typeof ms === 'number' ? formatMs(ms) : '?',
-  ],
+  ['>CALLS', ({ in_flight: calls }) => text(calls)],
+  ['>WAITING', ({ waiting }) => text(waiting)],
+  ['>WAY', ({ self, round_trip_ms: ms }) => (self === true ? '-' : typeof ms === 'number' ? formatMs(ms) : '?')],
   ['>HEARD', ({ self, heard_ms_ago: ms }) => (self === true ? '-' : `${formatMs(Number(ms))} ago`)],
-  ['NOTE', noteOf],
+  ['NOTE', ({ self, reason }) => (self === true ? 'this one was asked' : text(reason))],
 ];
-
-function noteOf({ self, state, lost_at: since, reason }: Host): string {
-  if (self === true) return 'this one was asked';
-  return state === 'lost' ? `since ${text(since)}; ${text(reason)}` : text(reason);
-}
 
 export const renderFleet = (reply: unknown): string => renderRows(columns, listIn<FleetHostAnswer>(reply, 'hosts'));
 
@@ -44,17 +33,9 @@ export function drainCommand(): AnyCommand {
         'its own clients; stop it when `turntable ps --fleet` shows that its calls are 0.',
     )
     .argument('<host>', 'its name, as `turntable ps --fleet` shows it')
-    .option('--undo', 'let it take part again')
-    .addOption(
-      new Option('--forget', 'no longer list a lost host, which is listed for a day otherwise').conflicts('undo'),
-    );
-  return asks(command, async (asked, host, { undo, forget }) => {
+    .option('--undo', 'let it take part again');
+  return asks(command, async (asked, host, { undo }) => {
     const path = `/v2/fleet/hosts/${encodeURIComponent(host)}`;
-    if (forget === true) {
-      await request(asked, path, { method: 'DELETE' });
-      console.log(`${host}: forgotten`);
-      return;
-    }
     const draining = undo !== true;
     const headers = { 'content-type': 'application/json' };
     await request(asked, `${path}/drain`, { method: 'POST', headers, body: JSON.stringify({ draining }) });

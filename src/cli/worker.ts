@@ -4,8 +4,8 @@ import { Command, Option, type AnyCommand, type OptionsOf } from './commander.ts
 import { ownMemory, readCores } from '../hardware/index.ts';
 import { tellServiceManager } from '../process/index.ts';
 import { createLogger } from '../host/index.ts';
+import { storeAt } from './store-at.ts';
 import { loadRedisQueue, ModelCache, parseRedisUrl, PoolTaker, redisUrlForm, redisWorks } from '../queue/index.ts';
-import { hostAddress } from './client.ts';
 import { CliError, usage } from './error.ts';
 import { outliveDefects } from './uncaught.ts';
 import { runUntilSignal } from './lifecycle.ts';
@@ -21,8 +21,8 @@ const workerFlags = () =>
   new Command('worker')
     .description(
       'Take overflow of the hosts that use the same Redis, on the cores of this machine. Models are fetched from the ' +
-        'hosts by their sha256 and kept within --cache. Where a host asks for a key, it is taken from ' +
-        'TURNTABLE_API_KEY. SIGTERM and SIGINT let what runs finish and give back what waits.',
+        "hosts' store by their sha256 and kept within --cache. SIGTERM and SIGINT let what runs finish and give back " +
+        'what waits.',
     )
     .addOption(
       new Option('--redis <url>', 'address of Redis: redis://, rediss:// or unix://')
@@ -43,7 +43,13 @@ const workerFlags = () =>
         .argParser(parseBytes)
         .default(20 * 2 ** 30, '20GiB'),
     )
-    .option('--host <url>', 'fetch models from this address instead of the ones that the hosts announce')
+    .addOption(
+      new Option(
+        '--store <place>',
+        "the hosts' store: a folder, s3://BUCKET/PREFIX or the address of a bucket; by default the data folder of a host " +
+          'on this machine',
+      ).env('TURNTABLE_STORE'),
+    )
     .addOption(
       new Option('--drain <time>', 'for what runs to finish after a signal')
         .argParser(parseDurationMs)
@@ -73,8 +79,7 @@ async function runWorker(flags: WorkerFlags): Promise<number> {
   const { cores: coresAsked = usable, drain: drainMs } = flags;
   const cores = Math.min(coresAsked, usable);
   const threads = Math.min(cores, flags.threads);
-  const hostUrl = flags.host === undefined ? undefined : hostAddress(flags.host).url;
-  const apiKey = process.env['TURNTABLE_API_KEY'];
+  const store = await storeAt(flags.store);
   const logger = createLogger({ level: flags.logLevel, format: process.stderr.isTTY ? 'pretty' : 'json' });
   logOtherOutput(logger);
 
@@ -100,7 +105,7 @@ async function runWorker(flags: WorkerFlags): Promise<number> {
   const cache = new ModelCache({
     folder: join(flags.data, 'models'),
     bytesMax: flags.cache,
-    apiKey: apiKey === '' ? undefined : apiKey,
+    store,
     inUse: (revision) => atWork.taker?.busy(revision) ?? false,
     onEvict: async (revision) => await atWork.taker?.forget(revision),
   });
@@ -121,7 +126,6 @@ async function runWorker(flags: WorkerFlags): Promise<number> {
     threads,
     queueMax: 1024,
     idleMs: 300_000,
-    hostUrl,
     log: (message, fields) => logger.info(fields, message),
   });
   atWork.taker = taker;

@@ -1,18 +1,11 @@
 /** This host in its fleet: membership, connections to the other hosts, and authentication of theirs. */
 import type { RedisLink } from '../queue/index.ts';
-import { given, type Log } from '../tools/index.ts';
+import type { Log } from '../tools/index.ts';
 import { Membership } from './membership.ts';
 import { OffersIn, OffersOut, type OffersOutOptions } from './offers.ts';
 import { Peers } from './peers.ts';
 import { Seal, type PeerRequest, type PeerSender } from './seal.ts';
-import {
-  commonProtocol,
-  protocolsSpoken,
-  protocolsUpTo,
-  type HostReport,
-  type Member,
-  type MemberView,
-} from './types.ts';
+import { fleetFormat, type HostReport, type Member, type MemberView } from './types.ts';
 
 export interface FleetOptions {
   readonly link: RedisLink;
@@ -22,17 +15,15 @@ export interface FleetOptions {
   readonly url: string;
   /** Certificates (PEM) to check those of the other hosts with; undefined: Node's own. */
   readonly ca?: string | undefined;
-  /** Versions of the protocol that this host speaks; by default all that this release knows. */
-  readonly protocols?: readonly number[];
-  readonly report: () => Omit<HostReport, 'draining' | 'offers' | 'protocols'>;
+  /** Default: that of this release. */
+  readonly format?: number;
+  readonly report: () => Omit<HostReport, 'draining' | 'offers' | 'format'>;
   /** This host's offers that may have changed since the last call; `all`: every one. */
   readonly offers: OffersOutOptions['current'];
   /** A host came, went, or drains, possibly this one. */
   readonly onMembers?: () => void;
-  /** A host left or was lost, and had the content of these fields. */
-  readonly onGone?: (host: string, held: readonly string[]) => void;
-  /** Twice a second, while Redis is available. */
-  readonly onRead?: () => Promise<void>;
+  /** A host stopped reporting without leaving. */
+  readonly onLost?: (host: string) => void;
   readonly log: Log;
 }
 
@@ -44,15 +35,13 @@ export class Fleet {
   /** Of the other hosts. */
   readonly offers: OffersIn;
   readonly seal: Seal;
-  readonly protocols: readonly number[];
   readonly #log: Log;
   readonly #onMembers: (() => void) | undefined;
   readonly #startedMs = performance.now();
   #drainReason: 'none' | 'asked' | 'stopping' = 'none';
 
   constructor(options: FleetOptions) {
-    const { link, fleet, secret, url, report, log, protocols = protocolsUpTo(protocolsSpoken.newest) } = options;
-    this.protocols = protocols;
+    const { link, fleet, secret, url, report, log, format = fleetFormat } = options;
     this.name = fleet;
     this.link = link;
     this.#log = log;
@@ -66,17 +55,17 @@ export class Fleet {
       link,
       fleet,
       seal: this.seal,
-      protocols,
+      format,
       report: () => ({
         ...report(),
-        protocols,
+        format,
         draining: this.isDraining,
         offers: out.told,
       }),
       onSpeak: async () => await out.write(),
       onReport: async ({ name, id, offers }) => await this.offers.take(name, id, offers),
-      onGone: ({ name }) => {
-        options.onGone?.(name, this.offers.heldBy(name));
+      onGone: ({ name }, isLost) => {
+        if (isLost) options.onLost?.(name);
         this.offers.forget(name);
       },
       onChange: () => {
@@ -84,7 +73,6 @@ export class Fleet {
         log.info({ fleet, hosts }, 'the hosts of the fleet have changed');
         options.onMembers?.();
       },
-      ...given({ onRead: options.onRead }),
       log,
     });
     this.peers = new Peers({
@@ -92,7 +80,6 @@ export class Fleet {
       name: hostName,
       seal: this.seal,
       nowMs: () => this.#nowMs(),
-      protocolWith: (member) => this.protocolWith(member),
       members: () => this.membership.others(),
     });
   }
@@ -133,27 +120,18 @@ export class Fleet {
     return this.seal.sender(authorization, { ...request, to: this.membership.name }, this.#nowMs(), startedMs);
   }
 
-  /** The protocol version between this host and another. */
-  protocolWith(member: HostReport): number {
-    return commonProtocol(this.protocols, member.protocols) ?? Math.max(...member.protocols);
-  }
-
   /** The other hosts that this one can reach. */
   reachable(): Member[] {
     return this.membership.others().filter((member) => this.peers.trouble(member) === undefined);
   }
 
-  /** Every host, this one first, including hosts that this one cannot talk to and lost hosts. */
+  /** Every host, this one first, including hosts that this one cannot talk to. */
   view(): readonly MemberView[] {
     const { membership, peers } = this;
     return [
       this.#viewOf(membership.self(), { isSelf: true, heardMsAgo: 0, roundTripMs: 0 }),
       ...membership.others().map((member) => this.#viewOf(member, sick(peers.trouble(member)))),
       ...membership.strangers().map(({ member, why }) => this.#viewOf(member, sick(why))),
-      ...membership.lost.list().map(({ member, atMs }) => {
-        const heardMsAgo = Math.max(0, this.#nowMs() - atMs);
-        return this.#viewOf(member, { state: 'lost', heardMsAgo, roundTripMs: undefined });
-      }),
     ];
   }
 
@@ -166,7 +144,6 @@ export class Fleet {
       reason: '',
       heardMsAgo: this.membership.heardMsAgo(member.name),
       roundTripMs: this.peers.roundTripMs(member.name),
-      talksIn: this.protocolWith(member),
       ...told,
     };
   }

@@ -3,7 +3,5 @@ export { CallLink, linkNonceHeader, linkTarget } from './call-link.ts';
 export { Fleet, type FleetOptions } from './fleet.ts';
 export type { FunctionOffer, OfferChange } from './offers.ts';
 export { PeerLost, type PeerReply } from './peers.ts';
-export { Registry } from './registry.ts';
-export { RegistryCopy } from './registry-copy.ts';
 export { isFromFleet, type PeerSender } from './seal.ts';
-export { protocolsUpTo, type HostReport, type Member, type MemberView } from './types.ts';
+export type { HostReport, Member, MemberView } from './types.ts';

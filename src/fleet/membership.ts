@@ -5,31 +5,30 @@
 import { randomBytes } from 'node:crypto';
 import type { RedisLink } from '../queue/index.ts';
 import type { Log } from '../tools/index.ts';
-import { LostHosts } from './lost-hosts.ts';
 import type { Seal } from './seal.ts';
-import { commonProtocol, type HostReport, type Member } from './types.ts';
+import type { HostReport, Member } from './types.ts';
 
 /** A host that has been silent for this long is gone. */
 export const reportEveryMs = 500;
 export const goneAfterMs = 2500;
+/** So long the others can read that a host has left. */
+const saidForMs = 60_000;
 
 export interface MembershipOptions {
   readonly link: RedisLink;
   readonly fleet: string;
   readonly seal: Seal;
   readonly report: () => HostReport;
-  /** Versions of the protocol that this host speaks. */
-  readonly protocols: readonly number[];
+  /** Of this host's reports; those of another one are not understood. */
+  readonly format: number;
   /** Before each report. */
   readonly onSpeak: () => Promise<void>;
   /** A report of another host has arrived. */
   readonly onReport: (member: Member) => Promise<void>;
   /** A host came, went, or drains. */
   readonly onChange: () => void;
-  /** Called before `onChange`: this host has just found that one gone. */
-  readonly onGone: (member: Member) => void;
-  /** After each reading, changed or not. */
-  readonly onRead?: () => Promise<void>;
+  /** Called before `onChange`: this host has just found that one gone. @param isLost it did not leave */
+  readonly onGone: (member: Member, isLost: boolean) => void;
   readonly log: Log;
 }
 
@@ -41,8 +40,6 @@ interface Heard {
 
 export class Membership {
   readonly name: string;
-  /** Hosts that stopped reporting without leaving. */
-  readonly lost: LostHosts;
   readonly #options: MembershipOptions;
   readonly #id = randomBytes(6).toString('hex');
   readonly #startedAtMs = Date.now();
@@ -59,7 +56,6 @@ export class Membership {
   constructor(name: string, options: MembershipOptions) {
     this.name = name;
     this.#options = options;
-    this.lost = new LostHosts(options.link, this.#key('lost'), options.seal);
   }
 
   /** Resolves after the first report, or at once if Redis is away. */
@@ -88,7 +84,7 @@ export class Membership {
     return this.#others.get(name)?.member;
   }
 
-  /** Hosts with the fleet's secret that share no protocol version with this one. */
+  /** Hosts with the fleet's secret, of a release with another format. */
   strangers(): readonly { readonly member: Member; readonly why: string }[] {
     return [...this.#strangers.values()].flatMap(({ member, why }) => (member === undefined ? [] : [{ member, why }]));
   }
@@ -120,12 +116,13 @@ export class Membership {
       .multi()
       .srem(this.#key('hosts'), this.name)
       .del(this.#key('host', this.name))
+      .set(this.#key('left', this.name), this.#id, 'PX', saidForMs)
       .exec()
       .catch(() => undefined);
   }
 
   async #exchange(): Promise<void> {
-    const { link, seal, onRead } = this.#options;
+    const { link, seal } = this.#options;
     if (!link.works || this.#hasLeft) return;
     await this.#options.onSpeak();
     this.#beat++;
@@ -136,7 +133,6 @@ export class Membership {
       .set(this.#key('host', this.name), text, 'PX', goneAfterMs)
       .exec();
     await this.#read();
-    await onRead?.();
   }
 
   async #read(): Promise<void> {
@@ -157,15 +153,14 @@ export class Membership {
     }
     const present = new Set(names.filter((_, index) => typeof texts[index] === 'string'));
     for (const name of this.#strangers.keys()) if (!present.has(name)) this.#strangers.delete(name);
-    const nowMs = link.toShared(performance.now());
-    await this.lost.read(new Set([...present, this.name]), nowMs);
     for (const [name, { member }] of this.#others) {
       const isListed = names.includes(name);
       if (present.has(name) || !this.#isGone(name, isListed)) continue;
-      if (isListed) await this.lost.add(member, nowMs - this.heardMsAgo(name));
+      // Whether its name is listed says nothing: the first host that finds it gone takes it off.
+      const left = await link.commands.get(this.#key('left', name));
       this.#others.delete(name);
       hasChanged = true;
-      this.#options.onGone(member);
+      this.#options.onGone(member, left !== member.id);
       await link.commands.srem(this.#key('hosts'), name);
     }
     if (hasChanged) onChange();
@@ -178,14 +173,17 @@ export class Membership {
   }
 
   #memberOf(name: string, sealed: string): Member | undefined {
-    const { seal, log, fleet, protocols } = this.#options;
+    const { seal, log, fleet, format } = this.#options;
     const text = seal.opened(`host ${name}`, sealed);
     const member = text === undefined ? undefined : (JSON.parse(text) as Member);
-    if (member !== undefined && commonProtocol(protocols, member.protocols) !== undefined) {
+    if (member?.format === format) {
       this.#strangers.delete(name);
       return member;
     }
-    const why = member === undefined ? 'it has another secret' : noCommon(member.protocols, protocols);
+    const why =
+      member === undefined
+        ? 'it has another secret'
+        : `its release has format ${member.format ?? 'of 0.1'} between hosts, and this host format ${format}`;
     if (this.#strangers.get(name)?.why !== why) {
       log.warn({ fleet, host: name, reason: why }, 'a host is left out of the fleet');
     }
@@ -196,9 +194,4 @@ export class Membership {
   #key(...parts: readonly string[]): string {
     return this.#options.link.key('fleet', this.#options.fleet, ...parts);
   }
-}
-
-function noCommon(theirs: readonly number[], mine: readonly number[]): string {
-  const [its, own] = [theirs.join(' and '), mine.join(' and ')];
-  return `it speaks version ${its} of the protocol between hosts, and this host version ${own}`;
 }

@@ -116,11 +116,6 @@ export class OffersIn {
     this.#known.set(host, { id, generation });
   }
 
-  /** Fields of the versions that a host has. */
-  heldBy(host: string): string[] {
-    return [...this.#byField].flatMap(([field, offers]) => (offers.get(host)?.isHeld === true ? [field] : []));
-  }
-
   /** A host is gone. */
   forget(host: string): void {
     this.#known.delete(host);

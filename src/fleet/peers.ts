@@ -59,8 +59,6 @@ export interface PeersOptions {
   /** Milliseconds by Redis' clock. */
   readonly nowMs: () => number;
   readonly members: () => readonly Member[];
-  /** The protocol version for requests to a host. */
-  readonly protocolWith: (member: Member) => number;
 }
 
 export class Peers {
@@ -176,7 +174,7 @@ export class Peers {
     { method, path, headers, body = [], timeoutMs, signal }: PeerRequestOptions,
     agent: Agent | SecureAgent | false,
   ): ClientRequest {
-    const { name, seal, nowMs, protocolWith, ca } = this.#options;
+    const { name, seal, nowMs, ca } = this.#options;
     const isSecure = to.url.startsWith('https:');
     const { hostname, port } = new URL(to.url);
     const bytes = body.reduce((sum, { byteLength }) => sum + byteLength, 0);
@@ -189,7 +187,6 @@ export class Peers {
       headers: {
         ...headers,
         'Content-Length': bytes,
-        'X-Turntable-Protocol': protocolWith(to),
         Authorization: seal.authorization(name, { to: to.name, method, path }, body, nowMs()),
       },
       ...(ca === undefined ? {} : { ca }),

@@ -1,5 +1,5 @@
 /**
- * What this host depends on and does not get: Redis, its disk, workers, a certificate that is still good. The page's
+ * What this host depends on and does not get: Redis, the store, its disk, workers, a certificate that is still good. The page's
  * head, `turntable top`, `/api/trouble` and `/metrics` say the same of it.
  */
 import { X509Certificate } from 'node:crypto';
@@ -8,12 +8,13 @@ import { redisCost, type RedisHealth, type RedisTrouble } from '../queue/index.t
 import { calledAs, formatBytes } from '../tools/index.ts';
 
 /** In the order in which their troubles are told. */
-export const dependencyNames = ['redis', 'disk', 'workers', 'certificate'] as const;
+export const dependencyNames = ['redis', 'store', 'disk', 'workers', 'certificate'] as const;
 export type DependencyName = (typeof dependencyNames)[number];
 
 /** `text`: what does not work now, and what to do about it, in a sentence or two. */
 export type DependencyTrouble = { readonly text: string } & (
   | { readonly dependency: 'redis'; readonly state: RedisTrouble }
+  | { readonly dependency: 'store'; readonly state: 'away' }
   | { readonly dependency: 'disk'; readonly state: 'full' | 'read-only' }
   | { readonly dependency: 'workers'; readonly state: 'gone' }
   | { readonly dependency: 'certificate'; readonly state: 'ending' | 'ended' }
@@ -31,6 +32,8 @@ export interface DependenciesOptions {
   readonly dataDir: string;
   /** Absent: this host has no Redis. */
   readonly redis?: (() => RedisHealth) | undefined;
+  /** Why a store on another machine does not answer. Absent: functions live on this disk alone. */
+  readonly store?: (() => { readonly reason: string; readonly sinceMs: number } | undefined) | undefined;
   /** Workers that take calls, and calls that would go to them: those that wait here, or were sent and not answered. */
   readonly workers?: (() => { readonly taking: number; readonly waiting: number }) | undefined;
   /** The certificate that clients are shown, as PEM. */
@@ -57,8 +60,14 @@ export class Dependencies {
 
   constructor(options: DependenciesOptions) {
     this.#options = options;
-    const { redis, workers, certificate } = options;
-    const sources: Readonly<Record<DependencyName, unknown>> = { redis, disk: options.dataDir, workers, certificate };
+    const { redis, store, workers, certificate } = options;
+    const sources: Readonly<Record<DependencyName, unknown>> = {
+      redis,
+      store,
+      disk: options.dataDir,
+      workers,
+      certificate,
+    };
     this.names = dependencyNames.filter((name) => sources[name] !== undefined);
     if (certificate !== undefined) this.#certificateEndMs = Date.parse(new X509Certificate(certificate).validTo);
     this.#timer = setInterval(() => void this.look(), lookMs);
@@ -84,6 +93,7 @@ export class Dependencies {
   troubled(nowMs = Date.now()): DependencyTrouble[] {
     const troubles: Readonly<Record<DependencyName, DependencyTrouble | undefined>> = {
       redis: this.#redis(),
+      store: this.#store(),
       disk: this.#diskTrouble(),
       workers: this.#workers(),
       certificate: this.#certificate(nowMs),
@@ -95,6 +105,16 @@ export class Dependencies {
     const health = this.#options.redis?.();
     if (health === undefined || health.status === 'up') return undefined;
     return { dependency: 'redis', state: health.status, text: redisCost(health) ?? '' };
+  }
+
+  #store(): DependencyTrouble | undefined {
+    const trouble = this.#options.store?.();
+    if (trouble === undefined) return undefined;
+    const since = new Date(trouble.sinceMs).toISOString().slice(11, 19);
+    const text =
+      `The store of functions is away since ${since} UTC (${trouble.reason}): what is here goes on serving, and nothing ` +
+      'can be published or changed.';
+    return { dependency: 'store', state: 'away', text };
   }
 
   #diskTrouble(): DependencyTrouble | undefined {

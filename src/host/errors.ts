@@ -137,11 +137,16 @@ export const catalogue = {
   draining: { status: 503, when: 'The host is shutting down and takes no new work.', retryAfterS: 5 },
   'no-fleet': { status: 503, when: 'Something of a fleet was asked of a host that is in none.' },
   'unknown-host': { status: 404, when: 'The fleet has no host of this name.' },
-  'fleet-unavailable': {
+  'store-unavailable': {
     status: 503,
     when:
-      'The registry of the fleet cannot be changed now, because Redis or another host does not answer; what ' +
-      'is published goes on serving.',
+      'The store of functions does not answer, so nothing can be published or changed; what is published goes on ' +
+      'serving.',
+    retryAfterS: 1,
+  },
+  'fleet-unavailable': {
+    status: 503,
+    when: 'Redis, or the other host of the fleet that was asked about, does not answer.',
     retryAfterS: 1,
   },
   'no-queue': { status: 503, when: 'An asynchronous invocation was asked of a host that has no queue (Redis).' },

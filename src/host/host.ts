@@ -6,6 +6,7 @@ import type { CpuPools } from '../cpu/index.ts';
 import { Access } from './access/access.ts';
 import { checkListen } from './config/listen.ts';
 import { packageRoot } from './config/options.ts';
+import { ConfigError } from './config/config-error.ts';
 import { policyOf, type HostConfig } from './config/config.ts';
 import { CpuSide } from './pools/cpu-side.ts';
 import { usageNow, waitingCount, type ViewSources } from './dashboard/index.ts';
@@ -30,6 +31,7 @@ import { HostRecords } from './records/records.ts';
 import { ReplayRuns, type ReplayOptions } from './replays.ts';
 import { Rollout } from './rollout/rollout.ts';
 import { DiskModelStore, validationsAtOnce, Validator } from './store/index.ts';
+import { FolderStore, openStore, type Store } from '../store/index.ts';
 import { readDescriptors, validatorLimitBytes } from '../hardware/index.ts';
 import { heap, kernelKills } from '../process/index.ts';
 import { doneWithin } from '../tools/index.ts';
@@ -76,9 +78,22 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
     memoryBytes: validatorLimitBytes(config.memory, validationsAtOnce),
   });
   const fleet = secret === undefined ? undefined : new FleetMember({ config, secret, hostVersion, eventLog, logger });
+  const functionStore = await storeOf(config);
   const store = new DiskModelStore({
     ...config,
-    fleet,
+    ...(config.store.place === undefined
+      ? {}
+      : {
+          shared: {
+            store: functionStore,
+            cacheBytes: config.store.cacheBytes,
+            idleMs: (key) => live.placeOf(key)?.idleMs ?? Infinity,
+            news: {
+              tell: (name) => queueing?.news.tell(name),
+              follow: (listener) => queueing?.news.follow(listener) ?? ((): void => undefined),
+            },
+          },
+        }),
     validate: validator.validate,
     inTurn: validator.inTurn,
     whyNowhere: (name, modelBytes) => {
@@ -101,6 +116,7 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
   const queueing = await createQueueing({
     config,
     registry: store,
+    store: functionStore,
     logger,
     onWorkerLost: (workerLost) => {
       const message = `Worker ${workerLost} fell silent: its calls run elsewhere`;
@@ -141,6 +157,7 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
     dataDir: config.dataDir,
     certificate: tls?.cert,
     redis: queueing?.health,
+    store: store.watch && (() => store.watch?.trouble),
     workers:
       queueing && (() => workersNow(queueing, waitingCount(pools, gpus && { waiting: () => live.waitingCount }))),
   });
@@ -242,7 +259,7 @@ async function open(
   const { url, runCall } = http;
   const grpcPort = grpc?.port;
   lifecycle.phase = 'ready';
-  queueing?.start(url, runCall);
+  queueing?.start(runCall);
   // Who started it says so; two lines about one thing, in two formats, would be the first that a newcomer sees.
   logger.debug({ url, grpcPort, functions: store.names().length }, 'ready');
   const stop = async (): Promise<boolean> => {
@@ -307,6 +324,7 @@ function callsOf(
     statistics,
     recorders,
     unloaded: config.unloaded,
+    isCache: config.store.place !== undefined,
     machine: (lastMs) => usage.busiest(lastMs),
     cpuRefusal: cpu.refusal,
     observer: cpu.calls,
@@ -360,6 +378,15 @@ async function startGrpc(context: GrpcContext, tls: GrpcListen['tls']): Promise<
       'the port of gRPC is in use: this host serves HTTP alone (set grpc.port to another, or to off)',
     );
     return undefined;
+  }
+}
+
+/** Where the functions live. @throws ConfigError */
+async function storeOf({ store: { place }, dataDir }: HostConfig): Promise<Store> {
+  try {
+    return place === undefined ? new FolderStore(dataDir) : await openStore(place, process.env);
+  } catch (error) {
+    throw new ConfigError(`"store.place": ${(error as Error).message}`);
   }
 }
 

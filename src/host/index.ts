@@ -19,6 +19,9 @@ export {
   type GivenSettings,
 } from './store/index.ts';
 export { checkStore, newestUpload } from './store/fsck.ts';
+export { collectStore } from './store/collect-store.ts';
+export { importData } from './store/import-data.ts';
+export { putFolder } from './store/put-folder.ts';
 export type { FunctionSettings, ModelMetadata, TensorSpec } from './types.ts';
 export { anatomyMode } from './dashboard/index.ts';
 export type {

@@ -53,7 +53,7 @@ export interface SettingsOverride {
 export type VersionState =
   | { readonly status: 'ready' }
   | { readonly status: 'validating' }
-  /** Its files are at other hosts of the fleet. */
+  /** Its files are in the store, and not here. */
   | { readonly status: 'elsewhere' }
   /** The validator refused the model, or its files are gone. */
   | { readonly status: 'unavailable'; readonly reason: string };
@@ -122,8 +122,8 @@ export interface ModelStore extends Registry {
   start(): Promise<void>;
   /** A caller waits for this version: if it is still 'validating', it is validated before the others. */
   hurry(version: FunctionVersion): void;
-  /** Undefined if it is here; else resolves when it is, if another host has just published it. */
-  learn(name: string, version: string | undefined): Promise<void> | undefined;
+  /** Undefined if it is here; else resolves when it is, if it was just published elsewhere. */
+  learn(name: string, version: string | undefined): Promise<unknown> | undefined;
   /** The version for one call that names none, by the function's traffic. */
   choose(name: string, headerOf: HeaderOf): FunctionVersion | undefined;
   /** How calls are divided; undefined if all go to the newest version. */

@@ -33,8 +33,6 @@ import { doneWithin, given, smoothed, type Log } from '../tools/index.ts';
 
 export interface BullMqQueueOptions {
   readonly link: RedisLink;
-  /** Where workers fetch models; asked at each heartbeat, since the port may become known late. */
-  readonly hostUrl: () => string;
   /** Workers' description of the function with this key. */
   readonly manifestOf: (key: string) => FunctionManifest | undefined;
   readonly manifests: () => readonly FunctionManifest[];
@@ -95,10 +93,10 @@ class BullMqQueue implements OverflowQueue {
 
   constructor(options: BullMqQueueOptions) {
     this.#options = options;
-    const { link, hostUrl, manifests, log, onWorkerLost } = options;
+    const { link, manifests, log, onWorkerLost } = options;
     this.#link = link;
     this.#workers = new KnownWorkers(link, log, onWorkerLost);
-    this.#beats = new HostBeats({ link, hostId: this.#id, hostUrl, manifests });
+    this.#beats = new HostBeats({ link, hostId: this.#id, manifests });
     this.#endListening = this.#link.onChange((works) => {
       if (works) void this.#beat();
       else this.#lost();

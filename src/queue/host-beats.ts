@@ -1,4 +1,4 @@
-/** A host's heartbeat for workers, twice a second: its address, and which functions it serves. */
+/** A host's heartbeat for workers, twice a second: which functions it serves. */
 import type { FunctionManifest } from './manifest.ts';
 import { goneAfterMs, keys, leftoverMs, type HostBeat } from './names.ts';
 import type { RedisLink } from './redis-link.ts';
@@ -6,8 +6,6 @@ import type { RedisLink } from './redis-link.ts';
 export interface HostBeatsOptions {
   readonly link: RedisLink;
   readonly hostId: string;
-  /** Where workers fetch models; asked at each heartbeat, since the port may become known late. */
-  readonly hostUrl: () => string;
   readonly manifests: () => readonly FunctionManifest[];
 }
 
@@ -20,13 +18,13 @@ export class HostBeats {
   }
 
   async tell(): Promise<void> {
-    const { link, hostId, hostUrl } = this.#options;
+    const { link, hostId } = this.#options;
     const manifests = this.#options.manifests();
     const same =
       this.#written?.manifests.length === manifests.length &&
       manifests.every((manifest, index) => this.#written?.manifests[index] === manifest);
     const generation = same ? (this.#written?.generation ?? 0) : Date.now();
-    const beat: HostBeat = { url: hostUrl(), generation };
+    const beat: HostBeat = { generation };
     const command = link.commands.multi();
     const functions = keys.functions(link, hostId);
     if (!same) {

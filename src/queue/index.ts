@@ -32,7 +32,7 @@ export {
 export { parseRedisUrl, redisUrlForm } from './redis-url.ts';
 export { ModelCache, type ModelCacheOptions } from './model-cache.ts';
 export { PoolTaker, type PoolTakerOptions } from './pool-taker.ts';
-export type { HostFunctions, RemoteTaker, RemoteWorker, RemoteWorkerOptions } from './worker.ts';
+export type { RemoteTaker, RemoteWorker, RemoteWorkerOptions } from './worker.ts';
 export { clientId, ownedId } from './call-ids.ts';
 export * from './calls.ts';
 export type { AsyncCalls, AsyncCallsOptions } from './async-calls.ts';

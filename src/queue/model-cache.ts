@@ -1,5 +1,5 @@
 /**
- * Models that a worker has fetched from hosts, by the hash of their bytes, on its disk within a limit: the least
+ * Models that a worker has fetched from the store, by the hash of their bytes, on its disk within a limit: the least
  * recently used is evicted.
  *
  *     <folder>/<revision>/<file>   a function's files under the names by which its model knows them
@@ -11,14 +11,13 @@ import { mkdir, readdir, readFile, rename, rm, stat, utimes, writeFile } from 'n
 import { join, resolve } from 'node:path';
 import { LRUCache } from 'lru-cache';
 import { manifestBytes, parseManifest, type FunctionManifest, type ManifestFile } from './manifest.ts';
-import { fetchContent } from '../store/index.ts';
+import { fetchContent, type ContentSource, type Store } from '../store/index.ts';
 import { getOrMake } from '../tools/index.ts';
 
 export interface ModelCacheOptions {
   readonly folder: string;
   readonly bytesMax: number;
-  /** For hosts that ask for a key. */
-  readonly apiKey?: string | undefined;
+  readonly store: Store;
   /** Whether a function has invocations; its files then stay. */
   readonly inUse: (revision: string) => boolean;
   /** Called and awaited before a function's files are removed, so that its instances can end. */
@@ -31,6 +30,7 @@ const handlerFile = '.handler.mjs';
 export class ModelCache {
   readonly bytesMax: number;
   readonly #options: ModelCacheOptions;
+  readonly #source: ContentSource;
   /** Bytes by revision. What is in use stays over the limit, so the limit is kept by {@link ModelCache.#makeRoom}. */
   readonly #held = new LRUCache<string, number>({ maxSize: Number.MAX_SAFE_INTEGER, sizeCalculation: Number });
   readonly #fetching = new Map<string, Promise<void>>();
@@ -38,6 +38,7 @@ export class ModelCache {
   constructor(options: ModelCacheOptions) {
     this.#options = { ...options, folder: resolve(options.folder) };
     this.bytesMax = options.bytesMax;
+    this.#source = options.store.source(new AbortController().signal);
   }
 
   get bytes(): number {
@@ -75,16 +76,16 @@ export class ModelCache {
   }
 
   /**
-   * The function's files on this disk, fetched from one of `hostUrls` if they are missing. Callers that come during a
+   * The function's files on this disk, fetched from the store if they are missing. Callers that come during a
    * fetch share it.
    *
-   * @throws Error in a sentence: no host has the bytes, they have another hash, or they exceed the limit
+   * @throws Error in a sentence: the store lacks the bytes, they have another hash, or they exceed the limit
    */
-  async hold(manifest: FunctionManifest, hostUrls: readonly string[]) {
+  async hold(manifest: FunctionManifest) {
     const { revision } = manifest;
     if (!this.#held.has(revision)) {
       await getOrMake(this.#fetching, revision, () =>
-        this.#fetch(manifest, hostUrls).finally(() => this.#fetching.delete(revision)),
+        this.#fetch(manifest).finally(() => this.#fetching.delete(revision)),
       );
     }
     this.#touch(revision);
@@ -102,7 +103,7 @@ export class ModelCache {
     utimes(join(this.#options.folder, revision, wholeFile), now, now).catch(() => undefined);
   }
 
-  async #fetch(manifest: FunctionManifest, hostUrls: readonly string[]): Promise<void> {
+  async #fetch(manifest: FunctionManifest): Promise<void> {
     const { revision } = manifest;
     const bytes = manifestBytes(manifest);
     if (bytes > this.bytesMax) {
@@ -114,7 +115,7 @@ export class ModelCache {
     await mkdir(staging);
     try {
       const handler = manifest.handler === undefined ? [] : [{ ...manifest.handler, name: handlerFile }];
-      for (const file of [...manifest.files, ...handler]) await this.#fetchFile(file, staging, hostUrls);
+      for (const file of [...manifest.files, ...handler]) await this.#fetchFile(file, staging);
       await writeFile(join(staging, wholeFile), JSON.stringify(manifest));
       await rename(staging, join(this.#options.folder, revision));
     } catch (error) {
@@ -124,9 +125,9 @@ export class ModelCache {
     this.#held.set(revision, bytes);
   }
 
-  async #fetchFile(file: ManifestFile, place: string, hostUrls: readonly string[]): Promise<void> {
+  async #fetchFile(file: ManifestFile, place: string): Promise<void> {
     try {
-      await fetchContent({ hostUrls, apiKey: this.#options.apiKey }, file, join(place, file.name));
+      await fetchContent(this.#source, file, join(place, file.name));
     } catch (error) {
       const { message } = error as Error;
       throw new Error(`the file '${file.name}' with the sha256 ${file.sha256} could not be fetched: ${message}`, {

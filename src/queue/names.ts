@@ -14,7 +14,7 @@ export const keys = {
   worker: (link: RedisLink, id: string): string => link.key('worker', id),
   /** Set of the ids of hosts. */
   hosts: (link: RedisLink): string => link.key('hosts'),
-  /** A host's address, for as long as it lives. */
+  /** A host's heartbeat, for as long as it lives. */
   host: (link: RedisLink, id: string): string => link.key('host', id),
   /** Hash of a host's manifests by revision. */
   functions: (link: RedisLink, hostId: string): string => link.key('functions', hostId),
@@ -38,7 +38,6 @@ export interface WorkerBeat extends WorkerState {
 
 /** A host's heartbeat. */
 export interface HostBeat {
-  readonly url: string;
   /** Changes with the manifests. */
   readonly generation: number;
 }

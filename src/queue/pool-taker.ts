@@ -9,7 +9,7 @@ import { FetchBackoff } from './fetch-backoff.ts';
 import { manifestBytes, type FunctionManifest } from './manifest.ts';
 import type { ModelCache } from './model-cache.ts';
 import type { FunctionCapacity, OverflowOptions } from './types.ts';
-import type { HostFunctions, RemoteTaker } from './worker.ts';
+import type { RemoteTaker } from './worker.ts';
 import { getOrMake, given, smoothed } from '../tools/index.ts';
 
 export interface PoolTakerOptions {
@@ -21,16 +21,9 @@ export interface PoolTakerOptions {
   readonly threads: number;
   readonly queueMax: number;
   readonly idleMs: number;
-  /** Replaces the address that the hosts announce. */
-  readonly hostUrl?: string | undefined;
   readonly log: (message: string, fields: object) => void;
   /** In place of performance.now(). */
   readonly nowMs?: () => number;
-}
-
-interface Known {
-  readonly manifest: FunctionManifest;
-  readonly hostUrls: readonly string[];
 }
 
 interface Measured {
@@ -53,7 +46,7 @@ export class PoolTaker implements RemoteTaker {
   readonly #cpu: LiveCpu;
   readonly #live: LiveScheduler;
   readonly #options: PoolTakerOptions;
-  #known = new Map<string, Known>();
+  #known: ReadonlyMap<string, FunctionManifest> = new Map();
   readonly #measured = new Map<string, Measured>();
   /** The pools' latest state; read once per heartbeat. */
   #ready = new Map<string, number>();
@@ -91,18 +84,10 @@ export class PoolTaker implements RemoteTaker {
     return (this.#measured.get(revision)?.outstanding ?? 0) > 0;
   }
 
-  learn(hosts: readonly HostFunctions[]): void {
-    const known = new Map<string, Known>();
-    for (const { url, manifests } of hosts) {
-      for (const manifest of manifests) {
-        const hostUrls = known.get(manifest.revision)?.hostUrls ?? [];
-        known.set(manifest.revision, { manifest, hostUrls: [...hostUrls, this.#options.hostUrl ?? url] });
-      }
-    }
-    for (const [revision, { hostUrls }] of known) {
-      // A host that has just joined may have it.
-      if (hostUrls.join() !== this.#known.get(revision)?.hostUrls.join()) this.#backoffs.end(revision);
-    }
+  learn(manifests: readonly FunctionManifest[]): void {
+    const known = new Map(manifests.map((manifest) => [manifest.revision, manifest]));
+    // Its host has just put it into the store.
+    for (const revision of known.keys()) if (!this.#known.has(revision)) this.#backoffs.end(revision);
     // A function that no host offers any more keeps its instances until they have been idle for long: a restarting host
     // offers the same functions a moment later.
     this.#known = known;
@@ -111,7 +96,7 @@ export class PoolTaker implements RemoteTaker {
 
   capacity(revision: string): FunctionCapacity | undefined {
     const { cache } = this.#options;
-    const manifest = this.#known.get(revision)?.manifest;
+    const manifest = this.#known.get(revision);
     if (manifest === undefined || manifestBytes(manifest) > cache.bytesMax) return undefined;
     // It kills this worker's processes: an invocation would fail.
     if (this.#isAbsent(manifest) || this.pools.stopped(revision) !== undefined) return undefined;
@@ -139,7 +124,7 @@ export class PoolTaker implements RemoteTaker {
   async run(revision: string, input: PoolInput, options: OverflowOptions): Promise<PoolResult> {
     const known = this.#known.get(revision);
     if (known === undefined) throw new CpuError('unknown-function', `no host offers the function ${revision}`);
-    const measured = this.#measuredOf(known.manifest);
+    const measured = this.#measuredOf(known);
     measured.outstanding++;
     try {
       measured.registered ??= this.#register(known).catch((error: unknown) => {
@@ -191,11 +176,11 @@ export class PoolTaker implements RemoteTaker {
     };
   }
 
-  async #register({ manifest, hostUrls }: Known): Promise<void> {
+  async #register(manifest: FunctionManifest): Promise<void> {
     const { cache, queueMax, idleMs } = this.#options;
     let held;
     try {
-      held = await cache.hold(manifest, hostUrls);
+      held = await cache.hold(manifest);
     } catch (error) {
       this.#couldNotFetch(manifest, error);
       throw new CpuError('stopping', error instanceof Error ? error.message : String(error));
@@ -251,19 +236,18 @@ export class PoolTaker implements RemoteTaker {
     if (this.#prefetching) return;
     this.#prefetching = true;
     const { cache, log } = this.#options;
-    const next = (): Known | undefined =>
+    const next = (): FunctionManifest | undefined =>
       [...this.#known.values()].find(
-        ({ manifest }) =>
+        (manifest) =>
           !cache.holds(manifest.revision) &&
           !this.#backoffs.isPaused(manifest.revision, this.#nowMs()) &&
           cache.hasRoomFor(manifest),
       );
     try {
-      for (let known = next(); known !== undefined && !this.#stopped; known = next()) {
-        const { manifest, hostUrls } = known;
+      for (let manifest = next(); manifest !== undefined && !this.#stopped; manifest = next()) {
         const startMs = performance.now();
         try {
-          await cache.hold(manifest, hostUrls);
+          await cache.hold(manifest);
           this.#backoffs.end(manifest.revision);
           const tookMs = Math.round(performance.now() - startMs);
           log('fetched a function', { function: manifest.key, bytes: manifestBytes(manifest), tookMs });

@@ -2,5 +2,6 @@
 export { createBullMqQueue } from './bullmq-queue.ts';
 export { probeRedis } from './redis-probe.ts';
 export { isRefusal, openRedis, redisAddress, RedisLink } from './redis-link.ts';
+export { RedisNews } from './redis-news.ts';
 export { startRemoteWorker } from './worker.ts';
 export { AsyncCalls } from './async-calls.ts';

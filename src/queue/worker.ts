@@ -18,19 +18,13 @@ import { isRefusal, refusalOf, type RedisLink } from './redis-link.ts';
 import type { FunctionCapacity, Taker } from './types.ts';
 import { doneWithin, given, type Log } from '../tools/index.ts';
 
-/** What one host offers. */
-export interface HostFunctions {
-  readonly url: string;
-  readonly manifests: readonly FunctionManifest[];
-}
-
 /** A taker that knows functions by their revision, and learns about them from hosts. */
 export interface RemoteTaker extends Taker {
   readonly cacheBytes: number;
   readonly cacheBytesMax: number;
   /** The functions that the hosts offer. */
   revisions(): readonly string[];
-  learn(hosts: readonly HostFunctions[]): void;
+  learn(manifests: readonly FunctionManifest[]): void;
   /** Called before the capacities are read. */
   refresh(): void;
 }
@@ -62,7 +56,7 @@ export class RemoteWorker {
   answered = 0;
   readonly #options: RemoteWorkerOptions;
   readonly #startedAtMs = Date.now();
-  readonly #hosts = new Map<string, { generation: number; functions: HostFunctions }>();
+  readonly #hosts = new Map<string, { generation: number; manifests: readonly FunctionManifest[] }>();
   #worker: Worker<OverflowJob> | undefined;
   /** For inputs and answers, so that large ones do not delay this worker's heartbeats. */
   #payloads: Redis | undefined;
@@ -256,15 +250,14 @@ export class RemoteWorker {
         changed = this.#hosts.delete(id) || changed;
         continue;
       }
-      const { url, generation } = JSON.parse(text) as HostBeat;
-      const known = this.#hosts.get(id);
-      if (known?.generation === generation && known.functions.url === url) continue;
+      const { generation } = JSON.parse(text) as HostBeat;
+      if (this.#hosts.get(id)?.generation === generation) continue;
       const written = Object.values(await commands.hgetall(keys.functions(link, id)));
       const manifests = written.flatMap((each) => parseManifest(each) ?? []);
-      this.#hosts.set(id, { generation, functions: { url, manifests } });
+      this.#hosts.set(id, { generation, manifests });
       changed = true;
     }
-    if (changed) taker.learn(Array.from(this.#hosts.values(), ({ functions }) => functions));
+    if (changed) taker.learn([...this.#hosts.values()].flatMap(({ manifests }) => manifests));
   }
 
   /** Returns the jobs that will not run here any more, and removes the worker's name. */

@@ -30,6 +30,7 @@ import {
   type EntryBefore,
   type EntryBody,
   type Store,
+  type StoredContent,
   type StoredEntry,
   type Tag,
 } from './store.ts';
@@ -44,6 +45,8 @@ const errorBytesMax = 8192;
 const listBytesMax = 16 * 2 ** 20;
 const entryBytesMax = 64 * 2 ** 20;
 const triesMax = 6;
+/** Content that was put so lately is not put again; it is far from being collected. */
+const freshMs = 60 * 60 * 1000;
 
 export interface BucketOptions {
   /** The server's URL with the bucket's name and a prefix. */
@@ -109,28 +112,53 @@ export class Bucket implements Store {
   }
 
   async list(): Promise<ReadonlyMap<string, Tag>> {
-    const { pathname } = new URL(this.#options.url);
-    const [bucket = '', ...prefix] = pathname.split('/').filter(Boolean).map(decodeURIComponent);
-    const start = [...prefix, 'entries', ''].join('/');
     const found = new Map<string, Tag>();
-    for (let more: string | undefined = ''; more !== undefined;) {
-      const query = new URLSearchParams({ 'list-type': '2', prefix: start });
-      if (more !== '') query.set('continuation-token', more);
-      const { status, text } = await this.#tried('GET', { bucket, query });
-      if (status !== 200) throw this.#refused(status, text);
-      for (const [, each = ''] of text.matchAll(/<Contents>(.*?)<\/Contents>/gs)) {
-        const [key, tag] = [inXml(each, 'Key'), inXml(each, 'ETag')];
-        const name =
-          key?.startsWith(start) === true ? decodeName(key.slice(start.length).replace(/\.json$/, '')) : undefined;
-        if (name !== undefined && tag !== undefined) found.set(name, tag as Tag);
-      }
-      more = inXml(text, 'IsTruncated') === 'true' ? inXml(text, 'NextContinuationToken') : undefined;
+    for await (const { key, tag } of this.#objects('entries/')) {
+      const name = decodeName(key.replace(/\.json$/, ''));
+      if (name !== undefined && tag !== undefined) found.set(name, tag as Tag);
     }
     return found;
   }
 
+  async contents(): Promise<readonly StoredContent[]> {
+    const found: StoredContent[] = [];
+    for await (const { key, bytes, changedMs } of this.#objects('')) {
+      if (/^[0-9a-f]{64}$/.test(key)) found.push({ sha256: key, bytes, ageMs: Date.now() - changedMs });
+    }
+    return found;
+  }
+
+  async discard(sha256: string): Promise<void> {
+    const { status, text } = await this.#tried('DELETE', sha256);
+    if (status > 299 && status !== 404) throw this.#refused(status, text);
+  }
+
+  /** The objects whose keys begin so, without that beginning. */
+  async *#objects(beginning: string): AsyncGenerator<ListedObject> {
+    const { pathname } = new URL(this.#options.url);
+    const [bucket = '', ...prefix] = pathname.split('/').filter(Boolean).map(decodeURIComponent);
+    const start = `${prefix.map((part) => `${part}/`).join('')}${beginning}`;
+    for (let more: string | undefined = ''; more !== undefined;) {
+      const query = new URLSearchParams({ 'list-type': '2', prefix: start });
+      if (more !== '') query.set('continuation-token', more);
+      const { status, text } = await this.#tried('GET', { bucket, query }, {}, 3);
+      if (status !== 200) throw this.#refused(status, text);
+      for (const [, each = ''] of text.matchAll(/<Contents>(.*?)<\/Contents>/gs)) {
+        const key = inXml(each, 'Key');
+        if (key?.startsWith(start) !== true) continue;
+        yield {
+          key: key.slice(start.length),
+          tag: inXml(each, 'ETag'),
+          bytes: Number(inXml(each, 'Size')),
+          changedMs: Date.parse(inXml(each, 'LastModified') ?? ''),
+        };
+      }
+      more = inXml(text, 'IsTruncated') === 'true' ? inXml(text, 'NextContinuationToken') : undefined;
+    }
+  }
+
   async marker(): Promise<string | undefined> {
-    const { status, text } = await this.#tried('GET', 'changed');
+    const { status, text } = await this.#tried('GET', 'changed', {}, 1); // It is asked for every two seconds.
     if (status === 404) return undefined;
     if (status !== 200) throw this.#refused(status, text);
     return text;
@@ -144,7 +172,7 @@ export class Bucket implements Store {
   async probe(): Promise<void> {
     const key = `probe-${randomBytes(8).toString('hex')}`;
     const put = async (headers: Record<string, string>): Promise<BucketReply> =>
-      await this.#tried('PUT', key, { headers, text: JSON.stringify(headers) });
+      await this.#tried('PUT', key, { headers, text: JSON.stringify(headers) }, 3);
     try {
       const first = await put({ 'if-none-match': '*' });
       if (first.status !== 200 || first.tag === undefined) throw this.#refused(first.status, first.text);
@@ -204,32 +232,37 @@ export class Bucket implements Store {
   }
 
   /** Whether a file is in the bucket, by its hash and its size. @throws Error with a sentence */
-  async has({ sha256, bytes }: WantedContent, signal?: AbortSignal): Promise<boolean> {
+  async has(file: WantedContent, signal?: AbortSignal): Promise<boolean> {
+    return (await this.#ageMs(file, signal)) !== undefined;
+  }
+
+  /** Since it was put; undefined: it is not there in this size. */
+  async #ageMs({ sha256, bytes }: WantedContent, signal?: AbortSignal): Promise<number | undefined> {
     const reply = await this.#request('HEAD', sha256, { signal });
     reply.resume();
-    if (reply.statusCode === 404) return false;
+    if (reply.statusCode === 404) return undefined;
     if (reply.statusCode !== 200) throw this.#refused(reply.statusCode, '');
-    return Number(reply.headers['content-length']) === bytes;
+    const { 'content-length': length, 'last-modified': changed = '' } = reply.headers;
+    return Number(length) === bytes ? Date.now() - Date.parse(changed) : undefined;
   }
 
-  /** Uploads a file unless it is there. @throws Error with a sentence */
   async put(file: WantedContent, path: string, signal?: AbortSignal): Promise<void> {
     if (file.bytes > fileBytesMax) throw new Error(`the bucket takes files of at most ${fileBytesMax} bytes`);
-    if (await this.has(file, signal)) return;
-    const reply = await this.#request('PUT', file.sha256, { file: { ...file, path }, signal });
-    const text = await textOf(reply);
-    if (reply.statusCode !== 200) throw this.#refused(reply.statusCode, text);
+    // One that has long been there may be about to be collected.
+    if (((await this.#ageMs(file, signal)) ?? Infinity) < freshMs) return;
+    const { status, text } = await this.#tried('PUT', file.sha256, { file: { ...file, path }, signal });
+    if (status !== 200) throw this.#refused(status, text);
   }
 
-  /** The bucket as a source to fetch content from, with ranges and resuming as from a host. */
+  /** The bucket as a source to fetch content from, in ranges. */
   source(signal: AbortSignal): ContentSource {
     return {
-      hostUrls: [this.#options.url],
-      open: async (_url, sha256, range) => {
+      place: this.place,
+      open: async (sha256, range) => {
         const reply = await this.#request('GET', sha256, { headers: rangeHeader(range), signal });
         const status = reply.statusCode ?? 0;
         if (status > 299) throw this.#refused(status, await textOf(reply));
-        return { status, body: reply as AsyncIterable<Buffer> };
+        return { isWhole: status !== 206, body: reply as AsyncIterable<Buffer> };
       },
       signal,
     };
@@ -290,6 +323,13 @@ export class Bucket implements Store {
     const hint = status === 401 || status === 403 ? ': its keys are wrong, or may not do this' : '';
     return new StoreAway(`the bucket answered with status ${status}${words}${hint}`);
   }
+}
+
+interface ListedObject {
+  readonly key: string;
+  readonly tag: string | undefined;
+  readonly bytes: number;
+  readonly changedMs: number;
 }
 
 /** A list of objects; it is asked of the bucket, above the prefix. */

@@ -9,7 +9,19 @@
  */
 import { randomBytes } from 'node:crypto';
 import { createReadStream } from 'node:fs';
-import { copyFile, link, mkdir, open, readdir, readFile, rename, stat, unlink, writeFile } from 'node:fs/promises';
+import {
+  copyFile,
+  link,
+  mkdir,
+  open,
+  readdir,
+  readFile,
+  rename,
+  stat,
+  unlink,
+  utimes,
+  writeFile,
+} from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { decodeName, encodeName } from './entry-names.ts';
 import type { ContentSource, WantedContent } from './fetch-content.ts';
@@ -23,6 +35,7 @@ import {
   type EntryBefore,
   type EntryBody,
   type Store,
+  type StoredContent,
   type StoredEntry,
   type Tag,
 } from './store.ts';
@@ -132,10 +145,17 @@ export class FolderStore implements Store {
   }
 
   async put(content: WantedContent, path: string): Promise<void> {
-    if (await this.has(content)) return;
+    const isThere = await this.has(content);
     await this.#onDisk(async () => {
       const target = this.#content(content.sha256);
-      const folder = join(this.#root, 'blobs', 'sha256');
+      if (isThere) {
+        // Who may not write cannot collect either.
+        await utimes(target, new Date(), new Date()).catch((error: unknown) => {
+          if (!hasCode(error, 'EROFS', 'EPERM', 'EACCES')) throw error;
+        });
+        return;
+      }
+      const folder = this.#contents;
       await mkdir(folder, { recursive: true });
       // A copy, also where a link would do: the publisher's file may be changed later.
       const temporary = join(folder, `.${randomBytes(12).toString('hex')}`);
@@ -150,17 +170,47 @@ export class FolderStore implements Store {
     });
   }
 
+  async contents(): Promise<readonly StoredContent[]> {
+    return await this.#onDisk(async () => {
+      const found: StoredContent[] = [];
+      for (const sha256 of await namesIn(this.#contents)) {
+        if (!/^[0-9a-f]{64}$/.test(sha256)) continue;
+        const { size, mtimeMs } = await stat(this.#content(sha256));
+        found.push({ sha256, bytes: size, ageMs: Date.now() - mtimeMs });
+      }
+      return found;
+    });
+  }
+
+  async discard(sha256: string): Promise<void> {
+    await this.#onDisk(async () => await unlinkIfThere(this.#content(sha256)));
+  }
+
+  /** Any folder will do that can be written; what it does without hard links, `take` says. */
+  async probe(): Promise<void> {
+    await this.#onDisk(async () => {
+      await mkdir(this.#entries, { recursive: true });
+      const temporary = join(this.#root, `.probe-${randomBytes(6).toString('hex')}`);
+      await writeFile(temporary, '');
+      await unlink(temporary);
+    });
+  }
+
   source(signal: AbortSignal): ContentSource {
     return {
-      hostUrls: [this.place],
-      open: async (_url, sha256, range) =>
-        await Promise.resolve({
-          status: range === undefined ? 200 : 206,
-          body: createReadStream(
-            this.#content(sha256),
-            range === undefined ? { signal } : { start: range.from, end: range.to - 1, signal },
-          ) as AsyncIterable<Buffer>,
-        }),
+      place: this.place,
+      open: async (sha256, range) => {
+        const path = this.#content(sha256);
+        await stat(path).catch((error: unknown) => {
+          if (!hasCode(error, 'ENOENT')) throw error;
+          throw new Error(`${this.place} has no file with the sha256 ${sha256}`, { cause: error });
+        });
+        const part = range === undefined ? {} : { start: range.from, end: range.to - 1 };
+        return {
+          isWhole: range === undefined,
+          body: createReadStream(path, { ...part, signal }) as AsyncIterable<Buffer>,
+        };
+      },
       signal,
     };
   }
@@ -182,7 +232,11 @@ export class FolderStore implements Store {
   }
 
   #content(sha256: string): string {
-    return join(this.#root, 'blobs', 'sha256', sha256);
+    return join(this.#contents, sha256);
+  }
+
+  get #contents(): string {
+    return join(this.#root, 'blobs', 'sha256');
   }
 
   /** The disk's errors as the store's. A full or read-only disk keeps its error, which its owner can mend. */

@@ -1,14 +1,8 @@
 /** Where functions live, for any number of machines: a folder or a bucket. */
-export { Bucket, type BucketOptions } from './bucket.ts';
 export { decodeName, encodeName } from './entry-names.ts';
-export {
-  fetchContent,
-  rangeHeader,
-  type ContentReply,
-  type ContentSource,
-  type WantedContent,
-} from './fetch-content.ts';
+export { fetchContent, type ContentSource, type WantedContent } from './fetch-content.ts';
 export { FolderStore } from './folder-store.ts';
+export { openStore } from './open-store.ts';
 export {
   ChangedElsewhere,
   EntryUnreadable,

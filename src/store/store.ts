@@ -57,6 +57,10 @@ export interface StoredEntry {
 /** What a write must know of the entry that it replaces: its tag, and its envelope unless that is unreadable. */
 export type EntryBefore = Pick<StoredEntry, 'tag'> & Partial<StoredEntry>;
 
+export interface StoredContent extends WantedContent {
+  readonly ageMs: number;
+}
+
 export interface Store {
   /** For sentences: "the folder /srv/store", "the bucket at https://...". */
   readonly place: string;
@@ -68,14 +72,24 @@ export interface Store {
    * @returns the entry as the store has it now, with this change in it @throws ChangedElsewhere, StoreAway
    */
   write(name: string, body: EntryBody | undefined, before: EntryBefore | undefined): Promise<StoredEntry>;
+  /**
+   * Whether the store keeps the promises of this interface; asked before the first write.
+   *
+   * @throws Error with a sentence if it never will; StoreAway
+   */
+  probe(): Promise<void>;
   /** Every function that has an entry, removed ones included, with the tag of its entry. @throws StoreAway */
   list(): Promise<ReadonlyMap<string, Tag>>;
   /** A text that is another one after each write: who asks for it often need not list. @throws StoreAway */
   marker(): Promise<string | undefined>;
   /** @throws StoreAway */
   has(content: WantedContent, signal?: AbortSignal): Promise<boolean>;
-  /** Stores a file of this hash, unless it is there. @throws StoreAway */
+  /** Stores a file of this hash; one that is there counts as new again, for `contents`. @throws StoreAway */
   put(content: WantedContent, path: string, signal?: AbortSignal): Promise<void>;
+  /** Every file, with how long ago it was last put. @throws StoreAway */
+  contents(): Promise<readonly StoredContent[]>;
+  /** Removes a file that no entry names. @throws StoreAway */
+  discard(sha256: string): Promise<void>;
   /** For `fetchContent`. */
   source(signal: AbortSignal): ContentSource;
 }

@@ -89,6 +89,7 @@ describe.skipIf(redisMissing !== undefined)('a fleet over HTTPS', () => {
       flags: {
         'fleet.name': 'lab',
         'redis.url': fleet.redis.url,
+        'store.place': join(folder, 'store'),
         'fleet.secretFile': join(folder, 'names'),
         'fleet.caFile': join(folder, 'names'),
         'listen.port': '0',

@@ -1,33 +1,27 @@
-/**
- * A host with damaged bytes on its disk gets them from another host, by their hash; so does `turntable store fsck --heal`.
- */
-import { mkdtempSync, openSync, readFileSync, rmSync, writeSync, closeSync } from 'node:fs';
+/** Damaged files of published functions: found, fetched again from the store, and never served. */
+import { mkdtempSync, openSync, readFileSync, renameSync, rmSync, writeSync, closeSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { checkStore } from '../../src/host/index.ts';
+import { FolderStore } from '../../src/store/index.ts';
 import { writeReluModel } from '../support/models.ts';
-import { startReluHost, type ReluHost } from '../support/relu-host.ts';
+import { startReluHost } from '../support/relu-host.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'turntable-healing-'));
 const dataDir = join(folder, 'data');
 const modelFile = join(dataDir, 'functions', 'shared', '1', 'model.onnx');
 const flags = { dataDir, 'cpu.profiling': 'off' };
-let peer: ReluHost;
 let model: Buffer;
+const store = join(folder, 'store');
 
 beforeAll(async () => {
   await writeReluModel(folder);
   model = readFileSync(join(folder, 'relu.onnx'));
-  peer = await startReluHost([], { flags: { 'cpu.profiling': 'off' } });
-  await publish(peer.url);
-  await using damaged = await startReluHost([], { flags });
-  await publish(damaged.url);
+  await using host = await startReluHost([], { flags: { ...flags, 'store.place': store } });
+  await publish(host.url);
 });
-afterAll(async () => {
-  await peer?.[Symbol.asyncDispose]();
-  rmSync(folder, { recursive: true, force: true });
-});
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
 async function publish(url: string): Promise<void> {
   expect((await fetch(`${url}/functions/shared`, { method: 'PUT', body: new Uint8Array(model) })).status).toBe(201);
@@ -63,33 +57,29 @@ async function settledState(url: string, isThere: (state: string) => boolean): P
   }
 }
 
-test('four flipped bytes are fetched again from a host that has them, and the answer is right', async () => {
+test('four flipped bytes are fetched again from the store, and the answer is right', async () => {
   flipFourBytes();
-  await using healed = await startReluHost([], { flags: { ...flags, healFrom: peer.url } });
+  await using healed = await startReluHost([], { flags: { ...flags, 'store.place': store } });
   await settledState(healed.url, (state) => state === 'ready');
   expect(readFileSync(modelFile).equals(model)).toBe(true);
   expect(await call(healed.url)).toEqual([200, [[0, 2, 0, 4]]]);
 });
 
-test('without such a host the function stays unavailable, and never answers wrongly', async () => {
+test('fsck fetches files without an intact copy here, and says from where', async () => {
   flipFourBytes();
-  await using alone = await startReluHost([], { flags: { ...flags, healFrom: 'http://127.0.0.1:9' } });
+  const shared = new FolderStore(store);
+  const { problems } = await checkStore(dataDir, { repair: true, shared });
+  expect(problems).toMatchObject([{ function: 'shared@1', repaired: `fetched from the folder ${store}` }]);
+  expect(readFileSync(modelFile).equals(model)).toBe(true);
+  expect((await checkStore(dataDir, { shared })).problems).toEqual([]);
+});
+
+test('while the store is away the damaged function stays unavailable, and never answers wrongly', async () => {
+  flipFourBytes();
+  renameSync(store, `${store}-away`);
+  await using alone = await startReluHost([], { flags: { ...flags, 'store.place': store } });
   expect(await settledState(alone.url, (state) => state !== 'validating' && state !== 'ready')).toBe('unavailable');
   expect((await call(alone.url))[0]).toBe(503);
-});
-
-test('fsck fetches files without an intact copy here, and says from where', async () => {
-  const healFrom = { hostUrls: ['http://127.0.0.1:9', peer.url] };
-  const { problems } = await checkStore(dataDir, { repair: true, healFrom });
-  expect(problems).toMatchObject([{ function: 'shared@1', repaired: `fetched from ${peer.url}` }]);
-  expect(readFileSync(modelFile).equals(model)).toBe(true);
-  expect((await checkStore(dataDir)).problems).toEqual([]);
-});
-
-test('a host serves no file that is damaged itself', async () => {
-  flipFourBytes();
-  const { sha256 } = (await (await fetch(`${peer.url}/functions/shared`)).json()) as { sha256: string };
-  await using alone = await startReluHost([], { flags });
-  expect((await fetch(`${peer.url}/blobs/sha256:${sha256}`)).status).toBe(200);
+  const { sha256 } = (await (await fetch(`${alone.url}/functions/shared`)).json()) as { sha256: string };
   expect((await fetch(`${alone.url}/blobs/sha256:${sha256}`)).status).toBe(404);
 });

@@ -18,6 +18,7 @@ import { emulatorMissing } from '../support/emulated-cuda.ts';
 import { redisMissing, RedisServer } from '../support/redis-server.ts';
 import { silentLog } from '../support/silent-log.ts';
 import { wave } from '../support/unrolling.ts';
+import { FolderStore } from '../../src/store/index.ts';
 import { waitLimitMs } from '../time-limits.ts';
 
 const mebibyte = 2 ** 20;
@@ -84,6 +85,7 @@ class Fixture {
     const pools = { blankInstances: 1, memoryBytes: 1e9, log: () => undefined };
     const cache = new ModelCache({
       folder: join(this.folder, 'worker'),
+      store: new FolderStore(join(this.folder, 'data')),
       bytesMax: 1e8,
       inUse: () => false,
       onEvict: async () => undefined,

@@ -38,6 +38,7 @@ import { redisMissing, RedisServer } from '../support/redis-server.ts';
 import { startReluHost, type ReluHost } from '../support/relu-host.ts';
 import { silentLog } from '../support/silent-log.ts';
 import { tensorText } from '../support/tensor-json.ts';
+import { FolderStore } from '../../src/store/index.ts';
 import { waitLimitMs } from '../time-limits.ts';
 
 const ranks = [0, 1, 3];
@@ -435,6 +436,7 @@ async function startWorker(): Promise<{ queue: OverflowQueue; key: string }> {
   await Promise.all(links.map((each) => each.ready(waitLimitMs)));
   const cache = new ModelCache({
     folder: join(folder, 'worker'),
+    store: new FolderStore(join(host.folder, 'data')),
     bytesMax: 1e7,
     inUse: () => false,
     onEvict: () => Promise.resolve(),
@@ -453,7 +455,6 @@ async function startWorker(): Promise<{ queue: OverflowQueue; key: string }> {
   const worker = await startRemoteWorker({ link: workerLink, taker, log: silentLog });
   const queue = createBullMqQueue({
     link,
-    hostUrl: () => host.url,
     manifestOf: () => manifest,
     manifests: () => [manifest],
     payloadBytesMax: 1e8,

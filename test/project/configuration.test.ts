@@ -101,13 +101,13 @@ function otherValue(option: (typeof options)[number]): string {
     case 'choice':
       return option.choices.at(-1) ?? '';
     case 'list':
-      if (option.path === 'healFrom') return 'http://10.0.0.6:8000';
       if (option.path === 'apiKeysFor') return 'read';
       if (option.path === 'gpu.without') return 'graphs';
       if (option.path === 'trustedProxies') return '10.1.0.0/16';
       return option.path === 'async.callbackAllow' ? 'receiver.example' : 'https://another.example';
     case 'folder':
     case 'file':
+    case 'place':
       return 'elsewhere';
     case 'text':
       return (
@@ -115,9 +115,7 @@ function otherValue(option: (typeof options)[number]): string {
           'redis.url': 'redis://elsewhere:1',
           'fleet.secret': 'a secret of the fleet',
           'fleet.advertise': 'http://elsewhere:1',
-          'fleet.cache': '7GiB',
-          'fleet.bucket': 'http://elsewhere:1/models',
-          'queue.hostUrl': 'http://elsewhere:1',
+          'store.cache': '7GiB',
           'cpu.memory': '7GiB',
           'gpu.hostMemory': '7GiB',
           'gpu.memory': '7GiB',

@@ -37,6 +37,7 @@ const here = [
   'docs/profiling.md',
   'docs/pytorch.md',
   'docs/queue.md',
+  'docs/store.md',
   'docs/versions.md',
   ...examples,
 ];
@@ -48,11 +49,13 @@ const notRun: readonly (readonly [RegExp, string])[] = [
   ],
   [/^npm (run package|install --global) /, 'test/project/package.test.ts packs, and installs what was packed'],
   [/^(export \w+=\$\()?openssl rand/, 'a secret, of which a test needs no new one'],
-  [/^export AWS_|--fleet-bucket /, 'test/fleet/bucket.test.ts starts hosts with a bucket, at a server of its own'],
   [/^redis-server /, 'test/support/redis-server.ts starts it with these options'],
   [/^turntable profile /, 'takes minutes; src/cli/profile.test.ts has it measure less'],
   [/^TURNTABLE_API_KEYS='ci:publish\+read:sha256/, 'needs the hash of a key; test/cli/operate.test.ts makes one'],
-  [/^TURNTABLE_API_KEY=/, 'a worker of another machine; the line without the key is run'],
+  [
+    /^turntable (serve|worker) .*--store s3:/,
+    'test/store/hosts.test.ts starts hosts with a bucket, at a server of its own',
+  ],
 ];
 
 /** The commands of shell blocks, without prompts, remarks and output. */
@@ -179,10 +182,30 @@ test('docs/pytorch.md: publish, call, init with the model, try, an example, and 
   );
 });
 
-test('docs/operate.md: a host that heals itself from others starts without them', async () => {
-  const serves = commandsOf('docs/operate.md').filter((command) => isServe(command) && isRun(command));
-  expect(serves).toEqual([expect.stringContaining('--heal-from')]);
-  expect(await (await started(serves[0]!)).end()).toBe(0);
+test('docs/store.md: a host with a store, a function with a handler, and a data folder', async () => {
+  const store = join(dir, 'store');
+  const replaced = {
+    '/mnt/models': store,
+    's3://models/lab': store,
+    '~/.local/share/turntable': join(dir, 'old'),
+    'functions/language-id': join(packageRoot, 'functions', 'language-id'),
+  };
+  const commands = commandsOf('docs/store.md').filter(isRun);
+  const own = await started(commands.find(isServe)!, replaced);
+  try {
+    const from = { command: join(packageRoot, 'bin', 'turntable.js'), cwd: dir };
+    const old = await serve(['--data', join(dir, 'old'), '--log-level', 'error', '--cpu-cores', '1'], {}, from);
+    await run('turntable publish brought model.onnx', {}, old.url);
+    expect(await old.end()).toBe(0);
+    const outputs: string[] = [];
+    for (const command of commands.filter((each) => !isServe(each)))
+      outputs.push(await run(command, replaced, own.url));
+    const said = ['language-id@1: published', '1 version imported', '0 files removed'];
+    expect(outputs).toEqual(said.map((text) => expect.stringContaining(text) as string));
+    await expect.poll(async () => await run('turntable ps', {}, own.url)).toMatch(/brought[^]*language-id/);
+  } finally {
+    await own.end();
+  }
 });
 
 test.each(examples)('%s: init, try, serve and call', async (page) => {
@@ -211,7 +234,10 @@ describe.skipIf(redisMissing !== undefined)('with Redis', () => {
 
   test('docs/fleet.md: a host of a fleet, ps, a call, drain', async () => {
     const [first, ...others] = commandsOf('docs/fleet.md').filter(isRun);
-    const member = await started(`${first} ${shipped}`, { 'redis://10.0.0.2:6379': redis.url });
+    const member = await started(`${first} ${shipped}`, {
+      'redis://10.0.0.2:6379': redis.url,
+      '/mnt/models': join(dir, 'store-of-the-fleet'),
+    });
     const replaced = { 'http://10.0.0.5:8000': member.url, '10.0.0.7:8000': '10.0.0.5:8000' };
     try {
       const outputs: string[] = [];

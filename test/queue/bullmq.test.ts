@@ -70,7 +70,6 @@ describe.skipIf(redisMissing !== undefined)('the overflow queue on Redis', () =>
     }
     const queue = createBullMqQueue({
       link,
-      hostUrl: () => 'http://127.0.0.1:1',
       manifestOf: (key) => (key === 'f@1' ? manifest : undefined),
       manifests: () => [manifest],
       payloadBytesMax,
@@ -244,7 +243,6 @@ describe.skipIf(redisMissing !== undefined)('while Redis is away', () => {
     const worker = await startRemoteWorker({ link: workerLink, taker: remote(taker), log: silentLog });
     const queue = createBullMqQueue({
       link,
-      hostUrl: () => 'http://127.0.0.1:1',
       manifestOf: () => manifest,
       manifests: () => [manifest],
       payloadBytesMax: 1e6,

@@ -64,7 +64,7 @@ describe.skipIf(redisMissing !== undefined)('with Redis', () => {
       [['--name', 'two words'], '--name'],
       [['--cores', '0'], '--cores'],
       [['--cache', 'much'], '--cache'],
-      [['--host', 'ftp://x'], 'http'],
+      [['--store', 's3://models'], 'AWS_ACCESS_KEY_ID'],
     ] as const) {
       const refused = await run('worker', ...words);
       expect(refused).toMatchObject({ exitCode: 2, stderr: expect.stringContaining(named) as string });

@@ -17,6 +17,7 @@ import { writeReluModel } from '../support/models.ts';
 import { redisMissing, RedisServer } from '../support/redis-server.ts';
 import { startReluHost } from '../support/relu-host.ts';
 import { silentLog } from '../support/silent-log.ts';
+import { FolderStore } from '../../src/store/index.ts';
 import { waitLimitMs } from '../time-limits.ts';
 
 /** Slow, so that others wait; says which process it ran in. */
@@ -74,6 +75,7 @@ describe.skipIf(redisMissing !== undefined)('a host with Redis', () => {
     await link.ready(waitLimitMs);
     const cache = new ModelCache({
       folder: join(folder, 'worker'),
+      store: new FolderStore(join(folder, 'data')),
       bytesMax: 1e6,
       inUse: () => false,
       onEvict: async () => undefined,

@@ -1,13 +1,12 @@
 /** What a worker offers for functions whose files it cannot get. */
 import { createHash } from 'node:crypto';
 import { EventEmitter, once } from 'node:events';
-import { mkdtemp, rm } from 'node:fs/promises';
-import { createServer, type Server } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { ModelCache, PoolTaker, sealManifest } from '../../src/queue/index.ts';
+import { FolderStore } from '../../src/store/index.ts';
 
 const model = Buffer.from('the model');
 const manifest = sealManifest({
@@ -21,35 +20,29 @@ const { revision } = manifest;
 const pools = { blankInstances: 0, memoryBytes: 1e9, log: () => undefined };
 
 let folder: string;
-let server: Server;
-let url: string;
-let hasIt = false;
-let requests = 0;
-
 beforeEach(async () => {
-  [hasIt, requests] = [false, 0];
   folder = await mkdtemp(join(tmpdir(), 'turntable-taker-'));
-  server = createServer((_request, response) => {
-    requests++;
-    if (hasIt) response.end(model);
-    else response.writeHead(401).end();
-  });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
 });
-
 afterEach(async () => {
-  server.closeAllConnections();
-  server.close();
   await rm(folder, { recursive: true, force: true });
 });
 
 test('a function that cannot be fetched is not offered, retried after growing pauses, and offered once it is here', async () => {
   let nowMs = 1000;
   const said = new EventEmitter();
+  let requests = 0;
+  const store = new FolderStore(join(folder, 'store'));
+  const source = store.source(new AbortController().signal);
+  vi.spyOn(store, 'source').mockReturnValue({
+    ...source,
+    open: async (sha256, range) => {
+      requests++;
+      return await source.open(sha256, range);
+    },
+  });
   const cache = new ModelCache({
-    folder,
+    folder: join(folder, 'models'),
+    store,
     bytesMax: 1000,
     inUse: () => false,
     onEvict: () => Promise.resolve(),
@@ -69,12 +62,12 @@ test('a function that cannot be fetched is not offered, retried after growing pa
   const failed = async (): Promise<unknown> => (await once(said, 'failed'))[0] as unknown;
 
   const first = failed();
-  taker.learn([{ url, manifests: [manifest] }]);
+  taker.learn([manifest]);
   expect(taker.capacity(revision)).toMatchObject({ held: false }); // It may still come.
   expect(await first).toMatchObject({
     function: 'f@1',
     pauseMs: 5000,
-    reason: expect.stringContaining('status 401') as string,
+    reason: expect.stringContaining('has no file') as string,
   });
   expect(taker.capacity(revision)).toBeUndefined();
   await expect(taker.run(revision, { kind: 'tensors', tensors: [] }, {})).rejects.toMatchObject({ code: 'stopping' });
@@ -89,7 +82,9 @@ test('a function that cannot be fetched is not offered, retried after growing pa
   expect(await second).toMatchObject({ pauseMs: 10_000 });
   expect(requests).toBe(requestsInPause + 1);
 
-  hasIt = true;
+  const path = join(folder, 'model.onnx');
+  await writeFile(path, model);
+  await store.put(manifest.files[0], path);
   nowMs += 10_000;
   const fetched = once(said, 'fetched');
   taker.refresh();

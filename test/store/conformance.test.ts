@@ -4,8 +4,8 @@ import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promis
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { Bucket } from '../../src/store/bucket.ts';
 import {
-  Bucket,
   ChangedElsewhere,
   EntryUnreadable,
   fetchContent,

@@ -7,14 +7,8 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import {
-  Bucket,
-  ChangedElsewhere,
-  FolderStore,
-  StoreAway,
-  type Store,
-  type StoredEntry,
-} from '../../src/store/index.ts';
+import { Bucket } from '../../src/store/bucket.ts';
+import { ChangedElsewhere, FolderStore, StoreAway, type Store, type StoredEntry } from '../../src/store/index.ts';
 import { S3Server, s3Keys, type S3Fault } from '../support/s3-server.ts';
 
 const rounds = Number(process.env.TURNTABLE_STORE_ROUNDS ?? 300);

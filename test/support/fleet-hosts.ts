@@ -47,6 +47,7 @@ export class FleetHosts implements AsyncDisposable {
         'redis.url': this.redis.url,
         'fleet.name': 'lab',
         'fleet.secretFile': file,
+        'store.place': join(this.redis.folder, 'store'),
         'cpu.cores': '1',
         'cpu.profiling': 'off',
         'gpu.use': 'off',

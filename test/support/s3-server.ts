@@ -30,6 +30,8 @@ export type S3Fault =
 interface Stored {
   readonly bytes: Buffer;
   readonly tag: string;
+  /** As text of HTTP's form. */
+  readonly changed: string;
 }
 
 export class S3Server implements AsyncDisposable {
@@ -47,6 +49,8 @@ export class S3Server implements AsyncDisposable {
   /** Carries out each write, whatever its conditions are. */
   ignores: readonly ('if-match' | 'if-none-match')[] = [];
   pageSize = 1000;
+  /** What is written is said to have been written so long before. */
+  olderByMs = 0;
   /** Asked for each write. */
   faultOf: (key: string) => S3Fault | undefined = () => undefined;
 
@@ -136,7 +140,8 @@ export class S3Server implements AsyncDisposable {
         if (before === undefined) return 404;
         if (match !== before.tag) return 412;
       }
-      const stored = { bytes, tag: `"${createHash('md5').update(bytes).digest('hex')}"` };
+      const changed = new Date(Date.now() - this.olderByMs).toUTCString();
+      const stored = { bytes, tag: `"${createHash('md5').update(bytes).digest('hex')}"`, changed };
       this.#objects.set(key, stored);
       return stored;
     };
@@ -157,10 +162,14 @@ export class S3Server implements AsyncDisposable {
     reply.writeHead(200, { etag: outcome.tag }).end();
   }
 
-  #get({ bytes, tag }: Stored, method: string, range: string | undefined, reply: ServerResponse): void {
+  #get({ bytes, tag, changed }: Stored, method: string, range: string | undefined, reply: ServerResponse): void {
     const [, from, to] = /^bytes=(\d+)-(\d+)$/.exec(range ?? '') ?? [];
     const part = from === undefined ? bytes : Buffer.from(bytes.subarray(Number(from), Number(to) + 1));
-    reply.writeHead(from === undefined ? 200 : 206, { etag: tag, 'content-length': part.byteLength });
+    reply.writeHead(from === undefined ? 200 : 206, {
+      etag: tag,
+      'content-length': part.byteLength,
+      'last-modified': changed,
+    });
     if (method === 'HEAD') return void reply.end();
     const sent = Buffer.from(part.subarray(0, this.breakAt));
     if (this.isLying) sent[0]! ^= 1;
@@ -174,8 +183,10 @@ export class S3Server implements AsyncDisposable {
     const left = after === null ? keys : keys.filter((key) => key > after);
     const page = left.slice(0, this.pageSize);
     const contents = page.map((key) => {
-      const tag = this.#objects.get(key)!.tag.replaceAll('"', '&quot;');
-      return `<Contents><Key>${key}</Key><ETag>${tag}</ETag></Contents>`;
+      const { tag, bytes, changed } = this.#objects.get(key)!;
+      const etag = tag.replaceAll('"', '&quot;');
+      const when = `<LastModified>${new Date(changed).toISOString()}</LastModified>`;
+      return `<Contents><Key>${key}</Key><ETag>${etag}</ETag><Size>${bytes.byteLength}</Size>${when}</Contents>`;
     });
     const next = page.length < left.length ? page.at(-1) : undefined;
     const more = next === undefined ? '' : `<NextContinuationToken>${next}</NextContinuationToken>`;

@@ -21,6 +21,7 @@ import {
 import { httpFetch } from '../http-fetch.ts';
 import { dependencyVersion, packageVersion } from '../package.ts';
 import { inspectFunctions } from './functions.ts';
+import { openStore, StoreAway } from '../../store/index.ts';
 import { askRedis } from './redis.ts';
 
 /** For one answer over the network; a busy machine takes seconds. */
@@ -46,12 +47,13 @@ export type Facts = Awaited<ReturnType<typeof collectFacts>>;
 export async function collectFacts(loaded: LoadedFor, root = '/') {
   const { config } = loaded;
   const libraryPath = process.env['LD_LIBRARY_PATH'];
-  const [onnxruntime, dataDir, functions, port, redis, nodeMinimum, cuda] = await Promise.all([
+  const [onnxruntime, dataDir, functions, port, redis, store, nodeMinimum, cuda] = await Promise.all([
     inspectRuntime(),
     inspectFolder(config.dataDir),
     inspectFunctions(config),
     inspectPort(config.listen),
     config.redis.url === undefined ? undefined : askRedis(config.redis.url, answerTimeoutMs, config.redis.prefix),
+    askStore(config.store.place),
     readNodeMinimum(),
     probeCuda(),
   ]);
@@ -74,6 +76,7 @@ export async function collectFacts(loaded: LoadedFor, root = '/') {
     /** Whether the kernel can keep processes off the network (cpu.modelNetwork), and whether the host asks for that. */
     networkFilter: { isThere: canGoOffline(), isWanted: config.cpu.modelNetwork === 'off' },
     redis: redis ?? { state: 'off' as const },
+    store,
     gpuDriver: readGpuDriver({ root, libraryPath }),
     libraries: cudaLibraries.map(({ file, name }) => {
       // A loaded library may come from a Python package or a named path, where nobody would look for it.
@@ -85,6 +88,19 @@ export async function collectFacts(loaded: LoadedFor, root = '/') {
     /** Where the driver's GPUs are on the PCIe bus, in the driver's order. */
     gpuPlaces: cuda.state === 'opens' ? cuda.devices.map(({ pciBusId }) => readPciPlace(pciBusId, root)) : [],
   };
+}
+
+/** Whether the store keeps what hosts rely on; a bucket is written to, and left as it was. */
+export async function askStore(place: string | undefined) {
+  if (place === undefined) return { state: 'off' as const };
+  try {
+    const store = await openStore(place, process.env);
+    await store.probe();
+    return { state: 'answers' as const, place: store.place, functions: (await store.list()).size };
+  } catch (error) {
+    const state = error instanceof StoreAway ? ('away' as const) : ('unfit' as const);
+    return { state, place, reason: (error as Error).message };
+  }
 }
 
 function inspectConfig({ config, file, warnings }: LoadedFor) {

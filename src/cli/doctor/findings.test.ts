@@ -44,6 +44,7 @@ const plain: Facts = {
   },
   port: { host: '127.0.0.1', port: 8000, state: 'free' },
   redis: { state: 'silent', address: '127.0.0.1:6379', reason: 'connection refused' },
+  store: { state: 'off' },
   networkFilter: { isThere: true, isWanted: false },
   gpuDriver: { library: undefined, version: undefined, gpus: [] },
   libraries: [
@@ -208,6 +209,9 @@ test.each<[topic: string, changed: Partial<Facts>, status: Finding['status'], te
     'warning',
     /evicted 149 keys since it started$/,
   ],
+  ['store', { store: { state: 'answers', place: 'the folder /srv', functions: 3 } }, 'ok', /may share/],
+  ['store', { store: { state: 'away', place: 's3://m', reason: 'it was not reached' } }, 'warning', /goes on serving/],
+  ['store', { store: { state: 'unfit', place: 's3://m', reason: 'it ignores If-Match' } }, 'broken', /will not start/],
   ['Redis', { redis: { state: 'off' } }, 'missing', /none is configured \(redis\.url\)/s],
   [
     'Redis',

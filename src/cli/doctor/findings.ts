@@ -45,6 +45,7 @@ export function findings(facts: Facts): Finding[] {
     functions(facts),
     port(facts),
     redis(facts),
+    ...store(facts),
     confinement(facts),
     ...gpu(facts),
   ];
@@ -242,6 +243,21 @@ function redis({ redis: facts }: Facts): Finding {
         'none is configured (redis.url)',
         'no asynchronous invocations and no workers; synchronous calls work without it',
       );
+  }
+}
+
+/** A host whose functions live in its data folder has no line for a store. */
+function store({ store: facts }: Facts): Finding[] {
+  const say = about('store');
+  switch (facts.state) {
+    case 'off':
+      return [];
+    case 'answers':
+      return [say('ok', `${facts.place}, with ${counted(facts.functions, 'function')}`, 'hosts may share it')];
+    case 'away':
+      return [say('warning', facts.reason, 'what a host has read goes on serving; nothing can be published')];
+    case 'unfit':
+      return [say('broken', facts.reason, 'the host will not start with it')];
   }
 }
 

@@ -79,6 +79,8 @@ export interface InvokerOptions {
   readonly live: LiveScheduler;
   /** Undefined if this host has no GPU. */
   readonly gpus?: InvocationGpus | undefined;
+  /** Whether a version's files may leave this host, for room. */
+  readonly isCache?: boolean;
   /** Other hosts that may run a call; undefined if this host is in no fleet. */
   readonly routing?: (() => OtherHosts | undefined) | undefined;
   /** Calls other functions for the handler of a version, in an invocation with these options. */
@@ -170,7 +172,7 @@ export class Invoker {
       const mostMs = this.#options.routing === undefined ? Infinity : elsewhereLookMs;
       const leftMs = Math.min(mostMs, untilMs - performance.now());
       if (leftMs <= 0) {
-        const still = state.status === 'elsewhere' ? 'still being fetched from other hosts' : 'still being validated';
+        const still = state.status === 'elsewhere' ? 'still being fetched from the store' : 'still being validated';
         throw new HostError('not-ready', `function '${asked.name}' version ${asked.version} is ${still}`);
       }
       await this.#change(asked.key, leftMs, signal);
@@ -321,7 +323,7 @@ export class Invoker {
 
   /** Runs it here, once it is ready here. */
   #here(version: FunctionVersion, input: PoolInput, options: InvocationOptions): Promise<Ran> {
-    if (this.#options.routing === undefined) return this.#run(version, input, options);
+    if (this.#options.isCache !== true) return this.#run(version, input, options);
     return this.#onceFetched(version, input, options);
   }
 

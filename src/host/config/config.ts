@@ -1,5 +1,4 @@
 /** The host's configuration: what the options of wrangler-free-config/host.schema.json come to on this machine. */
-import type { BucketOptions } from '../../store/index.ts';
 import {
   connectionsMax,
   divideMemory,
@@ -12,7 +11,6 @@ import type { Capability } from '../../gpu/index.ts';
 import { coldStartModes } from '../../plan/index.ts';
 import { policies, policyChoices, policyNames, type Policy } from '../../schedule/index.ts';
 import { defaultDataDir, formerDataDir } from './data-dir.ts';
-import { ConfigError } from './config-error.ts';
 import { packageRoot } from './options.ts';
 import type { Scope } from '../access/api-keys.ts';
 
@@ -90,10 +88,11 @@ export function assemble(
     dataDir: dataDir ?? defaultDataDir(packageRoot, environment),
     /** The default of earlier versions; undefined if the folder was configured. */
     dataDirBefore: dataDir === undefined ? formerDataDir(packageRoot) : undefined,
-    /** Other hosts that may have an intact copy of a file that is damaged here. */
-    healFrom: {
-      hostUrls: list('healFrom').map((url) => url.replace(/\/+$/, '')),
-      apiKey: environment['TURNTABLE_API_KEY'] || undefined,
+    store: {
+      /** A folder or a bucket's address; undefined: the data folder is the store. */
+      place: textIfAny('store.place'),
+      /** What files of the store may take on this host's disk; undefined: any amount. */
+      cacheBytes: numberIfAny('store.cache'),
     },
     functionsDir: text('functionsDir'),
     apiKeys: list('apiKeys'),
@@ -127,23 +126,15 @@ export function assemble(
     queue: {
       payloadBytesMax: number('queue.payload'),
       outstandingMax: number('queue.outstandingMax'),
-      /** Undefined: where it listens. */
-      hostUrl: addressIfAny('queue.hostUrl'),
     },
     fleet: {
       /** Undefined: this host is in no fleet. */
       name: textIfAny('fleet.name'),
       secret: text('fleet.secret') || undefined,
       secretFile: textIfAny('fleet.secretFile'),
-      /** Undefined: the address where workers reach it. */
+      /** Undefined: where it listens. */
       advertise: addressIfAny('fleet.advertise'),
       caFile: textIfAny('fleet.caFile'),
-      /** Limit of published content on the disk; undefined: none. */
-      cacheBytes: numberIfAny('fleet.cache'),
-      bucket: bucketOf(addressIfAny('fleet.bucket'), environment),
-      bucketRegion: text('fleet.bucketRegion'),
-      /** Undefined: the highest protocol. */
-      protocol: numberIfAny('fleet.protocol'),
     },
     async: {
       keepMs: number('async.keep'),
@@ -221,16 +212,6 @@ function memoryOf({ text, numberIfAny }: Reader, environment: Environment, memor
     sessions: numberIfAny('cpu.memory'),
     pinned: numberIfAny('gpu.hostMemory'),
   });
-}
-
-/** @throws ConfigError if the keys are missing */
-function bucketOf(url: string | undefined, environment: Environment): Omit<BucketOptions, 'region'> | undefined {
-  if (url === undefined) return undefined;
-  const { AWS_ACCESS_KEY_ID: accessKeyId, AWS_SECRET_ACCESS_KEY: secretAccessKey } = environment;
-  if (!accessKeyId || !secretAccessKey) {
-    throw new ConfigError('"fleet.bucket" needs its keys: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY');
-  }
-  return { url, accessKeyId, secretAccessKey, sessionToken: environment['AWS_SESSION_TOKEN'] || undefined };
 }
 
 /** A host on a random port has no neighbouring port to take. */

@@ -10,7 +10,8 @@ import { missingUnit, parseDurationMs, parseSizeBytes } from '../../tools/index.
 /** The folder of package.json, found from src/host and from dist/host. */
 export const packageRoot = dirname(dirname(dirname(dirname(fileURLToPath(import.meta.url)))));
 
-export type OptionKind = 'text' | 'folder' | 'file' | 'integer' | 'boolean' | 'duration' | 'size' | 'choice' | 'list';
+export type OptionKind =
+  'text' | 'folder' | 'file' | 'place' | 'integer' | 'boolean' | 'duration' | 'size' | 'choice' | 'list';
 
 /** An option of the host, or a setting of a function. */
 export type ConfigOption = ReturnType<typeof optionOf>;
@@ -112,6 +113,7 @@ export function allowedText({ kind, word, minimum = 0, maximum, choices, allowed
     boolean: () => 'true or false',
     choice: () => `one of ${choices.map((choice) => `"${choice}"`).join(', ')}`,
     folder: () => 'the path of a folder',
+    place: () => 'the path of a folder, "s3://BUCKET/PREFIX" or the address of a bucket',
     file: () => 'the path of a file',
     list: () => allowed ?? 'a list',
     text: () => 'text that is not empty',
@@ -138,6 +140,7 @@ export function valueOfText({ kind }: ConfigOption, text: string): unknown {
     case 'text':
     case 'folder':
     case 'file':
+    case 'place':
       return trimmed;
   }
 }
@@ -158,6 +161,8 @@ export function meaningOf({ kind, word }: ConfigOption, value: unknown, baseDir:
     case 'folder':
     case 'file':
       return resolve(baseDir, String(value));
+    case 'place':
+      return String(value).includes('://') ? value : resolve(baseDir, String(value));
     case 'integer':
     case 'boolean':
     case 'choice':

@@ -39,25 +39,10 @@ export function eventText(event: HostEvent): { text: string; level: 'info' | 'wa
       return { text: `Version ${event.version} was published`, level: 'info' };
     case 'removed':
       return { text: `Version ${event.version} was removed`, level: 'info' };
-    case 'moved':
-      return { text: moveText(event), level: 'info' };
     case 'traffic':
     case 'host':
       return { text: event.message, level: event.level };
   }
-}
-
-/** Which home a function gained or lost in the fleet, and why. */
-export function moveText({ from, to, reason }: Pick<HostEvent & { kind: 'moved' }, 'from' | 'to' | 'reason'>): string {
-  if (from === undefined) return `${to} is another home${reason === 'load' ? ', for its load' : ': it takes part now'}`;
-  const why = {
-    lost: `${from} is lost`,
-    left: `${from} has left`,
-    drained: `${from} drains`,
-    joined: `${to} takes part now`,
-    load: to === undefined ? 'its load is less' : 'for the load',
-  }[reason];
-  return to === undefined ? `${from} is a home no more: ${why}` : `Its home moved from ${from} to ${to}: ${why}`;
 }
 
 function ms(value: number): string {

@@ -7,20 +7,6 @@ export interface FleetAnswer {
     | { readonly status: 'up' }
     | { readonly status: 'evicting' | 'full' | 'read-only' | 'down'; readonly reason: string };
   readonly hosts: readonly FleetHostAnswer[];
-  /** Functions whose homes changed, as the answering host has seen it; the newest first. */
-  readonly moves: readonly FleetMove[];
-}
-
-export interface FleetMove {
-  readonly at: string;
-  readonly function: string;
-  /** Null: the function has one home more. */
-  readonly from: string | null;
-  /** Null: the function has one home less. */
-  readonly to: string | null;
-  readonly reason: 'lost' | 'left' | 'drained' | 'joined' | 'load';
-  /** The move as a sentence. */
-  readonly text: string;
 }
 
 export interface FleetHostAnswer {
@@ -29,13 +15,10 @@ export interface FleetHostAnswer {
   readonly url: string;
   /** True for the host that answered. */
   readonly self: boolean;
-  readonly state: 'up' | 'draining' | 'sick' | 'lost';
-  /** Why it is sick, or where a lost host's functions went; may be absent. */
+  readonly state: 'up' | 'draining' | 'sick';
+  /** Why it is sick; may be absent. */
   readonly reason?: string;
-  /** Time of a lost host's latest report, which gave its other figures. */
-  readonly lost_at?: string;
   readonly version: string;
-  readonly protocol: number;
   readonly started_at: string;
   readonly heard_ms_ago: number;
   /** Null before the first measurement. */

@@ -17,7 +17,7 @@ export {
 } from './views.ts';
 export { anatomyMode } from './anatomy-layers.ts';
 export { machineAnswer, usageNow } from './machine.ts';
-export { eventText, moveText } from './event-text.ts';
+export { eventText } from './event-text.ts';
 export { troubleAnswer, troubleOf } from './trouble.ts';
 export type * from './api-types.ts';
 export type * from './fleet-types.ts';

@@ -9,10 +9,21 @@ const secretLengthMin = 16;
  *
  * @throws ConfigError if the host could not join the configured fleet
  */
-export function fleetSecret({ fleet, redis }: Pick<HostConfig, 'fleet' | 'redis'>): string | undefined {
+export function fleetSecret({
+  fleet,
+  redis,
+  store,
+}: Pick<HostConfig, 'fleet' | 'redis' | 'store'>): string | undefined {
   if (fleet.name === undefined) return undefined;
   if (redis.url === undefined) {
-    throw new ConfigError(`the fleet '${fleet.name}' keeps its registry in Redis: set its address with --redis`);
+    throw new ConfigError(
+      `the hosts of the fleet '${fleet.name}' find each other in Redis: set its address with --redis`,
+    );
+  }
+  if (store.place === undefined) {
+    throw new ConfigError(
+      `the hosts of the fleet '${fleet.name}' share one store of functions: name a folder or a bucket with --store`,
+    );
   }
   const { secret, secretFile } = fleet;
   if (secret !== undefined && secretFile !== undefined) {

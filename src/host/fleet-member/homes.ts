@@ -1,11 +1,10 @@
 /**
  * Which hosts are the homes of which functions. Called functions are assigned each second by the loads that all hosts
- * report, the others when they are asked for. Moves are detected and reported.
+ * report, the others when they are asked for.
  */
 import type { Fleet, Member } from '../../fleet/index.ts';
 import { assignHomes, type FleetFunction, type FleetMember as RankedMember } from '../../schedule/index.ts';
 import { Slices } from '../limits/slices.ts';
-import type { HomeMoves } from './moves.ts';
 import { getOrMake } from '../../tools/index.ts';
 
 /** Homes are computed again after this. */
@@ -15,7 +14,6 @@ const atOnce = 100;
 
 export interface FleetHomesOptions {
   readonly fleet: Fleet;
-  readonly moves: HomeMoves;
   /** Of all functions. */
   readonly names: () => readonly string[];
   /** Of the called functions. */
@@ -28,12 +26,7 @@ export class FleetHomes {
   readonly #options: FleetHomesOptions;
   readonly #homes = new Map<string, readonly string[]>();
   #homesMs = -Infinity;
-  /** The latest homes of the called functions, and the hosts at that time. */
-  #assigned: ReadonlyMap<string, readonly string[]> = new Map();
-  #assignedMembers: readonly RankedMember[] = [];
-  /** The hosts at their latest change; undefined: there was none. */
-  #knownMembers: readonly RankedMember[] | undefined;
-  #comparing = Promise.resolve();
+  #bringing = Promise.resolve();
 
   constructor(options: FleetHomesOptions) {
     this.#options = options;
@@ -47,45 +40,35 @@ export class FleetHomes {
   }
 
   membersChanged(): void {
-    const [before, now] = [this.#knownMembers, this.#members()];
-    this.#knownMembers = now;
     this.#assignCalled(performance.now());
-    if (before === undefined) return;
-    this.#comparing = this.#comparing.then(async () => await this.#compareIdle(before, now));
+    this.#bringing = this.#bringing.then(async () => await this.#bringIdle());
   }
 
   #assignCalled(nowMs: number): void {
-    const { fleet, onHome, moves, loads } = this.#options;
+    const { fleet, onHome, loads } = this.#options;
     this.#homesMs = nowMs;
     this.#homes.clear();
     const functions = Array.from(loads(), ([name, load]) => ({ name, load }));
-    const members = this.#members();
-    const assigned = new Map<string, readonly string[]>();
-    for (const [index, homes] of homesAmong(members, functions).entries()) {
+    for (const [index, homes] of homesAmong(this.#members(), functions).entries()) {
       const { name } = functions[index]!;
       this.#homes.set(name, homes);
-      assigned.set(name, homes);
       if (homes.includes(fleet.membership.name)) onHome(name);
-      const before = this.#assigned.get(name);
-      if (before !== undefined) moves.compare(name, [before, homes], [this.#assignedMembers, members]);
     }
-    [this.#assigned, this.#assignedMembers] = [assigned, members];
   }
 
-  /** For uncalled functions, before and after the hosts changed. */
-  async #compareIdle(before: readonly RankedMember[], now: readonly RankedMember[]): Promise<void> {
-    const { names, moves } = this.#options;
-    const idle = names().filter((name) => !this.#assigned.has(name));
+  /** Functions that nobody calls come to their homes as well. */
+  async #bringIdle(): Promise<void> {
+    const { fleet, names, onHome } = this.#options;
+    const members = this.#members();
+    const all = names();
     const slices = new Slices();
-    for (let at = 0; at < idle.length; at += atOnce) {
-      const functions = idle.slice(at, at + atOnce).map((name) => ({ name, load: 0 }));
-      const [were, are] = [homesAmong(before, functions), homesAmong(now, functions)];
-      for (const [index, { name }] of functions.entries()) {
-        moves.compare(name, [were[index]!, are[index]!], [before, now]);
+    for (let at = 0; at < all.length; at += atOnce) {
+      const functions = all.slice(at, at + atOnce).map((name) => ({ name, load: 0 }));
+      for (const [index, homes] of homesAmong(members, functions).entries()) {
+        if (homes[0] === fleet.membership.name) onHome(functions[index]!.name);
       }
       if (slices.isOver) await slices.rest();
     }
-    moves.tellRest();
   }
 
   #members(): RankedMember[] {

@@ -1,9 +1,7 @@
-/** Sends a call to another host and reads its answer: as frames, or over HTTP to hosts without frames. */
-import { PeerLost, type Fleet, type Member } from '../../fleet/index.ts';
+/** Sends a call to another host and reads its answer, as frames. */
+import type { Fleet, Member } from '../../fleet/index.ts';
 import type { PoolInput, PoolResult } from '../../cpu/index.ts';
 import {
-  decodeAnswer,
-  encodeInput,
   inputMessage,
   inputOf,
   resultMessage,
@@ -12,13 +10,9 @@ import {
   type ResultHeader,
 } from '../../queue/index.ts';
 import type { Message } from '../../tensor/index.ts';
-import { jsonAs } from '../../tools/index.ts';
 import { HostError, toHostError } from '../errors.ts';
 import { placementText, type Ran } from '../calls/placement.ts';
 import type { FunctionVersion } from '../types.ts';
-
-/** The first version of the protocol in which calls are frames. */
-const framesSince = 3;
 
 /** What a passed call carries beside its input. */
 export interface PassedWish {
@@ -61,7 +55,6 @@ export async function pass(
   call: PassedCall,
   signal: AbortSignal | undefined,
 ): Promise<PassedAnswer> {
-  if (fleet.protocolWith(member) < framesSince) return await passByHttp(fleet, member, call, signal);
   const { input, ...rest } = call;
   const { header: described, tensors } = inputMessage(input);
   const frame = { header: { ...rest, input: described } satisfies CallHeader, tensors };
@@ -70,37 +63,6 @@ export async function pass(
   if ('failure' in header) return header;
   const { result, placed, isGpu } = header;
   return { result: resultOf({ header: result, tensors: answer.tensors }), placed, isGpu };
-}
-
-async function passByHttp(
-  fleet: Fleet,
-  member: Member,
-  { name, version, model, wish, input }: PassedCall,
-  signal: AbortSignal | undefined,
-): Promise<PassedAnswer> {
-  // In the path, which is signed.
-  const query = new URLSearchParams({ model, wish: JSON.stringify(wish) });
-  const { status, headers, body } = await fleet.peers.send(member, {
-    method: 'POST',
-    path: `/v2/fleet/run/${name}/versions/${version}?${query.toString()}`,
-    headers: { 'Content-Type': 'application/octet-stream' },
-    body: [encodeInput(input)],
-    signal,
-  });
-  if (status !== 200) {
-    const code = [headers['x-turntable-error'] ?? ''].flat().join();
-    return { failure: { code, status, message: sentenceOf(body) ?? `status ${status}` } };
-  }
-  const { answer } = decodeAnswer(body);
-  if (answer.kind !== 'result') throw new PeerLost(`host ${member.name} answered without a result`);
-  const placed = String(headers['x-turntable-placement'] ?? '');
-  return { result: answer.result, placed, isGpu: headers['x-compute-type'] === 'gpu' };
-}
-
-/** The error in a host's reply; undefined if the body is not in a host's form. */
-export function sentenceOf(body: Buffer): string | undefined {
-  const reply = jsonAs(body.toString(), (value: { readonly error?: unknown }) => value);
-  return reply && String(reply.error);
 }
 
 /** Reads a call from a frame. @throws HostError 'bad-request' */

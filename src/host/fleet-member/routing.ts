@@ -11,7 +11,6 @@ import type { Ran } from '../calls/placement.ts';
 import type { DiskModelStore } from '../store/index.ts';
 import type { FunctionVersion } from '../types.ts';
 import { FleetHomes } from './homes.ts';
-import type { Fate, HomeMoves } from './moves.ts';
 import { pass, type PassedFailure, type PassedWish } from './passing.ts';
 import { getOrMake } from '../../tools/index.ts';
 
@@ -40,7 +39,6 @@ export interface RoutingOptions {
   readonly live: LiveScheduler;
   /** This host is a home of functions, and so needs their content. */
   readonly onHome: (name: string) => void;
-  readonly moves: HomeMoves;
 }
 
 export interface PassedCount {
@@ -74,10 +72,12 @@ export class Routing {
 
   constructor(options: RoutingOptions) {
     this.#options = options;
-    const { fleet, store, onHome, moves } = options;
-    this.#homes = new FleetHomes({ fleet, moves, onHome, names: () => store.names(), loads: () => this.#loads() });
+    const { fleet, store, onHome } = options;
+    this.#homes = new FleetHomes({ fleet, onHome, names: () => store.names(), loads: () => this.#loads() });
     store.onChange(({ before, after }) => {
       for (const version of [before, after]) if (version !== undefined) this.#changed.add(fieldOf(version));
+      const isNew = after?.state.status === 'elsewhere';
+      if (isNew && this.homesOf(after.name)[0] === fleet.membership.name) onHome(after.name);
     });
   }
 
@@ -101,16 +101,6 @@ export class Routing {
   /** The homes of a function, the first one best. */
   homesOf(name: string): readonly string[] {
     return this.#homes.of(name);
-  }
-
-  /** A host with the content of these fields is gone. */
-  memberGone(host: string, held: readonly string[]): void {
-    this.#options.moves.gone(host, held, (field) => this.#isHeldBeside(field, host));
-  }
-
-  /** Where a lost host's functions went; undefined: this host was not running then. */
-  fateOf(host: string): Fate | undefined {
-    return this.#options.moves.fateOf(host, (field) => this.#isHeldBeside(field, host));
   }
 
   /** Whether another host can run a version that is not here. */
@@ -287,15 +277,6 @@ export class Routing {
       isHeld,
       load: Math.round((demand?.meter.load ?? 0) * 10) / 10,
     };
-  }
-
-  /** Whether a host other than `host`, possibly this one, has the content of a version. */
-  #isHeldBeside(field: string, host: string): boolean {
-    const { store, fleet } = this.#options;
-    const { name, versionName } = partsOf(field);
-    const own = store.find(name, versionName);
-    if (own?.state.status === 'ready' && fieldOf(own) === field) return true;
-    return [...(fleet.offers.of(field) ?? [])].some(([other, { isHeld }]) => other !== host && isHeld);
   }
 }
 

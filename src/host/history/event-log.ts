@@ -41,14 +41,6 @@ export type HostEvent = { readonly atMs: number } & (
       readonly message: string;
       readonly level: 'info' | 'warning';
     }
-  /** A fleet home of the function is another host now; without `from` it has one home more, without `to` one less. */
-  | {
-      readonly kind: 'moved';
-      readonly functionName: string;
-      readonly from: string | undefined;
-      readonly to: string | undefined;
-      readonly reason: 'lost' | 'left' | 'drained' | 'joined' | 'load';
-    }
   | {
       readonly kind: 'host';
       readonly level: 'info' | 'warning';

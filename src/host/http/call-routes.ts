@@ -57,8 +57,7 @@ export async function call(context: HostContext, exchange: Exchange): Promise<vo
 type Run = (version: FunctionVersion, arrived: ArrivedCall) => Promise<FunctionReply>;
 
 function answer(context: HostContext, exchange: Exchange, run: Run): Promise<void> {
-  // Only another host of a fleet can have published what this one does not know.
-  const learning = context.fleet && context.store.learn(exchange.pathParam('name'), exchange.param('version'));
+  const learning = context.store.learn(exchange.pathParam('name'), exchange.param('version'));
   if (learning === undefined) return answerKnown(context, exchange, run);
   return learning.then(() => answerKnown(context, exchange, run));
 }

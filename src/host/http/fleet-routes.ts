@@ -1,16 +1,14 @@
 /** The fleet over HTTP: for operators, and between its hosts. */
 import type { IncomingMessage } from 'node:http';
 import { isFromFleet, PeerLost, type Fleet, type MemberView, type PeerSender } from '../../fleet/index.ts';
-import { moveText, type FleetAnswer, type FleetFunctionAnswer, type FleetHostAnswer } from '../dashboard/index.ts';
+import type { FleetAnswer, FleetFunctionAnswer, FleetHostAnswer } from '../dashboard/index.ts';
 import { HostError } from '../errors.ts';
-import { fateText, type FleetMember } from '../fleet-member/index.ts';
+import type { FleetMember } from '../fleet-member/index.ts';
 import { parseJsonObject } from '../infer/json-body.ts';
-import type { StoredFile } from '../store/index.ts';
 import type { Exchange } from './exchange.ts';
 import { versionAsked, type HostContext } from './host-context.ts';
 
 const bodyBytesMax = 4096;
-const filesBytesMax = 1024 * 1024;
 
 /**
  * The host of the fleet that sent a request; undefined if a client did.
@@ -21,19 +19,13 @@ export function peerOf(
   context: HostContext,
   { method = 'GET', url = '/', headers }: IncomingMessage,
 ): PeerSender | undefined {
-  const { authorization, 'x-turntable-protocol': protocol } = headers;
+  const { authorization } = headers;
   if (!isFromFleet(authorization)) return undefined;
   if (context.fleet === undefined) throw notInFleet();
   const { fleet } = context.fleet;
   const sender = fleet.senderOf(authorization, { method, path: url });
-  const version = Number(protocol ?? fleet.protocols[0]);
-  const isSpoken = fleet.protocols.includes(version);
-  if ('from' in sender && isSpoken) return sender;
-  const refused =
-    'refused' in sender
-      ? sender.refused
-      : `it is in version ${version} of the protocol, and this host speaks ${fleet.protocols.join(' and ')}`;
-  throw new HostError('forbidden', `a request between hosts is refused: ${refused}`);
+  if ('from' in sender) return sender;
+  throw new HostError('forbidden', `a request between hosts is refused: ${sender.refused}`);
 }
 
 /** The error for a host's path without a signature. */
@@ -45,21 +37,12 @@ export const notInFleet = (): HostError =>
 
 /** `GET /v2/fleet`: the hosts, and how they stand with this one. Reading it is never a use. */
 export function showFleet(context: HostContext): object {
-  const member = fleetOf(context);
-  const { fleet } = member;
+  const { fleet } = fleetOf(context);
   const { health } = fleet.link;
   return {
     fleet: fleet.name,
     redis: health.status === 'up' ? { status: 'up' } : { status: health.status, reason: health.reason },
-    hosts: fleet.view().map((host) => hostView(host, member)),
-    moves: member.moves.latest().map(({ atMs, functionName, from = null, to = null, reason }) => ({
-      at: new Date(atMs).toISOString(),
-      function: functionName,
-      from,
-      to,
-      reason,
-      text: moveText({ from: from ?? undefined, to: to ?? undefined, reason }),
-    })),
+    hosts: fleet.view().map(hostView),
   } satisfies FleetAnswer;
 }
 
@@ -83,39 +66,6 @@ export function pingFleet(_context: HostContext, exchange: Exchange): void {
   exchange.send(200, [], []);
 }
 
-/**
- * `POST /v2/fleet/content`: another host publishes these files, and gets its answer when they are here as well. With
- * `dropping` it is about to drop that version, and asks whether this host has it and will keep it.
- */
-export async function keepContent(context: HostContext, exchange: Exchange): Promise<object> {
-  const member = context.fleet;
-  if (member === undefined) throw notInFleet();
-  const { files, dropping } = parseJsonObject(await context.bodies.read(exchange, filesBytesMax), 'the body');
-  if (!Array.isArray(files) || !files.every(isStoredFile)) {
-    throw new HostError('bad-request', "'files' is not a list of {name, sha256, bytes}");
-  }
-  if (dropping !== undefined) {
-    const { name, version } = (dropping ?? {}) as Record<string, unknown>;
-    const has = member.content?.cache.has({ name: String(name), version: String(version), files }) === true;
-    if (!has) throw new HostError('not-ready', 'this host does not have it, or is about to drop it');
-  } else await member.keep(files, exchange.peer?.from ?? '');
-  return { kept: files.length };
-}
-
-/** `POST /v2/fleet/entries/{name}`: another host has changed a function; the body is its sealed entry. */
-export async function hearEntry(context: HostContext, exchange: Exchange): Promise<object> {
-  const name = exchange.pathParam('name');
-  const body = await context.bodies.read(exchange, filesBytesMax);
-  await fleetOf(context).hear(name, Buffer.from(body).toString());
-  return { function: name };
-}
-
-function isStoredFile(file: unknown): file is StoredFile {
-  const { name, sha256, bytes } = (file ?? {}) as Partial<Record<keyof StoredFile, unknown>>;
-  const isHash = typeof sha256 === 'string' && /^[0-9a-f]{64}$/.test(sha256);
-  return typeof name === 'string' && isHash && Number.isSafeInteger(bytes) && Number(bytes) >= 0;
-}
-
 /** `POST /v2/fleet/hosts/{host}/drain`, at any host, which passes it on: `{"draining": false}` ends the drain. */
 export async function drainHost(context: HostContext, exchange: Exchange): Promise<void> {
   const { fleet } = fleetOf(context);
@@ -129,7 +79,7 @@ export async function drainHost(context: HostContext, exchange: Exchange): Promi
     return;
   }
   const member = fleet.membership.find(name);
-  if (member === undefined) throw unknownHost(fleet, name, 'drain');
+  if (member === undefined) throw unknownHost(fleet, name);
   try {
     const path = `/v2/fleet/hosts/${encodeURIComponent(name)}/drain`;
     const reply = await fleet.peers.send(member, { method: 'POST', path, body: [body], timeoutMs: 10_000 });
@@ -140,61 +90,32 @@ export async function drainHost(context: HostContext, exchange: Exchange): Promi
   }
 }
 
-/** `DELETE /v2/fleet/hosts/{host}`: hides a lost host, at any host. */
-export async function forgetHost(context: HostContext, exchange: Exchange): Promise<void> {
-  const { fleet } = fleetOf(context);
-  const name = exchange.pathParam('host');
-  const lost = fleet.membership.lost.find(name);
-  if (lost === undefined) throw unknownHost(fleet, name, 'forget');
-  try {
-    await fleet.membership.lost.forget(lost);
-  } catch (error) {
-    throw new HostError('fleet-unavailable', fleet.link.failure(error).message, { cause: error });
-  }
-  exchange.send(204, [], []);
-}
-
 /** @throws HostError 'no-fleet' | 'not-ready' */
 function fleetOf({ fleet }: HostContext): FleetMember {
   if (fleet === undefined) throw notInFleet();
   return fleet;
 }
 
-function unknownHost(fleet: Fleet, name: string, wish: 'drain' | 'forget'): HostError {
+function unknownHost(fleet: Fleet, name: string): HostError {
+  const names = fleet.view().map((each) => each.name);
   const shown = name.slice(0, 80);
-  const host = fleet.view().find((each) => each.name === name);
-  if (wish === 'drain' && host?.state === 'lost') {
-    return new HostError('unknown-host', `host '${shown}' is lost: there is nothing left to drain`);
-  }
-  if (wish === 'forget' && host !== undefined) {
-    return new HostError('unknown-host', `host '${shown}' is not lost, and only a lost host can be forgotten`);
-  }
-  const names = fleet.view().flatMap((each) => (wish === 'drain' || each.state === 'lost' ? [each.name] : []));
-  const has = names.length === 0 ? 'none' : names.join(', ');
-  const which = wish === 'drain' ? 'host' : 'lost host';
-  return new HostError('unknown-host', `the fleet '${fleet.name}' has no ${which} '${shown}'; it has ${has}`);
+  return new HostError('unknown-host', `the fleet '${fleet.name}' has no host '${shown}'; it has ${names.join(', ')}`);
 }
 
-function hostView(host: MemberView, { routing }: FleetMember): FleetHostAnswer {
-  const isLost = host.state === 'lost';
-  const reason = isLost ? fateText(routing?.fateOf(host.name)) : host.reason;
-  return {
-    name: host.name,
-    id: host.id,
-    url: host.url,
-    self: host.isSelf,
-    state: host.state,
-    ...(reason === '' ? {} : { reason }),
-    ...(isLost ? { lost_at: new Date(Date.now() - host.heardMsAgo).toISOString() } : {}),
-    version: host.hostVersion,
-    protocol: host.talksIn,
-    started_at: new Date(host.startedAtMs).toISOString(),
-    heard_ms_ago: Math.round(host.heardMsAgo),
-    round_trip_ms: host.roundTripMs === undefined ? null : Math.round(host.roundTripMs * 1000) / 1000,
-    cores: host.cores,
-    gpus: host.gpus,
-    functions: host.functions,
-    in_flight: host.inFlight,
-    waiting: host.waiting,
-  };
-}
+const hostView = (host: MemberView): FleetHostAnswer => ({
+  name: host.name,
+  id: host.id,
+  url: host.url,
+  self: host.isSelf,
+  state: host.state,
+  ...(host.reason === '' ? {} : { reason: host.reason }),
+  version: host.hostVersion,
+  started_at: new Date(host.startedAtMs).toISOString(),
+  heard_ms_ago: Math.round(host.heardMsAgo),
+  round_trip_ms: host.roundTripMs === undefined ? null : Math.round(host.roundTripMs * 1000) / 1000,
+  cores: host.cores,
+  gpus: host.gpus,
+  functions: host.functions,
+  in_flight: host.inFlight,
+  waiting: host.waiting,
+});

@@ -1,59 +1,25 @@
-/** Calls that other hosts of the fleet pass to this one: as frames on kept connections, and as HTTP requests. */
+/** Calls that other hosts of the fleet pass to this one: as frames on kept connections. */
 import { randomBytes } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
 import { CallLink, linkNonceHeader, linkTarget } from '../../fleet/index.ts';
-import { decodeInput, encodeAnswer } from '../../queue/index.ts';
 import type { Message } from '../../tensor/index.ts';
 import { admitted } from '../access/access.ts';
 import { HostError, toHostError } from '../errors.ts';
-import { answerFrame, callIn, failureFrame, isHere, type PassedCall, type PassedWish } from '../fleet-member/index.ts';
-import { parseJsonObject } from '../infer/json-body.ts';
-import { placementText, type Ran } from '../calls/placement.ts';
+import { answerFrame, callIn, failureFrame, isHere, type PassedCall } from '../fleet-member/index.ts';
+import type { Ran } from '../calls/placement.ts';
 import { logFailure } from '../replied.ts';
-import { clientSignal, type Exchange, type HeaderList } from './exchange.ts';
+import { clientSignal } from './exchange.ts';
 import { notInFleet, peerOf, unsigned } from './fleet-routes.ts';
 import { versionNamed, type HostContext } from './host-context.ts';
 
 /** How much a body of `[0,0,...]` grows as 8-byte elements. */
 const widened = 4;
 
-/** `POST /v2/fleet/run/{name}/versions/{version}`: a call from a host without support for frames. */
-export async function runPassed(context: HostContext, exchange: Exchange): Promise<void> {
-  const query = exchange.query();
-  const [name, version] = [exchange.pathParam('name'), exchange.pathParam('version')];
-  const { arrivalMs, incoming } = exchange;
-  const { result, placement } = await run(
-    context,
-    name,
-    version,
-    arrivalMs,
-    clientSignal(incoming.socket),
-    async () => {
-      const body = await context.bodies.read(exchange, widened * context.config.limits.bodyBytesMax);
-      const wish = wishOf(parseJsonObject(Buffer.from(query.get('wish') ?? '{}'), "the parameter 'wish'"));
-      return { name, version, model: query.get('model') ?? '', wish, input: decodeInput(body) };
-    },
-  );
-  const answer = encodeAnswer({ id: '', worker: '', answer: { kind: 'result', result } });
-  const headers: HeaderList = ['Content-Type', 'application/octet-stream'];
-  headers.push('X-Turntable-Placement', placementText(placement));
-  headers.push('x-compute-type', placement.kind === 'gpu' ? 'gpu' : 'cpu');
-  exchange.send(200, headers, [answer]);
-}
-
 /** Runs a call that another host passes on: here or not at all. @throws HostError */
-async function run(
-  context: HostContext,
-  name: string,
-  versionName: string,
-  arrivalMs: number,
-  signal: AbortSignal,
-  read: () => PassedCall | Promise<PassedCall>,
-): Promise<Ran> {
-  const version = versionNamed(context, name, versionName);
+async function run(context: HostContext, call: PassedCall, arrivalMs: number, signal: AbortSignal): Promise<Ran> {
+  const version = versionNamed(context, call.name, call.version);
   return await admitted(context, version.name, async () => {
-    const call = await read();
     if (!isHere(call, version)) {
       throw new HostError('not-ready', `this host does not have '${version.key}' as the one that asks`);
     }
@@ -63,14 +29,6 @@ async function run(
     const options = { arrivalMs, sloMs, deadlineMs, priority, signal, rows: 1 };
     return await context.invoker.runPassed(version, call.input, options);
   });
-}
-
-function wishOf(json: Readonly<Record<string, unknown>>): PassedWish {
-  const number = (name: string): number | undefined => {
-    const value = json[name];
-    return typeof value === 'number' ? value : undefined;
-  };
-  return { sloMs: number('sloMs'), leftMs: number('leftMs'), priority: number('priority') };
 }
 
 /** The connections on which other hosts pass calls. */
@@ -131,7 +89,7 @@ export class CallLinks {
       exchangeMeans.inFlight.held((whenOver) => (release = whenOver)).grow(bytes);
       const call = callIn(message);
       const signal = clientSignal(link.socket);
-      frame = answerFrame(await run(this.#context, call.name, call.version, arrivalMs, signal, () => call));
+      frame = answerFrame(await run(this.#context, call, arrivalMs, signal));
     } catch (error) {
       this.#tell(from, toHostError(error));
       frame = failureFrame(error);

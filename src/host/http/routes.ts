@@ -18,7 +18,6 @@ import type { HostContext } from './host-context.ts';
 import { functionLog } from './log-routes.ts';
 import { openApi } from './openapi.ts';
 import type { ReplyName } from './openapi-schemas.ts';
-import { runPassed } from './passed-calls.ts';
 import type { Route, RouteHandler } from './route.ts';
 import { getBlob, listWorkers } from './worker-routes.ts';
 
@@ -168,23 +167,7 @@ export const routes: readonly Route[] = [
   get('/v2/fleet', fleet.showFleet, 'The hosts of the fleet'),
   get('/v2/fleet/functions/:name', fleet.showFleetFunction, "A function's homes, and the hosts that have its content"),
   route('GET', 'peer')('/v2/fleet/ping', fleet.pingFleet, 'For hosts of the fleet: measures the way here'),
-  route('POST', 'peer')(
-    '/v2/fleet/run/:name/versions/:version',
-    runPassed,
-    'For hosts of the fleet that know no frames: runs a call that is passed on',
-  ),
-  managing('POST', 'peer')(
-    '/v2/fleet/content',
-    fleet.keepContent,
-    'For hosts of the fleet: takes files that are published',
-  ),
-  managing('POST', 'peer')(
-    '/v2/fleet/entries/:name',
-    fleet.hearEntry,
-    'For hosts of the fleet: hears of a change of a function',
-  ),
   post('/v2/fleet/hosts/:host/drain', fleet.drainHost, 'Has a host of the fleet take no calls of others, or again'),
-  del('/v2/fleet/hosts/:host', fleet.forgetHost, 'Has a lost host of the fleet shown no more'),
   get('/v2/workers', listWorkers, 'Workers that take overflow', 'Workers'),
   route('GET', 'publish')('/blobs/:digest', readBlob, 'A stored file, or whether it is stored'),
   post('/blobs/:digest', functions.putBlob, 'Stores a file under its sha256'),

@@ -48,12 +48,11 @@ export function listWorkers({ queueing }: HostContext): object {
   };
 }
 
-/** `GET /blobs/sha256:{hex}`: a function's file, for workers, and for hosts where it is damaged. */
+/** `GET /blobs/sha256:{hex}`: a published file. */
 export async function getBlob(context: HostContext, exchange: Exchange): Promise<void> {
   refuseWhileDraining(context);
   const sha256 = digestAsked(exchange);
-  // Handlers that were compiled for workers, then published files.
-  const path = context.queueing?.files.pathOf(sha256) ?? (await context.store.soundFile(sha256));
+  const path = await context.store.soundFile(sha256);
   const found = path === undefined ? undefined : await stat(path).catch(() => undefined);
   if (path === undefined || found === undefined) {
     throw new HostError('unknown-blob', 'no function here has a sound file with this sha256');

@@ -4,7 +4,7 @@ import type { Exposition } from './exposition.ts';
 
 export function addFleetMetrics({ counter, gauge }: Exposition, fleet: FleetMember): void {
   gauge('turntable_fleet_hosts', 'Hosts of the fleet as this one sees them', (set) => {
-    const counts = { up: 0, draining: 0, sick: 0, lost: 0 };
+    const counts = { up: 0, draining: 0, sick: 0 };
     for (const { state } of fleet.view()) counts[state]++;
     for (const [state, count] of Object.entries(counts)) set({ state }, count);
   });
@@ -16,21 +16,6 @@ export function addFleetMetrics({ counter, gauge }: Exposition, fleet: FleetMemb
   counter('turntable_fleet_passed_total', 'Calls of this host that another one ran, and why there', (add) => {
     for (const { host, reason, count } of fleet.routing?.passedCounts() ?? []) add({ host, reason }, count);
   });
-  gauge(
-    'turntable_fleet_content_bytes',
-    'Content of published functions on the disk of this host',
-    () => fleet.content?.cache.bytes,
-  );
-  counter(
-    'turntable_fleet_dropped_total',
-    'Versions whose content was dropped here for room',
-    () => fleet.content?.cache.dropped ?? 0,
-  );
-  gauge(
-    'turntable_fleet_bucket_waiting',
-    'Files that are still to be written to the bucket',
-    () => fleet.content?.bucketWaiting,
-  );
   counter(
     'turntable_fleet_taken_total',
     'Calls of other hosts that this one was given',

@@ -13,6 +13,7 @@ import { addQueueMetrics } from './queue.ts';
 import { pooled, type Metered, type MetricsOptions } from './samples.ts';
 import { addTritonMetrics } from './triton.ts';
 import { addFleetMetrics } from './fleet.ts';
+import type { ContentCache } from '../store/index.ts';
 import type { FunctionVersion } from '../types.ts';
 
 export type Metrics = ReturnType<typeof createMetrics>;
@@ -31,6 +32,7 @@ export function createMetrics(options: MetricsOptions) {
   addGatewayMetrics(metered);
   addMachineMetrics(exposition);
   addInvocationMetrics(metered);
+  if (options.store?.cache !== undefined) addStoreMetrics(exposition, options.store.cache);
   if (fleet !== undefined) addFleetMetrics(exposition, fleet);
   if (queueing !== undefined) addQueueMetrics(exposition, queueing, invoker);
   let gpuState: GpuProcessState | undefined;
@@ -76,4 +78,10 @@ export function createMetrics(options: MetricsOptions) {
     },
     close: () => prom.clear(),
   };
+}
+
+/** Of a host whose functions live in a store on another machine. */
+function addStoreMetrics({ gauge, counter }: Exposition, cache: ContentCache): void {
+  gauge('turntable_store_cache_bytes', 'Published functions on the disk of this host', () => cache.bytes);
+  counter('turntable_store_dropped_total', 'Versions whose files were dropped here for room', () => cache.dropped);
 }

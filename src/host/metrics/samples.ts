@@ -11,6 +11,7 @@ import type { Invoker } from '../calls/invoke.ts';
 import type { MemoryBudgets } from '../limits/memory-budgets.ts';
 import type { Queueing } from '../queueing/index.ts';
 import type { Histogram, Statistics } from '../records/statistics.ts';
+import type { ContentCache } from '../store/index.ts';
 import type { FunctionVersion, Registry } from '../types.ts';
 import { allVersions } from '../rollout/versions.ts';
 
@@ -30,6 +31,8 @@ export interface MetricsOptions {
   /** Where work goes besides this host; absent: nowhere. */
   readonly fleet?: FleetMember | undefined;
   readonly queueing?: Queueing | undefined;
+  /** `cache` absent: functions live in the data folder alone. */
+  readonly store?: { readonly cache: ContentCache | undefined };
 }
 
 /** The same, and where the series go. */

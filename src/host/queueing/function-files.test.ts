@@ -17,7 +17,11 @@ test('workers are told how a model is opened whose file is not opened as it is',
   const modelPath = await writeOdd(odd, folder);
   const { size } = await stat(modelPath);
   const store = new FakeStore();
-  const files = new FunctionFiles(store, createLogger({ level: 'silent', format: 'json' }));
+  const files = new FunctionFiles({
+    registry: store,
+    store: { put: async () => await Promise.resolve() },
+    logger: createLogger({ level: 'silent', format: 'json' }),
+  });
   const version = functionVersion('odd', { modelPath, modelBytes: size, metadata: describeModel(odd.build()) });
   store.put(version);
   store.put({ ...version, name: 'plain', key: 'plain@1', metadata: functionVersion('plain').metadata });

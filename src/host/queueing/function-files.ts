@@ -1,33 +1,46 @@
-/** What workers are told of the functions here, and the files behind the hashes that they are told. */
+/** What workers are told of the functions here; the files that these need are in the store then. */
 import { readFile, stat } from 'node:fs/promises';
-import { isBuiltin } from 'node:module';
 import { basename, dirname, join } from 'node:path';
 import type { Logger } from 'pino';
 import { externalFiles, readModel } from '../../onnx/index.ts';
 import { sealManifest, type FunctionManifest, type ManifestFile } from '../../queue/index.ts';
+import type { Store } from '../../store/index.ts';
+import { boundToThisMachine } from '../store/index.ts';
 import type { FunctionVersion, Registry } from '../types.ts';
 import { rowsJoinedMax } from '../rollout/versions.ts';
 import { given, hashFile } from '../../tools/index.ts';
 
+/** What could not be put is tried again after this. */
+const retryMs = 5000;
+/** No entry names these files, so they are put again before they look like leftovers (`store fsck --collect`). */
+const putAgainMs = 6 * 60 * 60 * 1000;
+
+export interface FunctionFilesOptions {
+  readonly registry: Registry;
+  readonly store: Pick<Store, 'put'>;
+  readonly logger: Logger;
+}
+
 /**
- * The manifests of all versions that are ready; a version appears once its files have been hashed, in the background.
+ * The manifests of all versions that are ready; a version appears once its files are in the store, which happens in the
+ * background. Only those of published models are there by themselves.
  */
 export class FunctionFiles {
-  readonly #registry: Registry;
-  readonly #logger: Logger;
+  readonly #options: FunctionFilesOptions;
   readonly #manifests = new Map<string, FunctionManifest>();
-  readonly #paths = new Map<string, string>();
+  /** Said to be so already. */
+  readonly #failed = new WeakSet<FunctionVersion>();
   #list: readonly FunctionManifest[] | undefined;
   #work: Promise<void> = Promise.resolve();
 
-  constructor(registry: Registry, logger: Logger) {
-    this.#registry = registry;
-    this.#logger = logger;
-    registry.onChange(({ before, after }) => {
+  constructor(options: FunctionFilesOptions) {
+    this.#options = options;
+    setInterval(() => this.#putAgain(), putAgainMs).unref();
+    options.registry.onChange(({ before, after }) => {
       const key = after?.key ?? before?.key;
       if (key === undefined) return;
-      this.#forget(key);
-      if (after?.state.status === 'ready') this.#work = this.#work.then(() => this.#take(after));
+      if (this.#manifests.delete(key)) this.#list = undefined;
+      if (after?.state.status === 'ready') this.#begin(after);
     });
   }
 
@@ -40,43 +53,46 @@ export class FunctionFiles {
     return (this.#list ??= [...this.#manifests.values()]);
   }
 
-  /** Where the file with this hash lies, if a function here has it. */
-  pathOf(sha256: string): string | undefined {
-    return this.#paths.get(sha256);
+  #begin(version: FunctionVersion): void {
+    this.#work = this.#work.then(() => this.#take(version));
   }
 
-  #forget(key: string): void {
-    if (!this.#manifests.delete(key)) return;
-    this.#list = undefined;
-    const needed = new Set(this.manifests().flatMap((manifest) => filesOf(manifest).map(({ sha256 }) => sha256)));
-    for (const sha256 of this.#paths.keys()) if (!needed.has(sha256)) this.#paths.delete(sha256);
+  #putAgain(): void {
+    for (const key of this.#manifests.keys()) {
+      const at = key.lastIndexOf('@');
+      const version = this.#options.registry.find(key.slice(0, at), key.slice(at + 1));
+      if (version !== undefined) this.#begin(version);
+    }
   }
 
   async #take(version: FunctionVersion): Promise<void> {
-    const stillThere = (): boolean => this.#registry.find(version.name, version.version) === version;
+    const { registry, store, logger } = this.#options;
+    const stillThere = (): boolean => registry.find(version.name, version.version) === version;
     if (!stillThere()) return;
     try {
       const described = await describe(version);
-      if (!stillThere()) return;
       if ('reason' in described) {
-        this.#logger.info({ function: version.key, reason: described.reason }, 'workers cannot run a function');
+        logger.info({ function: version.key, reason: described.reason }, 'workers cannot run a function');
         return;
       }
+      for (const [file, path] of described.paths) await store.put(file, path);
+      if (!stillThere()) return;
       this.#manifests.set(version.key, described.manifest);
       this.#list = undefined;
-      for (const [sha256, path] of described.paths) this.#paths.set(sha256, path);
+      this.#failed.delete(version);
     } catch (error) {
-      this.#logger.warn({ err: error, function: version.key }, 'workers cannot be told of a function');
+      if (!this.#failed.has(version)) {
+        logger.warn({ err: error, function: version.key }, 'workers cannot be told of a function');
+      }
+      this.#failed.add(version);
+      setTimeout(() => this.#begin(version), retryMs).unref();
     }
   }
 }
 
-function filesOf({ files, handler }: FunctionManifest): readonly ManifestFile[] {
-  return handler === undefined ? files : [...files, handler];
-}
-
 type Described =
-  { readonly manifest: FunctionManifest; readonly paths: ReadonlyMap<string, string> } | { readonly reason: string };
+  | { readonly manifest: FunctionManifest; readonly paths: ReadonlyMap<ManifestFile, string> }
+  | { readonly reason: string };
 
 async function describe({
   key,
@@ -87,18 +103,21 @@ async function describe({
   settings,
   metadata,
   rows,
+  source,
 }: FunctionVersion): Promise<Described> {
-  const paths = new Map([[modelSha256, modelPath]]);
+  const paths = new Map<ManifestFile, string>();
   const { size } = await stat(modelPath);
   const model: ManifestFile = { name: basename(modelPath), sha256: modelSha256, bytes: size };
+  if (source === 'folder') paths.set(model, modelPath);
   const files: [ManifestFile, ...ManifestFile[]] = [model];
   // The version counts its external data too; without any, a model of gigabytes need not be read to look for it.
   if (modelBytes > size) {
     for (const name of externalFiles(await readModel(modelPath))) {
       const path = join(dirname(modelPath), name);
       const { sha256, bytes } = await hashFile(path);
-      files.push({ name, sha256, bytes });
-      paths.set(sha256, path);
+      const file = { name, sha256, bytes };
+      files.push(file);
+      if (source === 'folder') paths.set(file, path);
     }
   }
   let handler: ManifestFile | undefined;
@@ -106,7 +125,7 @@ async function describe({
     const reason = boundToThisMachine(await readFile(handlerPath, 'utf8'));
     if (reason !== undefined) return { reason };
     handler = { name: basename(handlerPath), ...(await hashFile(handlerPath)) };
-    paths.set(handler.sha256, handlerPath);
+    paths.set(handler, handlerPath);
   }
   const { threads } = settings.cpu;
   const manifest = sealManifest({
@@ -122,17 +141,4 @@ async function describe({
     },
   });
   return { manifest, paths };
-}
-
-/**
- * Why a compiled handler does not run elsewhere: it reads files beside its source, or imports what is installed here.
- */
-function boundToThisMachine(code: string): string | undefined {
-  if (/__handlerModule(Url|Filename|Dirname)\s*=/.test(code)) return 'its handler looks for files beside itself';
-  for (const [, name = ''] of code.matchAll(
-    /^\s*(?:import|export)\s[^;'"]*from\s*["']([^"']+)["']|^\s*import\s*["']([^"']+)["']/gm,
-  )) {
-    if (name !== '' && !isBuiltin(name)) return `its handler imports the package '${name}'`;
-  }
-  return undefined;
 }

@@ -13,6 +13,8 @@ import {
   type RedisHealth,
 } from '../../queue/index.ts';
 import type { HostConfig } from '../config/config.ts';
+import type { StoreNews } from '../store/index.ts';
+import type { Store } from '../../store/index.ts';
 import type { Registry } from '../types.ts';
 import { FunctionFiles } from './function-files.ts';
 import { given } from '../../tools/index.ts';
@@ -26,14 +28,18 @@ export interface Queueing {
   readonly health: () => RedisHealth;
   /** What Redis last said of itself. */
   readonly facts: () => RedisFacts | undefined;
-  /** Begins to hand out and to run; `url` is where this host listens, `run` runs an asynchronous call. */
-  start(url: string, run: CallRunner): void;
+  /** Tells other hosts what this one has changed in the store. */
+  readonly news: StoreNews;
+  /** Begins to hand out and to run; `run` runs an asynchronous call. */
+  start(run: CallRunner): void;
   stop(graceMs: number): Promise<void>;
 }
 
 export interface QueueingOptions {
   readonly config: HostConfig;
   readonly registry: Registry;
+  /** Where workers find the files of functions. */
+  readonly store: Store;
   readonly logger: Logger;
   readonly onWorkerLost?: (name: string) => void;
 }
@@ -43,16 +49,15 @@ const firstAnswerMs = 2000;
 
 /** Undefined if no Redis is configured. */
 export async function createQueueing(options: QueueingOptions): Promise<Queueing | undefined> {
-  const { config, registry, logger, onWorkerLost } = options;
+  const { config, registry, store, logger, onWorkerLost } = options;
   const { url, prefix } = config.redis;
   if (url === undefined) return undefined;
-  const { AsyncCalls, createBullMqQueue, RedisLink } = await loadRedisQueue();
+  const { AsyncCalls, createBullMqQueue, RedisLink, RedisNews } = await loadRedisQueue();
   const link = new RedisLink({ url, prefix, log: logger });
-  const files = new FunctionFiles(registry, logger);
-  let ownUrl = '';
+  const files = new FunctionFiles({ registry, store, logger });
+  const news = new RedisNews(link, 'store');
   const overflow = createBullMqQueue({
     link,
-    hostUrl: () => config.queue.hostUrl ?? ownUrl,
     manifestOf: (key) => files.manifestOf(key),
     manifests: () => files.manifests(),
     payloadBytesMax: config.queue.payloadBytesMax,
@@ -97,8 +102,8 @@ export async function createQueueing(options: QueueingOptions): Promise<Queueing
     files,
     health: () => link.health,
     facts: () => link.facts,
-    start: (listening, runner) => {
-      ownUrl = reachable(listening, config.listen.host);
+    news,
+    start: (runner) => {
       run = runner;
       // Every later change is told by the link.
       link.ready(firstAnswerMs).catch(() => {
@@ -113,6 +118,7 @@ export async function createQueueing(options: QueueingOptions): Promise<Queueing
       const endMs = performance.now() + graceMs;
       await calls.stop(graceMs);
       await overflow.stop(Math.max(0, endMs - performance.now()));
+      news.close();
       link.close();
     },
   };

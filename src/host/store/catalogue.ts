@@ -9,11 +9,12 @@ import type { DataFolder } from './data-folder.ts';
 import type { FolderFunction } from './folder-functions.ts';
 import type { HandlerOutcome } from './handlers.ts';
 import { FunctionTable } from './function-table.ts';
-import { uploadedModel } from './names.ts';
+import { handlerFile, uploadedModel } from './names.ts';
 import { Entries } from './entries.ts';
+import { EntryCopies } from './entry-copies.ts';
 import { inheritSettings, overridden, resolveSettings, type GivenSettings } from './settings.ts';
 import type { ModelStoreOptions } from './types.ts';
-import type { LoadedRecord } from './version-record.ts';
+import { modelFiles, type LoadedRecord } from './version-record.ts';
 import { getOrMake, given, type Log } from '../../tools/index.ts';
 
 /** Any upload is newer than the folder's version, except one whose order is unknown. */
@@ -31,12 +32,18 @@ export class Catalogue extends FunctionTable {
   readonly #defaults: ModelStoreOptions['defaults'];
   readonly #logger: Log;
 
-  constructor(data: DataFolder, { defaults, logger }: Pick<ModelStoreOptions, 'defaults' | 'logger'>) {
+  constructor(
+    data: DataFolder,
+    { defaults, logger, shared }: Pick<ModelStoreOptions, 'defaults' | 'logger' | 'shared'>,
+  ) {
     super(logger);
     this.#data = data;
     this.#defaults = defaults;
     this.#logger = logger;
-    this.entries = new Entries(data.store, logger);
+    this.entries =
+      shared === undefined
+        ? new Entries(data.store, logger)
+        : new Entries(shared.store, logger, new EntryCopies(data.known));
   }
 
   uploadsOf(name: string): Map<string, LoadedRecord> {
@@ -98,15 +105,19 @@ export class Catalogue extends FunctionTable {
   ): FunctionVersion {
     const record = loaded.status === 'unreadable' ? undefined : loaded.record;
     const lender = record && shipped;
-    const handler = lender?.handler ?? { status: 'none' };
-    const files = record?.files ?? [];
+    const files = record === undefined ? [] : modelFiles(record);
+    const folder = this.#data.versionFolder(name, version);
+    const handler: HandlerOutcome =
+      record !== undefined && files.length < record.files.length
+        ? { status: 'compiled', path: join(folder, handlerFile) }
+        : (lender?.handler ?? { status: 'none' });
     return {
       name,
       version,
       key: `${name}@${version}`,
       source: 'upload',
       settings: this.#settingsOf(name, version, record?.settings ?? {}, lender?.given),
-      modelPath: join(this.#data.versionFolder(name, version), uploadedModel),
+      modelPath: join(folder, uploadedModel),
       modelSha256: files[0]?.sha256 ?? '',
       modelBytes: files.reduce((total, { bytes }) => total + bytes, 0),
       handlerPath: handler.status === 'compiled' ? handler.path : undefined,

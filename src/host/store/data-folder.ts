@@ -20,7 +20,7 @@ import { hasCode, namesIn, overwriteFile, readTextIfThere, removeTree, tidy, wri
  * validated/<hex>.json          models that the validator accepted
  * rows/<hex>.json               whether rows of the models are independent of each other
  * handlers/<name>-<hash>.mjs    compiled handlers of folder functions
- * fleet/<fleet>/<name>.json     what the fleet's registry had of a function, as last heard
+ * known/<name>.json             what a store on another machine had of a function, as last read
  * host.lock                     which process uses the folder
  * ```
  */
@@ -34,6 +34,7 @@ export class DataFolder {
   readonly validated: string;
   readonly rows: string;
   readonly handlers: string;
+  readonly known: string;
 
   constructor(dataDir: string) {
     this.root = resolve(dataDir);
@@ -44,6 +45,7 @@ export class DataFolder {
     this.validated = join(this.root, 'validated');
     this.rows = join(this.root, 'rows');
     this.handlers = join(this.root, 'handlers');
+    this.known = join(this.root, 'known');
   }
 
   /**

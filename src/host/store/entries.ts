@@ -2,29 +2,60 @@
  * What is said about each function: its versions, settings that were changed since, and how calls are divided. It is
  * one entry in the store, so that a kill leaves the old state or the new one; this is what the host has read of it.
  */
-import { EntryUnreadable, type EntryBefore, type EntryBody, type Store } from '../../store/index.ts';
+import {
+  EntryUnreadable,
+  StoreAway,
+  type EntryBefore,
+  type EntryBody,
+  type Store,
+  type StoredEntry,
+  type Tag,
+} from '../../store/index.ts';
 import type { Log } from '../../tools/index.ts';
 import { allTo, primaryOf, withoutVersion, type Traffic } from '../rollout/traffic.ts';
+import type { EntryCopies } from './entry-copies.ts';
 import { checkedRecord, type FunctionEntry, type VersionRecord } from './version-record.ts';
 
 const empty: FunctionEntry = { versions: [], settings: {} };
 /** Entries read at once at start. */
 const readAtOnce = 32;
 
+interface Known {
+  readonly before: EntryBefore;
+  /** Undefined: the function was removed, or nothing in its entry could be read. */
+  readonly entry: FunctionEntry | undefined;
+}
+
 export class Entries {
   readonly #store: Store;
+  /** What this host has read, for a start while the store is away; undefined: the store is on this host's disk. */
+  readonly #copies: EntryCopies | undefined;
   readonly #logger: Log;
-  readonly #known = new Map<string, { readonly before: EntryBefore; readonly entry: FunctionEntry | undefined }>();
+  readonly #known = new Map<string, Known>();
 
-  constructor(store: Store, logger: Log) {
+  constructor(store: Store, logger: Log, copies?: EntryCopies) {
     this.#store = store;
     this.#logger = logger;
+    this.#copies = copies;
   }
 
+  /** Takes what was last read of a store on another machine. */
+  async recall(): Promise<void> {
+    for (const [name, before] of (await this.#copies?.load()) ?? []) this.#know(name, before);
+  }
+
+  /** @throws StoreAway where the store is on this host's disk; else what was read before counts */
   async start(): Promise<void> {
-    const names = [...(await this.#store.list()).keys()];
-    for (let at = 0; at < names.length; at += readAtOnce) {
-      await Promise.all(names.slice(at, at + readAtOnce).map((name) => this.read(name)));
+    await this.recall();
+    try {
+      const tags = await this.#store.list();
+      const names = [...tags].flatMap(([name, tag]) => (this.tagOf(name) === tag ? [] : [name]));
+      for (let at = 0; at < names.length; at += readAtOnce) {
+        await Promise.all(names.slice(at, at + readAtOnce).map((name) => this.read(name)));
+      }
+    } catch (error) {
+      if (!(error instanceof StoreAway) || this.#copies === undefined) throw error;
+      this.#logger.error({ reason: error.message }, 'the store is away: functions are served as they were last known');
     }
   }
 
@@ -37,13 +68,18 @@ export class Entries {
     return this.#known.get(name)?.entry ?? empty;
   }
 
+  /** The state of an entry that is known here; undefined: none is. */
+  tagOf(name: string): Tag | undefined {
+    return this.#known.get(name)?.before.tag;
+  }
+
   /** Whether the entry was read: then a version that it does not name was removed, or never published. */
   isReadable(name: string): boolean {
     const known = this.#known.get(name);
     return known?.before.envelope !== undefined;
   }
 
-  /** Resolves when the store has the entry; one without content is removed. */
+  /** Resolves when the store has the entry; one without content is removed. @throws ChangedElsewhere, StoreAway */
   async write(name: string, next: FunctionEntry): Promise<void> {
     const known = this.#known.get(name);
     const entry = isEmpty(next) ? undefined : next;
@@ -51,19 +87,35 @@ export class Entries {
     const body = entry as EntryBody | undefined;
     const before = await this.#store.write(name, body, known?.before);
     this.#known.set(name, { before, entry });
+    await this.#copies?.keep(name, before);
   }
 
-  async read(name: string): Promise<void> {
+  /** @returns whether the entry is another one than before @throws StoreAway */
+  async read(name: string): Promise<boolean> {
+    const known = this.#known.get(name);
     try {
       const before = await this.#store.read(name);
-      if (before === undefined) return;
-      const { body } = before.envelope;
-      this.#known.set(name, { before, entry: body === null ? undefined : this.#checked(name, body) });
+      if (before === undefined) {
+        // A removal leaves a tombstone: a folder that is not mounted, or an emptied bucket, removes nothing.
+        if (known !== undefined) this.#logger.error({ function: name }, 'the store has lost the entry of a function');
+        return false;
+      }
+      if (before.tag === known?.before.tag) return false;
+      this.#know(name, before);
+      await this.#copies?.keep(name, before);
+      return true;
     } catch (error) {
       if (!(error instanceof EntryUnreadable)) throw error;
       this.#logger.error({ function: name, reason: error.message }, 'what is said about a function is lost');
-      this.#known.set(name, { before: { tag: error.tag }, entry: undefined });
+      // What was read before goes on serving, and the next change writes over the damage.
+      this.#known.set(name, { before: { tag: error.tag }, entry: known?.entry });
+      return false;
     }
+  }
+
+  #know(name: string, before: StoredEntry): void {
+    const { body } = before.envelope;
+    this.#known.set(name, { before, entry: body === null ? undefined : this.#checked(name, body) });
   }
 
   /** The entry of a disk: what is damaged in it does not count. */

@@ -5,13 +5,14 @@
 import { existsSync } from 'node:fs';
 import { link, mkdir, rename, rm, stat } from 'node:fs/promises';
 import { dirname, join, relative } from 'node:path';
-import { decodeName, encodeName, fetchContent, type ContentSource } from '../../store/index.ts';
+import { decodeName, encodeName, fetchContent, type Store } from '../../store/index.ts';
 import { hashFile } from '../../tools/index.ts';
 import { ConfigError } from '../config/config-error.ts';
 import { DataFolder } from './data-folder.ts';
 import { formatOf, newestFormat } from './data-format.ts';
 import { hasCode, namesIn, unlinkIfThere } from './disk.ts';
 import { Entries } from './entries.ts';
+import { EntryCopies } from './entry-copies.ts';
 import { isSha256 } from './names.ts';
 import { loadVersion, type LoadedRecord, type StoredFile, type VersionRecord } from './version-record.ts';
 
@@ -35,18 +36,18 @@ export interface StoreReport {
 
 /**
  * @param repair replaces damaged files by intact ones of the same hash and removes damaged blobs; no host may use the
- * folder meanwhile @param healFrom with `repair`: hosts to ask for files whose copies here are all damaged @throws
- * ConfigError where there is no data folder
+ * folder meanwhile @param shared the store on another machine that the folder is a cache of; with `repair`, files whose
+ * copies here are all damaged are fetched from it @throws ConfigError where there is no data folder
  */
 export async function checkStore(
   dataDir: string,
   {
     repair = false,
-    healFrom = { hostUrls: [] },
+    shared,
     onFile,
   }: {
     readonly repair?: boolean;
-    readonly healFrom?: ContentSource;
+    readonly shared?: Store | undefined;
     readonly onFile?: (path: string) => void;
   } = {},
 ): Promise<StoreReport> {
@@ -60,11 +61,11 @@ export async function checkStore(
           'use --repair, which brings an older format to it',
       );
     }
-    return await new StoreCheck(data, undefined, onFile).run();
+    return await new StoreCheck(data, shared, false, onFile).run();
   }
   await data.open();
   try {
-    return await new StoreCheck(data, healFrom, onFile).run();
+    return await new StoreCheck(data, shared, true, onFile).run();
   } finally {
     await data.close();
   }
@@ -80,7 +81,8 @@ export async function newestUpload(
   name: string,
 ): Promise<{ readonly folder: string; readonly version: string; readonly loaded: LoadedRecord } | undefined> {
   const data = new DataFolder(dataDir);
-  const entries = new Entries(data.store, silent);
+  const entries = new Entries(data.store, silent, new EntryCopies(data.known));
+  await entries.recall();
   await entries.read(name);
   const newest = entries.get(name).versions.toSorted((one, other) => other.sequence - one.sequence)[0];
   if (newest === undefined) return undefined;
@@ -91,22 +93,23 @@ export async function newestUpload(
 
 class StoreCheck {
   readonly #data: DataFolder;
-  /** Where to ask for files without an intact copy here; undefined: nothing is written. */
-  readonly #repair: ContentSource | undefined;
+  readonly #shared: Store | undefined;
+  readonly #repairs: boolean;
   readonly #onFile: ((path: string) => void) | undefined;
   /** By inode: its sha256. */
   readonly #hashes = new Map<string, string>();
   #bytes = 0;
   readonly #problems: StoreProblem[] = [];
 
-  constructor(data: DataFolder, repair: ContentSource | undefined, onFile: ((path: string) => void) | undefined) {
+  constructor(data: DataFolder, shared: Store | undefined, repairs: boolean, onFile?: (path: string) => void) {
     this.#data = data;
-    this.#repair = repair;
+    this.#shared = shared;
+    this.#repairs = repairs;
     this.#onFile = onFile;
   }
 
   async run(): Promise<StoreReport> {
-    const entries = new Entries(this.#data.store, silent);
+    const entries = new Entries(this.#shared ?? this.#data.store, silent);
     await entries.start();
     const folders = await namesIn(this.#data.functions);
     let versions = 0;
@@ -137,6 +140,8 @@ class StoreCheck {
       this.#tell(relative(this.#data.root, path), key, `${reason}: remove it, or publish it again`);
       return;
     }
+    // In a cache it may not be here yet, or no longer.
+    if (this.#shared !== undefined && !existsSync(path)) return;
     for (const file of record.files) await this.#checkFile(key, path, file);
   }
 
@@ -149,15 +154,15 @@ class StoreCheck {
       found === undefined ? 'it is missing: publish it again' : 'its bytes have another hash: publish it again';
     const shown = relative(this.#data.root, path);
     try {
-      const repaired = this.#repair === undefined ? undefined : await this.#replace(path, file, this.#repair);
+      const repaired = this.#repairs ? await this.#replace(path, file) : undefined;
       this.#tell(shown, key, reason, repaired);
     } catch (error) {
       this.#tell(shown, key, `${reason} (${(error as Error).message})`);
     }
   }
 
-  /** Replaces a file by intact bytes. @returns how; undefined: no copy here has them, and there is no host to ask */
-  async #replace(path: string, file: StoredFile, source: ContentSource): Promise<string | undefined> {
+  /** Replaces a file by intact bytes. @returns how; undefined: no copy here has them, and no store has */
+  async #replace(path: string, file: StoredFile): Promise<string | undefined> {
     const blob = join(this.#data.blobs, 'sha256', file.sha256);
     const fresh = `${path}.link`;
     await unlinkIfThere(fresh);
@@ -166,8 +171,9 @@ class StoreCheck {
       await mkdir(dirname(path), { recursive: true });
       await link(blob, fresh);
     } else {
-      if (source.hostUrls.length === 0) return undefined;
-      how = `fetched from ${await fetchContent(source, file, fresh)}`;
+      if (this.#shared === undefined) return undefined;
+      await fetchContent(this.#shared.source(new AbortController().signal), file, fresh);
+      how = `fetched from ${this.#shared.place}`;
       // The versions that share the file get it from here.
       await rm(blob, { force: true });
       await link(fresh, blob);
@@ -182,8 +188,8 @@ class StoreCheck {
       const path = join('blobs', 'sha256', name);
       if (!isSha256(name)) this.#tell(path, undefined, 'its name is not a hash; the next start removes it');
       else if ((await this.#hashOf(join(folder, name))) !== name) {
-        if (this.#repair !== undefined) await unlinkIfThere(join(folder, name));
-        this.#tell(path, undefined, 'its bytes have another hash', this.#repair === undefined ? undefined : 'removed');
+        if (this.#repairs) await unlinkIfThere(join(folder, name));
+        this.#tell(path, undefined, 'its bytes have another hash', this.#repairs ? 'removed' : undefined);
       }
     }
   }

@@ -177,3 +177,16 @@ const requireForCommonJs =
 function bundlesCommonJs({ inputs }: Metafile): boolean {
   return Object.values(inputs).some(({ format }) => format === 'cjs');
 }
+
+/**
+ * Why a compiled handler does not run elsewhere: it reads files beside its source, or imports what is installed here.
+ */
+export function boundToThisMachine(code: string): string | undefined {
+  if (/__handlerModule(Url|Filename|Dirname)\s*=/.test(code)) return 'its handler looks for files beside itself';
+  for (const [, name = ''] of code.matchAll(
+    /^\s*(?:import|export)\s[^;'"]*from\s*["']([^"']+)["']|^\s*import\s*["']([^"']+)["']/gm,
+  )) {
+    if (name !== '' && !isBuiltin(name)) return `its handler imports the package '${name}'`;
+  }
+  return undefined;
+}

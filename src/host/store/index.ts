@@ -1,8 +1,9 @@
 /** Functions on disk: the model store, function.json, handlers and the validator. */
 export { DiskModelStore } from './store.ts';
-export { mergedFunctions, type FleetFunction, type FleetStore } from './fleet-store.ts';
-export type { StoredFile, VersionRecord } from './version-record.ts';
+export { boundToThisMachine } from './handlers.ts';
 export { validationsAtOnce, Validator } from './validator.ts';
+export type { ContentCache } from './content-cache.ts';
+export type { StoreNews } from './store-watch.ts';
 export type { ModelStoreOptions } from './types.ts';
 export type { ValidatedModel } from './validation.ts';
 export { readFolderSettings, resolveSettings, type GivenSettings } from './settings.ts';

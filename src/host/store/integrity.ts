@@ -4,7 +4,7 @@
  */
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { fetchContent, type ContentSource } from '../../store/index.ts';
+import { fetchContent, type Store } from '../../store/index.ts';
 import type { Log } from '../../tools/index.ts';
 import type { BlobStore } from './blobs.ts';
 import type { DataFolder } from './data-folder.ts';
@@ -16,8 +16,8 @@ export interface IntegrityOptions {
   /** By function and version; entries of verified or healed versions are replaced. */
   readonly uploads: ReadonlyMap<string, Map<string, LoadedRecord>>;
   readonly logger: Log;
-  /** Hosts that may have the right bytes. */
-  readonly healFrom: ContentSource;
+  /** A store on another machine, which has the right bytes. */
+  readonly store: Store | undefined;
   /** A version of this function can serve now, or no longer. */
   readonly onChanged: (name: string) => void;
 }
@@ -45,7 +45,7 @@ export class Integrity {
   }
 
   /**
-   * Hashes every version that was added, the smallest first, and asks other hosts for damaged files. Resolves when
+   * Hashes every version that was added, the smallest first, and fetches damaged files from the store. Resolves when
    * nothing is left to try.
    */
   async run(): Promise<void> {
@@ -62,7 +62,7 @@ export class Integrity {
       if (this.#options.uploads.get(name)?.get(version) === loaded) this.#set(loaded.record, verified);
       if (verified.status === 'damaged') damaged.push(loaded.record);
     }
-    // A host that hangs must not delay intact versions.
+    // A store that hangs must not delay intact versions.
     for (const record of damaged) await this.#fetchDamaged(record);
   }
 
@@ -100,25 +100,26 @@ export class Integrity {
     return healed;
   }
 
-  /** Fetches the files of a damaged version from the other hosts; a version healed meanwhile needs nothing. */
+  /** Fetches the files of a damaged version from the store; a version healed meanwhile needs nothing. */
   async #fetchDamaged({ name, version, files }: VersionRecord): Promise<void> {
-    const { blobs, data, uploads, logger, healFrom } = this.#options;
-    if (healFrom.hostUrls.length === 0) return;
+    const { blobs, data, uploads, logger, store } = this.#options;
+    if (store === undefined) return;
     for (const file of files) {
       const isDamaged = uploads.get(name)?.get(version)?.status === 'damaged';
       if (!isDamaged || this.#stopped.signal.aborted) return;
       const fresh = data.stagingPath();
       try {
         if (await blobs.isSound(join(data.versionFolder(name, version), file.name), file.sha256)) continue;
-        const host = await fetchContent({ ...healFrom, signal: this.#stopped.signal }, file, fresh);
-        logger.warn(
-          { function: `${name}@${version}`, file: file.name, host },
-          'a damaged file was fetched from another host',
-        );
+        await fetchContent(store.source(this.#stopped.signal), file, fresh);
+        const { place } = store;
+        logger.warn({ function: `${name}@${version}`, file: file.name, place }, 'a damaged file was fetched again');
         await this.heal(file.sha256, fresh);
       } catch (error) {
         const { message } = error as Error;
-        logger.warn({ function: `${name}@${version}`, file: file.name, reason: message }, 'no other host has the file');
+        logger.warn(
+          { function: `${name}@${version}`, file: file.name, reason: message },
+          'a damaged file could not be fetched again',
+        );
       } finally {
         await rm(fresh, { force: true });
       }

@@ -11,6 +11,9 @@ const sha256Pattern = /^[0-9a-f]{64}$/;
 /** The model file of every upload. */
 export const uploadedModel = 'model.onnx';
 
+/** The compiled handler of a version that brings one. Only who may write to the store puts it there, never an upload. */
+export const handlerFile = '.handler.mjs';
+
 export function isFunctionName(name: string): boolean {
   return namePattern.test(name);
 }
@@ -75,6 +78,7 @@ function filenameProblem(filename: string): string | undefined {
   if (parts.some((part) => part === '' || part === '.' || part === '..')) {
     return "has an empty, '.' or '..' part; it must stay in the model's folder";
   }
+  if (filename.toLowerCase() === handlerFile) return "is the store's own: an upload brings no handler";
   if (parts.some((part) => Buffer.byteLength(part) > 255)) return 'has a part longer than 255 bytes';
   return undefined;
 }

@@ -1,11 +1,12 @@
 /** One upload: its files are streamed into a staging folder, which is then published or dropped. */
-import { mkdir } from 'node:fs/promises';
+import { copyFile, mkdir } from 'node:fs/promises';
 import { dirname, join, posix } from 'node:path';
 import { HostError } from '../errors.ts';
 import type { Publication, Publisher } from '../types.ts';
 import type { BlobStore } from './blobs.ts';
 import { discardTree, diskError, hasCode, receiveFile } from './disk.ts';
-import { checkFilename, checkSha256, quoted } from './names.ts';
+import { hashFile } from '../../tools/index.ts';
+import { checkFilename, checkSha256, handlerFile, quoted } from './names.ts';
 import type { StoredFile } from './version-record.ts';
 
 export type Published = Awaited<ReturnType<Publication['commit']>>;
@@ -32,6 +33,9 @@ export interface StagedPublicationOptions extends Pick<StagedUpload, 'name' | 'v
   /** Called once, when the upload has ended either way and its folder is gone. */
   readonly onEnd: () => void;
 }
+
+/** Writes a file. */
+type Fill = (path: string) => Promise<{ readonly sha256: string; readonly bytes: number }>;
 
 /** More files than any model has; each costs a few system calls under the function's lock. */
 const filesMax = 1024;
@@ -62,6 +66,14 @@ export class StagedPublication implements Publication {
     await this.#addFile(filename, async (path) => ({ sha256, bytes: await this.#options.blobs.takeOut(sha256, path) }));
   }
 
+  /** Adds the compiled handler; no request can. */
+  async useHandler(compiled: string): Promise<void> {
+    await this.#fill(handlerFile, async (path) => {
+      await copyFile(compiled, path);
+      return await hashFile(path);
+    });
+  }
+
   async commit(settings: unknown, holdBack = false): Promise<Published> {
     this.#mustBeOpen();
     this.#state = 'committing';
@@ -82,14 +94,15 @@ export class StagedPublication implements Publication {
     else await this.#commit.catch(() => undefined);
   }
 
-  async #addFile(
-    given: string,
-    fill: (path: string) => Promise<{ readonly sha256: string; readonly bytes: number }>,
-  ): Promise<void> {
-    this.#mustBeOpen();
+  async #addFile(given: string, fill: Fill): Promise<void> {
     // `./w.bin` is how a model may name its file; what leaves the folder still does.
     const filename = given === '' ? given : posix.normalize(given);
     checkFilename(filename);
+    await this.#fill(filename, fill);
+  }
+
+  async #fill(filename: string, fill: Fill): Promise<void> {
+    this.#mustBeOpen();
     if (this.#files.has(filename)) {
       throw new HostError('bad-request', `the upload brings the file ${quoted(filename)} twice`);
     }

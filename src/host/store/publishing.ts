@@ -5,7 +5,9 @@ import { HostError } from '../errors.ts';
 import { nowhere } from '../calls/out-of-service.ts';
 import type { FunctionVersion, Publisher } from '../types.ts';
 import type { Catalogue } from './catalogue.ts';
-import { discardTree, diskError, hasCode, onDisk } from './disk.ts';
+import { StoreAway } from '../../store/index.ts';
+import { storeUnavailable } from './changes.ts';
+import { diskError, hasCode, onDisk } from './disk.ts';
 import { trafficOf, withVersion } from './entries.ts';
 import type { Integrity } from './integrity.ts';
 import { nextVersion, uploadedModel } from './names.ts';
@@ -14,10 +16,10 @@ import type { Removals, RemovalsOptions } from './removals.ts';
 import { inheritSettings, parseUploadSettings, resolveSettings, type GivenSettings } from './settings.ts';
 import type { ModelStoreOptions } from './types.ts';
 import { checkExternalFiles, isOnlyFile, sameFiles, sameSettings } from './uploaded-files.ts';
-import type { StoredFile, VersionRecord } from './version-record.ts';
+import { modelFiles, type StoredFile, type VersionRecord } from './version-record.ts';
 
 export interface PublishingOptions
-  extends RemovalsOptions, Pick<ModelStoreOptions, 'defaults' | 'limits' | 'logger' | 'whyNowhere'> {
+  extends RemovalsOptions, Pick<ModelStoreOptions, 'defaults' | 'limits' | 'logger' | 'whyNowhere' | 'shared'> {
   readonly integrity: Integrity;
   readonly removals: Removals;
 }
@@ -118,8 +120,9 @@ export class Publishing {
     // Outside the lock: a validation may take long, and other versions of the function need not wait for it.
     const modelPath = join(folder, uploadedModel);
     const validated = await this.#options.validations.check(modelPath, model?.sha256 ?? '', publisher);
-    checkExternalFiles(files, validated.externalFiles);
-    const modelBytes = files.reduce((total, { bytes }) => total + bytes, 0);
+    const ofModel = modelFiles({ files });
+    checkExternalFiles(ofModel, validated.externalFiles);
+    const modelBytes = ofModel.reduce((total, { bytes }) => total + bytes, 0);
     const refusal = this.#options.whyNowhere?.(name, modelBytes);
     if (refusal !== undefined) throw nowhere({ name }, refusal);
     await this.#options.rows.admit({
@@ -130,7 +133,7 @@ export class Publishing {
       metadata: validated.metadata,
       settings: resolveSettings(settings, this.#options.defaults, this.#catalogue.shipped.get(name)?.given),
     });
-    await this.#secure(name, folder, files);
+    await this.#share(folder, files);
     return await this.#options.changes.run(name, async () => {
       const knownNow = this.#published(name, wanted, settings, files);
       if (knownNow !== undefined) return { version: knownNow, created: false };
@@ -167,17 +170,13 @@ export class Publishing {
     });
   }
 
-  /** Another host of the fleet has the files before its registry names them. */
-  async #secure(name: string, folder: string, files: readonly StoredFile[]): Promise<void> {
-    const { blobs, changes } = this.#options;
-    if (changes.fleet === undefined) return;
+  /** A store on another machine has the files before its entry names them. @throws HostError 'store-unavailable' */
+  async #share(folder: string, files: readonly StoredFile[]): Promise<void> {
+    const { shared } = this.#options;
     try {
-      for (const file of files) await blobs.takeIn(file.sha256, join(folder, file.name));
-      await changes.fleet.secure(name, files);
+      for (const file of files) await shared?.store.put(file, join(folder, file.name));
     } catch (error) {
-      await discardTree(folder);
-      for (const { sha256 } of files) await blobs.release(sha256);
-      throw diskError(error);
+      throw error instanceof StoreAway ? storeUnavailable(error) : error;
     }
   }
 

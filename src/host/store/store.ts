@@ -1,34 +1,44 @@
 /** The model store: published versions on disk, functions from folders, and the registry of both. */
-import { rmdir, stat } from 'node:fs/promises';
+import { rename, rmdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Tensor } from '../../tensor/index.ts';
-import { decodeName } from '../../store/index.ts';
-import { KeyedMutex } from '../../tools/index.ts';
+import { decodeName, StoreAway } from '../../store/index.ts';
+import { calledAs, KeyedMutex } from '../../tools/index.ts';
 import { isMachineShort } from '../../hardware/index.ts';
+import { ConfigError } from '../config/config-error.ts';
 import { HostError } from '../errors.ts';
 import type { Traffic } from '../rollout/traffic.ts';
-import type { FunctionVersion, ModelStore, Publication, Publisher, RowsState, SettingsOverride } from '../types.ts';
+import type { FunctionVersion, ModelStore, Publisher, RowsState, SettingsOverride } from '../types.ts';
 import { versionOf } from '../rollout/versions.ts';
 import { BlobStore } from './blobs.ts';
 import { Catalogue } from './catalogue.ts';
-import { Changes } from './changes.ts';
+import { Changes, storeUnavailable } from './changes.ts';
 import { DataFolder, moveData } from './data-folder.ts';
 import { ifThere, namesIn, onDisk, tidy } from './disk.ts';
-import { trafficOf } from './entries.ts';
-import { FleetContent } from './fleet-content.ts';
-import { type FetchFile, type FleetFunction } from './fleet-store.ts';
+import { Entries, trafficOf } from './entries.ts';
+import { ContentCache } from './content-cache.ts';
 import { FolderFunctions, type FolderFunction } from './folder-functions.ts';
 import { removeOtherHandlers } from './handlers.ts';
 import { Integrity } from './integrity.ts';
-import { checkFunctionName, checkSha256, checkVersion, unknownFunction, unknownVersion } from './names.ts';
+import {
+  checkFunctionName,
+  checkSha256,
+  isFunctionName,
+  checkVersion,
+  unknownFunction,
+  unknownVersion,
+} from './names.ts';
+import type { StagedPublication } from './publication.ts';
 import { Publishing } from './publishing.ts';
 import { Removals } from './removals.ts';
 import { checkRowsInProcess, RowChecks } from './row-checks.ts';
-import { sameFiles } from './uploaded-files.ts';
+import { StoreWatch } from './store-watch.ts';
 import { changedFurther, parseSettingsChange } from './settings.ts';
-import type { ModelStoreOptions } from './types.ts';
+import { sameFiles } from './uploaded-files.ts';
+import type { ModelStoreOptions, SharedStore } from './types.ts';
 import { Validations } from './validation.ts';
-import { loadVersion, type LoadedRecord, type StoredFile, type VersionRecord } from './version-record.ts';
+import { VersionFiles, type FetchFile } from './version-files.ts';
+import { loadVersion, type LoadedRecord, type VersionRecord } from './version-record.ts';
 
 /** Folders read at once at start; more would only queue up for the same disk. */
 const foldersAtOnce = 8;
@@ -47,7 +57,11 @@ export class DiskModelStore extends Catalogue implements ModelStore {
   readonly #mutex = new KeyedMutex();
   readonly #changes: Changes;
   readonly #integrity: Integrity;
-  readonly #content: FleetContent;
+  readonly #files: VersionFiles;
+  /** Both only where the store is on another machine. */
+  readonly watch: StoreWatch | undefined;
+  readonly cache: ContentCache | undefined;
+  #probing: Promise<void> | undefined;
   /** Settled when the files of every published version have been hashed. */
   #verifying: Promise<void> = Promise.resolve();
   /** Settled when everything on disk is known; validations may still be under way. */
@@ -55,7 +69,7 @@ export class DiskModelStore extends Catalogue implements ModelStore {
 
   constructor(options: ModelStoreOptions, data: DataFolder = new DataFolder(options.dataDir)) {
     super(data, options);
-    const { functionsDir, defaults, limits, logger, healFrom = { hostUrls: [] } } = options;
+    const { functionsDir, defaults, limits, logger, shared: far } = options;
     const blobs = new BlobStore(data.blobs);
     const validations = new Validations(data.validated, options.validate);
     const { inTurn, checkRows = checkRowsInProcess } = options;
@@ -75,30 +89,51 @@ export class DiskModelStore extends Catalogue implements ModelStore {
       data,
       uploads: this.uploads,
       logger,
-      healFrom,
+      store: far?.store,
       onChanged: (name) => {
         this.refresh(name);
         this.logProblem(name);
       },
     });
     this.#changes = new Changes({
-      fleet: options.fleet,
       entries: this.entries,
       mutex: this.#mutex,
-      take: async (name, wanted) => await this.#take(name, wanted),
+      take: async (name) => await this.#take(name),
+      tell: (name) => far?.news?.tell(name),
     });
-    const shared = { catalogue: this, data, blobs, validations, rows, changes: this.#changes };
-    this.#removals = new Removals(shared);
+    const parts = { catalogue: this, data, blobs, validations, rows, changes: this.#changes };
+    this.#removals = new Removals(parts);
     this.#publishing = new Publishing({
       whyNowhere: options.whyNowhere,
-      ...shared,
+      ...parts,
+      shared: far,
       defaults,
       limits,
       logger,
       integrity: this.#integrity,
       removals: this.#removals,
     });
-    this.#content = new FleetContent({ ...shared, removals: this.#removals, publishing: this.#publishing });
+    this.#files = new VersionFiles({ ...parts, removals: this.#removals, publishing: this.#publishing });
+    if (far === undefined) return;
+    const { entries } = this;
+    this.watch = new StoreWatch({
+      store: far.store,
+      entries,
+      adopt: async (name) => await this.#changes.adopt(name),
+      news: far.news,
+      log: logger,
+    });
+    this.cache = new ContentCache({
+      store: far.store,
+      bytesMax: far.cacheBytes,
+      idleMs: far.idleMs,
+      held: () => this.#with('whole'),
+      isMissing: ({ name, version }) => this.uploads.get(name)?.get(version)?.status === 'elsewhere',
+      hold: async (record, fetch) => await this.#hold(record, fetch),
+      drop: async (record) => await this.#drop(record),
+      log: logger,
+    });
+    this.onChange(() => this.cache?.changed());
   }
 
   protected override rowsOf(version: FunctionVersion): RowsState | undefined {
@@ -116,19 +151,20 @@ export class DiskModelStore extends Catalogue implements ModelStore {
 
   hurry({ name, version, key, state }: FunctionVersion): void {
     this.#integrity.hurry(key);
-    if (state.status === 'elsewhere') this.#changes.fleet?.want(name, version);
+    const loaded = this.uploads.get(name)?.get(version);
+    if (state.status === 'elsewhere' && loaded?.status === 'elsewhere') this.cache?.want(loaded.record);
   }
 
-  learn(name: string, version: string | undefined): Promise<void> | undefined {
-    const { fleet } = this.#changes;
-    if (fleet === undefined || this.find(name, version) !== undefined) return undefined;
-    return fleet.sync().catch(() => undefined); // Redis is away: only this host's own knowledge counts.
+  learn(name: string, version: string | undefined): Promise<unknown> | undefined {
+    if (this.watch === undefined || this.find(name, version) !== undefined || !isFunctionName(name)) return undefined;
+    return this.watch.lookUp(name);
   }
 
   async start(): Promise<void> {
     this.#takenIn = this.#takeIn();
     await this.#takenIn;
     this.#verifying = this.#integrity.run();
+    this.watch?.start();
     // One after another: the validator has one process at a time anyway, and an upload may go in between.
     for (const [name, shipped] of this.shipped) {
       const validated = await this.#folders.validate(shipped);
@@ -144,11 +180,11 @@ export class DiskModelStore extends Catalogue implements ModelStore {
     await this.#verifying;
   }
 
-  async beginPublish(name: string, version: string | undefined, publisher?: Publisher): Promise<Publication> {
+  async beginPublish(name: string, version: string | undefined, publisher?: Publisher): Promise<StagedPublication> {
     checkFunctionName(name);
     if (version !== undefined) checkVersion(version);
     await this.#ready();
-    await this.#changes.fleet?.ready(); // Before the bytes are sent.
+    await this.#mustAnswer(); // Before the bytes are sent.
     return await this.#publishing.begin(name, version, publisher);
   }
 
@@ -156,6 +192,7 @@ export class DiskModelStore extends Catalogue implements ModelStore {
     checkFunctionName(name);
     if (version !== undefined) checkVersion(version);
     await this.#ready();
+    await this.#mustAnswer();
     await this.#changes.run(name, async () => {
       this.#removals.check(name, version);
       await this.#removals.remove(name, version);
@@ -170,6 +207,7 @@ export class DiskModelStore extends Catalogue implements ModelStore {
   ): Promise<void> {
     const change = parseSettingsChange(raw);
     await this.#ready();
+    await this.#mustAnswer();
     await this.#changes.run(name, async () => {
       if (this.find(name) === undefined) throw unknownFunction(name);
       if (version !== undefined && this.find(name, version) === undefined) throw unknownVersion(name, version);
@@ -191,6 +229,7 @@ export class DiskModelStore extends Catalogue implements ModelStore {
 
   async changeTraffic(name: string, change: (now: Traffic) => Traffic): Promise<Traffic> {
     await this.#ready();
+    await this.#mustAnswer();
     return await this.#changes.run(name, async () => {
       const current = this.find(name);
       if (current === undefined) throw unknownFunction(name);
@@ -206,77 +245,61 @@ export class DiskModelStore extends Catalogue implements ModelStore {
     });
   }
 
-  // In a fleet
+  // With a store on another machine
 
-  /** The registry of the fleet has changed: applies its state of a function. */
-  async adopt(name: string): Promise<void> {
-    await this.#ready();
-    await this.#mutex.run(name, async () => await this.#adopt(name));
-  }
-
-  async #adopt(name: string): Promise<void> {
-    await this.#changes.onLatest(name, () => undefined);
-  }
-
-  async #take(name: string, wanted: FleetFunction | undefined): Promise<void> {
-    await this.#content.adopt(name, wanted);
-    for (const { sequence } of wanted?.versions ?? []) this.#publishing.countFrom(sequence);
+  /** Called under the function's lock. */
+  async #take(name: string): Promise<void> {
+    await this.#files.adopt(name);
+    for (const { sequence } of this.entries.get(name).versions) this.#publishing.countFrom(sequence);
     if (this.uploadsOf(name).size === 0) this.uploads.delete(name);
     this.refresh(name);
   }
 
-  /** This host's own versions of a function, for a fleet that does not know it. */
-  ownRecords(name: string): FleetFunction | undefined {
-    const loaded = [...(this.uploads.get(name)?.values() ?? [])];
-    const versions = loaded.flatMap((each) => (each.status === 'unreadable' ? [] : [each.record]));
-    const { settings, traffic } = this.entries.get(name);
-    const isSet = traffic !== undefined || Object.keys(settings).length > 0;
-    if (versions.length === 0 && !isSet) return undefined;
-    return { versions, ...(isSet ? { serving: { settings, traffic } } : {}) };
+  #with(status: 'whole' | 'elsewhere'): readonly VersionRecord[] {
+    return [...this.uploads.values()].flatMap((versions) =>
+      [...versions.values()].flatMap((each) => (each.status === status ? [each.record] : [])),
+    );
   }
 
-  /** Versions whose content is at other hosts. */
-  elsewhere(name: string): readonly VersionRecord[] {
-    const loaded = [...(this.uploads.get(name)?.values() ?? [])];
-    return loaded.flatMap((each) => (each.status === 'elsewhere' ? [each.record] : []));
-  }
-
-  /** Versions whose content is here and intact. */
-  held(): readonly VersionRecord[] {
-    const held: VersionRecord[] = [];
-    for (const versions of this.uploads.values()) {
-      for (const each of versions.values()) if (each.status === 'whole') held.push(each.record);
+  /** Brings a function's files here before a call asks for them, if there is room. */
+  bring(name: string): void {
+    for (const each of this.uploads.get(name)?.values() ?? []) {
+      if (each.status === 'elsewhere') this.cache?.want(each.record, true);
     }
-    return held;
   }
 
-  /** Whether a version's content is here and intact. */
-  holds({ name, version, files }: Pick<VersionRecord, 'name' | 'version' | 'files'>): boolean {
-    const loaded = this.uploads.get(name)?.get(version);
-    return loaded?.status === 'whole' && sameFiles(loaded.record.files, files);
-  }
-
-  /** Drops the content of a version, which from then on is at other hosts. */
-  async drop(record: VersionRecord): Promise<void> {
+  async #drop(record: VersionRecord): Promise<void> {
     await this.#mutex.run(record.name, async () => {
-      await this.#content.drop(record, () => this.refresh(record.name));
+      await this.#files.drop(record, () => this.refresh(record.name));
     });
   }
 
-  /** Stores files as blobs, and fetches those that are missing. */
-  async keepFiles(files: readonly StoredFile[], fetch: FetchFile): Promise<void> {
-    await this.#ready();
+  async #hold(record: VersionRecord, fetch: FetchFile): Promise<void> {
     await onDisk(async () => {
-      for (const file of files) await this.#content.keep(file, fetch);
+      for (const file of record.files) await this.#files.keep(file, fetch);
+    });
+    await this.#mutex.run(record.name, async () => {
+      if (await this.#files.settle(record)) this.refresh(record.name);
     });
   }
 
-  /** Brings the content of a version here, so that it can serve. */
-  async hold(record: VersionRecord, fetch: FetchFile): Promise<void> {
-    await this.keepFiles(record.files, fetch);
-    await this.#mutex.run(record.name, async () => {
-      if (await this.#content.settle(record)) this.refresh(record.name);
-    });
+  /** @throws HostError 'store-unavailable' */
+  async #mustAnswer(): Promise<void> {
+    if (this.watch === undefined) return;
+    if (this.watch.trouble !== undefined) await this.watch.look();
+    if (this.watch.trouble !== undefined) throw storeUnavailable(new Error(this.watch.trouble.reason));
+    await this.#probed();
+  }
+
+  /** Asks once whether the store keeps its promises. @throws HostError 'store-unavailable' */
+  async #probed(): Promise<void> {
+    this.#probing ??= this.#options.shared?.store.probe();
+    try {
+      await this.#probing;
+    } catch (error) {
+      this.#probing = undefined;
+      throw error instanceof StoreAway ? storeUnavailable(error) : error;
+    }
   }
 
   async reload(name: string, override?: SettingsOverride): Promise<void> {
@@ -347,7 +370,7 @@ export class DiskModelStore extends Catalogue implements ModelStore {
     }
     this.#integrity.stop();
     this.#rows.stop();
-    await this.#verifying;
+    await Promise.all([this.#verifying, this.watch?.close(), this.cache?.close()]);
     await this.#data.close();
   }
 
@@ -363,9 +386,12 @@ export class DiskModelStore extends Catalogue implements ModelStore {
     }
     const { from, to, backup } = await this.#data.open();
     if (backup !== undefined) logger.info({ from, to, backup }, 'the data folder was brought to the newest format');
-    await this.#changes.fleet?.load(join(this.#data.root, 'fleet'));
     await this.#blobs.start();
     await this.entries.start();
+    if (this.#options.shared !== undefined) {
+      await this.#mustKeepPromises();
+      await this.#leaveOwnEntries(this.#options.shared);
+    }
     await this.#rows.start();
     const folders = await namesIn(this.#data.functions);
     for (const folder of folders) {
@@ -384,9 +410,41 @@ export class DiskModelStore extends Catalogue implements ModelStore {
       this.refresh(name);
       this.logProblem(name);
     }
-    // The fleet as this host knew it last; newer changes come from Redis.
-    for (const name of this.#changes.fleet?.names() ?? []) await this.#adopt(name);
     await tidy(() => this.#forgetUnused());
+  }
+
+  /** One that is away is asked again before the first change. @throws ConfigError */
+  async #mustKeepPromises(): Promise<void> {
+    try {
+      await this.#probed();
+    } catch (error) {
+      if (!(error instanceof HostError)) throw new ConfigError((error as Error).message);
+    }
+  }
+
+  /**
+   * A data folder that was a store itself until now: what it published must be in the shared store, which counts from
+   * now on. @throws ConfigError
+   */
+  async #leaveOwnEntries({ store }: SharedStore): Promise<void> {
+    const { root } = this.#data;
+    const own = new Entries(this.#data.store, this.#options.logger);
+    await own.start();
+    const missing = own.names().filter((name) => {
+      const there = this.entries.get(name).versions;
+      const has = ({ version, files }: VersionRecord): boolean =>
+        there.some((each) => each.version === version && sameFiles(each.files, files));
+      return !own.get(name).versions.every(has);
+    });
+    if (missing.length > 0) {
+      const some = missing.slice(0, 3).join("', '");
+      throw new ConfigError(
+        `the data folder ${root} has functions that ${store.place} does not have ('${some}'` +
+          `${missing.length > 3 ? ` and ${missing.length - 3} more` : ''}): bring them there with ` +
+          `"${calledAs()} store import ${root}", or choose another folder with --data-dir`,
+      );
+    }
+    await ifThere(rename(join(root, 'entries'), join(root, 'entries-before-the-store'))).catch(() => undefined);
   }
 
   async #takeInUploads(name: string): Promise<void> {
@@ -417,10 +475,10 @@ export class DiskModelStore extends Catalogue implements ModelStore {
     const loaded = await loadVersion(folder, record);
     if (loaded.status !== 'damaged' || (await ifThere(stat(folder))) !== undefined) return loaded;
     if (!record.files.every(({ sha256 }) => this.#blobs.has(sha256))) {
-      return this.#changes.fleet === undefined ? loaded : { status: 'elsewhere', record };
+      return this.#options.shared === undefined ? loaded : { status: 'elsewhere', record };
     }
     try {
-      await this.#content.install(record);
+      await this.#files.install(record);
       return { status: 'unverified', record };
     } catch {
       return loaded;

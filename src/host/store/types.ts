@@ -1,11 +1,20 @@
 /** The model store's options. Types only. */
-import type { ContentSource } from '../../store/index.ts';
+import type { Store } from '../../store/index.ts';
 import type { Log } from '../../tools/index.ts';
 import type { HostConfig } from '../config/config.ts';
-import type { FleetStore } from './fleet-store.ts';
 import type { CheckRows } from './row-checks.ts';
+import type { StoreNews } from './store-watch.ts';
 import type { ValidateModel } from './validation.ts';
 import type { InTurn } from './validator.ts';
+
+export interface SharedStore {
+  readonly store: Store;
+  /** What files of the store may take on this disk; undefined: any amount. */
+  readonly cacheBytes: number | undefined;
+  /** Time since the latest call of a version (`name@version`) here; Infinity if there was none. */
+  readonly idleMs: (key: string) => number;
+  readonly news?: StoreNews | undefined;
+}
 
 export interface ModelStoreOptions {
   /** Everything that survives a restart; one host at a time. Created if missing. */
@@ -14,10 +23,8 @@ export interface ModelStoreOptions {
   readonly dataDirBefore?: string | undefined;
   /** One folder for each function that ships as a folder; may be missing. */
   readonly functionsDir: string;
-  /** Hosts to ask for the bytes of damaged files; default: none. */
-  readonly healFrom?: ContentSource;
-  /** Undefined: this host is in no fleet. */
-  readonly fleet?: FleetStore | undefined;
+  /** Where functions live that other machines have as well; undefined: in the data folder alone. */
+  readonly shared?: SharedStore | undefined;
   readonly defaults: HostConfig['defaults'];
   readonly limits: Pick<HostConfig['limits'], 'uploadBytesMax'>;
   readonly validate: ValidateModel;

@@ -4,7 +4,7 @@ import type { ManifestFile } from '../../queue/index.ts';
 import type { Traffic } from '../rollout/traffic.ts';
 import type { ModelMetadata } from '../types.ts';
 import { fileBytes } from './disk.ts';
-import { isSha256, uploadedModel } from './names.ts';
+import { handlerFile, isSha256, uploadedModel } from './names.ts';
 import type { GivenSettings } from './settings.ts';
 import { reviveMetadata } from './validation.ts';
 
@@ -21,7 +21,7 @@ export interface VersionRecord {
   readonly publishedAtMs: number;
   /** As given: omitted settings follow the host's defaults, also when those change. */
   readonly settings: GivenSettings;
-  /** The model first. */
+  /** The model first; the compiled handler, if it brings one, is {@link handlerFile} among them. */
   readonly files: readonly StoredFile[];
   readonly metadata: ModelMetadata;
 }
@@ -37,6 +37,10 @@ export interface FunctionEntry {
   readonly unreadable?: readonly string[] | undefined;
 }
 
+/** The files that its model consists of. */
+export const modelFiles = ({ files }: Pick<VersionRecord, 'files'>): readonly StoredFile[] =>
+  files.filter(({ name }) => name !== handlerFile);
+
 /** A published version as `start` finds it. */
 export type LoadedRecord =
   /** Its files have been hashed since the host started, and match the record. */
@@ -45,7 +49,7 @@ export type LoadedRecord =
   | { readonly status: 'unverified'; readonly record: VersionRecord }
   /** Its files do not match the record. */
   | { readonly status: 'damaged'; readonly record: VersionRecord; readonly reason: string }
-  /** Published in the fleet; its files are at other hosts. */
+  /** Its files are in the store, and not here. */
   | { readonly status: 'elsewhere'; readonly record: VersionRecord }
   /** Nothing is known but its name: its record is lost. */
   | { readonly status: 'unreadable'; readonly reason: string };

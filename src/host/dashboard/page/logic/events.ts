@@ -57,7 +57,6 @@ const kindNames: Readonly<Record<string, readonly [string, string]>> = {
   reconfiguration: ['change of a pool', 'changes of pools'],
   published: ['publication', 'publications'],
   removed: ['removal', 'removals'],
-  moved: ['move from home to home', 'moves from home to home'],
   traffic: ['change of traffic', 'changes of traffic'],
   host: ['notice of the host', 'notices of the host'],
 };

@@ -1,8 +1,7 @@
 /** The hosts of a fleet and the homes of a function, in words. */
 import type { FleetAnswer, FleetFunctionAnswer, FleetHostAnswer } from '../../fleet-types.ts';
-import { formatAgo, formatTime } from './format.ts';
 
-const urgency: Readonly<Record<FleetHostAnswer['state'], number>> = { lost: 0, sick: 1, draining: 2, up: 3 };
+const urgency: Readonly<Record<FleetHostAnswer['state'], number>> = { sick: 0, draining: 1, up: 2 };
 
 /** Hosts that need attention first, then by name. */
 export const sortHosts = (hosts: readonly FleetHostAnswer[]): readonly FleetHostAnswer[] =>
@@ -11,17 +10,12 @@ export const sortHosts = (hosts: readonly FleetHostAnswer[]): readonly FleetHost
       urgency[one.state] - urgency[other.state] || one.name.localeCompare(other.name, 'en', { numeric: true }),
   );
 
-/** Changes of load move homes all the time, so moves by hosts that came or went are first. */
-export const sortMoves = (moves: FleetAnswer['moves']): FleetAnswer['moves'] =>
-  moves.toSorted((one, other) => Number(one.reason === 'load') - Number(other.reason === 'load'));
-
-/** 'lab: 1 of 3 hosts is lost, 1 drains' */
+/** 'lab: 1 of 3 hosts is sick, 1 drains' */
 export function fleetHeadline({ fleet, hosts }: Pick<FleetAnswer, 'fleet' | 'hosts'>): string {
   const count = (state: FleetHostAnswer['state']): number => hosts.filter((host) => host.state === state).length;
-  const [lost, sick, draining] = [count('lost'), count('sick'), count('draining')];
+  const [sick, draining] = [count('sick'), count('draining')];
   const all = `${hosts.length} host${hosts.length === 1 ? '' : 's'}`;
   const parts = [
-    ...(lost === 0 ? [] : [`${lost} ${lost === 1 ? 'is' : 'are'} lost`]),
     ...(sick === 0 ? [] : [`${sick} ${sick === 1 ? 'is' : 'are'} sick`]),
     ...(draining === 0 ? [] : [`${draining} ${draining === 1 ? 'drains' : 'drain'}`]),
   ];
@@ -40,11 +34,9 @@ export function drainQuestion(name: string, hosts: readonly FleetHostAnswer[]): 
   );
 }
 
-export function hostNote({ self, state, reason, lost_at }: FleetHostAnswer, nowMs: number): string {
-  const sinceMs = lost_at === undefined ? undefined : Date.parse(lost_at);
+export function hostNote({ self, state, reason }: FleetHostAnswer): string {
   const notes = [
     ...(self ? ['this page is of it'] : []),
-    ...(sinceMs === undefined ? [] : [`lost since ${formatTime(sinceMs)}, ${formatAgo(sinceMs, nowMs)}`]),
     ...(reason === undefined ? [] : [reason]),
     ...(state === 'draining' ? ['takes no calls of other hosts'] : []),
   ];

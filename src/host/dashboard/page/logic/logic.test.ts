@@ -6,7 +6,7 @@ import { lanesOf, mergedBars } from './anatomy-lanes.ts';
 import { curlOf, exampleBody } from './curl.ts';
 import { errorNote, errorSums, isFlood } from './errors.ts';
 import { fleetHeadline, hostNote, hostPage, placesOf, sortHosts } from './fleet.ts';
-import { formatAgo, formatBytes, formatMs, formatRate, formatShare, formatTime } from './format.ts';
+import { formatAgo, formatBytes, formatMs, formatRate, formatShare } from './format.ts';
 import { filterRows, nextSort, sortRows, type SortKey } from './function-table.ts';
 import { foldEvents, groupName, recordedOf } from './events.ts';
 import { idleness, isFull, memoryBlocks } from './memory-map.ts';
@@ -86,24 +86,13 @@ describe('a fleet', () => {
       'lab: 1 of 4 hosts is sick, 1 drains',
     ]);
     expect(fleetHeadline({ fleet: 'lab', hosts: [...hosts, hosts[3]!] })).toBe('lab: 2 of 5 hosts are sick, 1 drains');
-    const lost = host('a', 'lost', {
-      lost_at: new Date(60_000).toISOString(),
-      reason: 'it was the home of no function',
-    });
-    expect(sortHosts([...hosts, lost])[0]).toBe(lost);
-    expect(fleetHeadline({ fleet: 'lab', hosts: [...hosts, lost] })).toBe(
-      'lab: 1 of 5 hosts is lost, 1 is sick, 1 drains',
-    );
-    expect(hostNote(lost, 180_000)).toBe(`lost since ${formatTime(60_000)}, 2 min ago; it was the home of no function`);
-    expect(hosts.map((each) => hostNote(each, 0))).toEqual([
+    expect(hosts.map((each) => hostNote(each))).toEqual([
       'this page is of it',
       '',
       'takes no calls of other hosts',
       'no answer for 2 s',
     ]);
-    expect(hostNote(host('a', 'draining', { self: true }), 0)).toBe(
-      'this page is of it; takes no calls of other hosts',
-    );
+    expect(hostNote(host('a', 'draining', { self: true }))).toBe('this page is of it; takes no calls of other hosts');
   });
 
   it("links to another host's page if the browser can open it", () => {

@@ -1,11 +1,8 @@
 import type { FleetAnswer, FleetFunctionAnswer, FleetHostAnswer } from '../../fleet-types.ts';
-import { drainQuestion, fleetHeadline, hostNote, hostPage, placesOf, sortHosts, sortMoves } from '../logic/fleet.ts';
-import { formatMs, formatTime } from '../logic/format.ts';
-import { functionLink } from '../logic/route.ts';
+import { drainQuestion, fleetHeadline, hostNote, hostPage, placesOf, sortHosts } from '../logic/fleet.ts';
+import { formatMs } from '../logic/format.ts';
 import { useAction, usePolled } from '../state.ts';
 import { Message, Polled, TableCard, Tile } from './parts.tsx';
-
-const movesShown = 30;
 
 const pathOf = (name: string): string => `/v2/fleet/hosts/${encodeURIComponent(name)}`;
 
@@ -20,7 +17,7 @@ export function Fleet({ paused }: { readonly paused: boolean }) {
   );
 }
 
-function Hosts({ fleet, redis, hosts, moves, onChanged }: FleetAnswer & { readonly onChanged: () => void }) {
+function Hosts({ fleet, redis, hosts, onChanged }: FleetAnswer & { readonly onChanged: () => void }) {
   const { said, busy, act } = useAction(onChanged);
   const drain = async ({ name, state }: FleetHostAnswer): Promise<void> => {
     const draining = state !== 'draining';
@@ -31,12 +28,7 @@ function Hosts({ fleet, redis, hosts, moves, onChanged }: FleetAnswer & { readon
       body: JSON.stringify({ draining }),
     });
   };
-  const forget = async ({ name }: FleetHostAnswer): Promise<void> =>
-    await act(`${name} is forgotten`, pathOf(name), { method: 'DELETE' });
-  const there = hosts.filter(({ state }) => state !== 'lost');
   const sick = hosts.filter(({ state }) => state === 'sick').length;
-  const lost = hosts.length - there.length;
-  const wrong = [...(lost === 0 ? [] : [`${lost} lost`]), ...(sick === 0 ? [] : [`${sick} sick`])];
   return (
     <>
       {redis.status !== 'up' && (
@@ -44,17 +36,17 @@ function Hosts({ fleet, redis, hosts, moves, onChanged }: FleetAnswer & { readon
           text={
             redis.status === 'evicting'
               ? `Redis evicts keys: ${redis.reason}. What the hosts share may be lost.`
-              : `Redis is ${redis.status}: ${redis.reason}. Functions go on serving; nothing can be published or changed.`
+              : `Redis is ${redis.status}: ${redis.reason}. Calls are answered, and hosts learn of each other's load no more.`
           }
           level="warning"
         />
       )}
-      <HostTiles there={there} wrong={wrong} />
+      <HostTiles hosts={hosts} sick={sick} />
       {said !== undefined && <Message {...said} />}
       <TableCard
         id="hosts-title"
         title={fleetHeadline({ fleet, hosts })}
-        warn={wrong.length > 0}
+        warn={sick > 0}
         labelled
         headings={[
           'Host',
@@ -67,57 +59,27 @@ function Hosts({ fleet, redis, hosts, moves, onChanged }: FleetAnswer & { readon
           { name: 'Way', hint: 'there and back' },
           'Heard',
           'Version',
-          { name: '', hint: 'drain, take back or forget' },
+          { name: '', hint: 'drain or take back' },
         ]}
       >
         {sortHosts(hosts).map((host) => (
-          <HostRow
-            key={host.name}
-            {...{ host, busy }}
-            onDrain={() => void drain(host)}
-            onForget={() => void forget(host)}
-          />
+          <HostRow key={host.name} {...{ host, busy }} onDrain={() => void drain(host)} />
         ))}
       </TableCard>
-      <TableCard
-        id="moves-title"
-        title="Homes that moved"
-        empty={moves.length === 0 && 'None since this host came: each function is at home where it was.'}
-        headings={['Function', 'When', { name: 'What, and why', words: true }]}
-      >
-        {sortMoves(moves)
-          .slice(0, movesShown)
-          .map(({ at, function: name, text }) => (
-            <tr key={`${at} ${name} ${text}`} data-moved={name}>
-              <th scope="row">
-                <a href={functionLink(name)}>{name}</a>
-              </th>
-              <td>{formatTime(Date.parse(at))}</td>
-              <td class="words">{text}</td>
-            </tr>
-          ))}
-      </TableCard>
-      {moves.length > movesShown && <p class="muted">and {moves.length - movesShown} more</p>}
     </>
   );
 }
 
-function HostTiles({
-  there,
-  wrong,
-}: {
-  readonly there: readonly FleetHostAnswer[];
-  readonly wrong: readonly string[];
-}) {
-  const sum = (of: (host: FleetHostAnswer) => number): number => there.reduce((total, host) => total + of(host), 0);
+function HostTiles({ hosts, sick }: { readonly hosts: readonly FleetHostAnswer[]; readonly sick: number }) {
+  const sum = (of: (host: FleetHostAnswer) => number): number => hosts.reduce((total, host) => total + of(host), 0);
   return (
     <div class="tiles">
       <Tile
         name="Hosts"
         id="fleet-hosts"
-        value={String(there.length)}
-        note={wrong.length === 0 ? 'none is sick or lost' : wrong.join(', ')}
-        warn={wrong.length > 0}
+        value={String(hosts.length)}
+        note={sick === 0 ? 'none is sick' : `${sick} sick`}
+        warn={sick > 0}
       />
       <Tile
         name="Calls"
@@ -139,17 +101,14 @@ interface HostRowProps {
   readonly host: FleetHostAnswer;
   readonly busy: boolean;
   readonly onDrain: () => void;
-  readonly onForget: () => void;
 }
 
-function HostRow({ host, busy, onDrain, onForget }: HostRowProps) {
+function HostRow({ host, busy, onDrain }: HostRowProps) {
   const { name, state, self } = host;
-  const isLost = state === 'lost';
-  const note = hostNote(host, Date.now());
-  const past = isLost ? 'past' : '';
+  const note = hostNote(host);
   return (
     <>
-      <tr data-host={name} class={past}>
+      <tr data-host={name}>
         <th scope="row">
           <HostName host={host} />
         </th>
@@ -159,14 +118,14 @@ function HostRow({ host, busy, onDrain, onForget }: HostRowProps) {
         <td data-label="Cores">{host.cores}</td>
         <td data-label="GPUs">{host.gpus}</td>
         <td data-label="Functions">{host.functions}</td>
-        <td data-label="Calls">{isLost ? '–' : host.in_flight}</td>
-        <td data-label="Waiting">{isLost ? '–' : host.waiting}</td>
+        <td data-label="Calls">{host.in_flight}</td>
+        <td data-label="Waiting">{host.waiting}</td>
         <td data-label="Way">{self ? '–' : formatMs(host.round_trip_ms)}</td>
         <td data-label="Heard">{self ? '–' : `${formatMs(host.heard_ms_ago)} ago`}</td>
         <td data-label="Version">{host.version}</td>
         <td>
-          <button type="button" disabled={busy || state === 'sick'} onClick={isLost ? onForget : onDrain}>
-            {isLost ? 'Forget' : state === 'draining' ? 'Take back' : 'Drain'}
+          <button type="button" disabled={busy || state === 'sick'} onClick={onDrain}>
+            {state === 'draining' ? 'Take back' : 'Drain'}
           </button>
         </td>
       </tr>
@@ -183,7 +142,7 @@ function HostRow({ host, busy, onDrain, onForget }: HostRowProps) {
 
 function HostName({ host }: { readonly host: FleetHostAnswer }) {
   const page = hostPage(host);
-  return host.self || host.state === 'lost' || page === undefined ? <>{host.name}</> : <a href={page}>{host.name}</a>;
+  return host.self || page === undefined ? <>{host.name}</> : <a href={page}>{host.name}</a>;
 }
 
 /** Which hosts of the fleet get the calls of a function, and which could. */

@@ -1,6 +1,6 @@
 /**
- * Brings the fleet's registry into this host's store. Versions that other hosts published appear here by their records,
- * and get their content when this host needs it.
+ * The files of published versions on this host's disk. A version that somebody else published appears here by its
+ * record, and gets its files when this host needs them.
  */
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -10,12 +10,13 @@ import type { DataFolder } from './data-folder.ts';
 import { discardTree, unlinkIfThere } from './disk.ts';
 import type { Publishing } from './publishing.ts';
 import type { Removals } from './removals.ts';
-import type { FetchFile, FleetFunction } from './fleet-store.ts';
 import { sameFiles } from './uploaded-files.ts';
-import { reviveMetadata } from './validation.ts';
-import type { FunctionEntry, StoredFile, VersionRecord } from './version-record.ts';
+import type { StoredFile, VersionRecord } from './version-record.ts';
 
-export interface FleetContentOptions {
+/** Writes a file of a function to a path. */
+export type FetchFile = (file: StoredFile, path: string) => Promise<void>;
+
+export interface VersionFilesOptions {
   readonly catalogue: Pick<Catalogue, 'uploadsOf' | 'entries'>;
   readonly data: DataFolder;
   readonly blobs: BlobStore;
@@ -23,35 +24,34 @@ export interface FleetContentOptions {
   readonly publishing: Pick<Publishing, 'install'>;
 }
 
-export class FleetContent {
-  readonly #options: FleetContentOptions;
+export class VersionFiles {
+  readonly #options: VersionFilesOptions;
 
-  constructor(options: FleetContentOptions) {
+  constructor(options: VersionFilesOptions) {
     this.#options = options;
   }
 
-  /** Makes the store's versions of a function those of the registry. Called under the function's lock. */
-  async adopt(name: string, wanted: FleetFunction | undefined): Promise<void> {
+  /** Makes the versions here those of the function's entry. Called under the function's lock. */
+  async adopt(name: string): Promise<void> {
     const { catalogue, data, removals } = this.#options;
     const uploads = catalogue.uploadsOf(name);
-    await this.#adoptEntry(name, wanted);
-    const records = new Map(wanted?.versions.map((record) => [record.version, record]));
+    const { versions, unreadable = [] } = catalogue.entries.get(name);
+    const records = new Map(versions.map((record) => [record.version, record]));
     for (const [version, loaded] of uploads) {
       const record = records.get(version);
+      if (loaded.status === 'unreadable' && record === undefined && unreadable.includes(version)) continue;
       const isSame =
         record !== undefined && loaded.status !== 'unreadable' && sameFiles(loaded.record.files, record.files);
-      if (isSame && loaded.status !== 'elsewhere') records.delete(version);
-      if (isSame) continue;
-      if (loaded.status === 'elsewhere') uploads.delete(version);
-      else {
-        uploads.delete(version);
-        await removals.discard(data.versionFolder(name, version));
-        await removals.releaseBlobs(loaded);
+      if (isSame) {
+        records.delete(version);
+        continue;
       }
+      uploads.delete(version);
+      if (loaded.status === 'elsewhere') continue;
+      await removals.discard(data.versionFolder(name, version));
+      await removals.releaseBlobs(loaded);
     }
-    for (const [version, record] of records) {
-      uploads.set(version, { status: 'elsewhere', record: { ...record, metadata: reviveMetadata(record.metadata) } });
-    }
+    for (const [version, record] of records) uploads.set(version, { status: 'elsewhere', record });
   }
 
   /**
@@ -111,14 +111,4 @@ export class FleetContent {
       await unlinkIfThere(fresh);
     }
   }
-
-  async #adoptEntry(name: string, wanted: FleetFunction | undefined): Promise<void> {
-    const { entries } = this.#options.catalogue;
-    const { versions = [], serving = { settings: {} } } = wanted ?? {};
-    const now = entries.get(name);
-    const next: FunctionEntry = { ...now, versions, ...serving, unreadable: undefined };
-    if (JSON.stringify(asJson(now)) !== JSON.stringify(asJson(next))) await entries.write(name, next);
-  }
 }
-
-const asJson = ({ versions, settings, traffic }: FunctionEntry): unknown => [versions, settings, traffic ?? null];

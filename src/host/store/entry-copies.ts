@@ -1,0 +1,49 @@
+/** What a host has last read of a store on another machine, one file for each function, so that it can start without. */
+import { mkdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import { decodeName, encodeName, type StoredEntry } from '../../store/index.ts';
+import { jsonAs, KeyedMutex, writeWhole } from '../../tools/index.ts';
+import { namesIn, readTextIfThere } from './disk.ts';
+
+/** Files that are read at once. */
+const readAtOnce = 32;
+
+export class EntryCopies {
+  readonly #folder: string;
+  readonly #latest = new Map<string, StoredEntry>();
+  /** By function. */
+  readonly #writing = new KeyedMutex();
+
+  constructor(folder: string) {
+    this.#folder = folder;
+  }
+
+  async load(): Promise<ReadonlyMap<string, StoredEntry>> {
+    await mkdir(this.#folder, { recursive: true });
+    const names = (await namesIn(this.#folder)).flatMap((file) => decodeName(file.replace(/\.json$/, '')) ?? []);
+    for (let at = 0; at < names.length; at += readAtOnce) {
+      await Promise.all(names.slice(at, at + readAtOnce).map((name) => this.#read(name)));
+    }
+    return this.#latest;
+  }
+
+  /** Resolves when it is on the disk; an entry that was replaced meanwhile is not written. */
+  async keep(name: string, entry: StoredEntry): Promise<void> {
+    this.#latest.set(name, entry);
+    await this.#writing.run(name, async () => {
+      if (this.#latest.get(name) === entry) await writeWhole(this.#path(name), JSON.stringify(entry));
+    });
+  }
+
+  async #read(name: string): Promise<void> {
+    const entry = jsonAs(await readTextIfThere(this.#path(name)), (value: StoredEntry) =>
+      value.envelope.name === name && typeof value.tag === 'string' ? value : undefined,
+    );
+    // Undefined: damaged by a crash of the machine, and the store has it.
+    if (entry !== undefined) this.#latest.set(name, entry);
+  }
+
+  #path(name: string): string {
+    return join(this.#folder, `${encodeName(name)}.json`);
+  }
+}

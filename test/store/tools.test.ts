@@ -1,0 +1,186 @@
+/** `turntable store`: functions with handlers put into a store, data folders imported, leftovers removed. */
+import { createHash } from 'node:crypto';
+import { cpSync, mkdirSync, mkdtempSync, readdirSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import { turntable } from '../cli/command.ts';
+import { ask, call, patient, publish, shaOf, shown, untilPublished } from '../support/fleet-calls.ts';
+import { writeReluModel } from '../support/models.ts';
+import { writeOldDataFolder } from '../support/old-data-folder.ts';
+import { startReluHost, type ReluHost } from '../support/relu-host.ts';
+
+let folder: string;
+let store: string;
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), 'turntable-store-tools-'));
+  store = join(folder, 'store');
+});
+afterEach(() => rmSync(folder, { recursive: true, force: true }));
+
+const start = async (flags: Record<string, string> = {}): Promise<ReluHost> =>
+  await startReluHost([], { flags: { 'store.place': store, 'gpu.use': 'off', 'cpu.cores': '1', ...flags } });
+const contents = (): string[] => readdirSync(join(store, 'blobs', 'sha256'));
+const shaOfText = (text: string): string => createHash('sha256').update(text).digest('hex');
+
+/** A function that doubles what its model answers. @param code of its handler */
+async function writeFunction(name: string, code: string): Promise<string> {
+  const place = join(folder, 'made', name);
+  mkdirSync(place, { recursive: true });
+  await writeReluModel(place);
+  const settings = { model: 'relu.onnx', handler: 'handler.ts', slo: '5s', description: 'doubles' };
+  writeFileSync(join(place, 'function.json'), JSON.stringify(settings));
+  writeFileSync(join(place, 'handler.ts'), code);
+  return place;
+}
+
+const doubling = `
+import { factor } from './factor.ts';
+export function preprocess(request) {
+  return [{ name: 'x', datatype: 'FP32', shape: [1, 4], data: Float32Array.from(JSON.parse(request.text())) }];
+}
+export function postprocess([{ data }]) {
+  return [...data].map((value) => factor * value);
+}
+`;
+
+test('a function with a handler is put into the store by a command, and runs at a host that has no folder of it', async () => {
+  const place = await writeFunction('doubler', doubling);
+  writeFileSync(join(place, 'factor.ts'), 'export const factor = 2;');
+  await using host = await start();
+  const put = await turntable(['store', 'put', place, '--store', store]);
+  expect(put).toEqual({ exitCode: 0, stdout: `doubler@1: published, in the folder ${store}\n`, stderr: '' });
+  const again = await turntable(['store', 'put', place, '--store', store]);
+  expect(again.stdout).toContain('doubler@1: the store has it already');
+  const answer = await ask(host, 'POST', '/function/doubler', '[-1, 2, -3, 4]');
+  expect([answer.status, answer.text]).toEqual([200, '[0,4,0,8]']);
+  expect(await shown(host, 'doubler')).toMatchObject({ description: 'doubles', slo: '5s' });
+  // An edit is a new version, and the host hears of it.
+  writeFileSync(join(place, 'factor.ts'), 'export const factor = 3;');
+  expect((await turntable(['store', 'put', place, '--store', store])).stdout).toContain('doubler@2: published');
+  await vi.waitFor(async () => {
+    expect((await ask(host, 'POST', '/function/doubler', '[-1, 2, -3, 4]')).text).toBe('[0,6,0,12]');
+  }, patient);
+});
+
+test('a handler that needs what only this machine has is refused with the reason, and so is a folder without a function', async () => {
+  const beside = await writeFunction('beside', `${doubling}\nexport const here = import.meta.url;`);
+  writeFileSync(join(beside, 'factor.ts'), 'export const factor = 2;');
+  const refused = await turntable(['store', 'put', beside, '--store', store]);
+  expect([refused.exitCode === 0, refused.stderr]).toEqual([
+    false,
+    expect.stringContaining('its handler looks for files beside itself'),
+  ]);
+  const none = await turntable(['store', 'put', folder, '--store', store]);
+  expect([none.exitCode === 0, none.stderr]).toEqual([false, expect.stringContaining('has no function.json')]);
+  const nowhere = await turntable(['store', 'put', beside]);
+  expect(nowhere.stderr).toContain('name the store with --store');
+});
+
+test('no upload brings a handler, under whatever name the model knows it', async () => {
+  await using host = await start();
+  const form = new FormData();
+  form.set('model', new Blob([new Uint8Array(1)]), 'model.onnx');
+  form.set('.Handler.mjs', new Blob(['code']), '.Handler.mjs');
+  const reply = await fetch(`${host.url}/functions/sneaky`, { method: 'PUT', body: form });
+  expect([reply.status, await reply.text()]).toEqual([400, expect.stringContaining("the store's own")]);
+});
+
+test('the data folder of a host is imported: versions, settings and traffic are there, and its host starts on the store', async () => {
+  const dataDir = join(folder, 'data');
+  const flags = { dataDir, 'gpu.use': 'off', 'cpu.cores': '1' };
+  {
+    await using alone = await startReluHost([], { flags });
+    await untilPublished(alone, 'BERT', 2);
+    await untilPublished(alone, 'bert', 5);
+    expect((await publish(alone, 'BERT', 3, 'traffic=0')).status).toBe(201);
+    await ask(alone, 'PATCH', '/functions/BERT/versions/1', '{"slo": "77ms"}');
+    const inUse = await turntable(['store', 'import', dataDir, '--store', store]);
+    expect([inUse.exitCode === 0, inUse.stderr]).toEqual([false, expect.stringContaining('is in use by another host')]);
+  }
+  const done = await turntable(['store', 'import', dataDir, '--store', store]);
+  expect(done).toEqual({
+    exitCode: 0,
+    stdout: `the folder ${store}: 3 versions imported, 0 there already\n`,
+    stderr: '',
+  });
+  const twice = await turntable(['store', 'import', dataDir, '--store', store]);
+  expect(twice.stdout).toContain('0 versions imported, 3 there already');
+  await using same = await start({ dataDir });
+  await using other = await start();
+  for (const host of [same, other]) {
+    expect(await shown(host, 'BERT')).toMatchObject({ version: '1', versions: ['1', '2'], slo: '77ms' });
+    expect(await call(host, 'BERT')).toEqual([2, 4, 6, 8]);
+    expect(await call(host, 'BERT/versions/2')).toEqual([3, 6, 9, 12]);
+    expect(await call(host, 'bert')).toEqual([5, 10, 15, 20]);
+  }
+});
+
+const version = (name: string, number: string, sequence: number) => ({
+  name,
+  version: number,
+  sequence,
+  model: `${name} ${number}`,
+});
+
+test('three folders of a fleet of 0.1 are imported: each has some versions, and what the fleet had removed stays removed', async () => {
+  const traffic = { shares: [{ version: '1', share: 100 }], headers: [] };
+  const folders = ['a', 'b', 'c'].map((each) => join(folder, each));
+  writeOldDataFolder(folders[0]!, [version('Both', '1', 1), version('gone', '1', 2)], {
+    Both: { settings: { 1: { slo: '77ms' } }, traffic },
+  });
+  writeOldDataFolder(folders[1]!, [version('Both', '1', 1), version('Both', '2', 3)], { Both: { traffic } });
+  writeOldDataFolder(folders[2]!, [version('only', '1', 4)], {});
+  const copies = join(folders[2]!, 'fleet', 'lab');
+  mkdirSync(copies, { recursive: true });
+  writeFileSync(join(copies, 'gone.json'), JSON.stringify({ revision: 2, ancestors: [], body: null }));
+  const { stdout, exitCode } = await turntable(['store', 'import', ...folders, '--store', store, '--json']);
+  const report = JSON.parse(stdout) as { imported: string[]; known: string[]; left: string[] };
+  expect([exitCode, report.imported.toSorted(), report.left]).toEqual([0, ['Both@1', 'Both@2', 'only@1'], []]);
+  const [revision] = readdirSync(join(store, 'entries', 'both!1'));
+  expect(revision).toBe('1.json');
+  expect(contents().toSorted()).toEqual(['Both 1', 'Both 2', 'only 1'].map(shaOfText).toSorted());
+  // Another model under a version that the store has is left out, and the command fails.
+  const other = join(folder, 'd');
+  writeOldDataFolder(other, [{ ...version('only', '1', 1), model: 'another' }, version('new', '1', 2)], {});
+  const second = await turntable(['store', 'import', other, '--store', store]);
+  expect([second.exitCode, second.stdout]).toEqual([
+    1,
+    expect.stringContaining('left out: only@1: the store has another model under this version'),
+  ]);
+});
+
+test('a version whose files are damaged in each folder is left out by name', async () => {
+  const dataDir = join(folder, 'data');
+  writeOldDataFolder(dataDir, [{ name: 'hurt', version: '1', sequence: 1, model: 'right' }], {});
+  writeFileSync(join(dataDir, 'functions', 'hurt', '1', 'model.onnx'), 'wrong');
+  const alone = await turntable(['store', 'import', dataDir, '--store', store]);
+  expect([alone.exitCode, alone.stdout]).toEqual([
+    1,
+    expect.stringContaining("left out: hurt@1: no folder has its file 'model.onnx' undamaged"),
+  ]);
+  const sound = join(folder, 'sound');
+  writeOldDataFolder(sound, [{ name: 'hurt', version: '1', sequence: 1, model: 'right' }], {});
+  cpSync(dataDir, join(folder, 'copy'), { recursive: true });
+  const both = await turntable(['store', 'import', join(folder, 'copy'), sound, '--store', store]);
+  expect([both.exitCode, both.stdout]).toEqual([0, expect.stringContaining('1 version imported')]);
+});
+
+test('what no entry names is removed after its grace, and everything else stays', async () => {
+  await using host = await start();
+  await untilPublished(host, 'kept', 2);
+  await untilPublished(host, 'removed', 3);
+  expect((await ask(host, 'DELETE', '/functions/removed')).status).toBe(204);
+  const collect = ['store', 'fsck', '--collect', '--store', store];
+  expect((await turntable(collect)).stdout).toContain('0 files removed');
+  const dayAgo = new Date(Date.now() - 25 * 3_600_000);
+  for (const sha256 of contents()) utimesSync(join(store, 'blobs', 'sha256', sha256), dayAgo, dayAgo);
+  expect((await turntable(collect)).stdout).toContain('1 file removed');
+  expect(contents()).toEqual([await shaOf(2)]);
+  expect((await turntable([...collect, '--grace', '0s'])).stdout).toContain('0 files removed');
+  // An entry that cannot be read may name anything.
+  writeFileSync(join(store, 'entries', 'removed', '99.json'), 'damaged');
+  const unread = await turntable([...collect, '--grace', '0s']);
+  expect([unread.exitCode === 0, unread.stderr]).toEqual([false, expect.stringContaining('cannot be read: removed')]);
+  expect(contents()).toEqual([await shaOf(2)]);
+});
