@@ -116,8 +116,8 @@ export class PoolsController {
   }
 
   /** A warm invocation was answered, `serviceMs` after an instance had received it. */
-  answered(key: string, latencyMs: number, serviceMs: number): void {
-    this.#controlled.get(key)?.live.answered(latencyMs, serviceMs, performance.now());
+  answered(key: string, latencyMs: number, serviceMs: number, nowMs = performance.now()): void {
+    this.#controlled.get(key)?.live.answered(latencyMs, serviceMs, nowMs);
   }
 
   /** Looks at every called pool. Run by its own timer; times are those of performance.now(). */
