@@ -1,8 +1,8 @@
 /**
  * Makes the pictures of docs/dashboard.md: `npm run pictures [-- FOLDER [MINUTES]]`. A host with two emulated GPUs
  * serves sixty functions for an hour of its clock, which passes in MINUTES. All calls are real, so rates are those of
- * the slow clock and latencies those of the machine. One function breaches its SLO. Four hosts are a fleet; one drains
- * and one is killed. With a FOLDER, makes every view in every look: wide and narrow, light and dark, each quiet, busy
+ * the slow clock and latencies those of the machine. One function breaches its SLO. Three hosts are a fleet; one drains.
+ * With a FOLDER, makes every view in every look: wide and narrow, light and dark, each quiet, busy
  * and broken. Needs g++, Chromium and Redis.
  */
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
@@ -12,7 +12,6 @@ import type { Browser, Page } from 'playwright-core';
 import { buildArchitecture, writeModel } from '../src/onnx/index.ts';
 import { buildEmulatedDriver } from '../test/emulated-driver/build.ts';
 import { launchBrowser, openPage, type WatchedPage } from '../test/support/browser.ts';
-import { serve } from '../test/cli/command.ts';
 import { FleetHosts, nameOf, statesAt } from '../test/support/fleet-hosts.ts';
 import { writeReluModel } from '../test/support/models.ts';
 import { startReluHost, type ReluHost } from '../test/support/relu-host.ts';
@@ -281,38 +280,27 @@ async function shootHost(): Promise<void> {
   }
 }
 
-/** Four hosts, of which one drains and one is killed; at the end the host that serves the page ends too. */
+/** Three hosts, of which one drains; at the end the host that serves the page ends too. */
 async function shootFleet(): Promise<void> {
   await using browser = await launchBrowser();
   await using fleet = await FleetHosts.start(3);
   const [first, second] = fleet.hosts as [ReluHost, ReluHost];
   const { url } = first;
-  const place = join(first.folder, 'killed');
-  const store = ['--data-dir', join(place, 'data'), '--functions-dir', join(place, 'functions')];
-  const own = ['--redis', fleet.redis.url, '--fleet', 'lab', '--gpu-use', 'off', '--cpu-cores', '1'];
-  const killed = await serve([...own, ...store], { TURNTABLE_FLEET_SECRET: 'a secret of the fleet' });
-  try {
-    const has = async (state: string): Promise<boolean> => (await statesAt(first))[nameOf(killed)] === state;
-    while (!(await has('up'))) await sleep(200);
-    const body = await readFile(await writeReluModel(first.folder));
-    const published = names.slice(0, 24);
-    for (const name of published) {
-      // The other hosts may not have heard of each other yet.
-      while (!(await fetch(`${url}/functions/${name}?slo=2s`, { method: 'PUT', body })).ok) await sleep(500);
-      await call(url, name, 4);
-    }
-    if (folder !== undefined) await shootAll(browser, folder, { url, views: fleetViews, scene: 'quiet' });
-    await fetch(`${url}/v2/fleet/hosts/${encodeURIComponent(nameOf(second))}/drain`, { method: 'POST' });
-    await killed.end('SIGKILL');
-    while (!(await has('lost'))) await sleep(200);
-    await Promise.all(Array.from({ length: 240 }, (_, index) => call(url, published[index % published.length]!, 4)));
-    await shootDocs(browser, url, [fleetViews[0]!]);
-    if (folder === undefined) return;
-    await shootAll(browser, folder, { url, views: fleetViews, scene: 'busy' });
-    await shootBroken(browser, folder, { url, views: fleetViews, scene: 'broken' }, () => fleet.stop(first));
-  } finally {
-    killed.child.kill('SIGKILL');
+  const body = await readFile(await writeReluModel(first.folder));
+  const published = names.slice(0, 24);
+  for (const name of published) {
+    const reply = await fetch(`${url}/functions/${name}?slo=2s`, { method: 'PUT', body });
+    if (!reply.ok) throw new Error(await reply.text());
+    await call(url, name, 4);
   }
+  if (folder !== undefined) await shootAll(browser, folder, { url, views: fleetViews, scene: 'quiet' });
+  await fetch(`${url}/v2/fleet/hosts/${encodeURIComponent(nameOf(second))}/drain`, { method: 'POST' });
+  while ((await statesAt(first))[nameOf(second)] !== 'draining') await sleep(200);
+  await Promise.all(Array.from({ length: 240 }, (_, index) => call(url, published[index % published.length]!, 4)));
+  await shootDocs(browser, url, [fleetViews[0]!]);
+  if (folder === undefined) return;
+  await shootAll(browser, folder, { url, views: fleetViews, scene: 'busy' });
+  await shootBroken(browser, folder, { url, views: fleetViews, scene: 'broken' }, () => fleet.stop(first));
 }
 
 const driver = await buildEmulatedDriver();

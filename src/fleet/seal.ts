@@ -1,6 +1,6 @@
 /**
  * Authentication within a fleet: HMACs with the fleet's secret, over the values in Redis and over each request between
- * hosts. Without the secret nobody can pose as a host or put a function into the registry.
+ * hosts. Without the secret nobody can pose as a host.
  */
 import { createHash, createHmac, createSecretKey, randomBytes, timingSafeEqual, type KeyObject } from 'node:crypto';
 import type { ChannelSeals } from '../process/index.ts';

@@ -6,7 +6,7 @@
  * A blob that a client uploads on its own gets a note, an empty file `blobs/put/<hex>`. While the note is younger than
  * a day, the blob stays although nothing refers to it yet.
  */
-import { existsSync } from 'node:fs';
+import { existsSync, type BigIntStats } from 'node:fs';
 import { copyFile, constants, link, mkdir, open, rename, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { hashFile, KeyedMutex } from '../../tools/index.ts';
@@ -52,7 +52,7 @@ export class BlobStore {
     await this.take(sha256, temporary);
   }
 
-  /** Moves a file with the bytes of this sha256 into the store; it must be on the store's disk. */
+  /** Moves a file whose bytes were just found to have this sha256 into the store; it must be on the store's disk. */
   async take(sha256: string, temporary: string): Promise<void> {
     await this.#mutex.run(sha256, async () => {
       // The note first: a kill in between leaves a note without a blob, not a blob that the next start removes.
@@ -60,7 +60,10 @@ export class BlobStore {
       await note.utimes(new Date(), new Date());
       await note.close();
       if (await this.isSound(this.#path(sha256), sha256)) await unlinkIfThere(temporary);
-      else await rename(temporary, this.#path(sha256));
+      else {
+        await rename(temporary, this.#path(sha256));
+        this.#hashed.set(stampOf(await stat(this.#path(sha256), { bigint: true })), sha256);
+      }
       await syncFolder(this.#folder);
     });
   }
@@ -72,7 +75,7 @@ export class BlobStore {
   async isSound(path: string, sha256: string): Promise<boolean> {
     const found = await ifThere(stat(path, { bigint: true }));
     if (found === undefined) return false;
-    const stamp = `${found.ino} ${found.size} ${found.mtimeNs}`;
+    const stamp = stampOf(found);
     let hashed = this.#hashed.get(stamp);
     if (hashed === undefined) {
       hashed = (await hashFile(path)).sha256;
@@ -164,6 +167,8 @@ export class BlobStore {
     return join(this.#folder, sha256);
   }
 }
+
+const stampOf = ({ ino, size, mtimeNs }: BigIntStats): string => `${ino} ${size} ${mtimeNs}`;
 
 async function isFresh(note: string): Promise<boolean> {
   const found = await ifThere(stat(note));
