@@ -5,7 +5,7 @@ import { dueMs, splitBatch } from '../../pool/split.ts';
 import type { BatchedCandidate } from './candidates.ts';
 import { idleExtraMs, type IdleCost } from './idle-cost.ts';
 import { instanceMs } from './instance-time.ts';
-import type { PoolPrediction } from './service-latency.ts';
+import type { PoolPrediction } from './slowdowns.ts';
 
 export interface BatchSimulationOptions {
   readonly ratePerSecond: number;
