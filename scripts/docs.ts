@@ -1,10 +1,11 @@
-// Writes the pages in docs/ that come from code or schemas. `--check` writes nothing and fails on an outdated page.
+// Writes the pages and pictures in docs/ that come from code, schemas or results. `--check` writes nothing and fails on an outdated page.
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { format, resolveConfig } from 'prettier';
 import { renderConfigurationPage } from './configuration-page.ts';
 import { renderErrorsPage } from './errors-page.ts';
+import { paperPictures, renderPapersPage } from './papers-page.ts';
 
 const root = dirname(dirname(fileURLToPath(import.meta.url)));
 
@@ -12,11 +13,14 @@ const root = dirname(dirname(fileURLToPath(import.meta.url)));
 export const pages: Readonly<Record<string, () => string>> = {
   'docs/configuration.md': renderConfigurationPage,
   'docs/errors.md': renderErrorsPage,
+  'docs/papers.md': renderPapersPage,
+  ...paperPictures,
 };
 
 /** A page as it should be in the repository. */
 export async function renderPage(path: string, render: () => string): Promise<string> {
   const file = join(root, path);
+  if (path.endsWith('.svg')) return render();
   return await format(render(), { ...(await resolveConfig(file)), filepath: file });
 }
 

@@ -1,6 +1,8 @@
 /** Publishes, calls, deletes, loads and unloads again and again: afterwards a host must hold what it held before. */
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { pathToFileURL } from 'node:url';
 import type { BenchmarkOptions, BenchmarkResult } from '../benchmark.ts';
 import { descendants, Servers, type StartedServer } from '../servers.ts';
 import { openInference, send, type HttpAnswer } from './answers.ts';
@@ -18,7 +20,9 @@ const cyclesEach = 4;
 const loaders = 2;
 const loadsPerCycle = 5;
 const mebibyte = 2 ** 20;
-/** Garbage varies by less; a leak of a few kilobytes a cycle exceeds it in a run of thousands of cycles. */
+/** In which a host collects its garbage. */
+const collectMs = 2000;
+/** What is kept varies by less; a leak of a few kilobytes a cycle exceeds it in a run of thousands of cycles. */
 const memoryGrowthMax = 32 * mebibyte;
 
 interface Sizes {
@@ -48,7 +52,8 @@ export async function runSteady({ small, minutes = 5, progress }: BenchmarkOptio
   for (const name of kept) await servers.addFunction(name, sumGraph(0), { slo: '5s' });
   const temporary = await servers.makeFolder('tmp');
   const flags = ['--cpu-cores', '1', '--gpu-use', 'off', '--cpu-profiling', 'off'];
-  const host = await servers.startHost(flags, { TMPDIR: temporary });
+  const collecting = pathToFileURL(join(import.meta.dirname, 'collect.mjs')).href;
+  const host = await servers.startHost(flags, { TMPDIR: temporary, NODE_OPTIONS: `--import=${collecting}` });
   const sizes: Sizes[] = [];
   const startMs = performance.now();
   const elapsedMs = (): number => performance.now() - startMs;
@@ -103,6 +108,9 @@ function good(answer: Awaited<ReturnType<typeof send>>): asserts answer is HttpA
 }
 
 async function sizesOf({ process: host }: StartedServer, folder: string, temporary: string): Promise<Sizes> {
+  // Node lets garbage of some 256 MB gather: what a host held at any moment said nothing about what it keeps.
+  host.kill('SIGUSR2');
+  await delay(collectMs);
   const tree = [host.pid!, ...(await descendants(host.pid!))];
   const memory = await Promise.all(tree.map(memoryBytesOf));
   const descriptors = await Promise.all(tree.map(async (pid) => (await namesIn(`/proc/${pid}/fd`)).length));

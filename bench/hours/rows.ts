@@ -157,6 +157,7 @@ function issueRows(scale: Scale): HoursRow[] {
       { aims: [classAim('quiet', 0.99)] },
     ),
     ...shortSloRows(scale),
+    ...tightSloRows(scale),
     ...bothWays(
       scale,
       {
@@ -188,6 +189,23 @@ function shortSloRows(scale: Scale): HoursRow[] {
       count === 300 ? {} : { aims: [goodputAim(0.96)] },
     ),
   );
+}
+
+/** An SLO with room for less than one other load, and GPUs that no other helps to load. */
+function tightSloRows(scale: Scale): HoursRow[] {
+  const tightSloMs = 12;
+  return bothWays(scale, {
+    name: 'tight-slo',
+    load: 'bert-base=1104 at 420/s on 16 GPUs of p3.8xlarge, Zipf 0.7, SLO 12 ms',
+    machine: manyGpus(16, p3),
+    trace: poisson({
+      functions: bert(1104),
+      ratePerS: 420,
+      requests: scale.requests + scale.warmup,
+      popularity: { kind: 'zipf', exponent: 0.7 },
+    }),
+    sloMsOf: () => tightSloMs,
+  });
 }
 
 /** Most functions are small, and most of the bytes are in a few large ones. */

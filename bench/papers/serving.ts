@@ -1,7 +1,7 @@
 /** One cell of a serving experiment: functions of one model or the paper's mix, a policy, a trace, on p3.8xlarge. */
 import { loadMachine } from '../../src/hardware/index.ts';
 import type { ColdStartMode } from '../../src/plan/index.ts';
-import { OfferCache, ReportBuilder, simulate, type Trace } from '../../src/replay/index.ts';
+import { OfferCache, poissonTrace, ReportBuilder, simulate, type Trace } from '../../src/replay/index.ts';
 import { getOrMake } from '../../src/tools/index.ts';
 import type { Report } from '../../src/report/index.ts';
 import { schedulerGpus, wholeBytes, type Policy } from '../../src/schedule/index.ts';
@@ -27,6 +27,43 @@ export function fittingOf(model: string, mode: ColdStartMode): number {
     const offer = gpus[gpu];
     return sum + (offer ? Math.floor(capacityBytes / wholeBytes(offer)) : 0);
   }, 0);
+}
+
+/** So many functions of one model, under the same load. */
+export interface Load {
+  readonly model: string;
+  readonly count: number;
+  readonly ratePerS: number;
+}
+
+export const namesOf = ({ model, count }: Omit<Load, 'ratePerS'>): string[] =>
+  Array.from({ length: count }, (_, index) => `${model}/${index}`);
+
+/** Long enough for every queue to empty: the artifact's client waits for the last answer between its parts. */
+const partsPauseMs = 60_000;
+
+/**
+ * What the artifact's client sends, to the very request: each function once, then the requests of the warm-up, then
+ * those that are measured. It seeds its generator anew for each part, so that the warm-up is their beginning.
+ */
+export function artifactTrace({ model, count, ratePerS }: Load, warmup: number, requests: number): Trace {
+  const functionNames = namesOf({ model, count });
+  return {
+    functionNames,
+    *invocations() {
+      for (const functionIndex of functionNames.keys()) yield { arrivalMs: 0, functionIndex };
+      let fromMs = 0;
+      let lastMs = 0;
+      for (const length of [warmup, requests]) {
+        fromMs = lastMs + partsPauseMs;
+        const part = poissonTrace({ functionNames, ratePerS, requests: length, seed: 0, generator: 'minstd' });
+        for (const { arrivalMs, functionIndex } of part.invocations()) {
+          lastMs = fromMs + arrivalMs;
+          yield { arrivalMs: lastMs, functionIndex };
+        }
+      }
+    },
+  };
 }
 
 /** Functions are named `model/number`; the report leaves out the first `warmup` requests. */

@@ -15,8 +15,10 @@ export interface LevelOutcome {
   readonly observedMs: number;
   /** By the profile, measured minutes before. */
   readonly predictedMs: number;
-  /** Corrected by the service times of earlier loads, as a host does it. Infinity: overloaded. */
+  /** Corrected by the service times of earlier loads by how many ran at once, as a host does it. Infinity: overloaded. */
   readonly correctedMs: number;
+  /** The same arrivals once more; undefined at most loads. */
+  readonly againMs: number | undefined;
   /**
    * Corrected by the service times of this load itself: the rest is the error of the queue's formula. Infinity if they
    * left the pool less than a twentieth of its time: so few requests reach no steady state then.
@@ -63,6 +65,8 @@ export async function comparePredictions(
     const predictedMs = latencyOf(table.predict(candidate, ratePerSecond));
     const correctedMs = latencyOf(live.predict(candidate, ratePerSecond));
     const run = await openLoop(pool, arrivals);
+    // Two equal runs differ too: no prediction can be nearer than that.
+    const again = level % againEvery === 1 ? await openLoop(pool, arrivals) : undefined;
     watch(live, candidate, run);
     const known = new LivePrediction(table, 0);
     for (let turn = 0; turn < knownTurns; turn++) watch(known, candidate, run);
@@ -72,16 +76,21 @@ export async function comparePredictions(
       load,
       ratePerSecond,
       requests: arrivals.length,
-      observedMs: run.answers.reduce((sum, { latencyMs }) => sum + latencyMs, 0) / run.answers.length,
+      observedMs: meanMs(run),
+      againMs: again && meanMs(again),
       predictedMs,
       correctedMs,
       knownServiceMs:
-        load * known.correction > steadyLoadMax ? Infinity : latencyOf(known.predict(candidate, ratePerSecond)),
+        load * known.slowdowns.at(serviceTimeMs.length) > steadyLoadMax
+          ? Infinity
+          : latencyOf(known.predict(candidate, ratePerSecond)),
     });
   }
   return outcomes;
 }
 
+/** One load in so many runs twice. */
+const againEvery = 3;
 /** At low rates a level takes longer instead. */
 const leastRequests = 50;
 const warmLoad = 0.4;
@@ -90,16 +99,20 @@ const steadyLoadMax = 0.95;
 const knownTurns = 20;
 
 interface LoadRun {
-  readonly answers: readonly { readonly latencyMs: number; readonly serviceMs: number }[];
+  /** `atMs`: when it was there, from the run's start. */
+  readonly answers: readonly { readonly latencyMs: number; readonly serviceMs: number; readonly atMs: number }[];
   readonly tookMs: number;
 }
 
 /** Gives a run to a prediction, as one window of observation. */
 function watch(prediction: LivePrediction, candidate: Candidate, { answers, tookMs }: LoadRun): void {
   prediction.restart(0);
-  for (const { latencyMs, serviceMs } of answers) prediction.answered(latencyMs, serviceMs);
+  for (const { latencyMs, serviceMs, atMs } of answers) prediction.answered(latencyMs, serviceMs, atMs);
   prediction.check(candidate, tookMs);
 }
+
+const meanMs = ({ answers }: LoadRun): number =>
+  answers.reduce((sum, { latencyMs }) => sum + latencyMs, 0) / answers.length;
 
 function latencyOf(prediction: PoolPrediction): number {
   return prediction.state === 'stable' ? prediction.latencyMs : Infinity;
@@ -108,11 +121,15 @@ function latencyOf(prediction: PoolPrediction): number {
 /** Sends each request at its instant, whatever the state of earlier ones; latencies count from the actual sending. */
 async function openLoop(pool: BenchPool, arrivals: readonly number[]): Promise<LoadRun> {
   const startMs = performance.now();
-  const answers: ReturnType<BenchPool['timedRequest']>[] = [];
+  const answers: Promise<LoadRun['answers'][number]>[] = [];
+  const request = async (): Promise<LoadRun['answers'][number]> => {
+    const answer = await pool.timedRequest();
+    return { ...answer, atMs: performance.now() - startMs };
+  };
   for (const arrivalMs of arrivals) {
     const waitMs = startMs + arrivalMs - performance.now();
     if (waitMs > 0) await pause(waitMs);
-    answers.push(pool.timedRequest());
+    answers.push(request());
   }
   const tookMs = performance.now() - startMs;
   return { answers: await Promise.all(answers), tookMs };

@@ -12,6 +12,7 @@ import {
   valuesOf as values,
 } from '../../test/support/cpu-pools.ts';
 import { writeMeanModel, writeReluModel } from '../../test/support/models.ts';
+import { waitLimitMs } from '../../test/time-limits.ts';
 import { readLogicalCores, type LogicalCore } from '../hardware/index.ts';
 import { tensorOf } from '../tensor/index.ts';
 import {
@@ -153,6 +154,15 @@ describe('a configuration', () => {
     expect(results.map(({ batchSize }) => batchSize)).toEqual([2, 2, 2, 2]);
   });
 
+  it('gets from the scheduler as many calls at once as fill its batch', async () => {
+    const scheduled = new ScheduledPools(options);
+    pools = scheduled.pools;
+    scheduled.register({ key: 'f', modelPath: reluPath, threads: 1 }, { ...limits, batchMax: 8 });
+    await pools.configure('f', { ...thin, batchTimeoutMs: waitLimitMs }, { cause: 'test' });
+    const results = await Promise.all(Array.from({ length: 8 }, (_, at) => scheduled.invoke('f', input(at))));
+    expect(results.map(({ batchSize }) => batchSize)).toEqual(results.map(() => 4));
+  });
+
   it('waits for its batch to fill no longer than its timeout, and not past a deadline', async () => {
     start();
     register('f');
@@ -180,26 +190,11 @@ describe('a configuration', () => {
     expect(values(await pools.invoke('f', input(1)))).toEqual([1, 1, 1, 1]);
   }); // prettier-ignore
 
-  it('cuts a request of more rows than an instance takes, and puts its answer together', async () => {
-    start();
-    register('f');
-    await pools.configure('f', { groups: [{ instances: 2, threads: 1, batch: 8 }] }, { cause: 'test' });
-    const rows = 37;
-    const result = await pools.invoke('f', input(100, rows));
-    expect(result.output).toMatchObject({ tensors: [{ name: 'y', shape: [rows, 4] }] });
-    expect(values(result).filter((_, at) => at % 4 === 0)).toEqual(Array.from({ length: rows }, (_, i) => 100 + i));
-    const gone = new AbortController();
-    const dropped = pools.invoke('f', input(1, 100), { signal: gone.signal });
-    gone.abort();
-    await expect(dropped).rejects.toMatchObject({ code: 'cancelled' });
-    expect(values(await pools.invoke('f', input(5)))[0]).toBe(5);
-  });
-
-  it('does not cut a request whose answer has no row for each of its own', async () => {
+  it('runs a request of more rows than an instance takes whole, on one of them', async () => {
     start();
     register('f', { modelPath: meanPath });
     await pools.configure('f', { groups: [{ instances: 2, threads: 1, batch: 2 }] }, { cause: 'test' });
-    for (let i = 0; i < 2; i++) expect(values(await pools.invoke('f', input(1, 5)))).toEqual([3]);
+    expect(values(await pools.invoke('f', input(1, 5)))).toEqual([3]);
   });
 
   it('of a model whose batch is fixed runs one request at a time on each instance', async () => {

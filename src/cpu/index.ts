@@ -4,7 +4,6 @@ export * from './types.ts';
 export * from './pools.ts';
 export { instancesOf, missingThreads } from './pool/index.ts';
 export type { DiskWait, GivenUp, Loaded, RowsMix } from './pool/index.ts';
-export { invokeParts } from './pool/split-requests.ts';
 export { bodyIn, bodyTensor, givesOptional, heldUpMs, sessionOptions, tooLargeText } from './instance/index.ts';
 export type { FunctionReply, Handler, HandlerCall, HandlerContext, HandlerTensor } from './instance/index.ts';
 export * from './profile/index.ts';

@@ -315,8 +315,9 @@ export interface PoolFacts {
   readonly sessionBytes: number;
   /** Time to load a session into a running process, smoothed; undefined before the first. */
   readonly loadMs: number | undefined;
-  /** How many runs the instances on cores of their own take at once. */
+  /** How many calls the instances on cores of their own take at once, and how many instances those are. */
   readonly slots: number;
+  readonly instances: number;
   readonly isPinned: boolean;
 }
 

@@ -142,9 +142,17 @@ const preparerPerByte = 4;
 /** Most memory that a preparer of weights takes. */
 export const preparerPeakBytes = (modelBytes: number): number => modelBytes * preparerPerByte;
 
-/** Sessions of models with this much in their files that stay loaded within `sessionsBytes`, in one process. */
-export function sessionsThatFit(sessionsBytes: number, modelBytes: number, processBytes = 32 * mebibyte): number {
-  return Math.max(0, Math.floor((sessionsBytes - processBytes) / sessionBytesOf(modelBytes)));
+/** A process without sessions, ONNX Runtime loaded, until one has been measured. */
+export const processBytes = 32 * mebibyte;
+
+/** A larger session has a process of its own: loading it would delay others, and its memory is freed with its process. */
+export const sharedSessionBytesMax = 64 * mebibyte;
+
+/** Sessions of models with this much in their files that stay loaded within `sessionsBytes`. */
+export function sessionsThatFit(sessionsBytes: number, modelBytes: number): number {
+  const bytes = sessionBytesOf(modelBytes);
+  if (bytes > sharedSessionBytesMax) return Math.floor(sessionsBytes / (bytes + processBytes));
+  return Math.max(0, Math.floor((sessionsBytes - processBytes) / bytes));
 }
 
 /** A process needs this much to open even a small model. */

@@ -114,10 +114,16 @@ export class LiveCpu {
     if (need === undefined) return null;
     const { rowsJoinedMax, modelBytes, latencyMs } = need;
     const facts = this.pools.facts(key);
-    const { loadMs, slots = 0, isPinned = false, sessionBytes: bytes = sessionBytesOf(modelBytes) } = facts ?? {};
+    const {
+      loadMs,
+      slots = 0,
+      instances = 0,
+      isPinned = false,
+      sessionBytes: bytes = sessionBytesOf(modelBytes),
+    } = facts ?? {};
     // While others have leased cores, its threads share those that are left.
     const threads = Math.min(need.threads, this.#cores);
-    return { latencyMs, cores: threads / rowsJoinedMax, loadMs, bytes, slots, isPinned };
+    return { latencyMs, cores: threads / rowsJoinedMax, loadMs, bytes, slots, instances, isPinned };
   }
 
   /** Why the pools can never run the function, as things are; undefined if they can. */

@@ -118,6 +118,7 @@ export class LiveFunctions {
     const isAlike =
       cpu?.cores === fn.cpu?.cores &&
       cpu?.slots === fn.cpu?.slots &&
+      cpu?.instances === fn.cpu?.instances &&
       cpu?.isPinned === fn.cpu?.isPinned &&
       isClose(cpu?.bytes, fn.cpu?.bytes) &&
       isClose(cpu?.latencyMs, fn.cpu?.latencyMs) &&

@@ -40,7 +40,7 @@ export abstract class LiveViews {
     if (this.has(key) || isCrowded) return { lanes: 0, roundTripMs: 0 };
     // An offer for joined calls counts the cores of one call, but a part is a run of its own.
     const runs = cpu && sheet?.cpu ? Math.min(cpu.cores, Math.floor(cpu.cores / sheet.cpu.cores)) : 0;
-    const here = Math.max(sheet?.cpu?.slots ?? 0, runs);
+    const here = Math.max(sheet?.cpu?.instances ?? 0, runs);
     const there = workers && sheet?.workers ? workers.slots : 0;
     return { lanes: here + there, roundTripMs: workers?.roundTripMs ?? 0 };
   }

@@ -38,6 +38,9 @@ const answering: Kept = { mappedBytesMin: 8 * 2 ** 20, endBytesMax: 64 * 2 ** 20
 /** No call for this long: what the runs have freed goes back to the system. */
 const idleMs = 30_000;
 
+/** What a holder of much memory does about it. */
+export type ProcessMemory = Pick<Heap, 'collect' | 'trim' | 'residentBytes'>;
+
 export class Heap {
   readonly #function: typeof libcFunction;
   #collectGarbage: (() => void) | undefined;
@@ -85,6 +88,11 @@ export class Heap {
   /** Returns all free pages to the system, in 20 ms for 200 MB. */
   trim(): void {
     this.#function('int malloc_trim(size_t)')?.(0);
+  }
+
+  /** What the process holds, with the pages of files that it maps. */
+  residentBytes(): number {
+    return process.memoryUsage.rss();
   }
 
   /** After each run or answer: the heap is trimmed once no more come. A timer of its own for each would cost more. */

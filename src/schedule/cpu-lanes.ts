@@ -169,6 +169,7 @@ export class CpuLanes implements Lanes<CpuPlace> {
     this.#taken[number] = { fn, cores: offer.cores, startMs: nowMs, endMs, kind };
     if (isOwn) {
       this.#ownRuns.set(fn, (this.#ownRuns.get(fn) ?? 0) + 1);
+      if (this.#sessions.of(fn) !== undefined) this.#sessions.begin(fn, this.#loadMsOf(fn, offer));
       return false;
     }
     this.#holding.add(invocation);
@@ -198,7 +199,7 @@ export class CpuLanes implements Lanes<CpuPlace> {
     switch (taken.kind) {
       case 'own':
         this.#ownRuns.set(fn, this.#ownRuns.get(fn)! - 1);
-        return;
+        break;
       case 'holds':
         this.#letGo(invocation, taken);
         break;
@@ -274,7 +275,7 @@ export class CpuLanes implements Lanes<CpuPlace> {
    */
   #runsOutside(fn: ServedFunction): number {
     let runs = 0;
-    for (const taken of this.#taken) if (taken?.fn === fn && taken.kind !== 'own') runs++;
+    for (const taken of this.#taken) if (taken?.fn === fn) runs++;
     return runs;
   }
 }

@@ -74,6 +74,23 @@ describe('what goes of a function', () => {
     expect(lateShare((load) => load % 21 === 0, 1)).toBeCloseTo(0.15, 1);
   });
 
+  test('is known where an SLO has room for less than one load, too: one late whenever another is before it', () => {
+    // The suffix loads in 18 ms, and 28 ms leave time for nothing else.
+    const suffix = (lateOfTen: number): MissCost => {
+      const pressure = pressureOf(28);
+      for (let load = 0; load < 3000; load++) pressure.loadWas((load * 7) % 10 < lateOfTen, offer, 1, 28);
+      const cost = new MissCost(pressure, 0);
+      cost.look(offer, 2, 28, true, 0);
+      return cost;
+    };
+    expect(suffix(1).suffix).toBeLessThan(suffix(1).whole);
+    expect(suffix(9).suffix).toBeGreaterThan(suffix(9).whole);
+    // One that finds nothing is late anyway, and tells nothing.
+    const pressure = pressureOf(28);
+    for (let load = 0; load < 3000; load++) pressure.loadWas(true, offer, 0, 28);
+    expect(pressure.lateMs(offer, 1, 28)).toBe(0);
+  });
+
   test('costs the same where it is certainly late, whatever the SLO of its function', () => {
     const pressure = pressureOf(10, 20, 1000, 20_000);
     // 10 s count at the most, and four times the mean for a miss.
@@ -82,6 +99,24 @@ describe('what goes of a function', () => {
     expect(pressure.lateMs(offer, 0, 20)).toBeCloseTo(missMs, 6);
     // In a longer SLO it may still be in time.
     expect(pressure.lateMs(offer, 0, 1000)).toBeLessThan(missMs);
+  });
+
+  test('is late as often as such starts were, where only borrowed links make a start in time', () => {
+    const lent = gpuOffer(0, { layers: [40, 60], overlapPrefix: 1, msPerByte: 0.3, lenders: () => [1] });
+    // Over two links everything comes in 15 ms, over its own in 30.
+    const pressure = pressureOf(25);
+    expect(pressure.lateMs(lent, 0, 25)).toBe(0);
+    for (let load = 0; load < 4000; load++) pressure.loadWas((load * 7) % 10 < 3, lent, 0, 25);
+    expect(pressure.lateMs(lent, 0, 25) / 100).toBeCloseTo(0.3, 1);
+    // Neither those that are late over all links, nor those that are in time over one.
+    expect(pressure.lateMs(lent, 0, 12)).toBe(100);
+    expect(pressure.lateMs(lent, 1, 25)).toBe(0);
+    const cost = new MissCost(pressure, 0);
+    cost.look(lent, 2, 25, true, 0);
+    const before = cost.whole;
+    for (let load = 0; load < 4000; load++) pressure.loadWas(true, lent, 0, 25);
+    cost.look(lent, 2, 25, true, 0);
+    expect(cost.whole).toBeGreaterThan(before);
   });
 
   test('adds nothing to the chance of being late where nothing is missing', () => {

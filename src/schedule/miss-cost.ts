@@ -3,8 +3,20 @@ import type { LinkLanes } from './links.ts';
 import { wholePrefix, type GpuOffer } from './offer.ts';
 import { tuning } from './tuning.ts';
 
-const { calls, kept, learning, loadAtFirst, loadMax, loadMin, loadStep, missFactor, ratioMax, shownShare, sloMsMax } =
-  tuning.missCost;
+const {
+  calls,
+  helpedKept,
+  kept,
+  learning,
+  loadAtFirst,
+  loadMax,
+  loadMin,
+  loadStep,
+  missFactor,
+  ratioMax,
+  shownShare,
+  sloMsMax,
+} = tuning.missCost;
 
 /**
  * What a start with missing layers costs beyond its own loading: the chance that its load comes too late, and the delay
@@ -30,6 +42,8 @@ export class Pressure {
   /** Mean link time of the loads, and the mean it would be with every layer missing. */
   #missingMs = 0;
   #wholeMs = 0;
+  /** Of the starts that only other GPUs' links make in time, how many were. */
+  #helpedShare = 1;
   readonly #price: Float64Array;
   /** The mean over the calls, so that a miss costs the same whatever the SLO of its function. */
   #meanSloMs = 0;
@@ -49,13 +63,19 @@ export class Pressure {
   }
 
   /**
-   * A load that a call waited for was in time for the SLO, or not. Where the SLO leaves no room for other loads before
-   * it, the result says more about the SLO than about the link.
+   * A load that a call waited for was in time for the SLO, or not. Where it would be late on an idle link too, the result
+   * says nothing about the link. An SLO with room for less than one other load tells of it as well: such a load is late
+   * whenever another is before it.
    */
   loadWas(isLate: boolean, { ways, warmMs }: GpuOffer, prefix: number, sloMs: number): void {
-    const { ms } = ways[ways.length - 1]!.transfers[0];
+    const { coldMs, transfers } = ways[ways.length - 1]!;
+    const { ms } = transfers[0];
+    if (needsHelp(ways, prefix, sloMs)) {
+      this.#helpedShare = this.#helpedShare * helpedKept + (isLate ? 0 : 1 - helpedKept);
+      this.version++;
+    }
     const slackMs = sloMs - warmMs;
-    if (slackMs < 2 * ms[0]! || ms[0]! <= 0) return;
+    if (coldMs[prefix]! > sloMs || ms[0]! <= 0) return;
     const before = this.#wholeMs === 0 ? 0 : kept;
     this.#missingMs = this.#missingMs * before + ms[prefix]! * (1 - before);
     this.#wholeMs = this.#wholeMs * before + ms[0]! * (1 - before);
@@ -112,14 +132,16 @@ export class Pressure {
 
   /**
    * The cost of a start that finds this prefix and loads the rest, if all functions were kept like that. The start may
-   * be late, and is certainly late if it takes too long even on an idle link.
+   * be late, and is certainly late if it takes too long even on idle links. Where it takes too long on the GPU's own link
+   * and not on those that it can borrow, it is as often late as such starts were.
    */
   lateMs({ ways, warmMs, prefixBytes }: GpuOffer, prefix: number, sloMs: number): number {
     if (prefix === prefixBytes.length - 1) return 0;
     const { coldMs, transfers } = ways[ways.length - 1]!;
     const { ms } = transfers[0];
     const loadMs = ms[0]! <= 0 ? 0 : (this.#wholeMs * ms[prefix]!) / ms[0]!;
-    const chance = coldMs[prefix]! > sloMs ? 1 : loadMs <= 0 ? 0 : this.#lateChance((sloMs - warmMs) / loadMs);
+    const aloneChance = coldMs[prefix]! > sloMs ? 1 : loadMs <= 0 ? 0 : this.#lateChance((sloMs - warmMs) / loadMs);
+    const chance = needsHelp(ways, prefix, sloMs) ? 1 - this.#helpedShare : aloneChance;
     return chance * missFactor * this.#meanSloMs;
   }
 
@@ -137,6 +159,10 @@ export class Pressure {
     return Math.abs(load - 1) < 1e-6 ? 1 / (room + 1) : (load - 1) / (load - Math.exp(-room * this.#logLoad));
   }
 }
+
+/** Whether a start that finds this prefix is in time on idle links of other GPUs, and late on its own alone. */
+const needsHelp = (ways: GpuOffer['ways'], prefix: number, sloMs: number): boolean =>
+  ways[ways.length - 1]!.coldMs[prefix]! > sloMs && ways[0].coldMs[prefix]! <= sloMs;
 
 /**
  * What being late costs starts of a function that find nothing, or the hiding prefix, as long as the version holds: the

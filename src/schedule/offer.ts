@@ -104,8 +104,9 @@ export interface CpuOffer {
   readonly loadMs?: number | undefined;
   /** Bytes of its session; left out: not counted. */
   readonly bytes?: number | undefined;
-  /** How many runs its own instances take at once, with cores and sessions of their own. */
+  /** How many calls its own instances take at once, with cores and sessions of their own; and how many those are. */
   readonly slots?: number;
+  readonly instances?: number;
   /** Its session is closed after all others. */
   readonly isPinned?: boolean;
 }

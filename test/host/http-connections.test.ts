@@ -78,6 +78,19 @@ describe('a connection is told why it is closed', () => {
     client.socket.destroy();
   });
 
+  test('and ended when it has more than sixteen requests without a reply', async () => {
+    const few = connectTo().write(call().repeat(16));
+    await few.until(/(?:HTTP\/1\.1 200[\s\S]*){16}/);
+    few.write(call());
+    await few.until(/(?:HTTP\/1\.1 200[\s\S]*){17}/);
+    few.socket.destroy();
+    const before = host.pools.invocations.length;
+    // The first reply never ends, and the others come after it.
+    const many = connectTo().write(`GET /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n${call().repeat(200)}`);
+    await many.toEnd();
+    expect(host.pools.invocations.length - before).toBeLessThan(16);
+  });
+
   test('a chunked body over the limit is refused while it arrives', async () => {
     const client = connectTo();
     client.write('POST /function/pair HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n');

@@ -124,8 +124,10 @@ describe('infer', () => {
     expect(await errorOf(bomb)).toMatchObject({ status: 413, code: 'body-too-large' });
     const broken = await post('/v2/models/pair/infer', 'not gzip', { 'Content-Encoding': 'gzip' });
     expect(await errorOf(broken)).toMatchObject({ status: 400, code: 'bad-request' });
-    const unknown = await post('/v2/models/pair/infer', 'x', { 'Content-Encoding': 'zstd' });
-    expect(await errorOf(unknown)).toMatchObject({ status: 415, code: 'unsupported-media-type' });
+    for (const encoding of ['zstd', 'br']) {
+      const unknown = await post('/v2/models/pair/infer', 'x', { 'Content-Encoding': encoding });
+      expect(await errorOf(unknown)).toMatchObject({ status: 415, code: 'unsupported-media-type' });
+    }
   });
 
   test('refuses bad input before anything runs', async () => {

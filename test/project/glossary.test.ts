@@ -16,7 +16,7 @@ const retired: Readonly<Record<string, string>> = {
   GpuShell: 'LiveScheduler',
   GpuStanding: 'GpuFunctionState',
   GpuWish: 'InvocationOptions',
-  HandOverRule: 'BatchRule',
+  HandOverRule: 'Pace',
   Happening: 'HostEvent',
   Happenings: 'EventLog',
   Ladder: 'plan variants',

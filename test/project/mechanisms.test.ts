@@ -43,11 +43,15 @@ const mechanisms: readonly Mechanism[] = [
   },
   {
     what: 'queues calls of the CPU',
-    sign: /= new (SideLine|TicketQueue|Turns)\(/,
-    files: ['cpu/instance/instance.ts', 'cpu/pool/pool.ts', 'schedule/side.ts'],
-    why:
-      'the scheduler orders calls; a pool holds what was handed over, until its process has begun or a list of instances ' +
-      'has a batch; a process takes turns between functions. The last two are to go',
+    sign: /= new SideLine\(/,
+    files: ['schedule/side.ts'],
+    why: 'a call waited in three orders, of the scheduler, of its pool and of its process, which disagreed',
+  },
+  {
+    what: 'holds calls of the CPU that were handed over',
+    sign: /: Ticket\[\] = |: Task\[\] = /,
+    files: ['cpu/instance/instance.ts', 'cpu/pool/waiting-calls.ts'],
+    why: 'a pool keeps them, in the order in which they came, until a process has room; a process has what it was sent',
   },
   {
     what: 'runs the halves of a handler',

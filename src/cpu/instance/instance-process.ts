@@ -18,14 +18,14 @@ import {
 import { handlerStack } from './handler-stack.ts';
 import { failure } from './failure.ts';
 import { InstanceModel, type InstanceCall } from './instance-model.ts';
-import { OtherCalls, type OtherAsked } from './others.ts';
-import { bytesSince, memoryUse, type MemoryUse } from './process-memory.ts';
+import { OtherCalls, type OtherAnswered } from './others.ts';
+import { bytesBetween, memoryUse, ownBytes, type MemoryUse } from './process-memory.ts';
 import { bodyIn, bodyTensor, timesTensor, withTensors } from './protocol.ts';
 import type { CallHeader, FromInstance, Joining, LoadedLate, Phase, ResultHeader, ToInstance } from './protocol.ts';
 import { WaitMeter, type DiskRead } from './wait-meter.ts';
 
 /**
- * Messages are handled strictly one after the other. A run that waits for another function ends its message; the answer
+ * Messages are handled strictly one after the other. A run that waits for the host ends its message; the answer
  * comes as a message of its own.
  */
 let last: Promise<void> = Promise.resolve();
@@ -84,23 +84,21 @@ interface Run {
   letGo: () => void;
 }
 
-/** Runs whose model the host runs, by the id of the question. */
-const halfway = new Map<number, Run>();
-/** Runs whose handler waits for other functions, by the id of the question. */
-const asking = new Map<number, { readonly run: Run; readonly others: OtherCalls }>();
+/** Runs that wait for the host, by the id of what they asked. */
+const asking = new Map<number, { readonly run: Run; readonly back: (answers: readonly OtherAnswered[]) => void }>();
 let nextAsking = 0;
 
 async function load(header: ToInstance & { op: 'load' }): Promise<void> {
   const { session, handlerPath, lazily } = header;
   const startMs = performance.now();
-  const before = process.memoryUsage.rss();
+  const before = ownBytes();
   host.send({ op: 'loading' });
   try {
     const handler = handlerPath === undefined ? undefined : await loadHandler(handlerPath, session);
     const model = new InstanceModel(header);
     const { sharedProblem } = lazily ? {} : await model.load();
     const loadMs = performance.now() - startMs;
-    const bytes = process.memoryUsage.rss() - before;
+    const bytes = ownBytes() - before;
     sessions.set(session, { number: session, model, handler, bytes, isLong: true });
     host.send({ op: 'loaded', loadMs, bytes, ...given({ sharedProblem, disk: waits.of(loadMs).disk }) });
   } catch (error) {
@@ -144,13 +142,13 @@ function run(header: ToInstance & { op: 'run' }, tensors: readonly Tensor[]): Pr
     letGo: () => undefined,
   };
   if (session.handler !== undefined || !session.model.isLoaded)
-    return holding(mine, () => firstHalf(mine, header.askAs));
+    return holding(mine, () => runSteps(mine, header.asksForModel));
   runModel(mine);
   answer(mine);
   return undefined;
 }
 
-/** Works until the run is done or waits for other functions; their answers resume it. */
+/** Works until the run is done or waits for the host, whose answers resume it. */
 function holding(mine: Run, work: () => Promise<void>): Promise<void> {
   return new Promise((resolve) => {
     mine.letGo = resolve;
@@ -158,68 +156,54 @@ function holding(mine: Run, work: () => Promise<void>): Promise<void> {
   });
 }
 
-async function firstHalf(mine: Run, askAs: number | undefined): Promise<void> {
+async function runSteps(mine: Run, asksForModel = false): Promise<void> {
   for (const [index, call] of mine.calls.entries()) await preprocess(mine, index, call);
   const [only] = mine.calls;
-  if (askAs !== undefined && only !== undefined && only.error === undefined) {
-    only.inferStartMs = performance.now();
-    worked(mine, only.inferStartMs);
-    mine.memory = undefined;
-    halfway.set(askAs, mine);
-    host.send({ op: 'run-model', id: askAs }, only.inputs);
-    return;
-  }
-  await infer(mine);
-  await finish(mine);
+  const isElsewhere = asksForModel && only !== undefined && only.error === undefined && (await askForModel(mine, only));
+  if (!isElsewhere) await infer(mine);
+  for (const [index, call] of mine.calls.entries()) await postprocess(mine, index, call);
+  answer(mine);
 }
 
-/** The second half of a run whose model the host ran or declined to run. */
-async function continueRun(header: ToInstance & { op: 'model-ran' }, tensors: readonly Tensor[]): Promise<void> {
-  const { id, outcome } = header;
-  const mine = halfway.get(id);
-  const [call] = mine?.calls ?? [];
-  if (mine === undefined || call === undefined) return;
-  halfway.delete(id);
-  mine.turnMs = performance.now();
-  switch (outcome) {
-    case 'outputs':
-      call.outputs = tensors;
-      call.inferEndMs = mine.turnMs;
-      break;
-    case 'here':
-      break;
-    case 'failed':
-      call.error = { kind: 'error', code: 'inference-failed', message: 'the model was not run' };
-      break;
+/** Has the host run the model of the only call. Returns false if this process is to run it after all. */
+async function askForModel(mine: Run, call: InstanceCall): Promise<boolean> {
+  call.inferStartMs = performance.now();
+  const [answered] = await new Promise<readonly OtherAnswered[]>((back) => leave(mine, 0, 'model', call.inputs, back));
+  if (answered === undefined) return false;
+  const { header, tensors } = answered;
+  if (header.kind === 'error') call.error = { kind: 'error', code: 'inference-failed', message: header.message };
+  else {
+    call.outputs = tensors;
+    call.inferEndMs = mine.turnMs;
   }
-  await holding(mine, async () => {
-    if (outcome === 'here') await infer(mine);
-    await finish(mine);
-  });
+  return true;
 }
 
-/** The handler of a call waits for other functions. */
-function leave(mine: Run, call: number, others: OtherCalls, asked: readonly OtherAsked[]): void {
+/** A call waits for other functions, or for its model; `back` is called with the answers. */
+function leave(
+  mine: Run,
+  call: number,
+  asked: (FromInstance & { op: 'ask' })['asked'],
+  tensors: readonly Tensor[],
+  back: (answers: readonly OtherAnswered[]) => void,
+): void {
   const id = nextAsking++;
-  asking.set(id, { run: mine, others });
+  asking.set(id, { run: mine, back });
   worked(mine);
   mine.memory = undefined;
-  host.send(
-    { op: 'invoke', id, call, asked: asked.map(({ header }) => header) },
-    asked.flatMap(({ tensors }) => tensors),
-  );
+  host.send({ op: 'ask', id, call, asked }, tensors);
   mine.letGo();
 }
 
-function comeBack({ id, answers }: ToInstance & { op: 'invoked' }, tensors: readonly Tensor[]): Promise<void> {
+function comeBack({ id, answers }: ToInstance & { op: 'answered' }, tensors: readonly Tensor[]): Promise<void> {
   const left = asking.get(id);
   if (left === undefined) return Promise.resolve();
   asking.delete(id);
-  const { run: mine, others } = left;
+  const { run: mine, back } = left;
   return new Promise((resolve) => {
     mine.letGo = resolve;
     mine.turnMs = performance.now();
-    others.back(withTensors(answers, tensors));
+    back(withTensors(answers, tensors));
   });
 }
 
@@ -251,7 +235,11 @@ function phase(name: Phase, call: number): void {
 
 /** Runs one step of a call's handler, which may ask other functions. */
 function step<Result>(mine: Run, index: number, act: (context: HandlerContext) => Promise<Result>): Promise<Result> {
-  const others: OtherCalls = new OtherCalls((asked) => leave(mine, index, others, asked));
+  const others: OtherCalls = new OtherCalls((asked) => {
+    const headers = asked.map(({ header }) => header);
+    const tensors = asked.flatMap((each) => each.tensors);
+    leave(mine, index, headers, tensors, (answers) => others.back(answers));
+  });
   return others.during(() => act(others.context));
 }
 
@@ -300,11 +288,6 @@ async function loadLate(mine: Run, calls: readonly InstanceCall[], late: Instanc
   }
 }
 
-async function finish(mine: Run): Promise<void> {
-  for (const [index, call] of mine.calls.entries()) await postprocess(mine, index, call);
-  answer(mine);
-}
-
 async function postprocess(mine: Run, index: number, call: InstanceCall): Promise<void> {
   const { handler } = mine.session;
   const { request } = call;
@@ -343,7 +326,7 @@ function answer(mine: Run): void {
   }));
   worked(mine);
   mine.session.isLong = mine.busyMs >= longRunMs;
-  const taken = mine.memory === undefined ? 0 : bytesSince(mine.memory);
+  const taken = mine.memory === undefined ? 0 : bytesBetween(mine.memory, memoryUse());
   const takenBytes = taken < takenBytesMin ? undefined : taken;
   host.send({ op: 'ran', results, ...given({ loaded, mixing, takenBytes }) }, [timesTensor(mine, times), ...replies]);
   heap.trimWhenIdle();
@@ -376,9 +359,7 @@ function take(message: Message<ToInstance>): Promise<void> | undefined {
       return release(header);
     case 'run':
       return run(header, tensors);
-    case 'model-ran':
-      return continueRun(header, tensors);
-    case 'invoked':
+    case 'answered':
       return comeBack(header, tensors);
   }
 }
@@ -389,9 +370,7 @@ function sessionOf(header: ToInstance): number | undefined {
     case 'release':
     case 'run':
       return header.session;
-    case 'model-ran':
-      return halfway.get(header.id)?.session.number;
-    case 'invoked':
+    case 'answered':
       return asking.get(header.id)?.run.session.number;
     case 'go-offline':
       return undefined;

@@ -1,6 +1,7 @@
 /**
  * The host's side of one process: its messages, which the process takes strictly one after the other, and their time
- * limits. A process holds any number of sessions; replica.ts knows what they are, and turns.ts which of them goes next.
+ * limits. A process holds any number of sessions; replica.ts knows what they are. The scheduler has ordered the calls:
+ * senders for which the process has no room are told in their order when it has.
  */
 import {
   compiledModule,
@@ -36,7 +37,6 @@ import type {
   Task,
 } from './tasks.ts';
 import { CpuError, type CallStage, type InstanceSpec } from '../types.ts';
-import { Turns } from './turns.ts';
 import { limitMsOf, LoadTimeout, tookTooLong, Watchdog } from './watchdog.ts';
 
 /** A process that has not loaded ONNX Runtime within this time, and is not starved, hangs. */
@@ -50,6 +50,14 @@ const endangeredMsMin = 200;
 /** Sessions close their files after loading; the rest is for files that handlers open. */
 const filesMax = 4096;
 
+/**
+ * Limit of short messages (some hundred microseconds) that a process may have at once. Then it need not wait for the host,
+ * which on a busy machine takes longer than the work.
+ */
+const shortMessagesMax = 8;
+/** Limit of a process's calls whose model runs elsewhere. Each keeps its request and the handler's state in memory. */
+const awayMax = 16;
+
 /** Signals that the kernel sends to a thread for what that does; all others come from outside. */
 const faultSignals: ReadonlySet<string> = new Set([
   'SIGSEGV',
@@ -61,21 +69,31 @@ const faultSignals: ReadonlySet<string> = new Set([
   'SIGSYS',
 ]);
 
+/** Sends messages to a process. */
+export interface Sender {
+  /** Its messages are so short that others may be queued behind them. */
+  readonly isShort: boolean;
+  /** It may send one message now, within this call. */
+  onTurn(): void;
+}
+
 export class Instance {
   readonly pid: number;
   readonly #peer: Peer<ToInstance>;
   readonly #watchdog = new Watchdog();
-  /** Turns of the sessions that share the process. */
-  readonly turns = new Turns();
   #state: 'starting' | 'started' | 'dead' = 'starting';
   /** Sent and not yet answered, in order; the process is working on the first. */
   readonly #tasks: Task[] = [];
   #atFirstSinceMs = 0;
-  readonly #away = new AwayRuns(this.turns, (task, header, tensors) => {
+  /** The process had no room for a message of theirs; in their order. */
+  readonly #senders = new Set<Sender>();
+  #turnOf: Sender | undefined;
+  readonly #away = new AwayRuns((task, header, tensors) => {
+    // Its first half was its turn.
+    task.isLong = false;
     this.#push(task);
     this.#peer.send(header, tensors);
   });
-  #nextAskAs = 0;
   #nextSession = 0;
   #startTimer: NodeJS.Timeout | undefined;
   #onStarted: (() => void)[] = [];
@@ -126,9 +144,36 @@ export class Instance {
     return this.#state === 'started';
   }
 
-  /** Messages that it is working on or that are queued, plus sessions that wait for a turn. */
+  /** Whether it holds what a load takes at its peak, which is not what stays of it. */
+  get isLoading(): boolean {
+    const [first] = this.#tasks;
+    return first?.kind === 'load' || (first?.kind === 'run' && first.phase === 'load');
+  }
+
+  /** Messages that it is working on or that it was sent, plus senders for which it has no room. */
   get backlog(): number {
-    return this.#tasks.length + this.turns.waiting;
+    return this.#tasks.length + this.#senders.size;
+  }
+
+  /** Whether it has nothing to do, and would take any message. */
+  get isFree(): boolean {
+    return this.#tasks.length === 0 && this.#senders.size === 0 && this.#away.models < awayMax;
+  }
+
+  /** Whether it takes a message of this sender now; if not, {@link Sender.onTurn} is called when it does. */
+  takes(sender: Sender): boolean {
+    const isNext = this.#turnOf === sender || this.#senders.size === 0;
+    if (!isNext || !this.#hasRoomFor(sender)) {
+      this.#senders.add(sender);
+      return false;
+    }
+    this.#turnOf = undefined;
+    return true;
+  }
+
+  /** The sender has nothing to send any more. */
+  forget(sender: Sender): void {
+    this.#senders.delete(sender);
   }
 
   /** Whether it has been working on one message for so long, and not for this session. */
@@ -168,15 +213,22 @@ export class Instance {
    *
    * @param limitMs of the load itself; starting the process and beginning the load have limits of their own
    * @param lazily load only the handler now, and the model at its first run
+   * @param isLong no other message is sent behind it
    */
-  load(session: SessionId, limitMs: number, settings: SessionSettings, lazily: boolean): Promise<LoadedModel> {
+  load(
+    session: SessionId,
+    limitMs: number,
+    settings: SessionSettings,
+    lazily: boolean,
+    isLong: boolean,
+  ): Promise<LoadedModel> {
     const { modelPath, handlerPath, inputNames, opening, key } = session.spec;
     return new Promise((resolve, reject) => {
       if (this.#state === 'dead') {
         reject(new CpuError('instance-died', `an instance for ${key} died before it could load the model`));
         return;
       }
-      this.#push({ kind: 'load', isLong: false, session, limitMs, hasBegun: false, resolve, reject });
+      this.#push({ kind: 'load', isLong, session, limitMs, hasBegun: false, resolve, reject });
       this.#peer.send({
         op: 'load',
         session: session.number,
@@ -196,13 +248,17 @@ export class Instance {
     this.#peer.send({ op: 'go-offline' });
   }
 
-  /** Sends calls as one run, behind the messages that it already has; `done` is called exactly once. */
-  run(session: SessionId, order: RunOrder, done: (outcome: RunOutcome) => void): void {
+  /**
+   * Sends calls as one run, behind the messages that it already has; `done` is called exactly once.
+   *
+   * @param isLong no other message is sent behind it
+   */
+  run(session: SessionId, order: RunOrder, isLong: boolean, done: (outcome: RunOutcome) => void): void {
     const { join, calls, tensors, runModel } = order;
     const phase: Phase = calls.some((call) => call.kind === 'request') ? 'preprocess' : 'infer';
-    this.#push({ kind: 'run', isLong: false, session, order, done, startedMs: undefined, phase, call: 0 });
+    this.#push({ kind: 'run', isLong, session, order, done, startedMs: undefined, phase, call: 0 });
     const header = { op: 'run', session: session.number, join, calls } as const;
-    this.#peer.send(runModel === undefined ? header : { ...header, askAs: this.#nextAskAs++ }, tensors);
+    this.#peer.send(runModel === undefined ? header : { ...header, asksForModel: true }, tensors);
   }
 
   /** Ends a session that has no run. Resolves when its memory is free. */
@@ -225,9 +281,26 @@ export class Instance {
   }
 
   #push(task: Task): void {
-    task.isLong = this.turns.begun();
     this.#tasks.push(task);
     if (this.#tasks.length === 1) this.#turnToNext();
+  }
+
+  #hasRoomFor({ isShort }: Sender): boolean {
+    if (this.#away.models >= awayMax) return false;
+    if (this.#tasks.length === 0) return true;
+    return isShort && this.#tasks.length < shortMessagesMax && !this.#tasks.some(({ isLong }) => isLong);
+  }
+
+  /** Messages have ended: the senders get their turns until there is no room for the next one. */
+  #offer(): void {
+    for (const sender of this.#senders) {
+      // A long message gets its turn when the process is empty, so no other may go first until then.
+      if (!this.#hasRoomFor(sender)) return;
+      this.#senders.delete(sender);
+      this.#turnOf = sender;
+      sender.onTurn();
+      this.#turnOf = undefined;
+    }
   }
 
   #take({ header, tensors, whyDropped }: Message<FromInstance>): void {
@@ -246,15 +319,15 @@ export class Instance {
         return;
       case 'loaded':
         this.#shift('load')?.resolve(header);
-        this.turns.offer();
+        this.#offer();
         return;
       case 'load-failed':
         this.#shift('load')?.reject(new CpuError('model-load-failed', header.message));
-        this.turns.offer();
+        this.#offer();
         return;
       case 'released':
         this.#shift('release')?.resolve();
-        this.turns.offer();
+        this.#offer();
         return;
       case 'dying': {
         const suspect = this.#sessions.get(header.session ?? -1) ?? this.#tasks[0]?.session;
@@ -270,14 +343,12 @@ export class Instance {
         this.#armPhase(current);
         return;
       }
-      case 'run-model':
-      case 'invoke': {
+      case 'ask': {
         const leaving = this.#shift('run');
         if (leaving === undefined) return;
-        if (header.op === 'invoke') void this.#away.invokeOthers(header, leaving, tensors);
-        else void this.#away.runModel(header.id, leaving, tensors);
+        void this.#away.ask(header, leaving, tensors);
         leaving.session.moved(true);
-        this.turns.offer();
+        this.#offer();
         return;
       }
       case 'ran': {
@@ -289,7 +360,7 @@ export class Instance {
             ? takeResults(header, tensors)
             : droppedResults(header, performance.now() - startedMs, whyDropped.message);
         answered.done({ kind: 'ran', startedMs, result });
-        this.turns.offer();
+        this.#offer();
       }
     }
   }
@@ -301,7 +372,6 @@ export class Instance {
       return undefined;
     }
     this.#tasks.shift();
-    this.turns.ended(first.isLong);
     this.#turnToNext();
     return first as Task & { kind: Kind };
   }
@@ -420,7 +490,7 @@ export class Instance {
     this.#peer.end(reason);
     const tasks = this.#tasks.splice(0);
     const away = this.#away.end();
-    this.turns.end();
+    this.#senders.clear();
     for (const listener of this.#onDead) listener({ reason, suspect, crash });
     // The last first, so that a caller that puts each back at the front of a queue keeps their order.
     for (const [index, task] of [...tasks.entries()].reverse()) {

@@ -1,15 +1,18 @@
 /**
  * How much memory the processes of all functions use: measured from time to time, and corrected in between by loads and
- * releases.
+ * releases. While a process loads, it counts with what will stay: the peak of its load is within the part of the memory
+ * that loads have (load-gate.ts). Counted here, it would evict sessions that have room once the load is over.
  */
+import { processBytes } from '../../hardware/index.ts';
 import { smoothed } from '../../tools/index.ts';
 import type { Instance } from './instance.ts';
+
+/** What it asks a process. */
+export type MeasuredInstance = Pick<Instance, 'pid' | 'hasStarted' | 'isLoading' | 'sessions' | 'onDead'>;
 
 /** Bytes of a process; undefined where the system does not tell. */
 export type MeasureProcess = (pid: number) => Promise<number | undefined>;
 
-/** Assumed size of a process without sessions, until one has been measured. */
-const blankBytesPrior = 32 * 2 ** 20;
 /** Weight of the newest blank process among those before it. */
 const newestWeight = 0.3;
 /** Least time between two measurements after changes, and most time without one: handlers and runs use memory too. */
@@ -25,10 +28,10 @@ interface Entry {
 }
 
 export class MemoryLedger {
-  readonly #entries = new Map<Instance, Entry>();
+  readonly #entries = new Map<MeasuredInstance, Entry>();
   readonly #measureProcess: MeasureProcess;
   readonly #measured: () => void;
-  #blankBytes = blankBytesPrior;
+  #blankBytes = processBytes;
   #timer: NodeJS.Timeout | undefined;
   #dueMs = Infinity;
   #isMeasuring = false;
@@ -53,18 +56,18 @@ export class MemoryLedger {
     return bytes;
   }
 
-  bytesOf(instance: Instance): number {
+  bytesOf(instance: MeasuredInstance): number {
     const entry = this.#entries.get(instance);
     return entry === undefined ? 0 : Math.max(0, entry.measuredBytes + entry.sinceBytes);
   }
 
-  add(instance: Instance): void {
+  add(instance: MeasuredInstance): void {
     this.#entries.set(instance, { measuredBytes: this.#blankBytes, sinceBytes: 0, meanwhileBytes: 0 });
     instance.onDead(() => this.#entries.delete(instance));
   }
 
   /** Something is being loaded (positive) or has been released (negative). */
-  change(instance: Instance, bytes: number): void {
+  change(instance: MeasuredInstance, bytes: number): void {
     const entry = this.#entries.get(instance);
     if (entry === undefined) return;
     entry.sinceBytes += bytes;
@@ -91,11 +94,11 @@ export class MemoryLedger {
     // One after the other: the kernel walks the page tables of each, and delays its allocations meanwhile.
     for (const [instance, entry] of this.#entries) {
       // A process that is still starting will take what all of them do.
-      if (!instance.hasStarted) continue;
+      if (!instance.hasStarted || instance.isLoading) continue;
       entry.meanwhileBytes = 0;
       const isEmpty = instance.sessions === 0;
       const bytes = await this.#measureProcess(instance.pid);
-      if (bytes === undefined) continue;
+      if (bytes === undefined || instance.isLoading) continue;
       entry.measuredBytes = bytes;
       entry.sinceBytes = entry.meanwhileBytes;
       if (isEmpty && instance.sessions === 0) this.#blankBytes = smoothed(this.#blankBytes, bytes, newestWeight);

@@ -2,7 +2,7 @@
  * Converts a handler's calls to other functions and their answers between an instance's messages and a pool's forms.
  */
 import type { Tensor } from '../../tensor/index.ts';
-import type { InvokeOthers, OtherAnswer, OtherCall } from '../types.ts';
+import type { InvokeOthers, OtherAnswer, OtherCall, RunModel } from '../types.ts';
 import { bodyIn, bodyTensor, withTensors, type OtherAnswerHeader, type OtherCallHeader } from './protocol.ts';
 
 /** For pools that cannot invoke other functions. */
@@ -15,12 +15,32 @@ const nobody: InvokeOthers = (calls) =>
     }),
   );
 
+/** What an instance gets for what it asked: the answers, and the tensors that belong to them. */
+interface Answers {
+  readonly answers: readonly OtherAnswerHeader[];
+  readonly tensors: readonly Tensor[];
+}
+
+/** The call keeps the error; the instance only needs to know that there are no outputs. */
+const notRun = { kind: 'error', code: 'inference-failed', status: 500, message: 'the model was not run' } as const;
+
+/** Has the host run the model. Without an answer the instance runs it. */
+export async function modelAnswer(inputs: readonly Tensor[], runModel: RunModel | undefined): Promise<Answers> {
+  try {
+    const tensors = await runModel?.(inputs);
+    if (tensors === undefined) return { answers: [], tensors: [] };
+    return { answers: [{ kind: 'tensors', count: tensors.length }], tensors };
+  } catch {
+    return { answers: [notRun], tensors: [] };
+  }
+}
+
 /** Has the host call the functions, and returns their answers as they go to the instance. */
 export async function answersOf(
   headers: readonly OtherCallHeader[],
   tensors: readonly Tensor[],
   invokeOthers: InvokeOthers = nobody,
-): Promise<{ readonly answers: readonly OtherAnswerHeader[]; readonly tensors: readonly Tensor[] }> {
+): Promise<Answers> {
   const calls = withTensors(headers, tensors).map(({ header, tensors: mine }): OtherCall => {
     const { name } = header;
     if (header.kind === 'tensors') return { name, input: { kind: 'tensors', tensors: mine } };

@@ -35,15 +35,36 @@ export interface MemoryUse {
   readonly peakBytes: number;
   /** Pages that it was given, each with a page fault. */
   readonly pages: number;
+  /** Of files that it maps, and of memory that it shares with the host. */
+  readonly sharedBytes: number;
 }
 
 export function memoryUse(): MemoryUse {
   const { maxRSS, minorPageFault } = process.resourceUsage();
-  return { peakBytes: maxRSS * 1024, pages: minorPageFault };
+  return { peakBytes: maxRSS * 1024, pages: minorPageFault, sharedBytes: heldBytes(['RssFile', 'RssShmem']) };
 }
 
-/** How much memory this process was given since then, whether or not it has returned it. Huge pages show at its peak only. */
-export function bytesSince(before: MemoryUse): number {
-  const { peakBytes, pages } = memoryUse();
-  return Math.max(peakBytes - before.peakBytes, (pages - before.pages) * pageBytes);
+/**
+ * How much memory this process was given between the two, whether or not it has returned it. Huge pages show at its peak
+ * only. Weights that are mapped come into memory with the first run: the session counts with them already.
+ */
+export function bytesBetween(before: MemoryUse, after: MemoryUse): number {
+  const given = Math.max(after.peakBytes - before.peakBytes, (after.pages - before.pages) * pageBytes);
+  return Math.max(0, given - Math.max(0, after.sharedBytes - before.sharedBytes));
 }
+
+/** What this process holds and no other one, and what is in no file. */
+export const ownBytes = (): number => heldBytes(['RssAnon']);
+
+/** The sum of these fields of the process's status; 0 where the system does not tell. */
+function heldBytes(names: readonly string[]): number {
+  try {
+    const text = readFileSync('/proc/self/status', 'utf8');
+    return names.reduce((sum, name) => sum + kibibytesOf(text, name) * 1024, 0);
+  } catch {
+    return 0;
+  }
+}
+
+const kibibytesOf = (status: string, name: string): number =>
+  Number(new RegExp(`^${name}:\\s+(\\d+) kB$`, 'm').exec(status)?.[1] ?? 0);

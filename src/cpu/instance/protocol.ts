@@ -23,24 +23,21 @@ export type ToInstance =
   /** End the session and return its memory to the system. */
   | { readonly op: 'release'; readonly session: number }
   /**
-   * `join`: whether calls with like inputs may share a run of the model, joined along dimension 0. `askAs`: there is one call,
-   * with a handler; the instance asks the host under this id to run the model, and takes other messages until it is
-   * answered.
+   * `join`: whether calls with like inputs may share a run of the model, joined along dimension 0. `asksForModel`: there
+   * is one call, with a handler, and the host is asked to run the model.
    */
   | {
       readonly op: 'run';
       readonly session: number;
       readonly join: Joining;
       readonly calls: readonly CallHeader[];
-      readonly askAs?: number;
+      readonly asksForModel?: true;
     }
   /**
-   * Result of the model's run. `outputs`: they follow as tensors. `here`: the instance runs the model itself. `failed`:
-   * the call fails.
+   * The answers of other functions, in the order of the calls, or that of the model, in place of which there is none if
+   * the instance is to run it after all. Their tensors follow.
    */
-  | { readonly op: 'model-ran'; readonly id: number; readonly outcome: 'outputs' | 'here' | 'failed' }
-  /** The answers of other functions, in the order of the calls; their tensors follow. */
-  | { readonly op: 'invoked'; readonly id: number; readonly answers: readonly OtherAnswerHeader[] };
+  | { readonly op: 'answered'; readonly id: number; readonly answers: readonly OtherAnswerHeader[] };
 
 /** `compared`: joined, and each call is run alone as well, to see that it gets the same. */
 export type Joining = 'no' | 'joined' | 'compared';
@@ -129,13 +126,16 @@ export type FromInstance =
   | { readonly op: 'dying'; readonly reason: string; readonly session?: number }
   /** Sent before each step of a function with a handler, so that the host can apply the step's time limit. */
   | { readonly op: 'phase'; readonly phase: Phase; readonly call: number }
-  /** Asks the host to run the model of the call that came with this id, on the tensors that follow. */
-  | { readonly op: 'run-model'; readonly id: number }
   /**
-   * The handler of this call of the message waits for other functions, whose inputs follow. The instance takes other
-   * messages until it gets their answers. `id`: a number of its own.
+   * This call of the message waits for other functions, or for its model, whose inputs follow. The instance takes other
+   * messages until it gets the answers. `id`: a number of its own.
    */
-  | { readonly op: 'invoke'; readonly id: number; readonly call: number; readonly asked: readonly OtherCallHeader[] }
+  | {
+      readonly op: 'ask';
+      readonly id: number;
+      readonly call: number;
+      readonly asked: readonly OtherCallHeader[] | 'model';
+    }
   /**
    * One result per call, in their order; their {@link timesTensor} follows, then the tensors of all results. `loaded`:
    * the model was loaded for it. `mixing`, `takenBytes`: see {@link RunResult}.

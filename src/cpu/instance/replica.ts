@@ -1,8 +1,7 @@
 /** One function loaded in a process, which it may share with others. A pool sends its runs to replicas. */
-import type { Instance } from './instance.ts';
+import type { Instance, Sender } from './instance.ts';
 import type { Crash, LoadedModel, RunOrder, RunOutcome, SessionId } from './tasks.ts';
 import type { SessionSettings } from './protocol.ts';
-import type { TurnTaker } from './turns.ts';
 import { CpuError, type InstanceSpec } from '../types.ts';
 
 /** Smaller sessions load within a millisecond or two. */
@@ -35,7 +34,7 @@ export interface ReplicaOptions {
   readonly onEnd: (end: ReplicaEnd) => void;
 }
 
-export class Replica implements TurnTaker {
+export class Replica implements Sender {
   readonly instance: Instance;
   readonly spec: InstanceSpec;
   readonly isAlone: boolean;
@@ -49,7 +48,6 @@ export class Replica implements TurnTaker {
   #holdsModel = false;
   #loadTurn: (() => void) | undefined;
   isShort: boolean;
-  virtualMs = 0;
   /** Bytes of the process that belong to its session and handler. */
   bytes: number;
   /** Its process works for another function, and may soon be ended for it. */
@@ -98,14 +96,14 @@ export class Replica implements TurnTaker {
     return this.#holdsModel;
   }
 
-  /** Whether its process would begin a run at once: it has no work and nothing waits for a turn. */
+  /** Whether its process would begin a run at once. */
   get hasFreeHand(): boolean {
-    return this.#state === 'ready' && this.instance.turns.isFree;
+    return this.#state === 'ready' && this.instance.isFree;
   }
 
   /** Whether a run may be sent now; if not, {@link ReplicaOptions.onTurn} says when. */
-  takeTurn(): boolean {
-    return this.#state === 'ready' && this.instance.turns.take(this);
+  takes(): boolean {
+    return this.#state === 'ready' && this.instance.takes(this);
   }
 
   onTurn(): void {
@@ -129,13 +127,12 @@ export class Replica implements TurnTaker {
         const begin = (): void => {
           if (this.#state === 'gone')
             reject(new CpuError('instance-died', 'its process ended before it could load the model'));
-          else resolve(this.instance.load(this.#session, limitMs, settings, lazily));
+          else resolve(this.instance.load(this.#session, limitMs, settings, lazily, !this.isShort));
         };
-        if (this.#state === 'gone' || this.instance.turns.take(this)) begin();
+        if (this.#state === 'gone' || this.instance.takes(this)) begin();
         else this.#loadTurn = begin;
       });
       if (this.state !== 'loading') throw new CpuError('instance-died', 'its instance died as soon as it was loaded');
-      this.virtualMs += loaded.loadMs;
       this.#state = 'ready';
       this.#holdsModel = !lazily;
       this.readySinceMs = this.idleSinceMs = performance.now();
@@ -146,16 +143,15 @@ export class Replica implements TurnTaker {
     }
   }
 
-  /** Sends calls as one run, after {@link takeTurn} has granted a turn. `done` is called exactly once. */
+  /** Sends calls as one run, for which its process has room: {@link takes}. `done` is called exactly once. */
   run(order: RunOrder, done: (outcome: RunOutcome) => void): void {
     this.#runs++;
     this.#queued++;
-    this.instance.run(this.#session, order, (outcome) => {
+    this.instance.run(this.#session, order, !this.isShort, (outcome) => {
       this.#runs--;
       // Otherwise its process is gone.
       if (outcome.kind === 'ran') {
         this.#queued--;
-        this.virtualMs += outcome.result.busyMs;
         if (outcome.result.loaded !== undefined) this.#holdsModel = true;
       }
       if (this.#runs === 0) this.idleSinceMs = performance.now();
@@ -178,7 +174,7 @@ export class Replica implements TurnTaker {
     if (this.#state === 'gone') return;
     this.#state = 'gone';
     this.#forgetDeath();
-    this.instance.turns.leave(this);
+    this.instance.forget(this);
     this.#loadTurn?.();
     this.#options.onEnd(end);
   }

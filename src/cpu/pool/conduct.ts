@@ -9,6 +9,7 @@
  *     One that has never answered stays stopped until somebody loads it. One that has answered before was killed by
  *     something new, perhaps by a single caller's input, and is tried again after a second, then two, up to five minutes.
  */
+import { sharedSessionBytesMax } from '../../hardware/index.ts';
 import type { Crash } from '../instance/index.ts';
 import type { Stopped } from '../types.ts';
 
@@ -18,11 +19,6 @@ const answersToClear = 20;
 const callMsMax = 25;
 /** It keeps its own process until its calls take less than this. */
 const callMsMin = 10;
-/**
- * Likewise a function with a larger session, intermediate results of its runs included: loading it would delay the others
- * too, its memory is freed with its process, and should it run into the limit of that, it is alone.
- */
-const sessionBytesMax = 64 * 2 ** 20;
 /**
  * Unexpected ends in a row, without an answer between them, after which the next start is delayed, twice as long each
  * time.
@@ -48,10 +44,10 @@ export class Conduct {
   /**
    * Whether its next replica gets a process of its own.
    *
-   * @param isNow it has one
+   * @param sessionBytes intermediate results of its runs included @param isNow it has one
    */
   isAlone(isolation: 'own' | 'shared' | undefined, sessionBytes: number, callMs = 0, isNow = false): boolean {
-    if (isolation === 'own' || this.#state !== 'trusted' || sessionBytes > sessionBytesMax) return true;
+    if (isolation === 'own' || this.#state !== 'trusted' || sessionBytes > sharedSessionBytesMax) return true;
     return callMs > (isNow ? callMsMin : callMsMax);
   }
 

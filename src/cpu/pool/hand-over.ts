@@ -1,8 +1,9 @@
 /**
- * What each instance of a list runs next, and what happens to it afterwards.
+ * What each instance of a list runs next, and what happens to it afterwards. Waiting calls are split among instances
+ * (split.ts):
  *
- *   - on demand: calls go to an idle instance, ahead of time to a busy one, or start another (queue.ts).
- *   - configured: waiting calls are split among all idle instances (split.ts).
+ *   - on demand: one that is idle, else ahead of time one that is busy; or another is started (pace.ts).
+ *   - configured: all that are idle.
  */
 import {
   currentCore,
@@ -15,13 +16,16 @@ import {
 import type { Tensor } from '../../tensor/index.ts';
 import type { GiveUpCause, InvokeOthers, PoolConfiguration } from '../types.ts';
 import type { ListOwner } from './list-owner.ts';
-import { patienceMs } from './queue.ts';
+import { patienceMs } from './pace.ts';
 import type { Slot, Slots } from './slot.ts';
-import { handOverOrder, splitBatch, type Place } from './split.ts';
+import { dueMs, handOverOrder, latestStartMs, splitBatch } from './split.ts';
 import { goesAlone, modelRunOf, type Ticket } from './ticket.ts';
 
 /** Messages that an instance has of one function: the current one and a queued one. */
 const messagesMax = 2;
+
+/** A socket read takes 64 KiB; a smaller message is not split and reassembled. */
+const togetherBytesMax = 56 * 1024;
 
 /** The list that owns the instances. */
 export interface HandOverList {
@@ -78,8 +82,8 @@ export class HandOver {
     for (const slot of this.#slots.newestFirst()) {
       const { replica, state } = slot;
       if (state !== 'ready' || replica?.state !== 'idle') continue;
-      replica.isShort = this.#pool.rule.callsPerMessage() > 1;
-      if (replica.takeTurn()) return slot;
+      replica.isShort = this.#pool.pace.isShort;
+      if (replica.takes()) return slot;
       if (replica.isHeldUp(performance.now(), heldUpMs)) this.#list.grow(1);
       else this.later(heldUpMs);
     }
@@ -109,9 +113,9 @@ export class HandOver {
 
   /** A run is compared now and then, while nothing waits. */
   #joining({ length }: readonly Ticket[]): Joining {
-    const { limits, queue, resources } = this.#pool;
+    const { limits, waiting, resources } = this.#pool;
     if (limits.batchMax <= 1 || limits.batchFixed !== undefined || length <= 1) return 'no';
-    return queue.length === 0 && Math.random() < resources.comparedShare ? 'compared' : 'joined';
+    return waiting.length === 0 && Math.random() < resources.comparedShare ? 'compared' : 'joined';
   }
 
   /** A run of the instance has left its process for a while, or is back. */
@@ -121,13 +125,13 @@ export class HandOver {
 
   /** The other calls of the message wait with the one that calls other functions. */
   #invokeOthers(tickets: readonly Ticket[], call: number): InvokeOthers | undefined {
-    this.#pool.rule.invokesOthers = true;
+    this.#pool.pace.invokesOthers = true;
     for (const [index, ticket] of tickets.entries()) if (index !== call) ticket.onBehindOthers?.();
     return tickets[call]?.invokeOthers;
   }
 
   #ran(slot: Slot, replica: Replica, tickets: readonly Ticket[], outcome: RunOutcome): void {
-    const { rule, latency, conduct } = this.#pool;
+    const { pace, latency, conduct } = this.#pool;
     if (outcome.kind === 'ran') {
       const { busyMs, loaded, results, takenBytes = 0 } = outcome.result;
       if (takenBytes > 0) this.#took(replica, takenBytes);
@@ -137,7 +141,7 @@ export class HandOver {
         results.some(({ header }) => header.kind !== 'error'),
       );
       const ownMs = busyMs - (loaded?.loadMs ?? 0);
-      if (slot.lease === undefined) rule.ran(tickets.length, ownMs);
+      if (slot.lease === undefined) pace.ran(tickets.length, ownMs);
       else if (tickets.every(({ modelRun }) => modelRun?.ran !== true)) {
         const rows = tickets.reduce((sum, ticket) => sum + ticket.rows, 0);
         if (rows > 0) latency.observe(slot.threads, rows, busyMs);
@@ -159,11 +163,11 @@ export class HandOver {
 
   /** An instance has no more work. */
   #rested(slot: Slot, replica: Replica): void {
-    const { resources, queue } = this.#pool;
+    const { resources, waiting } = this.#pool;
     if (slot.state === 'leaving') this.#list.release(slot, replica);
     else if (slot.lease !== undefined) return;
     else if (this.#isMisplaced(replica)) this.#moveOut(slot);
-    else if (replica.isAlone && queue.length === 0 && !this.isToBeAlone(true)) this.#list.leave(slot, 'reconfigured');
+    else if (replica.isAlone && waiting.length === 0 && !this.isToBeAlone(true)) this.#list.leave(slot, 'reconfigured');
     else resources.residency.schedulePump();
   }
 
@@ -173,8 +177,8 @@ export class HandOver {
   }
 
   isToBeAlone(isNow: boolean): boolean {
-    const { conduct, facts, rule, spec } = this.#pool;
-    return conduct.isAlone(spec.isolation, facts.expectedBytes(spec) + facts.runBytes, rule.steadyCallMs, isNow);
+    const { conduct, facts, pace, spec } = this.#pool;
+    return conduct.isAlone(spec.isolation, facts.expectedBytes(spec) + facts.runBytes, pace.steadyCallMs, isNow);
   }
 
   /** Starts an instance in a process of its own, which takes over when it is ready. */
@@ -186,18 +190,19 @@ export class HandOver {
   }
 
   #pumpOnDemand(): void {
-    const { queue, rule } = this.#pool;
-    while (queue.length > 0) {
+    const { waiting, pace, limits } = this.#pool;
+    while (waiting.length > 0) {
       const hasIdle = this.#slots.count(({ state, replica }) => state === 'ready' && replica?.state === 'idle') > 0;
-      if (hasIdle && this.#waitsForMore(this.#pool.limits.batchMax, this.#pool.limits.batchDelayMs, undefined)) return;
-      const littleWaits = this.busy > 0 && rule.littleWaits(queue, performance.now());
+      if (hasIdle && this.#waitsForMore(limits.batchMax, limits.batchDelayMs, pace.callMs ?? 0)) return;
+      const littleWaits = this.busy > 0 && pace.littleWaits(waiting, performance.now());
       if (littleWaits) this.later(patienceMs);
       const slot = (littleWaits ? undefined : this.takeIdle()) ?? this.#takeAhead();
       if (slot === undefined) {
         if (!hasIdle && !littleWaits) this.#list.grow();
         return;
       }
-      this.run(slot, rule.takeTogether(queue, this.#pool.limits.batchMax));
+      const together = limits.batchMax > 1 ? this.#split([slot], limits.batchMax) : this.#sendTogether(slot);
+      if (!together) return;
     }
   }
 
@@ -212,78 +217,95 @@ export class HandOver {
     // An instance that is to be released gets nothing queued: it would never become idle.
     if (replica === undefined || this.#isMisplaced(replica)) return undefined;
     if (replica.queued >= messagesMax) return undefined;
-    replica.isShort = this.#pool.rule.callsPerMessage() > 1;
-    return replica.takeTurn() ? least : undefined;
+    replica.isShort = this.#pool.pace.isShort;
+    return replica.takes() ? least : undefined;
   }
 
   #pumpConfigured(configuration: PoolConfiguration): void {
-    const { queue, latency } = this.#pool;
-    while (queue.length > 0) {
+    const { waiting, latency, limits } = this.#pool;
+    while (waiting.length > 0) {
       const idle = this.#slots.filter(({ state, replica }) => state === 'ready' && replica?.hasFreeHand === true);
-      if (idle.length === 0) {
+      const [largest] = idle;
+      if (largest === undefined) {
         this.#list.wake();
         return;
       }
       const capacity = idle.reduce((sum, { batch }) => sum + batch, 0);
-      const [largest] = idle;
-      const runMs = largest === undefined ? 0 : latency.ms(largest.threads, largest.batch);
-      const timeoutMs = configuration.batchTimeoutMs ?? this.#pool.limits.batchDelayMs;
-      if (this.#pool.limits.batchFixed === undefined && this.#waitsForMore(capacity, timeoutMs, runMs)) return;
+      const timeoutMs = configuration.batchTimeoutMs ?? limits.batchDelayMs;
+      const runMs = latency.ms(largest.threads, largest.batch);
+      if (limits.batchFixed === undefined && this.#waitsForMore(capacity, timeoutMs, runMs)) return;
       if (!this.#split(idle, capacity)) return;
     }
   }
 
-  #split(idle: readonly Slot[], capacity: number): boolean {
-    const { queue, latency, limits } = this.#pool;
-    const places = idle.map(({ threads, batch }): Place => ({
-      batch,
-      expectedMs: (rows) => latency.ms(threads, rows),
-    }));
-    const waiting: Ticket[] = [];
+  /** Sends the first waiting calls to these instances, which have room for so many rows. */
+  #split(slots: readonly Slot[], capacity: number): boolean {
+    const { waiting, latency, limits } = this.#pool;
+    const sizes: number[] = [];
     let rows = 0;
-    for (const ticket of queue) {
+    waiting.dropGone(performance.now(), capacity);
+    for (const ticket of waiting) {
       // A call that has seen an instance die goes alone, so that it cannot fail others a second time.
-      if (goesAlone(ticket) && waiting.length > 0) break;
-      waiting.push(ticket);
+      if (rows >= capacity || (sizes.length > 0 && goesAlone(ticket))) break;
+      // With a fixed batch, a run holds one request, which brings all its rows.
+      sizes.push(limits.batchFixed ?? ticket.rows);
       rows += ticket.rows;
-      if (rows >= capacity || goesAlone(ticket)) break;
+      if (goesAlone(ticket)) break;
     }
-    // With a fixed batch, a run holds one request, which brings all its rows.
     const parts = splitBatch(
-      waiting.map((ticket) => limits.batchFixed ?? ticket.rows),
-      places,
+      sizes,
+      slots.map(({ lease, threads, batch }) => ({
+        // Limits may have changed since an instance on demand was started.
+        batch: lease === undefined ? capacity : batch,
+        expectedMs: (count) => latency.ms(threads, count),
+      })),
     );
     const used = parts.filter((part) => part.length > 0).length;
-    for (let count = parts.reduce((sum, part) => sum + part.length, 0); count > 0; count--) queue.take();
-    const cores = idle.map(({ lease }) => lease?.cores ?? []);
+    const tickets = waiting.take(parts.reduce((sum, part) => sum + part.length, 0));
+    const cores = slots.map(({ lease }) => lease?.cores ?? []);
     for (const at of handOverOrder(cores, used > 1 ? currentCore() : undefined)) {
-      const tickets = (parts[at] ?? []).flatMap((index) => waiting[index] ?? []);
-      const slot = idle[at];
-      if (slot?.replica === undefined || tickets.length === 0) continue;
-      slot.replica.takeTurn();
-      this.run(slot, tickets);
+      const part = parts[at]!.map((index) => tickets[index]!);
+      if (part.length > 0) this.run(slots[at]!, part);
     }
     return used > 0;
+  }
+
+  /** Sends the first waiting calls as one message, in which each has a run of its own. */
+  #sendTogether(slot: Slot): boolean {
+    const { waiting, pace } = this.#pool;
+    const most = pace.callsPerMessage;
+    let count = 0;
+    let bytes = 0;
+    waiting.dropGone(performance.now(), most);
+    for (const ticket of waiting) {
+      bytes += ticket.bytes;
+      if (count > 0 && (count === most || bytes > togetherBytesMax || goesAlone(ticket))) break;
+      count++;
+      if (goesAlone(ticket)) break;
+    }
+    if (count > 0) this.run(slot, waiting.take(count));
+    return count > 0;
   }
 
   /**
    * Whether the waiting calls should wait for more, up to `capacity` rows; a timer then pumps again.
    *
-   * @param runMs expected time of a run; undefined if deadlines do not matter
+   * @param runMs expected time of a run
    */
-  #waitsForMore(capacity: number, timeoutMs: number, runMs: number | undefined): boolean {
-    const { queue } = this.#pool;
-    const { front } = queue;
-    if (timeoutMs === 0 || capacity <= 1 || front === undefined || goesAlone(front)) return false;
-    if (queue.rowsUpTo(capacity) >= capacity) return false;
-    let untilMs = queue.earliestArrivalMs() + timeoutMs;
-    // No call waits so long that it would miss its deadline: a tenth is left for a late timer.
-    if (runMs !== undefined) {
-      for (const { arrivalMs, deadlineMs } of queue) {
-        if (deadlineMs < Infinity) untilMs = Math.min(untilMs, deadlineMs - runMs - (deadlineMs - arrivalMs) / 10);
-      }
+  #waitsForMore(capacity: number, timeoutMs: number, runMs: number): boolean {
+    const { waiting } = this.#pool;
+    const { first } = waiting;
+    if (timeoutMs === 0 || capacity <= 1 || first === undefined || goesAlone(first)) return false;
+    let rows = 0;
+    let earliestMs = Infinity;
+    let latestMs = Infinity;
+    for (const ticket of waiting) {
+      rows += ticket.rows;
+      if (rows >= capacity) return false;
+      earliestMs = Math.min(earliestMs, ticket.arrivalMs);
+      latestMs = Math.min(latestMs, latestStartMs(ticket, runMs));
     }
-    const waitMs = untilMs - performance.now();
+    const waitMs = dueMs(Infinity, earliestMs, timeoutMs, latestMs) - performance.now();
     if (waitMs <= 0) return false;
     clearTimeout(this.#batchTimer);
     this.#batchTimer = setTimeout(this.#pump, Math.ceil(waitMs));

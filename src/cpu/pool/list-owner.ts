@@ -3,18 +3,19 @@ import type { CpuError, GiveUpCause, PoolLimits, Stopped } from '../types.ts';
 import type { Conduct } from './conduct.ts';
 import type { FunctionFacts } from './facts.ts';
 import type { LatencyBook } from './latency.ts';
-import type { BatchRule, TicketQueue } from './queue.ts';
+import type { Pace } from './pace.ts';
 import type { PoolResources } from './resources.ts';
 import type { Ticket } from './ticket.ts';
+import type { WaitingCalls } from './waiting-calls.ts';
 
 /** The pool, as its list sees it. Registering a function again replaces its specification and limits. */
 export interface ListOwner extends Holder {
   readonly limits: PoolLimits;
   /** Over all its lists. */
   readonly instances: number;
-  readonly queue: TicketQueue;
+  readonly waiting: WaitingCalls;
   readonly latency: LatencyBook;
-  readonly rule: BatchRule;
+  readonly pace: Pace;
   readonly conduct: Conduct;
   readonly facts: FunctionFacts;
   readonly resources: PoolResources;

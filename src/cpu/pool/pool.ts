@@ -1,13 +1,13 @@
 /**
- * The pool of one function: its queue, and the list of instances that serves it (instance-list.ts), which another list
- * may replace (resize.ts).
+ * The pool of one function: the calls that it was handed, and the list of instances that serves them (instance-list.ts),
+ * which another list may replace (resize.ts).
  *
  * On demand, an instance is added when calls wait and no instance is idle or starting; so all calls that come while a
- * function is cold share one load. An instance that dies gives its calls back to the front of the queue. A call that
+ * function is cold share one load. An instance that dies gives its calls back, to the front. A call that
  * has seen two instances die while running alone is not tried a third time: it may be what kills them. If two crash one
  * after the other, all calls are refused (conduct.ts).
  */
-import { givesOptional, type Replica, type RunOutcome } from '../instance/index.ts';
+import type { Replica, RunOutcome } from '../instance/index.ts';
 import {
   CpuError,
   type GiveUpCause,
@@ -28,27 +28,25 @@ import { Conduct } from './conduct.ts';
 import { FunctionFacts, PoolLoad } from './facts.ts';
 import type { ListOwner } from './list-owner.ts';
 import { LatencyBook } from './latency.ts';
-import { invokeParts, partsOf } from './split-requests.ts';
-import { BatchRule, clientGone, deadlinePassed, queueFull, TicketQueue } from './queue.ts';
+import { Pace } from './pace.ts';
 import { PoolLists } from './resize.ts';
 import type { PoolResources } from './resources.ts';
 import { makeTicket, type Ticket, answer, emptyTensor, endsInstances, survivors, LoadWaiters } from './ticket.ts';
+import { WaitingCalls, whyGone } from './waiting-calls.ts';
 
 export class Pool implements ListOwner {
   spec: InstanceSpec;
   #limits: PoolLimits;
   readonly resources: PoolResources;
-  readonly queue = new TicketQueue((ticket, error) => {
+  readonly waiting = new WaitingCalls((ticket, error) => {
     ticket.reject(error);
     this.#checkQuiet();
   });
-  readonly rule = new BatchRule();
+  readonly pace = new Pace();
   readonly latency = new LatencyBook();
   readonly conduct = new Conduct();
   readonly facts = new FunctionFacts();
   readonly #load = new PoolLoad(performance.now());
-  /** Set to false when the outputs of a request's parts could not be joined; requests then run whole. */
-  #isSeparable = true;
   /** A joined run gave a call a wrong answer; each call runs alone now. */
   #isMixing = false;
   /** A call with an empty tensor ended two instances: ONNX Runtime aborts in an LSTM of no rows. */
@@ -83,7 +81,7 @@ export class Pool implements ListOwner {
 
   /** Whether calls wait while no instance is ready or starting. */
   get needsFirst(): boolean {
-    return this.instances === 0 && (this.queue.length > 0 || this.#loadWaiters.length > 0);
+    return this.instances === 0 && (this.waiting.length > 0 || this.#loadWaiters.length > 0);
   }
 
   state(): PoolState {
@@ -91,7 +89,7 @@ export class Pool implements ListOwner {
     return {
       key: this.spec.key,
       instances: this.#lists.state(),
-      queueLength: this.queue.length,
+      queueLength: this.waiting.length,
       inFlight: this.#inFlight,
       configuration: this.#lists.active.configuration,
       starting: this.#lists.starting,
@@ -102,50 +100,32 @@ export class Pool implements ListOwner {
   }
 
   figures(): PoolFacts {
-    const { configuration, slots, handOver } = this.#lists.active;
+    const { slots, handOver } = this.#lists.active;
     const bytes = this.facts.expectedBytes(this.spec);
     return {
       key: this.spec.key,
       bytes: this.#lists.bytes,
-      spares: Math.max(0, this.#lists.active.slots.instances - Math.max(1, this.limits.instancesMin)),
+      spares: Math.max(0, slots.instances - Math.max(1, this.limits.instancesMin)),
       sessionBytes: this.resources.residency.bytesOf({ bytes, isAlone: handOver.isToBeAlone(false) }),
       loadMs: this.facts.loadMs,
-      slots: configuration === undefined ? 0 : slots.ready,
+      ...this.#own(),
       isPinned: this.limits.instancesMin > 0,
     };
   }
 
+  /** With fewer calls at once than fit into its runs, a batch would never be full. */
+  #own(): Pick<PoolFacts, 'slots' | 'instances'> {
+    const { configuration, slots } = this.#lists.active;
+    if (configuration === undefined) return { slots: 0, instances: 0 };
+    const { batchMax, batchFixed } = this.limits;
+    let calls = 0;
+    for (const { state, batch } of slots)
+      if (state === 'ready') calls += batchFixed === undefined ? Math.min(batch, batchMax) : 1;
+    return { slots: calls, instances: slots.ready };
+  }
+
   invoke(input: PoolInput, options: InvokeOptions): Promise<PoolResult> {
-    const { configuration } = this.#lists.active;
-    if (configuration === undefined || this.limits.batchFixed !== undefined) return this.#invokeWhole(input, options);
-    const isWhole =
-      !this.#isSeparable ||
-      this.limits.batchMax <= 1 ||
-      (input.kind === 'tensors' && givesOptional(input.tensors, this.spec.opening));
-    const parts = isWhole ? undefined : partsOf(input, configuration, this.latency);
-    const room = this.limits.queueMax - this.queue.length;
-    if (input.kind !== 'tensors' || parts === undefined || parts.length > room)
-      return this.#invokeWhole(input, options);
-    return this.#invokeInParts(input, parts, options);
-  }
-
-  async #invokeInParts(
-    input: PoolInput & { kind: 'tensors' },
-    parts: readonly number[],
-    options: InvokeOptions,
-  ): Promise<PoolResult> {
-    const result = await invokeParts(input, parts, options, (part, own) => this.#invokeWhole(part, own));
-    if (result !== undefined) return result;
-    this.#isSeparable = false;
-    return this.#invokeWhole(input, options);
-  }
-
-  #invokeWhole(input: PoolInput, options: InvokeOptions): Promise<PoolResult> {
     return new Promise((resolve, reject) => {
-      if (options.signal?.aborted) {
-        reject(clientGone());
-        return;
-      }
       // A model with a fixed batch runs request by request, so its load is counted in requests.
       const isFixed = this.limits.batchFixed !== undefined;
       const ticket = makeTicket(
@@ -160,8 +140,9 @@ export class Pool implements ListOwner {
         ticket.reject(this.#stoppedError(stopped));
         return;
       }
-      if (ticket.deadlineMs <= ticket.arrivalMs) {
-        ticket.reject(deadlinePassed());
+      const gone = whyGone(ticket, ticket.arrivalMs);
+      if (gone !== undefined) {
+        ticket.reject(gone);
         return;
       }
       const empty = this.#diesOfEmpty ? emptyTensor(ticket) : undefined;
@@ -170,20 +151,22 @@ export class Pool implements ListOwner {
         return;
       }
       const { active } = this.#lists;
-      if (this.queue.length === 0 && this.#mayStartNow(ticket)) {
+      if (this.waiting.length === 0 && this.#mayStartNow(ticket)) {
         const slot = active.handOver.takeIdle();
         if (slot !== undefined) {
           active.handOver.run(slot, [ticket]);
           return;
         }
       }
-      if (this.queue.length >= this.limits.queueMax) {
-        ticket.reject(queueFull(this.spec.key, this.limits.queueMax));
+      const { queueMax } = this.limits;
+      if (this.waiting.length >= queueMax) {
+        const text = `${queueMax} invocations of ${this.spec.key} are waiting already, which is its limit`;
+        ticket.reject(new CpuError('queue-full', text));
         return;
       }
       ticket.cold = active.slots.ready === 0;
       ticket.stages?.enter(ticket.cold ? 'load' : 'turn');
-      this.queue.add(ticket);
+      this.waiting.add(ticket);
       this.#pumpSoon();
     });
   }
@@ -210,7 +193,7 @@ export class Pool implements ListOwner {
 
   /** The share of a core that its calls use: their rate times the time of one. */
   coresUsed(nowMs: number): number {
-    return (this.#load.perSecond(nowMs) * (this.rule.callMs ?? 0)) / 1000;
+    return (this.#load.perSecond(nowMs) * (this.pace.callMs ?? 0)) / 1000;
   }
 
   /** Releases every instance: idle ones now, the others when they are done. Resolves when none is left. */
@@ -236,7 +219,7 @@ export class Pool implements ListOwner {
 
   /** Resolves when nothing waits or runs. */
   quiet(): Promise<void> {
-    if (this.queue.length === 0 && this.#inFlight === 0) return Promise.resolve();
+    if (this.waiting.length === 0 && this.#inFlight === 0) return Promise.resolve();
     return new Promise((resolve) => {
       this.#quietWaiters.push(resolve);
     });
@@ -245,14 +228,15 @@ export class Pool implements ListOwner {
   /** Ends everything now; waiting and running calls fail with `stopping`. */
   stop(): void {
     const stopping = new CpuError('stopping', 'the host is stopping');
-    for (const ticket of this.queue.takeAll()) ticket.reject(stopping);
+    for (const ticket of this.waiting.take()) ticket.reject(stopping);
     this.#stopping = stopping;
     this.#lists.end('the host is stopping');
     this.resources.residency.forget(this);
   }
 
-  /** Releases what has been idle too long. */
+  /** Releases what has been idle too long, and calls that nobody waits for. */
   retire(nowMs: number): void {
+    this.waiting.dropGone(nowMs);
     const { active } = this.#lists;
     const { idleMs, instancesMin } = this.limits;
     if (active.configuration === undefined) {
@@ -262,7 +246,7 @@ export class Pool implements ListOwner {
         if (this.instances === 1) this.#load.forgetArrivals(nowMs);
         active.give(replica, 'idle');
       }
-    } else if (instancesMin === 0 && this.queue.length === 0 && active.slots.idleForMs(nowMs) >= idleMs) {
+    } else if (instancesMin === 0 && this.waiting.length === 0 && active.slots.idleForMs(nowMs) >= idleMs) {
       this.#load.forgetArrivals(nowMs);
       void this.#lists.drop('idle');
     }
@@ -289,8 +273,7 @@ export class Pool implements ListOwner {
 
   #mayStartNow(ticket: Ticket): boolean {
     const { active } = this.#lists;
-    if (active.configuration !== undefined || (active.handOver.busy > 0 && this.rule.callsPerMessage() > 1))
-      return false;
+    if (active.configuration !== undefined || (active.handOver.busy > 0 && this.pace.isShort)) return false;
     return this.limits.batchDelayMs === 0 || ticket.rows >= this.limits.batchMax || ticket.runModel !== undefined;
   }
 
@@ -342,21 +325,21 @@ export class Pool implements ListOwner {
       const isWithoutInstance = this.#lists.active.slots.ready === 0;
       ticket.cold ||= isWithoutInstance;
       ticket.stages?.enter(isWithoutInstance ? 'load' : 'turn');
-      this.queue.putBack(ticket);
+      this.waiting.putBack(ticket);
     }
     this.#diesOfEmpty ||= tickets.some((ticket) => ticket.deaths > 1 && emptyTensor(ticket) !== undefined);
   }
 
   handlerSuffices(): boolean {
-    if (this.spec.handlerPath === undefined || this.queue.length + this.#loadWaiters.length === 0) return false;
+    if (this.spec.handlerPath === undefined || this.waiting.length + this.#loadWaiters.length === 0) return false;
     if (!this.#loadWaiters.handlerSuffices) return false;
-    for (const { runModel } of this.queue) if (runModel === undefined) return false;
+    for (const { runModel } of this.waiting) if (runModel === undefined) return false;
     return true;
   }
 
   started(startMs: number, holdsModel: boolean): void {
     const nowMs = performance.now();
-    for (const ticket of this.queue) {
+    for (const ticket of this.waiting) {
       if (ticket.cold) ticket.loadMs += nowMs - Math.max(startMs, ticket.arrivalMs);
       ticket.stages?.enter('turn');
     }
@@ -373,7 +356,7 @@ export class Pool implements ListOwner {
       new CpuError('model-load-failed', `the model of ${this.spec.key} could not be loaded: ${error.message}`);
     this.#loadWaiters.reject(failure);
     // With another instance working the queue still moves; without one no call would ever be answered.
-    if (this.#lists.active.slots.ready === 0) for (const ticket of this.queue.takeAll()) ticket.reject(failure);
+    if (this.#lists.active.slots.ready === 0) for (const ticket of this.waiting.take()) ticket.reject(failure);
     this.#checkQuiet();
   }
 
@@ -391,7 +374,7 @@ export class Pool implements ListOwner {
 
   #refuseAll(error: CpuError): void {
     this.#loadWaiters.reject(error);
-    for (const ticket of this.queue.takeAll()) ticket.reject(error);
+    for (const ticket of this.waiting.take()) ticket.reject(error);
     this.#checkQuiet();
   }
 
@@ -414,7 +397,7 @@ export class Pool implements ListOwner {
   }
 
   #checkQuiet(): void {
-    if (this.queue.length > 0 || this.#inFlight > 0) return;
+    if (this.waiting.length > 0 || this.#inFlight > 0) return;
     for (const resolve of this.#quietWaiters.splice(0)) resolve();
   }
 }

@@ -1,4 +1,4 @@
-/** Splits a batch among the instances of a configuration, and orders the sending of the parts. */
+/** When a batch of waiting calls goes, how it is split among instances, and the order of sending the parts. */
 
 /** An idle instance, for the splitting. */
 export interface Place {
@@ -7,6 +7,26 @@ export interface Place {
   /** Expected milliseconds of a run of so many rows; never falls with more rows. */
   expectedMs(rows: number): number;
 }
+
+/** Of the time until a call's deadline, the part that is kept for a timer that is late. */
+const spareShare = 0.1;
+
+/** A call that waits, with its instants; Infinity: it has no deadline. */
+export interface Waiting {
+  readonly arrivalMs: number;
+  readonly deadlineMs: number;
+}
+
+/** The latest instant at which a call's run may begin so that it ends before its deadline. */
+export const latestStartMs = ({ arrivalMs, deadlineMs }: Waiting, runMs: number): number =>
+  deadlineMs === Infinity ? Infinity : deadlineMs - runMs - (deadlineMs - arrivalMs) * spareShare;
+
+/**
+ * When the waiting calls go: once they fill the idle instances, or the earliest has waited for the timeout, and never so
+ * late that one of them would miss its deadline.
+ */
+export const dueMs = (fullAtMs: number, earliestMs: number, timeoutMs: number, latestMs: number): number =>
+  Math.min(fullAtMs, earliestMs + timeoutMs, latestMs);
 
 /**
  * Which of the waiting requests, by index, goes to which instance. Requests are taken in order; each goes where it is
@@ -17,29 +37,28 @@ export interface Place {
  *
  * @param rows rows of each waiting request
  */
-export function splitBatch(rows: Iterable<number>, places: readonly Place[]): number[][] {
-  const taken = places.map(() => ({ requests: [] as number[], rows: 0 }));
-  const largest = Math.max(0, ...places.map(({ batch }) => batch));
-  let index = 0;
-  for (const own of rows) {
-    let best: number | undefined;
+export function splitBatch(rows: readonly number[], places: readonly Place[]): number[][] {
+  const taken: number[][] = places.map(() => []);
+  const loads = new Float64Array(places.length);
+  let largest = 0;
+  for (const { batch } of places) largest = Math.max(largest, batch);
+  for (let index = 0; index < rows.length; index++) {
+    const own = rows[index]!;
+    let best = -1;
     let bestMs = Infinity;
-    for (const [at, place] of places.entries()) {
-      const load = taken[at]?.rows ?? 0;
-      const fits = load + own <= place.batch || (load === 0 && own > largest);
-      if (!fits) continue;
-      const ms = place.expectedMs(load + own);
-      if (best === undefined || ms < bestMs) {
-        best = at;
-        bestMs = ms;
-      }
+    for (let at = 0; at < places.length; at++) {
+      const load = loads[at]!;
+      if (load + own > places[at]!.batch && (load > 0 || own <= largest)) continue;
+      const ms = places[at]!.expectedMs(load + own);
+      if (best >= 0 && ms >= bestMs) continue;
+      best = at;
+      bestMs = ms;
     }
-    const target = best === undefined ? undefined : taken[best];
-    if (target === undefined) break;
-    target.requests.push(index++);
-    target.rows += own;
+    if (best === -1) break;
+    taken[best]!.push(index);
+    loads[best]! += own;
   }
-  return taken.map(({ requests }) => requests);
+  return taken;
 }
 
 /**

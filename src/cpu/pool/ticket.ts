@@ -45,8 +45,6 @@ export interface Ticket {
   /** Whether it waited for a load, and for how long so far. */
   cold: boolean;
   loadMs: number;
-  /** The queue that it waits in. */
-  waitsIn: { leave(ticket: Ticket): void } | undefined;
 }
 
 /** A run of the model elsewhere. */
@@ -94,7 +92,6 @@ export function makeTicket(
     deaths: 0,
     cold: false,
     loadMs: 0,
-    waitsIn: undefined,
   };
 }
 

@@ -258,8 +258,8 @@ function explained(
       const { instances = [], queueLength = 0 } = sources.pools.state(version.key) ?? {};
       const gpus = gpuBusyShares(sources, version);
       const facts = [machine.text, ...busyTexts(gpus)];
-      // One that runs on GPUs alone has none.
-      if (gpus.length === 0 || instances.length > 0 || queueLength > 0)
+      // One that runs on GPUs alone has none, and what waited may be over.
+      if (instances.length > 0 || queueLength > 0)
         facts.push(`its instances: ${instances.length}, calls that wait for them: ${queueLength}`);
       if (gpus.some(({ share }) => share >= fullShare)) return { facts, advice: [tooMany('GPUs')] };
       const full = machine.isTakenByOthers ? ownCores : tooMany('cores');

@@ -1,18 +1,25 @@
 /** Replies at the pace of their readers. */
 import { once } from 'node:events';
-import { connect, createServer, type ClientHttp2Stream, type ServerHttp2Stream } from 'node:http2';
+import { connect, createServer, type ClientHttp2Stream, type ServerHttp2Stream, type Settings } from 'node:http2';
 import type { AddressInfo } from 'node:net';
 import { expect, test } from 'vitest';
+import { Watches } from '../limits/watches.ts';
 import { keepPace } from './guard.ts';
 
 /** Sends one reply over HTTP/2; the bytes that its reader got in the end, and whether the whole reply was written. */
-async function sent(reply: Buffer, timeoutMs: number, read: (stream: ClientHttp2Stream) => void) {
+async function sent(
+  reply: Buffer,
+  timeoutMs: number,
+  read: (stream: ClientHttp2Stream) => void,
+  settings: Settings = {},
+) {
   const server = createServer();
+  const watches = new Watches(timeoutMs);
   let isWritten = false;
   server.on('stream', (stream: ServerHttp2Stream) => {
     stream.on('error', () => undefined);
     stream.respond({ ':status': 200 });
-    keepPace(stream, timeoutMs);
+    keepPace(stream, timeoutMs, watches);
     stream.write(reply, (error) => {
       isWritten = (error ?? undefined) === undefined;
       if (isWritten) stream.end();
@@ -20,7 +27,7 @@ async function sent(reply: Buffer, timeoutMs: number, read: (stream: ClientHttp2
   });
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
-  const session = connect(`http://127.0.0.1:${(server.address() as AddressInfo).port}`);
+  const session = connect(`http://127.0.0.1:${(server.address() as AddressInfo).port}`, { settings });
   const stream = session.request({ ':path': '/' });
   stream.on('error', () => undefined);
   const pieces: Buffer[] = [];
@@ -28,6 +35,7 @@ async function sent(reply: Buffer, timeoutMs: number, read: (stream: ClientHttp2
   read(stream);
   await once(stream, 'close');
   session.destroy();
+  watches.close();
   server.close();
   return { bytes: Buffer.concat(pieces), isWritten };
 }
@@ -58,4 +66,9 @@ test('a reader that takes some bytes again and again, and too few of them, is cu
 test('a reader that takes nothing is cut off', async () => {
   const { isWritten } = await sent(reply, 100, (stream) => void stream.pause());
   expect(isWritten).toBe(false);
+});
+
+test('a reader whose window has no room for a reply of a few bytes is cut off', async () => {
+  const { bytes } = await sent(reply.subarray(0, 100), 100, () => undefined, { initialWindowSize: 0 });
+  expect(bytes.byteLength).toBe(0);
 });

@@ -5,10 +5,10 @@
  */
 import type { Http2Session, Http2Stream } from 'node:http2';
 import { constants } from 'node:http2';
-import { createGunzip, createInflate, type Gunzip, type Inflate } from 'node:zlib';
 import { Server, ServerInterceptingCall, type ServerInterceptor } from '@grpc/grpc-js';
 import type { Asking, ClientScope } from '../access/access.ts';
 import { HostError, toHostError } from '../errors.ts';
+import { openDecoder, type Decoder } from '../limits/decoders.ts';
 import type { HeldBytes } from '../limits/in-flight.ts';
 import { formatDuration } from '../../tools/index.ts';
 import { Gathering, tooLarge } from '../limits/gathering.ts';
@@ -90,6 +90,7 @@ export function guard(context: GrpcContext, { scopeOf, watches }: GuardOptions):
         next({
           onReceiveMetadata: (metadata, pass) => {
             try {
+              held.grow(streamBytes);
               if (session?.destroyed === false) connections.admit(session.socket);
               const asking: Asking = askingOf(context, metadata, () => call.getPeer());
               letIn(metadata, { keyName: access.admit(scopeOf(path), asking), held, bytesOf });
@@ -125,7 +126,7 @@ export function guard(context: GrpcContext, { scopeOf, watches }: GuardOptions):
         }),
       sendMessage: (message: unknown, next) => {
         // A stream of replies waits for its reader as long as it takes.
-        if (!requestStream) keepPace(stream, bodyTimeoutMs);
+        if (!requestStream) keepPace(stream, bodyTimeoutMs, watches);
         next(message);
       },
     });
@@ -137,12 +138,24 @@ const entriesOf = (message: unknown): number | undefined => (message as { readon
 /** A reply is written in such pieces: smaller ones take more time, larger ones tell less of what the reader takes. */
 const pieceBytes = 4 * paceBytesMin;
 
-/** Cuts off a reader that takes less than {@link paceBytesMin} of a reply within the time on average, or nothing. */
-export function keepPace(stream: Http2Stream, timeoutMs: number): void {
+/** What a call takes beside its messages until its stream is closed, which the reader decides. */
+const streamBytes = 16 * 1024;
+
+/**
+ * Cuts off a reader that takes less than {@link paceBytesMin} of a reply within the time on average, or nothing.
+ *
+ * @param watches with the same time
+ */
+export function keepPace(stream: Http2Stream, timeoutMs: number, watches: Watches): void {
   const write = stream.write.bind(stream) as (piece: Buffer, done: (error?: Error | null) => void) => boolean;
   const writeAll = (reply: Buffer, done?: (error?: Error | null) => void): boolean => {
-    if (reply.byteLength < paceBytesMin) return write(reply, (error) => done?.(error));
     const cutOff = (): void => stream.close(constants.NGHTTP2_CANCEL);
+    if (reply.byteLength < paceBytesMin) {
+      const watch: Watch = { sinceMs: performance.now(), expire: cutOff, at: -1 };
+      watches.add(watch);
+      stream.once('close', () => watches.remove(watch));
+      return write(reply, (error) => done?.(error));
+    }
     stream.setTimeout(timeoutMs, cutOff);
     const timer = setTimeout(cutOff, (timeoutMs * pieceBytes) / paceBytesMin).unref();
     stream.once('close', () => clearTimeout(timer));
@@ -220,7 +233,7 @@ class IncomingMessages {
   readonly #endLibrary: () => void;
   readonly #waiting: Buffer[] = [];
   #message: Incoming | undefined;
-  #inflating: { readonly decoder: Gunzip | Inflate; readonly gathering: Gathering } | undefined;
+  #inflating: { readonly decoder: Decoder; readonly gathering: Gathering } | undefined;
   #hasEnded = false;
   #freshBytes = 0;
 
@@ -322,14 +335,14 @@ class IncomingMessages {
     if (flag > 1) throw new HostError('bad-request', `a message begins with the byte ${flag}, which must be 0 or 1`);
     if (size > bytesMax) throw tooLarge('a message', bytesMax, size);
     const bytes = headBytes + size;
-    const isCompressed = flag === 1 && decoders.has(encoding);
+    const isCompressed = flag === 1 && encodings.has(encoding);
     return { isCompressed, bytes, gathering: new Gathering('a message', bytes, bytes, held) };
   }
 
   #inflate(packed: Buffer): void {
     const { bytesMax, encoding, held, isOver, refuse } = this.#options;
     const what = 'an inflated message';
-    const decoder = decoders.get(encoding)!();
+    const decoder = openDecoder(encoding, held)!;
     const gathering = new Gathering(what, headBytes + bytesMax, undefined, held);
     this.#inflating = { decoder, gathering };
     this.#stream.pause();
@@ -363,11 +376,8 @@ class IncomingMessages {
   }
 }
 
-const decoders = new Map<string, () => Gunzip | Inflate>([
-  ['gzip', () => createGunzip(pieces)],
-  ['deflate', () => createInflate(pieces)],
-]);
-const pieces = { chunkSize: 64 * 1024 };
+/** Of messages: those that grpc-js knows. */
+const encodings = new Set(['gzip', 'deflate']);
 
 function tooSlow(timeoutMs: number, bytes: number): HostError {
   return new HostError(

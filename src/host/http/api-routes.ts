@@ -37,7 +37,8 @@ export function history(context: HostContext, exchange: Exchange): object {
 /** `GET /api/functions?range=15m` */
 export async function apiFunctions(context: HostContext, exchange: Exchange): Promise<void> {
   await context.views.gpus?.refresh();
-  await exchange.jsonInSlices(200, await functionsAnswer(context.views, rangeAsked(exchange), Date.now()));
+  const rangeMs = rangeAsked(exchange);
+  await exchange.list(async () => await functionsAnswer(context.views, rangeMs, Date.now()));
 }
 
 /** `GET /api/functions/{name}?range=1h` */
@@ -63,7 +64,7 @@ export const errors = (context: HostContext, exchange: Exchange): object =>
 /** `GET /api/memory` */
 export async function memory(context: HostContext, exchange: Exchange): Promise<void> {
   await context.views.gpus?.refresh();
-  await exchange.jsonInSlices(200, await memoryAnswer(context.views));
+  await exchange.list(async () => await memoryAnswer(context.views));
 }
 
 /** `GET /api/machine`: cores, GPUs, queues and workers, now and over the last hour. */

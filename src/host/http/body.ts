@@ -1,17 +1,10 @@
 /** Request bodies: whole for invocations, streamed for uploads; limited in size and time. */
 import { createHash } from 'node:crypto';
 import type { Readable } from 'node:stream';
-import {
-  createBrotliDecompress,
-  createGunzip,
-  createInflate,
-  type BrotliDecompress,
-  type Gunzip,
-  type Inflate,
-} from 'node:zlib';
 import { HostError } from '../errors.ts';
 import { formatDuration } from '../../tools/index.ts';
 import type { Exchange } from './exchange.ts';
+import { openDecoder } from '../limits/decoders.ts';
 import { Gathering, tooLarge } from '../limits/gathering.ts';
 import { paceBytesMin, Watches, type Watch } from '../limits/watches.ts';
 
@@ -68,15 +61,12 @@ export class Bodies {
 
   async #decoded(exchange: Exchange, encoding: string, bytesMax: number): Promise<Buffer> {
     const { incoming, held } = exchange;
-    const decoder = decoders.get(encoding)?.();
+    const decoder = openDecoder(encoding, held);
     if (decoder === undefined) {
-      throw new HostError(
-        'unsupported-media-type',
-        'the Content-Encoding is not one of gzip, deflate, br and identity',
-      );
+      throw new HostError('unsupported-media-type', 'the Content-Encoding is not one of gzip, deflate and identity');
     }
-    begin(exchange, bytesMax);
     try {
+      begin(exchange, bytesMax);
       return await this.#gather(
         exchange,
         incoming.pipe(decoder),
@@ -221,14 +211,6 @@ function begin({ incoming, outgoing }: Exchange, bytesMax: number): number | und
   if (incoming.headers.expect !== undefined) outgoing.writeContinue();
   return length;
 }
-
-const decoders = new Map<string, () => Gunzip | Inflate | BrotliDecompress>([
-  ['gzip', () => createGunzip(pieces)],
-  ['x-gzip', () => createGunzip(pieces)],
-  ['deflate', () => createInflate(pieces)],
-  ['br', () => createBrotliDecompress(pieces)],
-]);
-const pieces = { chunkSize: 64 * 1024 };
 
 function timedOut(timeoutMs: number, bytes: number): HostError {
   return new HostError(

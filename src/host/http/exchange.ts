@@ -4,7 +4,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
-import { constants, createBrotliCompress, createGzip } from 'node:zlib';
+import { createGzip } from 'node:zlib';
 import { setMaxListeners } from 'node:events';
 import type { PeerSender } from '../../fleet/index.ts';
 import { HostError, toHostError } from '../errors.ts';
@@ -16,7 +16,7 @@ import type { Statistics } from '../records/statistics.ts';
 import type { FunctionVersion } from '../types.ts';
 import { arrivalMsOf } from './request-turns.ts';
 import type { Lifecycle } from './lifecycle.ts';
-import { getOrMake, missingUnit, parseDurationMs } from '../../tools/index.ts';
+import { getOrMake, missingUnit, parseDurationMs, type Semaphore } from '../../tools/index.ts';
 import { hasMoved, unsent } from './unsent.ts';
 
 export type { HeaderList } from '../infer/answer.ts';
@@ -36,8 +36,10 @@ const compressedBytesMax = 8 * 1024 * 1024;
 /** A body up to this is read to its end after an early reply, and the connection kept. */
 const keepBytesMax = 64 * 1024;
 const idLengthMax = 200;
-/** Replies of functions from this size on count as held until they are sent. */
+/** Replies from this size on count as held until they are sent, but for files that all clients share. */
 const countedReplyBytesMin = 64 * 1024;
+/** What a compressor keeps itself. */
+const encoderBytes = 320 * 1024;
 
 /** What all exchanges of a host share. */
 export interface ExchangeMeans {
@@ -46,6 +48,8 @@ export interface ExchangeMeans {
   readonly stallMs: number;
   readonly inFlight: InFlightBytes;
   readonly connections: Connections;
+  /** See {@link Exchange.list}. */
+  readonly lists: Semaphore;
 }
 
 export class Exchange {
@@ -166,7 +170,8 @@ export class Exchange {
   };
 
   #holdReply(bytes: number): void {
-    this.held.grow(bytes - this.#heldReplyBytes, true);
+    // What an operator asks for is answered when calls have taken all.
+    this.held.grow(bytes - this.#heldReplyBytes, true, this.functionName === undefined);
     this.#heldReplyBytes = bytes;
   }
 
@@ -241,37 +246,45 @@ export class Exchange {
     this.sendText(status, headers, [`${JSON.stringify(value)}\n`]);
   }
 
-  /** For values that grow with the number of functions. */
-  async jsonInSlices(status: number, value: object): Promise<void> {
-    const json = await jsonInSlices(value);
-    this.text(status, 'application/json', `${json}\n`);
+  /**
+   * For values that grow with the number of functions. They are made one after the other: those of hundreds of readers
+   * at once would be in memory together, where nothing counts them.
+   */
+  async list(make: () => Promise<object>): Promise<void> {
+    await this.#means.lists.use(async () => {
+      if (this.gone) return;
+      const json = await jsonInSlices(await make());
+      this.text(200, 'application/json', `${json}\n`);
+    });
   }
 
   text(status: number, contentType: string, text: string): void {
     this.sendText(status, ['Content-Type', contentType], [text]);
   }
 
-  /** {@link send}, compressed if that is worth it and the client accepts it. Other threads compress. */
+  /**
+   * {@link send}, compressed if that is worth it and the client accepts it. Other threads compress.
+   *
+   * @throws HostError 'too-many-requests'
+   */
   sendText(status: number, headers: HeaderList, parts: readonly (string | Uint8Array)[]): void {
     const bytes = bytesOf(parts);
-    if (bytes < compressedBytesMin || bytes > compressedBytesMax) {
+    const isWorth = bytes >= compressedBytesMin && bytes <= compressedBytesMax;
+    if (isWorth) headers.push('Vary', 'Accept-Encoding');
+    if (!isWorth || !acceptsGzip(this.incoming.headers['accept-encoding']) || this.method === 'HEAD') {
+      if (bytes >= countedReplyBytesMin) this.#holdReply(bytes);
       this.send(status, headers, parts);
       return;
     }
-    headers.push('Vary', 'Accept-Encoding');
-    const encoding = encodingFor(this.incoming.headers['accept-encoding']);
-    if (encoding === undefined || this.method === 'HEAD') {
-      this.send(status, headers, parts);
-      return;
-    }
+    this.#holdReply(bytes + encoderBytes);
     // For counting and logging this request before the text is compressed.
     this.outgoing.statusCode = status;
-    const encoder = encoding === 'br' ? createBrotliCompress(brotliOptions) : createGzip(gzipOptions);
+    const encoder = createGzip(gzipOptions);
     const packed: Buffer[] = [];
     encoder.on('data', (chunk: Buffer) => packed.push(chunk));
     encoder.once('end', () => {
       try {
-        this.send(status, [...headers, 'Content-Encoding', encoding], packed);
+        this.send(status, [...headers, 'Content-Encoding', 'gzip'], packed);
       } catch (error) {
         sendError(this, toHostError(error));
       }
@@ -331,20 +344,14 @@ export class Exchange {
 
 /** Fast ones: a reply is compressed once, for one client. */
 const gzipOptions = { level: 4 };
-const brotliOptions = { params: { [constants.BROTLI_PARAM_QUALITY]: 4 } };
 
-/** An encoding that the client accepts, brotli first; a quality of 0 means no. */
-function encodingFor(header: string | undefined): 'br' | 'gzip' | undefined {
-  if (header === undefined) return undefined;
-  const taken = new Set(
-    header
-      .toLowerCase()
-      .split(',')
-      .filter((part) => !/;\s*q=0(\.0+)?\s*$/.test(part))
-      .map((part) => part.split(';', 1)[0]?.trim()),
-  );
-  return taken.has('br') ? 'br' : taken.has('gzip') || taken.has('*') ? 'gzip' : undefined;
-}
+/** Whether the client takes gzip; a quality of 0 means no. */
+const acceptsGzip = (header = ''): boolean =>
+  header
+    .toLowerCase()
+    .split(',')
+    .filter((part) => !/;\s*q=0(\.0+)?\s*$/.test(part))
+    .some((part) => ['gzip', '*'].includes(part.split(';', 1)[0]!.trim()));
 
 function closeUnlessComplete(incoming: IncomingMessage): void {
   const timer = setTimeout(() => incoming.socket.destroySoon(), drainIdleMsMax);

@@ -16,12 +16,14 @@ const formOverheadBytes = 4 * 1024 * 1024;
 
 export async function listFunctions(context: HostContext, exchange: Exchange): Promise<void> {
   const { store } = context;
-  const functions = await mapInSlices(store.names(), (name) => {
-    const current = store.find(name);
-    if (current === undefined) return undefined;
-    return { ...functionView(current, context), versions: store.versions(name).map(({ version }) => version) };
+  await exchange.list(async () => {
+    const functions = await mapInSlices(store.names(), (name) => {
+      const current = store.find(name);
+      if (current === undefined) return undefined;
+      return { ...functionView(current, context), versions: store.versions(name).map(({ version }) => version) };
+    });
+    return { functions: functions.filter((each) => each !== undefined) };
   });
-  await exchange.jsonInSlices(200, { functions: functions.filter((each) => each !== undefined) });
 }
 
 export function showFunction(context: HostContext, exchange: Exchange): void {

@@ -10,7 +10,7 @@ import { ConfigError } from '../config/config-error.ts';
 import { fileOf } from '../config/config-file.ts';
 import type { HostConfig } from '../config/config.ts';
 import { HostError, toHostError } from '../errors.ts';
-import { doneWithin, formatDuration } from '../../tools/index.ts';
+import { doneWithin, formatDuration, Semaphore } from '../../tools/index.ts';
 import { callRunner } from './accepted-calls.ts';
 import { createApp } from './app.ts';
 import { Bodies } from './body.ts';
@@ -113,6 +113,9 @@ export async function createHttpServer(options: HttpServerOptions) {
   };
 }
 
+/** Of one connection, pipelined: Node reads all of them with their bodies before the first is answered. */
+const aheadMax = 16;
+
 function contextOf(options: HttpServerOptions): HostContext {
   const { connections, inFlight } = options;
   const { bodyTimeoutMs } = options.config.limits;
@@ -121,7 +124,13 @@ function contextOf(options: HttpServerOptions): HostContext {
     bodies: new Bodies({ timeoutMs: bodyTimeoutMs }),
     events: new EventStreams(options.views),
     logs: new LogStreams(options.functionLog),
-    exchangeMeans: { lifecycle: options.lifecycle, stallMs: bodyTimeoutMs, inFlight, connections },
+    exchangeMeans: {
+      lifecycle: options.lifecycle,
+      stallMs: bodyTimeoutMs,
+      inFlight,
+      connections,
+      lists: new Semaphore(),
+    },
   };
 }
 
@@ -155,7 +164,20 @@ function listenerOf(
     autoCleanupIncoming: false,
     errorHandler: unroutable,
   });
+  /** Requests of a connection that are not answered yet. */
+  const open = new WeakMap<Socket, number>();
   return (incoming, outgoing) => {
+    const { socket } = incoming;
+    const count = (more: number): number => {
+      const requests = (open.get(socket) ?? 0) + more;
+      open.set(socket, requests);
+      return requests;
+    };
+    if (count(1) > aheadMax) {
+      sentAhead(context, socket);
+      return;
+    }
+    outgoing.once('close', () => count(-1));
     turns.begin(incoming, () => {
       if (outgoing.destroyed) return; // The client has gone meanwhile.
       (app.call(incoming, outgoing) ?? handle(incoming, outgoing)).catch((error: unknown) => {
@@ -164,6 +186,15 @@ function listenerOf(
       });
     });
   };
+}
+
+/** A client has sent too many requests ahead: it gets no reply, since one would be taken for that to an earlier request. */
+function sentAhead({ statistics, logger }: HostContext, socket: Socket): void {
+  if (socket.destroyed) return;
+  const why = `a connection had more than ${aheadMax} requests without a reply`;
+  statistics.failed(new HostError('too-many-requests', why));
+  logger.warn({ error: why }, 'connection failed');
+  socket.destroy();
 }
 
 /** The error for a request that Node could not read. */

@@ -1,5 +1,6 @@
 import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
+import type { ProcessMemory } from '../../process/index.ts';
 import { InFlightBytes, type HeldBytes } from './in-flight.ts';
 
 const kibibyte = 1024;
@@ -7,6 +8,13 @@ const limit = 8000 * kibibyte;
 
 beforeEach(() => void vi.useFakeTimers());
 afterEach(() => void vi.useRealTimers());
+
+const memory = (more: Partial<ProcessMemory> = {}): ProcessMemory => ({
+  collect: () => undefined,
+  trim: () => undefined,
+  residentBytes: () => 0,
+  ...more,
+});
 
 /** A request, and its end. */
 function request(account: InFlightBytes, bytesMin?: number): HeldBytes & { readonly end: () => void } {
@@ -20,7 +28,7 @@ describe('the bytes of requests in progress', () => {
     const step = fc.record({ who: fc.nat(4), more: fc.integer({ min: -3000, max: 5000 }), ends: fc.boolean() });
     fc.assert(
       fc.property(fc.array(step, { maxLength: 100 }), (steps) => {
-        const account = new InFlightBytes(limit, () => undefined);
+        const account = new InFlightBytes(limit, memory());
         const all = Array.from({ length: 5 }, () => ({ ...request(account, 0), bytes: 0 }));
         for (const { who, more, ends } of steps) {
           const one = all[who]!;
@@ -46,7 +54,7 @@ describe('the bytes of requests in progress', () => {
 
   test('are collected once an eighth of the limit is garbage: of requests that are over, and of refused replies', () => {
     const collect = vi.fn<() => void>();
-    const account = new InFlightBytes(limit, collect);
+    const account = new InFlightBytes(limit, memory({ collect }));
     const first = request(account);
     first.grow(999 * kibibyte);
     first.end();
@@ -71,7 +79,7 @@ describe('the bytes of requests in progress', () => {
 
   test('are collected a tenth of the time at most, and then all together', () => {
     const collect = vi.fn<() => void>(() => void vi.advanceTimersByTime(100));
-    const account = new InFlightBytes(limit, collect);
+    const account = new InFlightBytes(limit, memory({ collect }));
     const drop = (): void => {
       const one = request(account);
       one.grow(2000 * kibibyte);
@@ -87,5 +95,38 @@ describe('the bytes of requests in progress', () => {
     expect(collect).toHaveBeenCalledTimes(2);
     vi.runAllTimers();
     expect(collect).toHaveBeenCalledTimes(2);
+  });
+
+  test('give what is free back to the system once it is an eighth of the limit, beside what is held', () => {
+    const trim = vi.fn<() => void>(() => (residentBytes -= 1500 * kibibyte));
+    let residentBytes = 90_000 * kibibyte;
+    const account = new InFlightBytes(limit, memory({ trim, residentBytes: () => residentBytes }));
+    const held = request(account);
+    const drop = (): void => {
+      held.grow(1000 * kibibyte);
+      held.grow(-1000 * kibibyte, true);
+      vi.runAllTimers();
+    };
+    held.grow(3000 * kibibyte);
+    residentBytes += 3999 * kibibyte;
+    drop();
+    expect(trim).not.toHaveBeenCalled();
+    residentBytes += kibibyte;
+    drop();
+    expect(trim).toHaveBeenCalledTimes(1);
+    // What could not be given back is no reason to try each time.
+    residentBytes += 999 * kibibyte;
+    drop();
+    expect(trim).toHaveBeenCalledTimes(1);
+  });
+
+  test('leave an eighth beyond the limit for what an operator asks for', () => {
+    const account = new InFlightBytes(limit, memory());
+    request(account).grow(limit);
+    const asked = request(account);
+    expect(() => asked.grow(64 * kibibyte, true)).toThrow(/over the limit/);
+    asked.grow(1000 * kibibyte, true, true);
+    expect(account.bytes).toBe(9000 * kibibyte);
+    expect(() => asked.grow(64 * kibibyte, true, true)).toThrow(/over the limit/);
   });
 });

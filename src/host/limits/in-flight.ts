@@ -2,28 +2,33 @@
  * The memory that requests in progress hold, over HTTP and gRPC: bodies as they arrive and after decompression, their
  * tensors, and replies until they are sent.
  */
-import { heap } from '../../process/index.ts';
+import { heap, type ProcessMemory } from '../../process/index.ts';
 import { HostError } from '../errors.ts';
 
 /** Smaller requests over HTTP are only limited in number. */
 const countedBytesMin = 64 * 1024;
 /** The part of the limit that may be garbage: buffers of requests that are over, until they are collected. */
 const garbageShare = 1 / 8;
+/** What an operator asks for may be so much over the limit, all together. */
+const reserveShare = 1 / 8;
 /** Collecting takes at most this share of the time. */
 const collectingShare = 1 / 10;
 
 export class InFlightBytes {
   readonly #bytesMax: number;
-  readonly #collect: () => void;
+  readonly #memory: ProcessMemory;
   #bytes = 0;
   #garbageBytes = 0;
   /** Instant (performance.now()) from which it may be collected again. */
   #collectFromMs = 0;
   #isToBeCollected = false;
+  /** What the process had beside what was held, when it had last returned what was free. */
+  #restBytes: number;
 
-  constructor(bytesMax: number, collect: () => void = () => heap.collect()) {
+  constructor(bytesMax: number, memory: ProcessMemory = heap) {
     this.#bytesMax = bytesMax;
-    this.#collect = collect;
+    this.#memory = memory;
+    this.#restBytes = memory.residentBytes();
   }
 
   get bytes(): number {
@@ -42,11 +47,12 @@ export class InFlightBytes {
     let isOver = false;
     let isAsked = false;
     return {
-      grow: (more, isThere = false) => {
+      grow: (more, isThere = false, isForOperator = false) => {
         bytes += more;
         if (more < 0 && isThere) this.#dropped(-more);
         if (isOver || (bytes < bytesMin && counted === 0)) return;
-        if (more > 0 && this.#bytes + bytes - counted > this.#bytesMax) {
+        const bytesMax = this.#bytesMax * (isForOperator ? 1 + reserveShare : 1);
+        if (more > 0 && this.#bytes + bytes - counted > bytesMax) {
           bytes -= more;
           if (isThere) this.#dropped(more);
           throw new HostError(
@@ -81,9 +87,18 @@ export class InFlightBytes {
     this.#isToBeCollected = false;
     this.#garbageBytes = 0;
     const beginMs = performance.now();
-    this.#collect();
+    this.#memory.collect();
+    this.#returnFree();
     const endMs = performance.now();
     this.#collectFromMs = endMs + (endMs - beginMs) * (1 / collectingShare - 1);
+  }
+
+  /** The C library keeps up to 64 MB for each of its threads, of which decompressors and tensors come. */
+  #returnFree(): void {
+    const restBytes = (): number => this.#memory.residentBytes() - this.#bytes;
+    if (restBytes() - this.#restBytes < this.#bytesMax * garbageShare) return;
+    this.#memory.trim();
+    this.#restBytes = restBytes();
   }
 }
 
@@ -91,7 +106,8 @@ export interface HeldBytes {
   /**
    * @param bytes below 0: given back
    * @param isThere whether they are in memory already, or now garbage
+   * @param isForOperator they may be of the reserve
    * @throws HostError 'too-many-requests' if all requests together would hold too much
    */
-  grow(bytes: number, isThere?: boolean): void;
+  grow(bytes: number, isThere?: boolean, isForOperator?: boolean): void;
 }

@@ -117,3 +117,35 @@ test('what is used is told by part: what owners count, and the host by its proce
   expect(own).toMatchObject({ part: 'host' });
   expect(parts.host).toBe(own.residentBytes - inFlight);
 });
+
+test('a host that holds more than its part collects its garbage, and again once there may be as much', () => {
+  let [residentBytes, inFlight, collected] = [0, 0, 0];
+  const budget = divideMemory(700 * 2 ** 20, 'host');
+  const held = new MemoryBudgets({
+    budget,
+    held: () => ({ ...nothingHeld(), inFlight }),
+    ownBytes: () => budget.totalBytes,
+    memory: {
+      collect: () => void collected++,
+      trim: () => (residentBytes = 150e6),
+      residentBytes: () => residentBytes,
+    },
+    logger: { warn: () => undefined },
+    onKill: () => undefined,
+    onChange: () => undefined,
+  });
+  held.close();
+  const lookAt = (bytes: number): number => {
+    residentBytes = bytes;
+    held.look();
+    return collected;
+  };
+  expect(lookAt(budget.parts.host)).toBe(0);
+  inFlight = 200e6;
+  expect(lookAt(300e6)).toBe(0);
+  inFlight = 0;
+  expect(lookAt(300e6)).toBe(1);
+  // It cannot hold less: trying again and again would only cost time.
+  expect(lookAt(180e6)).toBe(1);
+  expect(lookAt(190e6)).toBe(2);
+});

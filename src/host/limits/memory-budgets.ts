@@ -13,7 +13,7 @@ import {
   type MemoryDivision,
   type MemoryPart,
 } from '../../hardware/index.ts';
-import { residentBytes, runningProcesses, type KernelKill } from '../../process/index.ts';
+import { heap, residentBytes, runningProcesses, type KernelKill, type ProcessMemory } from '../../process/index.ts';
 import { formatBytes } from '../../tools/index.ts';
 
 /** A process that the kernel ended for lack of memory. */
@@ -53,6 +53,8 @@ const shrinking: Partial<Record<MemoryPart, 'sessions' | 'pinned'>> = {
 const killsKept = 20;
 /** Containers are resized while they run (Kubernetes: in-place resize). */
 const lookMs = 10_000;
+/** Node collects garbage once there are some 256 MB of it. A host that may have less does so after so much. */
+const garbageBytesMax = 32 * 2 ** 20;
 
 export interface MemoryBudgetsOptions {
   readonly budget: MemoryBudget;
@@ -60,6 +62,8 @@ export interface MemoryBudgetsOptions {
   readonly held: () => HeldMemory;
   /** What the host may use now; default: asks the system. */
   readonly ownBytes?: () => number;
+  /** Of the host itself. */
+  readonly memory?: ProcessMemory;
   /** For the page's events. */
   readonly onKill: (text: string) => void;
   readonly onChange: (part: 'sessions' | 'pinned', bytes: number) => void;
@@ -73,6 +77,8 @@ export class MemoryBudgets {
   #shrunk: GivenMemory = {};
   #parts: Record<MemoryPart, number>;
   readonly #kills: MemoryKill[] = [];
+  /** What the host itself held after it had last collected its garbage. */
+  #collectedBytes = 0;
   readonly #killsByPart = new Map<MemoryPart | 'other', number>();
 
   constructor(options: MemoryBudgetsOptions) {
@@ -129,8 +135,9 @@ export class MemoryBudgets {
     clearInterval(this.#timer);
   }
 
-  /** Divides anew if the limit has changed. */
+  /** Divides anew if the limit has changed, and keeps the host within its part. */
   look(): void {
+    this.#keepWithin();
     const { ownBytes = () => readMemory().ownBytes, logger, onChange } = this.#options;
     const [before, { user, given }] = [this.totalBytes, this.#budget];
     const totalBytes = ownBytes();
@@ -142,6 +149,16 @@ export class MemoryBudgets {
     const text = `this host may use ${formatBytes(totalBytes)} instead of ${formatBytes(before)}: memory is divided anew`;
     logger.warn({ parts: this.#parts }, warning === undefined ? text : `${text}; ${warning}`);
     for (const part of ['sessions', 'pinned'] as const) onChange(part, this.#parts[part]);
+  }
+
+  #keepWithin(): void {
+    const { held, memory = heap } = this.#options;
+    const ownBytes = (): number => memory.residentBytes() - held().inFlight;
+    const bytes = ownBytes();
+    if (bytes <= this.#parts.host || bytes - this.#collectedBytes < garbageBytesMax) return;
+    memory.collect();
+    memory.trim();
+    this.#collectedBytes = ownBytes();
   }
 
   /** The kernel has ended a process: the budget that it took from is halved, so that the same does not happen again. */

@@ -281,12 +281,12 @@ describe('prediction', () => {
     const pool = new FakePool();
     const statistics = new Statistics();
     const one = start(pool, { statistics }, { configure: 'off' });
-    pool.set({ ...warm, arrivalsPerSecond: 20 });
+    pool.set({ ...warm, arrivalsPerSecond: 5 });
     let nowMs = 0;
     look(one, nowMs);
-    for (let second = 0; second < 40; second++) {
-      for (let answer = 0; answer < 20; answer++) one.answered('f@1', 20, 20);
-      look(one, (nowMs += 1000));
+    for (let window = 0; window < 40; window++) {
+      for (let answer = 0; answer < 20; answer++) one.answered('f@1', 20, 20, nowMs + answer * 200);
+      look(one, (nowMs += 4000));
     }
     const { predictionError } = statistics.of(version);
     expect(predictionError.count).toBeGreaterThan(10);

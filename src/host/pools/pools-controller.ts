@@ -20,6 +20,7 @@ import {
   missingThreads,
   PoolTable,
   sameGroups,
+  type Slowdowns,
   type ArrivalPrediction,
   type Candidate,
   type CpuPools,
@@ -115,8 +116,8 @@ export class PoolsController {
   }
 
   /** A warm invocation was answered, `serviceMs` after an instance had received it. */
-  answered(key: string, latencyMs: number, serviceMs: number): void {
-    this.#controlled.get(key)?.live.answered(latencyMs, serviceMs);
+  answered(key: string, latencyMs: number, serviceMs: number, nowMs = performance.now()): void {
+    this.#controlled.get(key)?.live.answered(latencyMs, serviceMs, nowMs);
   }
 
   /** Looks at every called pool. Run by its own timer; times are those of performance.now(). */
@@ -221,10 +222,11 @@ export class PoolsController {
     if (budget === 0) return undefined;
     const table = getOrMake(tables, budget, () => new PoolTable(profile, { ...live.table.options, cores: budget }));
     const { sloMs } = version.settings;
+    const { slowdowns } = live;
     const objective: PoolObjective =
-      this.#options.cpu.objective === 'cores' ? { kind: 'cores', sloMs: sloMs / live.correction } : { kind: 'latency' };
+      this.#options.cpu.objective === 'cores' ? { kind: 'cores', sloMs } : { kind: 'latency' };
     const rate = state.arrivalsPerSecond;
-    const best = table.best(rate, objective);
+    const best = table.best(rate, objective, slowdowns);
     const expectedDepth = best?.prediction.state === 'stable' ? (rate * best.prediction.latencyMs) / 1000 : Infinity;
     const current = state.configuration && table.find(state.configuration.groups);
     const fits = state.configuration === undefined || coresOf(state.configuration.groups) <= budget;
@@ -234,13 +236,13 @@ export class PoolsController {
       const isSame = current !== undefined && sameGroups(current.groups, best.candidate.groups);
       if (isSame) return undefined;
       const lastsMs = Math.max(this.#options.cpu.reconfigureIntervalMs, nowMs - controlled.changedAtMs);
-      if (fits && !this.#isWorthwhile(table, current, best.candidate, state, lastsMs)) return undefined;
+      if (fits && !this.#isWorthwhile(table, slowdowns, current, best.candidate, state, lastsMs)) return undefined;
       return { candidate: best.candidate, cause: `${Number(rate.toPrecision(3))} requests/s` };
     }
     // If no configuration keeps up, the queue will grow further: the one that finishes twice the cores' rows first
     // answers the most.
     const batch = Math.max(estimator.smoothedBatch, best === undefined ? 2 * budget : 1);
-    const fastest = table.fastestForBatch(batch, objective) ?? (best && { candidate: best.candidate });
+    const fastest = table.fastestForBatch(batch, objective, slowdowns) ?? (best && { candidate: best.candidate });
     if (fastest === undefined) return undefined;
     if (current !== undefined && fits && sameGroups(current.groups, fastest.candidate.groups)) return undefined;
     return { candidate: fastest.candidate, cause: `batches of ${batch}` };
@@ -249,14 +251,15 @@ export class PoolsController {
   /** @param current undefined: on demand, or not measured. Then all the time of its calls might be saved. */
   #isWorthwhile(
     table: PoolTable,
+    slowdowns: Slowdowns,
     current: Candidate | undefined,
     other: Candidate,
     { arrivalsPerSecond: rate, configuration, startMs = 0 }: PoolState,
     lastsMs: number,
   ): boolean {
     if (this.#options.cpu.objective === 'cores' && current !== undefined && other.cores < current.cores) return true;
-    const now = current && table.predict(current, rate);
-    const then = table.predict(other, rate);
+    const now = current && table.predict(current, rate, slowdowns);
+    const then = table.predict(other, rate, slowdowns);
     if (now?.state === 'overloaded' || then.state === 'overloaded') return true;
     if (now !== undefined && now.latencyMs < gainMin * then.latencyMs) return false;
     const has = instancesOf(configuration ?? { groups: [] }).map(({ threads }) => threads);

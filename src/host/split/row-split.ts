@@ -2,12 +2,13 @@
  * SERF's third parallelism: one request of many rows runs in parts on several lanes at once, on this CPU and on workers,
  * and the answers are joined in order. The scheduler picks the place of each part, as for any invocation.
  */
-import { givesOptional, invokeParts, type InvokeOptions, type PoolInput } from '../../cpu/index.ts';
+import { givesOptional, type InvokeOptions, type PoolInput } from '../../cpu/index.ts';
 import { getOrMake, smoothed } from '../../tools/index.ts';
 import type { PartTold, Ran } from '../calls/placement.ts';
 import type { FunctionVersion } from '../types.ts';
 import { rowsJoinedMax } from '../rollout/versions.ts';
 import { evenParts, nodesFor } from './nodes.ts';
+import { invokeParts } from './parts.ts';
 import { RowCost } from './row-cost.ts';
 
 /** Runs of one length after which the split tries halves. */

@@ -1,3 +1,3 @@
 /** SERF: the latency of a service under a load, and the best way to run it. */
 export * from './configurations.ts';
-export { capacityPerSecond, predictService, type ServicePrediction } from './predict.ts';
+export { capacityPerSecond, idleGapMs, predictService, type ServicePrediction } from './predict.ts';

@@ -16,11 +16,27 @@ export type ServicePrediction =
       readonly idleProbability: number;
       /** Share of requests that find all c running, and wait. */
       readonly waitProbability: number;
+      /** What {@link ServiceOptions.idleExtraMs} adds to the mean service time. */
+      readonly idleMs: number;
     }
   /**
    * Requests arrive at least as fast as they can be answered: the queue grows without limit, and there is no latency.
    */
   | { readonly state: 'overloaded'; readonly utilisation: number };
+
+/** How a real service differs from the paper's. */
+export interface ServiceOptions {
+  /**
+   * Variance of the service times over their squared mean, which the paper takes as 0. The wait is longer by it (Pollaczek
+   * and Khinchin for one instance; a usual approximation for several).
+   */
+  readonly variation?: number;
+  /**
+   * How much longer a request takes on an instance that was idle for so long on average. Service times are those of
+   * back-to-back requests; this is added for the share that finds an instance idle.
+   */
+  readonly idleExtraMs?: (gapMs: number) => number;
+}
 
 /**
  * Mean latency of a service that runs at most c requests at once, each slower the more of them run (SERF, IV-C).
@@ -39,7 +55,35 @@ export type ServicePrediction =
  * @param serviceTimeMs milliseconds of a request while 1, 2, ... c requests run; c is its length
  * @param ratePerSecond lambda, requests per second
  */
-export function predictService(serviceTimeMs: readonly number[], ratePerSecond: number): ServicePrediction {
+export function predictService(
+  serviceTimeMs: readonly number[],
+  ratePerSecond: number,
+  { variation = 0, idleExtraMs }: ServiceOptions = {},
+): ServicePrediction {
+  const plain = predictSteady(serviceTimeMs, ratePerSecond);
+  if (plain.state === 'overloaded') return plain;
+  const gapMs = idleGapMs(serviceTimeMs.length, plain.utilisation, ratePerSecond);
+  const idleMs = idleExtraMs === undefined ? 0 : (1 - plain.waitProbability) * idleExtraMs(gapMs);
+  const slowed =
+    idleMs === 0
+      ? plain
+      : predictSteady(
+          serviceTimeMs.map((timeMs) => timeMs + idleMs),
+          ratePerSecond,
+        );
+  // This close to the capacity hardly any instance is ever idle.
+  const found = slowed.state === 'overloaded' ? plain : slowed;
+  const waitMs = found.waitMs * (1 + variation);
+  return { ...found, waitMs, latencyMs: waitMs + found.serviceMs, idleMs: slowed.state === 'overloaded' ? 0 : idleMs };
+}
+
+/** Mean time that each of `instances` is idle for each request that it gets, milliseconds. */
+export function idleGapMs(instances: number, utilisation: number, ratePerSecond: number): number {
+  return ratePerSecond > 0 ? (1000 * instances * (1 - utilisation)) / ratePerSecond : Infinity;
+}
+
+/** The formula alone. */
+function predictSteady(serviceTimeMs: readonly number[], ratePerSecond: number): ServicePrediction {
   const concurrency = serviceTimeMs.length;
   checkService(serviceTimeMs, ratePerSecond);
   const rate = ratePerSecond / 1000; // per millisecond, as the service times are
@@ -47,7 +91,7 @@ export function predictService(serviceTimeMs: readonly number[], ratePerSecond: 
   if (utilisation >= 1) return { state: 'overloaded', utilisation };
   const [firstMs = 0] = serviceTimeMs;
   if (rate === 0) {
-    const empty = { utilisation: 0, idleProbability: 1, waitProbability: 0 };
+    const empty = { utilisation: 0, idleProbability: 1, waitProbability: 0, idleMs: 0 };
     return { state: 'stable', latencyMs: firstMs, waitMs: 0, serviceMs: firstMs, ...empty };
   }
   const states = stateProbabilities(serviceTimeMs, rate, utilisation);
@@ -64,6 +108,7 @@ export function predictService(serviceTimeMs: readonly number[], ratePerSecond: 
     utilisation,
     idleProbability: states[0] ?? 0,
     waitProbability: busy,
+    idleMs: 0,
   };
 }
 

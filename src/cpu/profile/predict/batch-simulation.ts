@@ -1,11 +1,11 @@
 /** An event-by-event simulation of a pool that gathers batches, for which there is no closed formula. */
 import { PlanError } from '../../../plan/index.ts';
 import type { PoolProfile } from '../../../profile/index.ts';
-import type { Place } from '../../pool/split.ts';
+import { dueMs, splitBatch } from '../../pool/split.ts';
 import type { BatchedCandidate } from './candidates.ts';
 import { idleExtraMs, type IdleCost } from './idle-cost.ts';
 import { instanceMs } from './instance-time.ts';
-import type { PoolPrediction } from './service-latency.ts';
+import type { PoolPrediction } from './slowdowns.ts';
 
 export interface BatchSimulationOptions {
   readonly ratePerSecond: number;
@@ -25,7 +25,7 @@ export function batchCapacityPerSecond({ batch, latencyMs }: BatchedCandidate): 
 
 /**
  * Poisson arrivals of one row each. Waiting rows are dispatched when they fill the free instances, or when the oldest
- * has waited for the timeout, and split as the pool splits them (Packrat, 3.5). Instances that run together slow each
+ * has waited for the timeout, and split, by the code by which pools do that (Packrat, 3.5). Instances that run together slow each
  * other down in proportion to their number.
  */
 export function simulateBatches(
@@ -50,8 +50,9 @@ export function simulateBatches(
   const skipped = Math.ceil(requests / 10);
   const total = requests + skipped;
   const arrivals = new Float64Array(total);
-  let atMs = 0;
-  for (let index = 0; index < total; index++) arrivals[index] = atMs += gapMs();
+  let arrivalMs = 0;
+  for (let index = 0; index < total; index++) arrivals[index] = arrivalMs += gapMs();
+  const oneRowEach = Array<number>(Math.min(total, candidate.batch)).fill(1);
 
   let waitSumMs = 0;
   let serviceSumMs = 0;
@@ -68,21 +69,19 @@ export function simulateBatches(
       else nextFreeMs = Math.min(nextFreeMs, instance.freeAtMs);
     }
     const fullAtMs = arrivals[first + freeRows - 1] ?? Infinity;
-    const dueMs = freeRows === 0 ? Infinity : Math.max(nowMs, Math.min(fullAtMs, (arrivals[first] ?? 0) + timeoutMs));
-    if (nextFreeMs <= dueMs) {
+    const atMs =
+      freeRows === 0 ? Infinity : Math.max(nowMs, dueMs(fullAtMs, arrivals[first] ?? 0, timeoutMs, Infinity));
+    if (nextFreeMs <= atMs) {
       nowMs = nextFreeMs;
       continue;
     }
-    nowMs = dueMs;
+    nowMs = atMs;
     let waiting = first;
     while (waiting < total && waiting - first < freeRows && (arrivals[waiting] ?? 0) <= nowMs) waiting++;
-    let busy = 0;
-    for (const instance of instances) if (instance.freeAtMs > nowMs) busy++;
-    const taking = spreadRows(
-      waiting - first,
-      instances.filter((instance) => instance.freeAtMs <= nowMs),
-    );
-    const together = busy + taking.length;
+    const free = instances.filter((instance) => instance.freeAtMs <= nowMs);
+    const parts = splitBatch(oneRowEach.slice(0, waiting - first), free);
+    const taking = free.flatMap((instance, at) => (parts[at]!.length > 0 ? { instance, rows: parts[at]!.length } : []));
+    const together = instances.length - free.length + taking.length;
     const slowdown =
       instances.length === 1 ? 1 : 1 + ((candidate.interference - 1) * (together - 1)) / (instances.length - 1);
     for (const { instance, rows } of taking) {
@@ -100,28 +99,6 @@ export function simulateBatches(
   const waitMs = waitSumMs / counted;
   const serviceMs = serviceSumMs / counted;
   return { state: 'stable', latencyMs: waitMs + serviceMs, serviceMs };
-}
-
-/** What splitBatch does with requests of one row each, without its lists: this runs a million times. */
-export function spreadRows<Instance extends Place>(
-  count: number,
-  free: readonly Instance[],
-): { readonly instance: Instance; readonly rows: number }[] {
-  const taken = free.map((instance) => ({ instance, rows: 0 }));
-  for (let row = 0; row < count; row++) {
-    let best: (typeof taken)[number] | undefined;
-    let bestMs = Infinity;
-    for (const place of taken) {
-      if (place.rows >= place.instance.batch) continue;
-      const ms = place.instance.expectedMs(place.rows + 1);
-      if (best !== undefined && ms >= bestMs) continue;
-      best = place;
-      bestMs = ms;
-    }
-    if (best === undefined) break;
-    best.rows++;
-  }
-  return taken.filter(({ rows }) => rows > 0);
 }
 
 /** Numbers in [0, 1) from a 32-bit seed: a Weyl sequence whose steps are mixed. */

@@ -55,13 +55,13 @@ export function sameGroups(a: readonly PoolGroup[], b: readonly PoolGroup[]): bo
 export function leastDivided(configurations: readonly { readonly groups: readonly PoolGroup[] }[]): number {
   const ranks = configurations.map(({ groups }, index) => ({
     index,
-    instances: countOf(groups),
+    instances: instanceCount(groups),
     cores: coresOf(groups),
   }));
   return ranks.sort((a, b) => a.instances - b.instances || b.cores - a.cores)[0]?.index ?? -1;
 }
 
-function countOf(groups: readonly PoolGroup[]): number {
+export function instanceCount(groups: readonly PoolGroup[]): number {
   return groups.reduce((sum, { instances }) => sum + instances, 0);
 }
 
@@ -90,7 +90,7 @@ function batchedCandidate({ batch, groups, latencyMs, expectedMs }: MeasuredList
 }
 
 /** A row is never faster beside others than alone: that would be noise, which breaks the queue's formula. */
-function rising(serviceTimeMs: readonly number[]): number[] {
+export function rising(serviceTimeMs: readonly number[]): number[] {
   let most = 0;
   return serviceTimeMs.map((timeMs) => (most = Math.max(most, timeMs)));
 }

@@ -6,4 +6,4 @@ export * from './idle-cost.ts';
 export { instanceMs } from './instance-time.ts';
 export * from './live-prediction.ts';
 export * from './pool-table.ts';
-export type { PoolPrediction } from './service-latency.ts';
+export { Slowdowns, type PoolPrediction } from './slowdowns.ts';

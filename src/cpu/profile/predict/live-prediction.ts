@@ -1,10 +1,10 @@
 /** Prediction for a running pool: the service of an arrival now, and how accurate the predictions have been. */
 import type { PoolGroup } from '../../types.ts';
-import type { BatchedCandidate, Candidate, UnbatchedCandidate } from './candidates.ts';
+import { idleGapMs } from '../../../plan/index.ts';
+import { instanceCount, type Candidate, type UnbatchedCandidate } from './candidates.ts';
 import { idleExtraMs, type IdleCost } from './idle-cost.ts';
 import type { PoolTable } from './pool-table.ts';
-import type { PoolPrediction } from './service-latency.ts';
-import { idleGapMs } from './service-latency.ts';
+import { Slowdowns, type PoolPrediction } from './slowdowns.ts';
 
 /** The state of a pool at an instant. */
 export interface PoolSnapshot {
@@ -24,15 +24,10 @@ export interface ArrivalPrediction {
   readonly cores: number;
 }
 
-/**
- * Weight of the newest window in the correction. It is large: service times vary little, so a window's mean is
- * accurate.
- */
-const correctionWeight = 0.5;
-/** Observation corrects within this factor either way; a pool that is further off needs a new profile. */
-const correctionMax = 4;
 /** A window with fewer answers says little about a mean. */
 const windowAnswersMin = 20;
+/** Runs of a window whose neighbours are counted. */
+const runsMax = 4000;
 
 /** One comparison of prediction and observation. */
 export interface PredictionCheck {
@@ -44,33 +39,25 @@ export interface PredictionCheck {
 
 export class LivePrediction {
   readonly table: PoolTable;
-  #correction = 1;
+  /**
+   * By how many ran at once. Latency is not compared: near a pool's capacity it says more about the load than about the
+   * pool.
+   */
+  readonly slowdowns = new Slowdowns();
   #answers = 0;
   #latencySumMs = 0;
   #serviceSumMs = 0;
   #sinceMs: number;
+  readonly #runs: Run[] = [];
 
   constructor(table: PoolTable, nowMs: number) {
     this.table = table;
     this.#sinceMs = nowMs;
   }
 
-  /**
-   * Observed over profiled service time, smoothed: how much slower the machine is than when it was measured, plus the
-   * handler. Latency is not compared: near a pool's capacity it says more about the load than about the pool.
-   */
-  get correction(): number {
-    return this.#correction;
-  }
-
-  /**
-   * What a candidate does at a rate, corrected. A queue in which everything takes f times as long is the profiled one
-   * at f times the rate, seen on a clock that is f times as slow. So waiting grows by far more than f if the pool is
-   * busy.
-   */
+  /** What a candidate does at a rate, as slow as the machine was. */
   predict(candidate: Candidate, ratePerSecond: number): PoolPrediction {
-    const { correction } = this;
-    return scaled(this.table.predict(candidate, ratePerSecond * correction), correction);
+    return this.table.predict(candidate, ratePerSecond, this.slowdowns);
   }
 
   /**
@@ -82,45 +69,68 @@ export class LivePrediction {
   arrival(pool: PoolSnapshot): ArrivalPrediction | undefined {
     const candidate = pool.groups === undefined ? this.#onDemand() : this.table.find(pool.groups);
     if (candidate === undefined) return undefined;
-    const serviceMs =
-      candidate.kind === 'unbatched'
-        ? unbatchedServiceMs(candidate, this.table.profile.idle, pool)
-        : this.#batchedServiceMs(candidate, pool.arrivalsPerSecond);
     const [{ threads } = { threads: 1 }] = candidate.groups;
-    return { serviceMs: serviceMs * this.#correction, cores: threads };
+    if (candidate.kind === 'unbatched')
+      return {
+        serviceMs: unbatchedServiceMs(candidate, this.table.profile.idle, pool, this.slowdowns),
+        cores: threads,
+      };
+    const mean = this.predict(candidate, pool.arrivalsPerSecond);
+    return { serviceMs: mean.state === 'stable' ? mean.serviceMs : this.#fullMs(candidate), cores: threads };
   }
 
   /**
-   * An answer came: milliseconds from arrival, and from when an instance had it. Calls that waited for a start must not
-   * be reported: a steady state has none.
+   * An answer came at an instant: milliseconds from arrival, and from when an instance had it. Calls that waited for a
+   * start must not be reported: a steady state has none.
    */
-  answered(latencyMs: number, serviceMs: number): void {
+  answered(latencyMs: number, serviceMs: number, nowMs: number): void {
     this.#answers++;
     this.#latencySumMs += latencyMs;
     this.#serviceSumMs += serviceMs;
+    if (this.#runs.length < runsMax) this.#runs.push({ fromMs: nowMs - serviceMs, toMs: nowMs });
   }
 
   /**
    * Ends a window with one configuration: compares the predicted mean for the window's rate with the observed mean, and
-   * corrects. Undefined, without a correction, if the window had too few answers, or the pool was predicted to be
-   * overloaded, where there is no mean.
+   * corrects. Undefined, without a correction, if the window had too few answers; undefined too if the pool was
+   * predicted to be overloaded, where there is no mean.
    */
   check(candidate: Candidate | undefined, nowMs: number): PredictionCheck | undefined {
     const answers = this.#answers;
     const observedMs = this.#latencySumMs / answers;
     const serviceMs = this.#serviceSumMs / answers;
     const seconds = (nowMs - this.#sinceMs) / 1000;
+    const runs = this.#runs.splice(0);
     this.restart(nowMs);
     if (candidate === undefined || answers < windowAnswersMin || seconds <= 0) return undefined;
-    const predicted = this.predict(candidate, answers / seconds);
-    const predictedServiceMs =
-      predicted.state === 'stable' ? predicted.serviceMs : fullServiceMs(candidate) * this.#correction;
-    const seen = (this.#correction * serviceMs) / predictedServiceMs;
-    const ratio = Math.min(correctionMax, Math.max(1 / correctionMax, seen));
-    this.#correction += correctionWeight * (ratio - this.#correction);
+    const rate = answers / seconds;
+    const predicted = this.predict(candidate, rate);
+    if (candidate.kind === 'unbatched') this.#learn(candidate, runs, rate);
+    else {
+      const count = instanceCount(candidate.groups);
+      const profiledMs = predicted.state === 'stable' ? predicted.serviceMs : this.#fullMs(candidate);
+      this.slowdowns.observe(count, (this.slowdowns.at(count) * serviceMs) / profiledMs, answers);
+    }
     if (predicted.state === 'overloaded') return undefined;
     const { latencyMs: predictedMs } = predicted;
     return { predictedMs, observedMs, errorRatio: Math.abs(predictedMs / observedMs - 1) };
+  }
+
+  /** By the number that ran at once, what requests took beyond what an idle instance adds. */
+  #learn(candidate: UnbatchedCandidate, runs: readonly Run[], rate: number): void {
+    const { serviceTimeMs } = candidate;
+    const now = this.table.service(candidate, rate, this.slowdowns);
+    const idleMs = now.state === 'stable' ? now.idleMs : 0;
+    for (const [index, { sumMs, count }] of byConcurrency(runs, serviceTimeMs.length).entries()) {
+      if (count === 0) continue;
+      this.slowdowns.observe(index + 1, (sumMs / count - idleMs) / serviceTimeMs[index]!, count);
+    }
+  }
+
+  /** Milliseconds of a request while every instance is at work. */
+  #fullMs(candidate: Candidate): number {
+    const profiledMs = candidate.kind === 'batched' ? candidate.latencyMs : (candidate.serviceTimeMs.at(-1) ?? 0);
+    return profiledMs * this.slowdowns.at(instanceCount(candidate.groups));
   }
 
   /** Restarts the window: the configuration changed, and answers of two configurations say nothing about either. */
@@ -129,6 +139,7 @@ export class LivePrediction {
     this.#latencySumMs = 0;
     this.#serviceSumMs = 0;
     this.#sinceMs = nowMs;
+    this.#runs.length = 0;
   }
 
   /** The candidate closest to a pool on demand: instances of the fewest threads, one for each core. */
@@ -140,11 +151,25 @@ export class LivePrediction {
     );
     return alike.toSorted((a, b) => b.cores - a.cores)[0] ?? candidates[0];
   }
+}
 
-  #batchedServiceMs(candidate: BatchedCandidate, arrivalsPerSecond: number): number {
-    const mean = this.table.predict(candidate, arrivalsPerSecond);
-    return mean.state === 'stable' ? mean.serviceMs : candidate.latencyMs;
+interface Run {
+  readonly fromMs: number;
+  readonly toMs: number;
+}
+
+/** What runs took that began as the first, second, ... of those at work; at most `most` run at once. */
+function byConcurrency(runs: readonly Run[], most: number): { sumMs: number; count: number }[] {
+  const sums = Array.from({ length: most }, () => ({ sumMs: 0, count: 0 }));
+  const ends = runs.map(({ toMs }) => toMs).toSorted((a, b) => a - b);
+  let ended = 0;
+  for (const [begun, { fromMs, toMs }] of runs.toSorted((a, b) => a.fromMs - b.fromMs).entries()) {
+    while (ended < ends.length && ends[ended]! <= fromMs) ended++;
+    const sum = sums[Math.min(most, begun + 1 - ended) - 1]!;
+    sum.sumMs += toMs - fromMs;
+    sum.count++;
   }
+  return sums;
 }
 
 /** On an instance that was idle, beside those that run; behind a queue, with all of them at work. */
@@ -152,22 +177,12 @@ function unbatchedServiceMs(
   { serviceTimeMs, groups }: UnbatchedCandidate,
   costs: readonly IdleCost[],
   { waiting, running, arrivalsPerSecond }: PoolSnapshot,
+  slowdowns: Slowdowns,
 ): number {
   const concurrency = serviceTimeMs.length;
-  const fullMs = serviceTimeMs.at(-1) ?? 0;
+  const fullMs = (serviceTimeMs.at(-1) ?? 0) * slowdowns.at(concurrency);
   if (running >= concurrency || waiting > 0) return fullMs;
   const utilisation = Math.min(1, (arrivalsPerSecond * fullMs) / 1000 / concurrency);
   const gapMs = idleGapMs(concurrency, utilisation, arrivalsPerSecond);
-  return (serviceTimeMs[running] ?? fullMs) + idleExtraMs(costs, groups[0]?.threads ?? 1, gapMs);
-}
-
-/** Milliseconds of a request while every instance is at work. */
-function fullServiceMs(candidate: Candidate): number {
-  return candidate.kind === 'batched' ? candidate.latencyMs : (candidate.serviceTimeMs.at(-1) ?? 0);
-}
-
-function scaled(prediction: PoolPrediction, factor: number): PoolPrediction {
-  if (prediction.state === 'overloaded') return prediction;
-  const { latencyMs, serviceMs } = prediction;
-  return { state: 'stable', latencyMs: latencyMs * factor, serviceMs: serviceMs * factor };
+  return serviceTimeMs[running]! * slowdowns.at(running + 1) + idleExtraMs(costs, groups[0]?.threads ?? 1, gapMs);
 }

@@ -2,12 +2,23 @@
  * Which configuration is best at which load: SERF's configuration reference table (SERF, IV-D), with Packrat's batches
  * in it.
  */
+import { predictService, type ServicePrediction } from '../../../plan/index.ts';
 import { getOrMake } from '../../../tools/index.ts';
 import type { PoolGroup } from '../../types.ts';
 import { batchCapacityPerSecond, simulateBatches } from './batch-simulation.ts';
-import { candidatesOf, leastDivided, sameGroups, type BatchedCandidate, type Candidate } from './candidates.ts';
+import {
+  candidatesOf,
+  instanceCount,
+  leastDivided,
+  rising,
+  sameGroups,
+  type BatchedCandidate,
+  type Candidate,
+  type UnbatchedCandidate,
+} from './candidates.ts';
 import type { CpuProfile } from './cpu-profile.ts';
-import { predictUnbatched, type PoolPrediction } from './service-latency.ts';
+import { idleExtraMs } from './idle-cost.ts';
+import { Slowdowns, type PoolPrediction } from './slowdowns.ts';
 
 /** Lowest predicted latency, or fewest cores whose predicted latency is within the SLO. */
 export type PoolObjective = { readonly kind: 'latency' } | { readonly kind: 'cores'; readonly sloMs: number };
@@ -65,7 +76,6 @@ export class PoolTable {
   readonly profile: CpuProfile;
   readonly options: PoolTableOptions;
   readonly #levels = new Map<Candidate, Map<number, PoolPrediction>>();
-  readonly #best = new Map<string, Choice | undefined>();
 
   constructor(profile: CpuProfile, options: PoolTableOptions) {
     this.profile = profile;
@@ -78,17 +88,32 @@ export class PoolTable {
     return this.candidates.find((candidate) => sameGroups(candidate.groups, groups));
   }
 
-  /** What a candidate does at a rate; the latency includes the dispatch. */
-  predict(candidate: Candidate, ratePerSecond: number): PoolPrediction {
-    const prediction = this.#queued(candidate, ratePerSecond);
-    const { dispatchMs } = this.profile;
-    if (prediction.state === 'overloaded' || dispatchMs === 0) return prediction;
-    return { ...prediction, latencyMs: prediction.latencyMs + dispatchMs };
+  /** What a candidate does at a rate, on a machine that is slower by these factors; the latency includes the dispatch. */
+  predict(candidate: Candidate, ratePerSecond: number, slowdowns = asProfiled): PoolPrediction {
+    const rate = Math.max(0, ratePerSecond);
+    const factor = slowdowns.at(instanceCount(candidate.groups));
+    // A queue in which everything takes f times as long is the profiled one at f times the rate, seen on a clock that is
+    // f times as slow.
+    const prediction =
+      candidate.kind === 'unbatched'
+        ? this.service(candidate, rate, slowdowns)
+        : scaled(this.#gathered(candidate, rate * factor), factor);
+    if (prediction.state === 'overloaded') return prediction;
+    return { ...prediction, latencyMs: prediction.latencyMs + factor * this.profile.dispatchMs };
   }
 
-  #queued(candidate: Candidate, ratePerSecond: number): PoolPrediction {
-    if (candidate.kind === 'unbatched')
-      return predictUnbatched(candidate, this.profile.idle, Math.max(0, ratePerSecond));
+  /** SERF's queue with the function's own service times: idle instances slow down, and run times vary. */
+  service(
+    { serviceTimeMs, variation, groups }: UnbatchedCandidate,
+    rate: number,
+    slowdowns: Slowdowns,
+  ): ServicePrediction {
+    const times = rising(serviceTimeMs.map((timeMs, index) => timeMs * slowdowns.at(index + 1)));
+    const idle = (gapMs: number): number => idleExtraMs(this.profile.idle, groups[0]?.threads ?? 1, gapMs);
+    return predictService(times, rate, { variation, idleExtraMs: idle });
+  }
+
+  #gathered(candidate: BatchedCandidate, ratePerSecond: number): PoolPrediction {
     // Linear between two levels, so that predictions do not jump.
     const level = levelOf(ratePerSecond);
     const low = this.#atLevel(candidate, Math.floor(level));
@@ -109,17 +134,12 @@ export class PoolTable {
    * The best candidate at a rate; undefined if every one is overloaded. For the objective `cores`, if none is within
    * the SLO, the one with the lowest latency.
    */
-  best(ratePerSecond: number, objective: PoolObjective): Choice | undefined {
-    const level = Math.round(levelOf(ratePerSecond));
-    const key = `${level} ${objective.kind} ${objective.kind === 'cores' ? objective.sloMs : ''}`;
-    if (!this.#best.has(key)) {
-      const rate = rateOf(level);
-      const choices = this.candidates.map((candidate) => ({ candidate, prediction: this.predict(candidate, rate) }));
-      this.#best.set(key, bestOf(choices, objective));
-    }
-    const best = this.#best.get(key);
-    if (best === undefined) return undefined;
-    return { candidate: best.candidate, prediction: this.predict(best.candidate, ratePerSecond) };
+  best(ratePerSecond: number, objective: PoolObjective, slowdowns = asProfiled): Choice | undefined {
+    const choices = this.candidates.map((candidate) => ({
+      candidate,
+      prediction: this.predict(candidate, ratePerSecond, slowdowns),
+    }));
+    return bestOf(choices, objective);
   }
 
   /**
@@ -130,14 +150,17 @@ export class PoolTable {
    * Side-by-side measurements include the messages of every part and how instances slow each other down. The list of
    * the fewest instances is replaced only by one that is clearly faster: of two equals it depends on no other instance.
    */
-  fastestForBatch(batch: number, objective: PoolObjective): BatchChoice | undefined {
+  fastestForBatch(batch: number, objective: PoolObjective, slowdowns = asProfiled): BatchChoice | undefined {
     const measured = this.profile.lists.flatMap(({ batch: rows, groups, latencyMs, aheadShare }) => {
       const candidate = rows === batch ? this.find(groups) : undefined;
       return candidate === undefined ? [] : [{ candidate, latencyMs, aheadShare }];
     });
     const timed = measured.length > 0 ? measured : this.#inRounds(batch);
     if (objective.kind === 'cores') {
-      const within = timed.filter(({ latencyMs }) => latencyMs <= objective.sloMs * sloShare);
+      const within = timed.filter(
+        ({ candidate, latencyMs }) =>
+          latencyMs * slowdowns.at(instanceCount(candidate.groups)) <= objective.sloMs * sloShare,
+      );
       // prettier-ignore
       const least = leastBy(within, ({ candidate }) => candidate.cores, ({ latencyMs }) => latencyMs);
       if (least !== undefined) return choiceOf(least);
@@ -176,6 +199,13 @@ export class PoolTable {
       }),
     );
   }
+}
+
+const asProfiled = new Slowdowns();
+
+function scaled(prediction: PoolPrediction, factor: number): PoolPrediction {
+  if (prediction.state === 'overloaded') return prediction;
+  return { state: 'stable', latencyMs: prediction.latencyMs * factor, serviceMs: prediction.serviceMs * factor };
 }
 
 function bestOf(choices: readonly Choice[], objective: PoolObjective): Choice | undefined {

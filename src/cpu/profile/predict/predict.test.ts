@@ -3,9 +3,6 @@ import { describe, expect, test } from 'vitest';
 import { aloneMs, fourCoreProfile } from '../../../../test/support/cpu-profile.ts';
 import { predictService } from '../../../plan/index.ts';
 import { ProfileError } from '../../../profile/index.ts';
-import { splitBatch } from '../../pool/split.ts';
-import { spreadRows } from './batch-simulation.ts';
-import { predictUnbatched } from './service-latency.ts';
 import {
   candidatesOf,
   coresOf,
@@ -16,6 +13,7 @@ import {
   parseCpuProfile,
   PoolTable,
   simulateBatches,
+  Slowdowns,
   type BatchedCandidate,
   type Candidate,
   type CpuProfile,
@@ -43,6 +41,9 @@ const profile: CpuProfile = {
   ],
 };
 const options = { cores: 4, batchMax: 16, batchTimeoutMs: 5 };
+/** In the queue of a function that has these costs of idle instances. */
+const queued = (candidate: UnbatchedCandidate, rate: number, idle: CpuProfile['idle'] = []): PoolPrediction =>
+  new PoolTable({ ...profile, idle }, options).service(candidate, rate, new Slowdowns());
 const table = (): PoolTable => new PoolTable(profile, options);
 
 function mustBeStable(prediction: PoolPrediction | undefined): Stable {
@@ -116,20 +117,6 @@ describe('the simulation of batches', () => {
     // 8 rows come within 4 ms on average, and the pool takes 17 ms for them: it is overloaded long before.
     const run = { ratePerSecond: 2000, timeoutMs: 100, requests: 500, seed: 1 };
     expect(simulateBatches(profile.pool, list(0), run)).toMatchObject({ state: 'overloaded' });
-  });
-
-  test('spreads rows as the pool does', () => {
-    const place = fc.record({ batch: fc.integer({ min: 1, max: 6 }), rowMs: fc.integer({ min: 0, max: 9 }) });
-    fc.assert(
-      fc.property(fc.integer({ min: 0, max: 20 }), fc.array(place, { maxLength: 5 }), (count, given) => {
-        const places = given.map(({ batch, rowMs }) => ({ batch, expectedMs: (rows: number) => 3 + rows * rowMs }));
-        const split = splitBatch(Array.from({ length: count }, () => 1), places); // prettier-ignore
-        const spread = spreadRows(count, places);
-        expect(places.map((each) => spread.find(({ instance }) => instance === each)?.rows ?? 0)).toEqual(
-          split.map((requests) => requests.length),
-        );
-      }),
-    );
   });
 
   test('is no faster than a run of one row, and no request waits for less than nothing', () => {
@@ -279,15 +266,14 @@ describe('instances that were idle', () => {
     fc.assert(
       fc.property(fc.double({ min: 0.001, max: 0.95, noNaN: true }), (load) => {
         const rate = (load * 4000) / 12;
-        const plain = mustBeStable(predictUnbatched(candidate, [], rate));
-        const slowed = mustBeStable(predictUnbatched(candidate, costs, rate));
+        const plain = mustBeStable(queued(candidate, rate));
+        const slowed = mustBeStable(queued(candidate, rate, costs));
         expect(slowed.latencyMs).toBeGreaterThanOrEqual(plain.latencyMs);
         expect(slowed.serviceMs - plain.serviceMs).toBeLessThanOrEqual(3.6);
       }),
     );
     const extra = (rate: number): number =>
-      mustBeStable(predictUnbatched(candidate, costs, rate)).latencyMs -
-      mustBeStable(predictUnbatched(candidate, [], rate)).latencyMs;
+      mustBeStable(queued(candidate, rate, costs)).latencyMs - mustBeStable(queued(candidate, rate)).latencyMs;
     expect(extra(1)).toBeCloseTo(3, 1);
     expect(extra(330)).toBeLessThan(0.5);
   });
@@ -305,7 +291,7 @@ describe('requests that do not all take the same', () => {
     };
     fc.assert(
       fc.property(fc.double({ min: 0.01, max: 0.95, noNaN: true }), (load) => {
-        const predicted = mustBeStable(predictUnbatched(candidate, [], load * 100));
+        const predicted = mustBeStable(queued(candidate, load * 100));
         expect(waitMsOf(predicted)).toBeCloseTo((10 * load) / (1 - load), 6);
         expect(predicted.serviceMs).toBeCloseTo(10, 9);
       }),
@@ -387,16 +373,20 @@ describe('the service of an arrival', () => {
 describe('correction by observation', () => {
   const candidate = found([4, 1, 1]);
 
-  /** A window of one second with 50 answers. */
+  /** A window of ten seconds with 50 answers, of which so many run at once. */
   function window(
     one: LivePrediction,
     fromMs: number,
     latencyMs: number,
     serviceMs = latencyMs,
+    atOnce = 1,
   ): ReturnType<LivePrediction['check']> {
     one.restart(fromMs);
-    for (let answer = 0; answer < 50; answer++) one.answered(latencyMs, serviceMs);
-    return one.check(candidate, fromMs + 1000);
+    for (let answer = 0; answer < 50; answer++) {
+      const turn = Math.floor(answer / atOnce) * 2 * serviceMs;
+      one.answered(latencyMs, serviceMs, fromMs + turn + serviceMs + answer * 1e-6);
+    }
+    return one.check(candidate, fromMs + 10_000);
   }
 
   test('brings predictions to what is observed', () => {
@@ -405,22 +395,19 @@ describe('correction by observation', () => {
     expect(first?.observedMs).toBe(20);
     expect(first?.errorRatio).toBeGreaterThan(0.4);
     let last = first;
-    for (let round = 1; round < 30; round++) last = window(one, round * 1000, 20);
+    for (let round = 1; round < 30; round++) last = window(one, round * 10_000, 20);
     expect(last?.errorRatio).toBeLessThan(0.01);
-    expect(mustBeStable(one.predict(candidate, 50)).latencyMs / 20).toBeCloseTo(1, 1.5);
+    expect(mustBeStable(one.predict(candidate, 5)).latencyMs / 20).toBeCloseTo(1, 1.5);
   });
 
   test('is of the service time: a machine half as fast has the waits of twice the load, on a clock half as fast', () => {
     const one = live();
-    for (let round = 0; round < 30; round++) {
-      const { serviceMs } = mustBeStable(table().predict(candidate, 100));
-      window(one, round * 1000, 2 * serviceMs + 100, 2 * serviceMs);
-    }
-    expect(one.correction).toBeCloseTo(2, 1);
+    for (let round = 0; round < 30; round++) window(one, round * 10_000, 2 * alone(1, 1) + 100, 2 * alone(1, 1));
+    expect(one.slowdowns.at(4)).toBeCloseTo(2, 1);
     for (const rate of [10, 50, 100]) {
       const slow = mustBeStable(one.predict(candidate, rate));
-      const plain = mustBeStable(table().predict(candidate, rate * one.correction));
-      expect(waitMsOf(slow)).toBeCloseTo(one.correction * waitMsOf(plain), 9);
+      const plain = mustBeStable(table().predict(candidate, rate * one.slowdowns.at(4)));
+      expect(waitMsOf(slow)).toBeCloseTo(one.slowdowns.at(4) * waitMsOf(plain), 9);
     }
     // Four instances of 12 ms can do 333 a second.
     expect(one.predict(candidate, 200)).toMatchObject({ state: 'overloaded' });
@@ -428,18 +415,52 @@ describe('correction by observation', () => {
 
   test('recovers from an overload that was predicted and did not come', () => {
     const one = live();
-    for (let round = 0; round < 20; round++) window(one, round * 1000, 40);
+    for (let round = 0; round < 20; round++) window(one, round * 10_000, 40);
     expect(one.predict(candidate, 100)).toMatchObject({ state: 'overloaded' });
-    for (let round = 20; round < 40; round++) window(one, round * 1000, 10);
+    for (let round = 20; round < 40; round++) window(one, round * 10_000, 10);
     expect(mustBeStable(one.predict(candidate, 100)).latencyMs).toBeLessThan(12);
+  });
+
+  test('keeps what a light load shows apart from what a busy pool shows', () => {
+    const one = live();
+    for (let round = 0; round < 30; round++) window(one, round * 10_000, 20);
+    // As profiled where all four run, though twice as slow alone.
+    for (let round = 30; round < 60; round++) window(one, round * 10_000, 12, 12, 4);
+    expect(one.slowdowns.at(1)).toBeGreaterThan(1.1);
+    expect(one.slowdowns.at(4)).toBeCloseTo(1, 1);
+    const busy = mustBeStable(one.predict(candidate, 280));
+    expect(busy.serviceMs / mustBeStable(table().predict(candidate, 280)).serviceMs).toBeLessThan(1.1);
+  });
+
+  test('of a number at once that was never seen is that of the nearest, rather of more than of fewer', () => {
+    const slowdowns = new Slowdowns();
+    expect(slowdowns.at(3)).toBe(1);
+    for (let window = 0; window < 30; window++) {
+      slowdowns.observe(1, 1.5, 100);
+      slowdowns.observe(5, 2, 100);
+    }
+    expect([1, 2, 3, 4, 5, 16].map((running) => Number(slowdowns.at(running).toFixed(3)))).toEqual([1.5, 1.5, 2, 2, 2, 2]); // prettier-ignore
+  });
+
+  test('of a list that gathers batches is of its instances together', () => {
+    const one = live();
+    const list = found([4, 1, 2]);
+    const { serviceMs } = mustBeStable(table().predict(list, 50));
+    for (let round = 0; round < 30; round++) {
+      one.restart(round * 1000);
+      for (let answer = 0; answer < 50; answer++) one.answered(50, 1.5 * serviceMs, round * 1000 + answer * 20);
+      one.check(list, (round + 1) * 1000);
+    }
+    expect(one.slowdowns.at(4)).toBeGreaterThan(1.3);
+    expect(one.slowdowns.at(4)).toBeLessThan(1.6);
   });
 
   test('is never further than four times off, and needs twenty answers', () => {
     const one = live();
-    for (let round = 0; round < 100; round++) window(one, round * 1000, 1e6);
-    expect(one.correction).toBeCloseTo(4, 3);
+    for (let round = 0; round < 100; round++) window(one, round * 10_000, 1e6);
+    expect(one.slowdowns.at(1)).toBeCloseTo(4, 3);
     one.restart(0);
-    one.answered(1, 1);
+    one.answered(1, 1, 1);
     expect(one.check(candidate, 1000)).toBeUndefined();
   });
 });

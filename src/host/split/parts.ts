@@ -1,41 +1,8 @@
-/**
- * Cuts requests with more rows than one instance takes along dimension 0 into parts that run at once, and joins their
- * outputs.
- */
-import { rowsOf, type Tensor } from '../../tensor/index.ts';
-import type { LatencyBook } from './latency.ts';
-import { instancesOf } from './configuration.ts';
-import { splitBatch } from './split.ts';
-import type { InvokeOptions, PoolConfiguration, PoolInput, PoolResult } from '../types.ts';
+/** Cuts a request of many rows along dimension 0 into parts that run at once, and joins their outputs. */
+import type { InvokeOptions, PoolInput, PoolResult } from '../../cpu/index.ts';
+import type { Tensor } from '../../tensor/index.ts';
 
 type Invoke = (input: PoolInput, options: InvokeOptions) => Promise<PoolResult>;
-
-/**
- * The rows of each part of a request under a configuration. Undefined if the request goes to one instance whole: it
- * fits, it is for a handler, or the configuration does not batch, so that rows may not be independent.
- */
-export function partsOf(
-  input: PoolInput,
-  configuration: PoolConfiguration,
-  latency: LatencyBook,
-): number[] | undefined {
-  if (input.kind !== 'tensors' || input.tensors.some(({ datatype }) => datatype === 'BYTES')) return undefined;
-  const rows = rowsOf(input.tensors) ?? 1;
-  const instances = instancesOf(configuration);
-  const largest = Math.max(...instances.map(({ batch }) => batch));
-  if (largest <= 1 || rows <= largest) return undefined;
-  const places = instances.map(({ threads, batch }) => ({
-    batch,
-    expectedMs: (count: number) => latency.ms(threads, count),
-  }));
-  const parts: number[] = [];
-  for (let left = rows; left > 0;) {
-    const round = splitBatch(Array<number>(left).fill(1), places).map((part) => part.length);
-    for (const count of round) if (count > 0) parts.push(count);
-    left -= round.reduce((sum, count) => sum + count, 0);
-  }
-  return parts;
-}
 
 /**
  * Runs a request in parts of so many rows, passed to `invoke` in order. Undefined if the outputs cannot be joined: the

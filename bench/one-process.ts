@@ -1,0 +1,224 @@
+/**
+ * What queueing costs on the CPU where runs are short: calls and messages a second of one function, and quiet functions
+ * beside a flood in the same process. Everything goes through a scheduler, as in a worker.
+ */
+import { Instance } from '../src/cpu/instance/index.ts';
+import type { PoolInput } from '../src/cpu/index.ts';
+import { LiveCpu, LiveScheduler, type CpuNeed } from '../src/live/index.ts';
+import { policies } from '../src/schedule/index.ts';
+import { tensorOf } from '../src/tensor/index.ts';
+import type { Benchmark, BenchmarkOptions, BenchmarkResult } from './benchmark.ts';
+import { headOf, type Head } from './many/models.ts';
+import { median } from './servers.ts';
+
+/** All functions share one process, so that they wait for each other. */
+const cores = 1;
+const quietFunctions = 8;
+/** Between two calls of each quiet function. */
+const quietEveryMs = 40;
+const rounds = 5;
+const settings = { sloMs: 1e10, priority: 2 ** 31 - 1 };
+
+export const benchmark: Benchmark = {
+  name: 'one-process',
+  description: 'short runs in one process: rate, calls per message, and quiet functions beside a flood',
+  run,
+};
+
+interface Scene {
+  readonly title: string;
+  /** Of the weights of the function with many calls: 1 KiB runs in some 20 us, 4 MiB in about half a millisecond. */
+  readonly kibibytes: number;
+  /** Its calls under way at once. */
+  readonly callers: number;
+  readonly hasQuiet: boolean;
+}
+
+const scenes: readonly Scene[] = [
+  { title: 'one caller', kibibytes: 1, callers: 1, hasQuiet: false },
+  { title: '64 callers', kibibytes: 1, callers: 64, hasQuiet: false },
+  { title: '256 callers beside quiet functions', kibibytes: 1, callers: 256, hasQuiet: true },
+  { title: '256 callers of longer runs beside quiet functions', kibibytes: 4096, callers: 256, hasQuiet: true },
+];
+
+interface Figures {
+  readonly perSecond: number;
+  readonly callsPerMessage: number;
+  /** Of this process, which has the scheduler and the pools: hardly depends on what else the machine does. */
+  readonly hostUsPerCall: number;
+  readonly quietP50Ms: number;
+  readonly quietP99Ms: number;
+}
+
+async function run({ small, progress }: BenchmarkOptions): Promise<BenchmarkResult> {
+  const forMs = small ? 150 : 2000;
+  const turns = small ? 1 : rounds;
+  const measured: (readonly [Scene, Figures])[] = [];
+  for (const scene of scenes) {
+    progress(scene.title);
+    measured.push([scene, await measure(scene, forMs, turns)]);
+  }
+  return {
+    settings: { cores, rounds: turns, roundMs: forMs, quietFunctions, quietEveryMs },
+    tables: [
+      {
+        title: 'One process, through the scheduler',
+        provenance: { kind: 'measured' },
+        columns: [
+          { title: 'scene' },
+          { title: 'calls/s', align: 'right' },
+          { title: 'calls per message', align: 'right' },
+          { title: 'host CPU us/call', align: 'right' },
+          { title: 'quiet p50 ms', align: 'right' },
+          { title: 'quiet p99 ms', align: 'right' },
+        ],
+        rows: measured.map(([{ title, hasQuiet }, figures]) => [
+          title,
+          figures.perSecond.toFixed(0),
+          figures.callsPerMessage.toFixed(1),
+          figures.hostUsPerCall.toFixed(1),
+          hasQuiet ? figures.quietP50Ms.toFixed(2) : '-',
+          hasQuiet ? figures.quietP99Ms.toFixed(2) : '-',
+        ]),
+      },
+    ],
+    figures: Object.fromEntries(
+      measured.flatMap(([{ title }, figures]) =>
+        Object.entries(figures).map(([name, value]) => [`${title}: ${name}`, Number(value)]),
+      ),
+    ),
+    limits: ['the callers are in the process of the scheduler, which is what limits the rate of such short runs'],
+  };
+}
+
+async function measure(scene: Scene, forMs: number, turns: number): Promise<Figures> {
+  const busy = await headOf(scene.kibibytes, 0);
+  const quiet = await Promise.all(
+    Array.from({ length: scene.hasQuiet ? quietFunctions : 0 }, (_, index) => headOf(1, index + 1)),
+  );
+  await using machine = new Machine([busy, ...quiet]);
+  using messages = countMessages();
+  for (let index = 0; index <= quiet.length; index++) for (let turn = 0; turn < 10; turn++) await machine.call(index);
+  await together(scene.callers, performance.now() + 200, () => machine.call(0));
+  const found: Figures[] = [];
+  for (let turn = 0; turn < turns; turn++) {
+    const untilMs = performance.now() + forMs;
+    messages.begin();
+    const startMs = performance.now();
+    const before = process.cpuUsage();
+    const quietMs: number[] = [];
+    const others = quiet.map(async (_, index) => {
+      while (performance.now() < untilMs) {
+        await new Promise((resolve) => setTimeout(resolve, quietEveryMs));
+        quietMs.push(await machine.call(index + 1));
+      }
+    });
+    const calls = await together(scene.callers, untilMs, () => machine.call(0));
+    const tookMs = performance.now() - startMs;
+    await Promise.all(others);
+    const { user, system } = process.cpuUsage(before);
+    const all = calls + quietMs.length;
+    const sorted = quietMs.toSorted((a, b) => a - b);
+    const at = (share: number): number => sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))] ?? 0;
+    found.push({
+      perSecond: (calls / tookMs) * 1000,
+      callsPerMessage: all / Math.max(1, messages.count),
+      hostUsPerCall: (user + system) / all,
+      quietP50Ms: at(0.5),
+      quietP99Ms: at(0.99),
+    });
+  }
+  const middle = (of: (figures: Figures) => number): number => median(found.map(of));
+  return {
+    perSecond: middle((each) => each.perSecond),
+    callsPerMessage: middle((each) => each.callsPerMessage),
+    hostUsPerCall: middle((each) => each.hostUsPerCall),
+    quietP50Ms: middle((each) => each.quietP50Ms),
+    quietP99Ms: middle((each) => each.quietP99Ms),
+  };
+}
+
+/** Calls again as soon as it is answered, so often at once. Returns how many calls were answered. */
+async function together(callers: number, untilMs: number, call: () => Promise<unknown>): Promise<number> {
+  let calls = 0;
+  await Promise.all(
+    Array.from({ length: callers }, async () => {
+      while (performance.now() < untilMs) {
+        await call();
+        calls++;
+      }
+    }),
+  );
+  return calls;
+}
+
+/** The runs that processes are sent, each of which holds one call or several. */
+function countMessages() {
+  const { prototype } = Instance;
+  type Send = (this: Instance, ...given: Parameters<Instance['run']>) => void;
+  const send: Send = Reflect.get(prototype, 'run');
+  const counted = {
+    count: 0,
+    begin: (): void => void (counted.count = 0),
+    [Symbol.dispose]: (): void => void (prototype.run = send),
+  };
+  prototype.run = function (this: Instance, ...given): void {
+    counted.count++;
+    send.apply(this, given);
+  };
+  return counted;
+}
+
+/** A CPU with its scheduler, and functions of these heads. */
+class Machine implements AsyncDisposable {
+  readonly #cpu: LiveCpu;
+  readonly #live: LiveScheduler;
+  readonly #inputs: readonly PoolInput[];
+
+  constructor(heads: readonly Head[]) {
+    const need: CpuNeed = { settings, threads: 1, rowsJoinedMax: 1, modelBytes: 1, latencyMs: undefined };
+    this.#cpu = new LiveCpu({
+      needOf: () => need,
+      cores,
+      blankInstances: 0,
+      memoryBytes: 2 ** 31,
+      log: () => undefined,
+    });
+    this.#live = new LiveScheduler({ ...this.#cpu.asPlace, policy: policies.best, waitingMax: 10_000 });
+    this.#cpu.join(this.#live);
+    for (const [index, { modelPath }] of heads.entries()) {
+      this.#cpu.pools.register(
+        { key: keyOf(index), modelPath, threads: 1, modelBytes: 1 },
+        {
+          instancesMin: 0,
+          instancesMax: 1,
+          queueMax: 10_000,
+          batchMax: 1,
+          batchDelayMs: 0,
+          idleMs: 3_600_000,
+          handlerTimeoutMs: 10_000,
+          loadTimeoutMs: 60_000,
+          inferTimeoutMs: 60_000,
+        },
+      );
+    }
+    this.#inputs = heads.map(({ width }) => ({
+      kind: 'tensors',
+      tensors: [tensorOf('x', 'FP32', [1, width], new Float32Array(width).fill(0.5))],
+    }));
+  }
+
+  /** Milliseconds until its answer. */
+  async call(index: number): Promise<number> {
+    const startMs = performance.now();
+    await this.#cpu.run({ key: keyOf(index), settings }, this.#inputs[index]!, {}, {});
+    return performance.now() - startMs;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#live.close();
+    await this.#cpu.pools.stop(0);
+  }
+}
+
+const keyOf = (index: number): string => `head-${index}@1`;

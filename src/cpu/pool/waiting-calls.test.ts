@@ -1,0 +1,56 @@
+import fc from 'fast-check';
+import { expect, test } from 'vitest';
+import { makeTicket, type Ticket } from './ticket.ts';
+import { dueMs, latestStartMs } from './split.ts';
+import { WaitingCalls } from './waiting-calls.ts';
+
+const nothing = { kind: 'tensors', tensors: [] } as const;
+const ignore = (): void => undefined;
+const ticketOf = (priority: number, deadlineMs?: number, signal?: AbortSignal): Ticket =>
+  makeTicket(nothing, { priority, deadlineMs, signal }, ignore, ignore);
+
+test('calls leave by priority, then in the order in which they came; one that comes back is the first of its priority', () => {
+  fc.assert(
+    fc.property(fc.array(fc.record({ priority: fc.nat(2), isBack: fc.boolean() })), (given) => {
+      const waiting = new WaitingCalls(ignore);
+      const expected: Ticket[] = [];
+      for (const { priority, isBack } of given) {
+        const ticket = ticketOf(priority);
+        if (isBack) waiting.putBack(ticket);
+        else waiting.add(ticket);
+        expected.splice(isBack ? 0 : expected.length, 0, ticket);
+      }
+      expected.sort((a, b) => a.priority - b.priority);
+      expect(waiting.take()).toEqual(expected);
+    }),
+  );
+});
+
+test('a call without a client or past its deadline is never among those that are sent, and is told why', () => {
+  const kinds = fc.constantFrom<'stays' | 'late' | 'gone'>('stays', 'late', 'gone');
+  fc.assert(
+    fc.property(fc.array(kinds), fc.nat(10), (given, count) => {
+      const dropped = new Map<Ticket, string>();
+      const waiting = new WaitingCalls((ticket, { code }) => dropped.set(ticket, code));
+      const tickets = given.map((kind) => {
+        const ticket = ticketOf(1, kind === 'late' ? 5 : 7, kind === 'gone' ? AbortSignal.abort() : undefined);
+        waiting.add(ticket);
+        return { kind, ticket };
+      });
+      waiting.dropGone(5, count);
+      const stay = tickets.filter(({ kind }) => kind === 'stays').map(({ ticket }) => ticket);
+      expect(waiting.take(count)).toEqual(stay.slice(0, count));
+      const codes = { stays: undefined, late: 'deadline-passed', gone: 'cancelled' };
+      for (const { kind, ticket } of tickets) expect([undefined, codes[kind]]).toContain(dropped.get(ticket));
+    }),
+  );
+});
+
+test('a batch goes when it is full, when its first call has waited for the timeout, or when a deadline comes near', () => {
+  expect(dueMs(3, 0, 10, 8)).toBe(3);
+  expect(dueMs(Infinity, 0, 10, 8)).toBe(8);
+  expect(dueMs(Infinity, 0, 10, Infinity)).toBe(10);
+  // Of 100 ms, 10 are kept for a late timer, and the run takes 20.
+  expect(latestStartMs({ arrivalMs: 0, deadlineMs: 100 }, 20)).toBe(70);
+  expect(latestStartMs({ arrivalMs: 0, deadlineMs: Infinity }, 20)).toBe(Infinity);
+});
