@@ -140,6 +140,9 @@ export class LiveScheduler extends LiveViews {
     if (fn === undefined) return;
     fn.session = { bytes, spares };
     this.state.tell({ kind: 'session', functionIndex: fn.index, bytes, spares });
+    // Its pool may have just got instances of its own: calls by the old offer would wait for a batch that never fills.
+    fn.refreshedMs = -Infinity;
+    if (this.functions.ask(fn)) this.functions.update(fn);
   }
 
   /** The CPU pools make a session that the scheduler did not order, and have no room for it. */
