@@ -140,7 +140,9 @@ describe('deploy/grafana/turntable.json', () => {
   });
 
   it('has one panel for each dependency of a host, first of all', () => {
-    const first = dashboard.panels.slice(0, dependencyNames.length).flatMap(({ targets }) => targets.map(({ expr }) => expr));
+    const first = dashboard.panels
+      .slice(0, dependencyNames.length)
+      .flatMap(({ targets }) => targets.map(({ expr }) => expr));
     expect(first.map((expr) => /dependency="(\w+)"/.exec(expr)?.[1])).toEqual([...dependencyNames]);
   });
 
