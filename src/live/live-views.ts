@@ -83,9 +83,15 @@ export abstract class LiveViews {
   }
 
   /** A function's number with the scheduler, and the time since its latest invocation; undefined before the first. */
-  placeOf(key: string): { readonly index: number; readonly idleMs: number | undefined } | undefined {
+  placeOf(key: string) {
     const fn = this.state.functions.get(key);
-    return fn && { index: fn.index, idleMs: fn.lastUseMs === undefined ? undefined : this.state.now() - fn.lastUseMs };
+    if (fn === undefined) return undefined;
+    return {
+      index: fn.index,
+      /** It is known before it has plans, since its weights are held for checks and measurements. */
+      isPlanned: fn.plans !== undefined,
+      idleMs: fn.lastUseMs === undefined ? undefined : this.state.now() - fn.lastUseMs,
+    };
   }
 
   residentBytes(gpu: number): number {
