@@ -157,8 +157,11 @@ describe('a configuration', () => {
   it('gets from the scheduler as many calls at once as fill its batch', async () => {
     const scheduled = new ScheduledPools(options);
     pools = scheduled.pools;
-    scheduled.register({ key: 'f', modelPath: reluPath, threads: 1 }, { ...limits, batchMax: 8 });
+    const spec = { key: 'f', modelPath: reluPath, threads: 1 };
+    pools.register(spec, { ...limits, batchMax: 8 });
     await pools.configure('f', { ...thin, batchTimeoutMs: waitLimitMs }, { cause: 'test' });
+    // An offer is asked for ten times a second at most: one from before the configuration would still count.
+    scheduled.schedule(spec);
     const results = await Promise.all(Array.from({ length: 8 }, (_, at) => scheduled.invoke('f', input(at))));
     expect(results.map(({ batchSize }) => batchSize)).toEqual(results.map(() => 4));
   });

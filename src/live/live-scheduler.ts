@@ -140,9 +140,6 @@ export class LiveScheduler extends LiveViews {
     if (fn === undefined) return;
     fn.session = { bytes, spares };
     this.state.tell({ kind: 'session', functionIndex: fn.index, bytes, spares });
-    // Its pool may have just got instances of its own: calls by the old offer would wait for a batch that never fills.
-    // The next call asks; to tell the scheduler now would be in the midst of its actions.
-    fn.refreshedMs = -Infinity;
   }
 
   /** The CPU pools make a session that the scheduler did not order, and have no room for it. */

@@ -102,8 +102,13 @@ export class ScheduledPools {
   }
 
   register(spec: InstanceSpec, limits: PoolLimits): void {
-    this.#specs.set(spec.key, spec);
+    this.schedule(spec);
     this.pools.register(spec, limits);
+  }
+
+  /** From now on the scheduler is told of a function that the pools have: its first call asks them for their offer. */
+  schedule(spec: InstanceSpec): void {
+    this.#specs.set(spec.key, spec);
   }
 
   makeSession(key: string): Promise<{ readonly bytes: number; readonly spares: number }> {
