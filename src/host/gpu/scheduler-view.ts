@@ -93,8 +93,7 @@ export class SchedulerView {
       const { prefix, whole, bytes } = live.resident(key, gpu);
       return prefix === 0 ? [] : [{ gpu, prefix, whole, bytes }];
     });
-    const index = place?.isPlanned === true ? place.index : null;
-    return { name, version, index, residents, idleMs: place?.idleMs ?? null };
+    return { name, version, index: place?.index ?? null, residents, idleMs: place?.idleMs ?? null };
   }
 }
 

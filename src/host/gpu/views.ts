@@ -92,7 +92,8 @@ export function gpuViews(gpus: GpuHost, registry: Registry, statistics: Statisti
 }
 
 function pinnedBytes({ lastState }: GpuHost, key: string): number {
-  return lastState?.host.functions.find((each) => each.key === key)?.host.filledBytes ?? 0;
+  const host = lastState?.host.functions.find((each) => each.key === key)?.host;
+  return host?.tier === 'host' ? host.bytes : host?.tier === 'filling' ? host.filledBytes : 0;
 }
 
 function planText(gpus: GpuHost, devices: readonly number[], key: string, estimated?: string): string {
