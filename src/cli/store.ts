@@ -28,7 +28,7 @@ async function sharedStore(place: string | undefined): Promise<Store> {
 }
 
 /** Errors that say what to do become the command's. */
-async function told<T>(work: () => Promise<T>): Promise<T> {
+async function asCliErrors<T>(work: () => Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (error) {
@@ -54,7 +54,7 @@ function putCommand(): AnyCommand {
       memoryBytes: validatorLimitBytes(config.memory),
     });
     try {
-      const { version, created } = await told(() =>
+      const { version, created } = await asCliErrors(() =>
         putFolder(folder, { store, name, config, validator, logger: quietLog() }),
       );
       console.log(`${version.key}: ${created ? 'published' : 'the store has it already'}, in ${store.place}`);
@@ -76,7 +76,7 @@ function importCommand(): AnyCommand {
     const { config } = loadConfig(configInputOf(called));
     const store = await sharedStore(config.store.place);
     const { importData, quietLog } = await tools();
-    const report = await told(() => importData(folders, store, quietLog()));
+    const report = await asCliErrors(() => importData(folders, store, quietLog()));
     if (report.left.length > 0) process.exitCode = 1;
     if (json === true) {
       console.log(JSON.stringify(report, null, 2));
@@ -111,7 +111,7 @@ function fsckCommand(): AnyCommand {
     if (collect === true) {
       const store = await sharedStore(place);
       const { collectStore } = await tools();
-      const collected = await told(() => collectStore(store, grace));
+      const collected = await asCliErrors(() => collectStore(store, grace));
       const { files, bytes } = collected;
       console.log(
         json === true
@@ -122,7 +122,7 @@ function fsckCommand(): AnyCommand {
     }
     const { checkStore } = await tools();
     const shared = place === undefined ? undefined : await storeAt(place);
-    const report = await told(() =>
+    const report = await asCliErrors(() =>
       checkStore(config.dataDir, {
         repair: repair === true,
         shared,

@@ -139,3 +139,23 @@ test('a version that was removed meanwhile is not fetched again', async () => {
   }
   await cache.close();
 });
+
+test('a version that was published again with other files, while the old ones were fetched, is fetched as it is now', async () => {
+  const fetched: string[] = [];
+  const events = new EventEmitter();
+  const gate = once(events, 'go');
+  const cache = cacheOf(new Map(), {
+    hold: async ({ files }) => {
+      fetched.push(files[0]!.sha256);
+      if (fetched.length === 1) await gate;
+      else events.emit('second');
+    },
+  });
+  cache.want(record('f', 1, 'old'));
+  cache.want(record('f', 1, 'new'));
+  const second = once(events, 'second');
+  events.emit('go');
+  await second;
+  await cache.close();
+  expect(fetched).toEqual(['old', 'new']);
+});

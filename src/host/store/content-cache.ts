@@ -16,7 +16,8 @@ const usedForMs = 60_000;
 const [lookMs, lookAgainMs] = [200, 5000];
 
 interface Wanted {
-  readonly record: VersionRecord;
+  /** As it is published now: the same version may come again with other files. */
+  record: VersionRecord;
   failures: number;
   /** Not before (performance.now()). */
   atMs: number;
@@ -67,11 +68,14 @@ export class ContentCache {
   /** A caller waits for this version. @param isAhead none does yet: it is fetched only if there is room */
   want(record: VersionRecord, isAhead = false): void {
     const key = keyOf(record);
-    const { bytesMax = Infinity, held } = this.#options;
-    if (isAhead && bytesOf([...held(), ...this.#coming(), record]) > bytesMax) return;
+    const { bytesMax } = this.#options;
+    if (isAhead && bytesMax !== undefined && this.bytes + bytesOf([...this.#coming(), record]) > bytesMax) return;
     const known = this.#wanted.get(key);
     if (known === undefined) this.#wanted.set(key, { record, failures: 0, atMs: 0 });
-    else known.atMs = Math.min(known.atMs, performance.now() + retryMs);
+    else {
+      known.record = record;
+      known.atMs = Math.min(known.atMs, performance.now() + retryMs);
+    }
     this.#work();
   }
 
@@ -152,11 +156,16 @@ export class ContentCache {
   async #fetch(key: string, wanted: Wanted): Promise<void> {
     const { store, hold, isMissing, log } = this.#options;
     const source = store.source(this.#stopped.signal);
+    const { record } = wanted;
+    const isOver = (): void => {
+      if (wanted.record === record) this.#wanted.delete(key);
+      else wanted.atMs = 0;
+    };
     try {
-      await hold(wanted.record, async (file, path) => await fetchContent(source, file, path));
-      this.#wanted.delete(key);
+      await hold(record, async (file, path) => await fetchContent(source, file, path));
+      isOver();
     } catch (error) {
-      if (!isMissing(wanted.record)) this.#wanted.delete(key);
+      if (!isMissing(record)) isOver();
       else {
         wanted.atMs = performance.now() + Math.min(retryMsMax, retryMs * 2 ** wanted.failures++);
         log.warn({ function: key, reason: (error as Error).message }, 'a function could not be fetched from the store');

@@ -11,7 +11,7 @@ const lookMs = 2000;
 const listMs = 60_000;
 /** So many unknown names are looked up at once; further ones count as unknown. */
 const lookUpsMax = 16;
-/** For so long a name that the store did not have is not looked up again. */
+/** For so long a version that was looked up is not looked up again. */
 const unknownMs = 2000;
 
 /** Carries the names of changed functions between hosts. */
@@ -39,7 +39,8 @@ export interface StoreTrouble {
 export class StoreWatch {
   readonly #options: StoreWatchOptions;
   readonly #lookingUp = new Map<string, Promise<boolean>>();
-  readonly #unknown = new LRUCache<string, true>({ max: 10_000, ttl: unknownMs });
+  /** `name@version`, or `name@` for a name alone. */
+  readonly #lookedUp = new LRUCache<string, true>({ max: 10_000, ttl: unknownMs });
   #timer: NodeJS.Timeout | undefined;
   #endFollowing: (() => void) | undefined;
   #looking: Promise<void> | undefined;
@@ -80,20 +81,21 @@ export class StoreWatch {
     await this.#looking;
   }
 
-  /** Looks up a name that this host does not know; undefined: it was, a moment ago. */
-  lookUp(name: string): Promise<unknown> | undefined {
-    if (this.#isClosed || this.#unknown.has(name)) return undefined;
+  /** Looks up what this host does not know; undefined: it was, a moment ago. @param version undefined: any */
+  lookUp(name: string, version: string | undefined): Promise<unknown> | undefined {
+    const asked = `${name}@${version ?? ''}`;
+    if (this.#isClosed || this.#lookedUp.has(asked)) return undefined;
     if (!this.#lookingUp.has(name) && this.#lookingUp.size >= lookUpsMax) return undefined;
     return getOrMake(this.#lookingUp, name, () =>
       this.#adopt(name).finally(() => {
         this.#lookingUp.delete(name);
-        this.#unknown.set(name, true);
+        this.#lookedUp.set(asked, true);
       }),
     );
   }
 
   async #heard(name: string): Promise<void> {
-    this.#unknown.delete(name);
+    this.#lookedUp.delete(`${name}@`);
     if (!this.#isClosed) await this.#adopt(name);
   }
 

@@ -127,8 +127,11 @@ export class DiskModelStore extends Catalogue implements ModelStore {
       store: far.store,
       bytesMax: far.cacheBytes,
       idleMs: far.idleMs,
-      held: () => this.#with('whole'),
-      isMissing: ({ name, version }) => this.uploads.get(name)?.get(version)?.status === 'elsewhere',
+      held: () => this.#whole(),
+      isMissing: ({ name, version, files }) => {
+        const loaded = this.uploads.get(name)?.get(version);
+        return loaded?.status === 'elsewhere' && sameFiles(loaded.record.files, files);
+      },
       hold: async (record, fetch) => await this.#hold(record, fetch),
       drop: async (record) => await this.#drop(record),
       log: logger,
@@ -157,7 +160,7 @@ export class DiskModelStore extends Catalogue implements ModelStore {
 
   learn(name: string, version: string | undefined): Promise<unknown> | undefined {
     if (this.watch === undefined || this.find(name, version) !== undefined || !isFunctionName(name)) return undefined;
-    return this.watch.lookUp(name);
+    return this.watch.lookUp(name, version);
   }
 
   async start(): Promise<void> {
@@ -255,9 +258,9 @@ export class DiskModelStore extends Catalogue implements ModelStore {
     this.refresh(name);
   }
 
-  #with(status: 'whole' | 'elsewhere'): readonly VersionRecord[] {
+  #whole(): readonly VersionRecord[] {
     return [...this.uploads.values()].flatMap((versions) =>
-      [...versions.values()].flatMap((each) => (each.status === status ? [each.record] : [])),
+      [...versions.values()].flatMap((each) => (each.status === 'whole' ? [each.record] : [])),
     );
   }
 
