@@ -15,8 +15,8 @@ const width = 1088;
 const mebibyte = 1024 * 1024;
 const weightBytesOf = (layers: number): number => layers * width * width * 4;
 const weightBytes = weightBytesOf(1);
-/** So many layers are several times what the memory of like processes differs by. */
-const large = 3;
+/** So many layers that a quarter of their bytes is several times what the memory of like processes differs by (2 MB). */
+const large = 12;
 
 let folder: string;
 let modelPath: string;
