@@ -71,7 +71,7 @@ async function buildProgram(argv: readonly string[]): Promise<AnyCommand> {
 /** Says what to do instead of a command or an option that is gone. */
 function refuseRetired(argv: readonly string[], wanted: string | undefined): void {
   const options = argv.filter((word) => word.startsWith('--')).map((word) => word.replace(/=.*/s, ''));
-  const instead = [wanted ?? '', ...options]
+  const instead = [wanted ?? '', ...options, ...options.map((option) => `${wanted} ${option}`)]
     .map((name) => retired.get(name))
     .find((sentence) => sentence !== undefined);
   if (instead !== undefined) throw usage(instead);

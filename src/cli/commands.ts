@@ -77,7 +77,7 @@ const ofPlan = (name: string): [string, string] => [
   `'${name}' is a command of plan: turntable plan ${name} --help tells more`,
 ];
 
-/** What to do instead of a command that is gone (`fsck`), or of an option (`--beside-simulator`), in a sentence. */
+/** What to do instead of a command that is gone (`fsck`), or of an option (`--svg`, `split --header`), in a sentence. */
 export const retired: ReadonlyMap<string, string> = new Map([
   [
     'completion',
@@ -95,6 +95,11 @@ export const retired: ReadonlyMap<string, string> = new Map([
     'sweep',
     'sweep is replay --over now: turntable replay --over functions=bert-base=20..240..20 --system dha --system pt+dha, ' +
       'with the same load',
+  ],
+  [
+    'split --header',
+    'split --header is gone: call the version alone (turntable call my-model --version 2), or keep each caller at one ' +
+      'version (turntable split my-model 1=90 2=10 --key x-user-id)',
   ],
   ['compare', 'compare is replay now, with the files of the reports: turntable replay a.json b.json'],
   ['--svg', '--svg is gone: --html FILE draws the timelines as a page of the dashboard, in one file'],

@@ -5,7 +5,6 @@ import { shows } from './client.ts';
 import { usage } from './error.ts';
 import { formatBytes, formatMs } from '../tools/index.ts';
 import { printable, renderTable } from './table.ts';
-import { appended } from './values.ts';
 
 export function versionsCommand(): AnyCommand {
   const command = new Command('versions')
@@ -57,7 +56,6 @@ export function splitCommand(): AnyCommand {
     .argument('<name>', 'the function')
     .argument('[version=percent...]', 'shares of the versions; what is left out gets none')
     .option('--key <header>', 'calls with the same value of this header go to the same version; "none" ends that')
-    .option('--header <header=value:version>', 'calls with this header go to this version (repeatable)', appended, [])
     .option('--fallback <on|off>', 'whether a new version whose calls fail gives them back by itself');
   return shows(
     command,
@@ -66,13 +64,13 @@ export function splitCommand(): AnyCommand {
   );
 }
 
-/** A division without a key or header rules ends those that there were. */
+/** A division without a key ends the one that there was. */
 function splitAsked(
   words: readonly string[],
-  { key, header, fallback }: { readonly key?: string; readonly header: readonly string[]; readonly fallback?: string },
+  { key, fallback }: { readonly key?: string; readonly fallback?: string },
 ): TrafficChange {
-  if (words.length === 0 && key === undefined && header.length === 0 && fallback === undefined) {
-    throw usage('split takes shares such as 1=90 2=10, --key, --header or --fallback');
+  if (words.length === 0 && key === undefined && fallback === undefined) {
+    throw usage('split takes shares such as 1=90 2=10, --key or --fallback');
   }
   if (fallback !== undefined && fallback !== 'on' && fallback !== 'off') {
     throw usage(`--fallback is "${fallback}", but must be on or off`);
@@ -81,7 +79,6 @@ function splitAsked(
   return {
     ...(isDivided ? { shares: Object.fromEntries(parseShares(words)) } : {}),
     ...(key !== undefined || isDivided ? { key: key === undefined || key === 'none' ? null : key } : {}),
-    ...(header.length > 0 || isDivided ? { headers: header.map(parseRule) } : {}),
     ...(fallback === undefined ? {} : { fallback: fallback === 'on' }),
   };
 }
@@ -94,14 +91,6 @@ function parseShares(words: readonly string[]): Map<string, number> {
       return [version, Number(percent)];
     }),
   );
-}
-
-function parseRule(text: string): TrafficInfo['headers'][number] {
-  const [, name, value, version] = /^([^=:]+)=(.*):([^:]+)$/.exec(text) ?? [];
-  if (name === undefined || value === undefined || version === undefined) {
-    throw usage(`--header is "${text}", but must be header=value:version, such as x-canary=yes:2`);
-  }
-  return { name, value, version };
 }
 
 function parsePercent(text: string): number {
@@ -147,11 +136,10 @@ function noteOf({ version, on_trial: onTrial, reason }: VersionInfo, { fell_back
 }
 
 /** The shares in the first line, what else decides in the others. */
-function trafficLines({ shares, key, headers, fallback }: TrafficInfo): string[] {
+function trafficLines({ shares, key, fallback }: TrafficInfo): string[] {
   const parts = Object.entries(shares).map(([version, percent]) => `version ${version} ${rounded(percent)}%`);
   return [
     parts.join(', '),
-    ...headers.map(({ name, value, version }) => `calls with ${name}: ${printable(value)} go to version ${version}`),
     ...(key === null ? [] : [`calls with the same ${key} go to the same version`]),
     ...(fallback ? [] : ['a version whose calls fail is not taken out by itself']),
   ];

@@ -61,8 +61,6 @@ export interface TrafficInfo {
   readonly shares: Readonly<Record<string, number>>;
   /** Header whose value decides which version a call goes to, so that a user stays with one version. */
   readonly key: string | null;
-  /** Calls with this header value go to this version; these rules come before the shares. */
-  readonly headers: readonly { readonly name: string; readonly value: string; readonly version: string }[];
   /** Whether a new version loses its share again automatically when half of its calls fail. */
   readonly fallback: boolean;
   readonly before: string | null;
@@ -71,7 +69,7 @@ export interface TrafficInfo {
 }
 
 /** What {@link Turntable.changeTraffic} may change; fields left out stay. */
-export type TrafficChange = Partial<Pick<TrafficInfo, 'shares' | 'key' | 'headers' | 'fallback'>>;
+export type TrafficChange = Partial<Pick<TrafficInfo, 'shares' | 'key' | 'fallback'>>;
 
 export interface VersionInfo extends FunctionInfo {
   readonly serves: boolean;

@@ -50,7 +50,6 @@ const traffic = objectOf({
   name: text,
   shares: { type: 'object', additionalProperties: { type: 'number' } },
   key: { type: ['string', 'null'] },
-  headers: listOf(objectOf({ name: text, value: text, version: text })),
   fallback: flag,
   before: { type: ['string', 'null'] },
   on_trial: { type: ['string', 'null'] },

@@ -79,12 +79,11 @@ const trafficOf = ({ store }: HostContext, { name, version }: FunctionVersion): 
   store.traffic(name) ?? allTo(version);
 
 function trafficView(context: HostContext, { name }: FunctionVersion, traffic: Traffic): object {
-  const { shares, key, headers, fallback, before, fellBack } = traffic;
+  const { shares, key, fallback, before, fellBack } = traffic;
   return {
     name,
     shares: Object.fromEntries(shares.map(({ version, percent }) => [version, percent])),
     key: key ?? null,
-    headers,
     fallback,
     before: before ?? null,
     on_trial: context.rollout.onTrial(name) ?? null,

@@ -62,10 +62,8 @@ export class Rollout implements InvocationRecorder {
     if (current === undefined) throw new HostError('unknown-function', `there is no function '${functionName}'`);
     const now = store.traffic(functionName) ?? allTo(current.version);
     const wanted = change(now);
-    const joining = [...wanted.shares, ...wanted.headers]
-      .map(({ version }) => version)
-      .filter((version) => !serves(now, version));
-    for (const version of new Set(joining)) await this.#warmUp(this.#versionOf(functionName, version), current);
+    const joining = wanted.shares.map(({ version }) => version).filter((version) => shareOf(now, version) === 0);
+    for (const version of joining) await this.#warmUp(this.#versionOf(functionName, version), current);
     const traffic = await store.changeTraffic(functionName, change);
     this.#told(functionName, now, traffic);
     this.#end(functionName);
@@ -88,9 +86,8 @@ export class Rollout implements InvocationRecorder {
     const { store } = this.#options;
     const back = (now: Traffic): Traffic => {
       const current = primaryOf(now);
-      const isDivided = now.shares.length > 1 || now.headers.some(({ version }) => version !== current);
       const isNewcomer = now.before !== undefined && shareOf(now, now.before) > 0;
-      if (isDivided && !isNewcomer && current !== undefined) return promoted(now, current, 100);
+      if (now.shares.length > 1 && !isNewcomer && current !== undefined) return promoted(now, current, 100);
       const versions = store.versions(functionName).map(({ version }) => version);
       const before = now.before ?? versions[versions.indexOf(current ?? '') - 1];
       if (before === undefined || before === current) {
@@ -210,9 +207,6 @@ export class Rollout implements InvocationRecorder {
 const shareOf = ({ shares }: Traffic, version: string): number =>
   shares.find((share) => share.version === version)?.percent ?? 0;
 
-const serves = (traffic: Traffic, version: string): boolean =>
-  shareOf(traffic, version) > 0 || traffic.headers.some((rule) => rule.version === version);
-
 function promoted(now: Traffic, version: string, percent: number): Traffic {
   const primary = primaryOf(now);
   const rest =
@@ -220,7 +214,7 @@ function promoted(now: Traffic, version: string, percent: number): Traffic {
       ? []
       : [{ version: primary, percent: 100 - percent }];
   const shares = [...rest, { version, percent: rest.length === 0 ? 100 : percent }];
-  return divided(now, { shares, headers: [], key: undefined });
+  return divided(now, { shares, key: undefined });
 }
 
 const sharesText = ({ shares }: Traffic): string =>

@@ -1,4 +1,4 @@
-/** Which version answers a call that names none: by a header's value, by the hash of a key, or by share. */
+/** Which version answers a call that names none: by the hash of a key, or by share. */
 import { createHash } from 'node:crypto';
 import { HostError } from '../errors.ts';
 import { isObject, withoutNulls } from '../infer/json-body.ts';
@@ -14,8 +14,6 @@ export interface Traffic {
   readonly shares: readonly Share[];
   /** Lower-case name of a header: calls with the same value of it go to the same version. */
   readonly key?: string | undefined;
-  /** Checked before the shares; the first match decides. */
-  readonly headers: readonly { readonly name: string; readonly value: string; readonly version: string }[];
   /** Whether a new version returns its share automatically when half of its calls fail. */
   readonly fallback: boolean;
   /** The version that served most before the current one was promoted: a rollback goes there. */
@@ -30,7 +28,6 @@ export type HeaderOf = (name: string) => string | undefined;
 /** All calls to one version. */
 export const allTo = (version: string): Traffic => ({
   shares: [{ version, percent: 100 }],
-  headers: [],
   fallback: true,
 });
 
@@ -51,8 +48,6 @@ const goldenStep = 0.6180339887498949;
  * @param salt the function's name, so that a key hashes differently for each function
  */
 export function versionFor(traffic: Traffic, salt: string, headerOf: HeaderOf, drawn: number): string | undefined {
-  const rule = traffic.headers.find(({ name, value }) => headerOf(name) === value);
-  if (rule !== undefined) return rule.version;
   const key = traffic.key === undefined ? undefined : headerOf(traffic.key);
   const point = key === undefined ? (drawn * goldenStep) % 1 : pointOf(`${salt}\n${key}`);
   let end = 0;
@@ -76,7 +71,6 @@ export function withoutVersion(traffic: Traffic, version: string): Traffic | und
   return {
     ...traffic,
     shares: left.map((share) => ({ version: share.version, percent: (share.percent * 100) / total })),
-    headers: traffic.headers.filter((rule) => rule.version !== version),
     before: traffic.before === version ? undefined : traffic.before,
   };
 }
@@ -88,7 +82,7 @@ export function divided(now: Traffic, next: Partial<Traffic>): Traffic {
   return before === after ? traffic : { ...traffic, before };
 }
 
-/** Moves the version's share, and the header rules to it, to another version. */
+/** Moves the version's share to another version. */
 export function moved(traffic: Traffic, from: string, to: string): Traffic {
   const freed = traffic.shares.find(({ version }) => version === from)?.percent ?? 0;
   const kept = traffic.shares.filter(({ version }) => version !== from);
@@ -99,11 +93,19 @@ export function moved(traffic: Traffic, from: string, to: string): Traffic {
     shares: has
       ? kept.map((share) => (share.version === to ? { version: to, percent: share.percent + freed } : share))
       : [...kept, { version: to, percent: freed }],
-    headers: traffic.headers.filter(({ version }) => version !== from),
   };
 }
 
-const fields = ['shares', 'key', 'headers', 'fallback'];
+const fields = ['shares', 'key', 'fallback'];
+/** Fields that are gone, with what to do instead. */
+const retired = {
+  shadow:
+    "'shadow' is gone: calls are no longer copied to a version. Give the version a small share, such as " +
+    '{"shares": {"1": 99, "2": 1}}, or call it alone, under /function/my-model/versions/2',
+  headers:
+    "'headers' is gone: no header's value chooses a version any more. Call the version alone, under " +
+    '/function/my-model/versions/2, or keep each caller at one version by {"key": "x-user-id"}',
+};
 const headerName = /^[!#$%&'*+.^_`|~0-9a-z-]{1,100}$/;
 
 /**
@@ -112,21 +114,15 @@ const headerName = /^[!#$%&'*+.^_`|~0-9a-z-]{1,100}$/;
  * @throws HostError 'bad-request'
  */
 export function parseTraffic(body: Readonly<Record<string, unknown>>, now: Traffic): Traffic {
-  if (Object.hasOwn(body, 'shadow')) {
-    throw refused(
-      "'shadow' is gone: calls are no longer copied to a version. Give the version a small share, such as " +
-        '{"shares": {"1": 99, "2": 1}}, or call it alone, under /function/my-model/versions/2',
-    );
-  }
+  for (const [name, sentence] of Object.entries(retired)) if (Object.hasOwn(body, name)) throw refused(sentence);
   const unknown = Object.keys(body).find((name) => !fields.includes(name));
   if (unknown !== undefined) throw refused(`unknown field '${unknown.slice(0, 80)}': known are ${fields.join(', ')}`);
   const { key, ...others } = body;
-  const { shares, headers, fallback } = withoutNulls(others);
+  const { shares, fallback } = withoutNulls(others);
   if (fallback !== undefined && typeof fallback !== 'boolean') throw refused("'fallback' is not true or false");
   return divided(now, {
     ...(shares === undefined ? {} : { shares: parseShares(shares) }),
-    ...(key === undefined ? {} : { key: key === null ? undefined : parseHeaderName(key, 'key') }),
-    ...(headers === undefined ? {} : { headers: parseHeaders(headers) }),
+    ...(key === undefined ? {} : { key: key === null ? undefined : parseKey(key) }),
     ...(fallback === undefined ? {} : { fallback }),
   });
 }
@@ -139,20 +135,9 @@ function parseShares(given: unknown): Share[] {
   return shares.filter(({ percent }) => percent > 0);
 }
 
-function parseHeaders(given: unknown): Traffic['headers'] {
-  const form = '{"name": "x-canary", "value": "yes", "version": "2"}';
-  if (!Array.isArray(given)) throw refused(`'headers' is not a list of objects such as ${form}`);
-  return given.map((rule: unknown) => {
-    const { name, value, version } = isObject(rule) ? rule : {};
-    if (typeof value !== 'string' || typeof version !== 'string')
-      throw refused(`a rule of 'headers' is not like ${form}`);
-    return { name: parseHeaderName(name, 'name'), value, version };
-  });
-}
-
-function parseHeaderName(given: unknown, field: string): string {
+function parseKey(given: unknown): string {
   const name = typeof given === 'string' ? given.toLowerCase() : '';
-  if (!headerName.test(name)) throw refused(`'${field}' is not the name of a header such as x-user-id`);
+  if (!headerName.test(name)) throw refused("'key' is not the name of a header such as x-user-id");
   return name;
 }
 

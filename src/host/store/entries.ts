@@ -125,11 +125,12 @@ export class Entries {
     const lost = records.filter((record) => soundRecord(record) === undefined).map(({ version }) => version);
     if (lost.length > 0) this.#logger.error({ function: name, lost }, 'records of versions are damaged');
     const isObject = typeof body.settings === 'object' && (body.settings as unknown) !== null;
-    // Older versions copied calls to a version, its shadow.
-    const { shadow, ...traffic } = body.traffic ?? { shares: [] };
+    // Older versions copied calls to a version, its shadow, and chose versions by headers.
+    const { shadow, headers = [], ...traffic } = body.traffic ?? { shares: [] };
     if (shadow !== undefined) {
       this.#logger.warn({ function: name, shadow }, 'a shadow no longer gets copies of calls');
     }
+    if (headers.length > 0) this.#logger.warn({ function: name, headers }, 'headers no longer choose a version');
     const divides = primaryOf(traffic as Traffic) !== undefined;
     return {
       ...body,
@@ -150,7 +151,8 @@ function soundRecord(record: VersionRecord): VersionRecord | undefined {
 }
 
 type Found = Omit<FunctionEntry, 'traffic'> & {
-  readonly traffic?: Partial<Traffic> & Pick<Traffic, 'shares'> & { readonly shadow?: unknown };
+  readonly traffic?: Partial<Traffic> &
+    Pick<Traffic, 'shares'> & { readonly shadow?: unknown; readonly headers?: readonly unknown[] };
 };
 
 /** Nothing is said about the function. */

@@ -47,8 +47,7 @@ export class FunctionTable implements Registry {
     const entry = this.#entries.get(name);
     if (entry?.traffic === undefined) return entry?.ordered.at(-1);
     const { traffic } = entry;
-    const isDivided = traffic.shares.length > 1 || traffic.headers.length > 0;
-    if (!isDivided) return currentOf(entry);
+    if (traffic.shares.length === 1) return currentOf(entry);
     const version = versionFor(traffic, name, headerOf, entry.drawn++);
     const chosen = version === undefined ? undefined : entry.rows.get(version)?.value;
     // The calls of a version that cannot serve go to the version with the largest share.

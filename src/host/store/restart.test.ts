@@ -47,11 +47,12 @@ describe('after a restart', () => {
     expect(fixture.validated).toHaveLength(2);
   });
 
-  test('the shadow of an older version is dropped with a line in the log, and the division stays', async () => {
+  test('the shadow and the header rules of an older version are dropped with a line each in the log, and the division stays', async () => {
     await publish(store, 'echo', 'a');
     await publish(store, 'echo', 'b');
-    const wanted = { shares: [{ version: '1', percent: 100 }], headers: [], fallback: true, before: '2' };
-    const traffic = { ...wanted, shadow: { version: '2', percent: 10 } };
+    const wanted = { shares: [{ version: '1', percent: 100 }], fallback: true, before: '2' };
+    const headers = [{ name: 'x-canary', value: 'yes', version: '2' }];
+    const traffic = { ...wanted, shadow: { version: '2', percent: 10 }, headers };
     const path = entryOf('echo');
     const envelope = JSON.parse(readFileSync(path, 'utf8')) as { body: object };
     const body = { ...envelope.body, settings: { 2: { slo: '1s' } }, traffic };
@@ -59,18 +60,19 @@ describe('after a restart', () => {
     const again = await fixture.restarted();
     expect(again.traffic('echo')).toEqual(wanted);
     expect([again.find('echo')?.version, again.find('echo', '2')?.settings.sloMs]).toEqual(['1', 1000]);
-    expect(fixture.log.filter(({ message }) => message.includes('shadow'))).toEqual([
+    expect(fixture.log.filter(({ message }) => message.includes('no longer'))).toEqual([
       {
         level: 'warn',
         fields: { function: 'echo', shadow: traffic.shadow },
         message: 'a shadow no longer gets copies of calls',
       },
+      { level: 'warn', fields: { function: 'echo', headers }, message: 'headers no longer choose a version' },
     ]);
-    // The next change writes the record without it.
+    // The next change writes the record without them.
     await again.changeTraffic('echo', (now) => ({ ...now, fallback: false }));
     const written = readFileSync(entryOf('echo'), 'utf8');
     expect(JSON.parse(written)).toMatchObject({ body: { traffic: { ...wanted, fallback: false } } });
-    expect(written).not.toContain('shadow');
+    expect(written).not.toMatch(/shadow|canary/);
   });
 
   test('half-written uploads and unknown files are gone', async () => {

@@ -239,8 +239,7 @@ export class DiskModelStore extends Catalogue implements ModelStore {
       const entry = this.entries.get(name);
       const now = trafficOf(entry, current.version);
       const traffic = change(now);
-      const named = [...traffic.shares, ...traffic.headers];
-      const missing = named.find((each) => this.find(name, each.version) === undefined);
+      const missing = traffic.shares.find((each) => this.find(name, each.version) === undefined);
       if (missing !== undefined) throw unknownVersion(name, missing.version);
       await this.#changes.commit(name, { ...entry, traffic });
       this.setTraffic(name, traffic);
