@@ -39,7 +39,11 @@ const ofRows: KernelFacts = { keeps: 'nothing', narrow: 'row' };
 export const fused = {
   views: { 'turntable.View': { keeps: 'bytes' } },
   elementwise: { 'turntable.ScaleShift': computed },
-  attention: { 'turntable.HeadProduct': product, 'turntable.Attention': ofRows },
+  attention: {
+    'turntable.HeadProduct': product,
+    'turntable.Attention': ofRows,
+    'turntable.SelfAttention': computed,
+  },
   dense: { 'turntable.Product': product, 'turntable.JointProduct': product, 'turntable.Conv': product },
   normalization: { 'turntable.MaskedSoftmax': ofRows, 'turntable.AddLayerNormalization': ofRows },
 } as const satisfies { readonly [Family in keyof typeof families]?: Readonly<Record<string, KernelFacts>> };

@@ -20,21 +20,20 @@ import { sequenceOperators } from './movement/sequences.ts';
 import { stridedOperators } from './movement/strided.ts';
 import { transpose } from './movement/transpose.ts';
 import { rowNormalizationOperators } from './normalization/layer-normalization.ts';
-import { localResponseNormalization } from './normalization/response.ts';
 import { scalingOperators } from './normalization/scaling.ts';
 import { softmaxOperators } from './normalization/softmax.ts';
 import { poolingOperators } from './pooling/index.ts';
 import { blockwiseOperators } from './quantized/blockwise.ts';
-import { quantizedConvolutionOperators } from './quantized/convolutions.ts';
+import { composedQuantizedOperators } from './quantized/composed.ts';
+import { convInteger } from './quantized/convolutions.ts';
 import { dynamicQuantizeLinear } from './quantized/dynamic.ts';
-import { quantizedElementwiseOperators } from './quantized/elementwise.ts';
 import { linearOperators } from './quantized/linear.ts';
 import { quantizedProductOperators } from './quantized/products.ts';
 import { reductionOperators } from './reduction/index.ts';
 import { signalOperators } from './signal/fourier.ts';
 import type { KernelFamily, KernelNameOf, Operator } from './types.ts';
 import { viewOperators } from './views.ts';
-import { deformConv } from './vision/deformable.ts';
+import { composedVisionOperators } from './vision/composed.ts';
 import { gridOperators } from './vision/grid-sample.ts';
 import { regionOperators } from './vision/regions.ts';
 
@@ -71,19 +70,19 @@ const byFamily = kernelsOf({
   ],
   reduction: reductionOperators,
   /** Softmax and the normalisations. */
-  normalization: [...softmaxOperators, ...rowNormalizationOperators, localResponseNormalization, ...scalingOperators],
+  normalization: [...softmaxOperators, ...rowNormalizationOperators, ...scalingOperators],
   pooling: poolingOperators,
   /** On quantised tensors: 8-bit products and convolutions, weights of few bits, and conversions from and to floats. */
   quantized: [
     ...linearOperators,
     dynamicQuantizeLinear,
     ...quantizedProductOperators,
-    ...quantizedConvolutionOperators,
-    ...quantizedElementwiseOperators,
+    convInteger,
+    ...composedQuantizedOperators,
     ...blockwiseOperators,
   ],
   /** Operators on images: sampling by a grid, pooling of regions, and deformable convolutions. */
-  vision: [...gridOperators, ...regionOperators, deformConv],
+  vision: [...gridOperators, ...regionOperators, ...composedVisionOperators],
   signal: signalOperators,
 });
 

@@ -52,7 +52,9 @@ export interface Writer {
   readonly required: (index: number, allowed?: readonly DataType[]) => Term;
   readonly constant: (index: number) => Tensor | undefined;
   readonly attribute: AttributeReader;
+  /** The first result, and one behind it if a node uses it. */
   readonly output: Term;
+  readonly result: (place: number) => Term | undefined;
   /** A node with one result. 'own': it keeps the attributes of the node that is written. */
   made(
     type: KernelName,
@@ -60,6 +62,13 @@ export interface Writer {
     result: Omit<Term, 'name'>,
     attributes?: Attributes | 'own',
   ): Term;
+  /** The same for a node with several results. */
+  madeAll(
+    type: KernelName,
+    inputs: readonly (Term | undefined)[],
+    results: readonly Omit<Term, 'name'>[],
+    attributes?: Attributes | 'own',
+  ): readonly Term[];
   /** An elementwise node. The result has the broadcast shape of its inputs, and unless given the type of the first. */
   map(
     type: KernelName,
@@ -67,6 +76,8 @@ export interface Writer {
     datatype?: DataType,
     attributes?: Attributes | 'own',
   ): Term;
+  /** In another type. */
+  cast(input: Term, datatype: DataType): Term;
   /** Along these axes, which keep the size 1. */
   reduced(type: KernelName, input: Term, axes: readonly number[]): Term;
   /** The same bytes with another shape. */
@@ -75,10 +86,11 @@ export interface Writer {
   repeated(input: Term, shape: readonly number[]): Term;
   /** A constant: a number, or the bytes of one. */
   number(datatype: DataType, value: number | Uint8Array): Term;
+  numbers(datatype: DataType, shape: readonly number[], values: readonly number[]): Term;
   /** 0, 1, 2, ... along `axis` of a tensor of `shape` (default: the output's), whose other sizes are 1. */
   counted(axis: number, shape?: readonly number[], datatype?: DataType): Term;
-  /** The result, in the output's shape. */
-  give(result: Term): void;
+  /** The result at this place (default: the first), in its output's shape. One that no node uses is left out. */
+  give(result: Term, place?: number): void;
 }
 
 export type Attributes = Readonly<Record<string, AttributeValue>>;

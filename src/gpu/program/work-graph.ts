@@ -52,8 +52,8 @@ export class WorkGraph {
   readonly values: Map<string, PreparedValue>;
   readonly constants: Map<string, Tensor>;
   readonly weights: ReadonlyMap<string, number>;
-  /** The position of each node in the order. Nodes that one fusion makes share a position. */
-  readonly #places = new Map<WorkNode, number>();
+  /** Where each node is in the order, and how far the next one is: the nodes that replace it divide this span. */
+  readonly #places = new Map<WorkNode, { readonly at: number; readonly span: number }>();
   readonly #producers = new Map<string, WorkNode>();
   readonly #consumers = new Map<string, WorkNode[]>();
   /** Constants with other shapes: by name, the value whose bytes they share. */
@@ -72,13 +72,15 @@ export class WorkGraph {
     this.#weights = prepared.base.weights;
     this.#isOutput = new Set(prepared.outputs);
     for (const [place, node] of livingNodes(prepared).entries())
-      this.#link({ ...node, type: operatorName(node), label: `${node.proto.opType} ${node.name}` }, place);
+      this.#link(
+        { ...node, type: operatorName(node), label: `${node.proto.opType} ${node.name}` },
+        { at: place, span: 1 },
+      );
   }
 
   /** In an order in which they can run; layers ascend. */
   get nodes(): readonly WorkNode[] {
-    // The sort is stable, so nodes at one position stay in the order of their insertion.
-    return [...this.#places].sort(([, a], [, b]) => a - b).map(([node]) => node);
+    return [...this.#places].sort(([, a], [, b]) => a.at - b.at).map(([node]) => node);
   }
 
   producer(value: string): WorkNode | undefined {
@@ -139,7 +141,7 @@ export class WorkGraph {
   }
 
   precedes(a: WorkNode, b: WorkNode): boolean {
-    return this.#places.get(a)! < this.#places.get(b)!;
+    return this.#places.get(a)!.at < this.#places.get(b)!.at;
   }
 
   /** A weight or constant with another shape of as many elements. */
@@ -175,10 +177,12 @@ export class WorkGraph {
   }
 
   #replaceAt(root: WorkNode, old: readonly WorkNode[], made: readonly NewNode[]): void {
-    const place = this.#places.get(root)!;
+    const { at, span } = this.#places.get(root)!;
     for (const node of old) this.#unlink(node);
     const label = old.map((node) => node.label).join(' + ');
-    for (const each of made) this.#link(madeNode(root, label, each), place);
+    const own = span / made.length;
+    for (const [index, each] of made.entries())
+      this.#link(madeNode(root, label, each), { at: at + index * own, span: own });
   }
 
   /** Removes nodes whose results are neither read nor outputs. */
@@ -189,7 +193,7 @@ export class WorkGraph {
     }
   }
 
-  #link(node: WorkNode, place: number): void {
+  #link(node: WorkNode, place: { readonly at: number; readonly span: number }): void {
     this.#places.set(node, place);
     for (const value of node.outputs) this.#producers.set(value, node);
     for (const value of node.uses) {

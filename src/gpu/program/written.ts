@@ -19,18 +19,22 @@ function termOf({ values }: WorkGraph, name: string | undefined): Term | undefin
 function nodesOf(graph: WorkGraph, node: WorkNode, write: NonNullable<Operator['write']>): NewNode[] {
   const { proto } = node;
   const isUsed = (value: string): boolean => graph.consumers(value).length > 0 || graph.isOutput(value);
-  if (proto.output.slice(1).some(isUsed)) throw new Unsupported('its results behind the first are used');
   const nodes: NewNode[] = [];
   const output = termOf(graph, proto.output[0]);
   if (output === undefined) throw new Unsupported('its first result is not used');
-  let result = '';
-  const input = (index: number): Term | undefined => termOf(graph, proto.input[index]);
-  const made: Writer['made'] = (type, inputs, { datatype, shape }, attributes = {}) => {
-    const name = graph.newValue(output.name, { datatype, shape });
-    const own: Pick<NewNode, 'from' | 'attributes'> = attributes === 'own' ? { from: proto } : { attributes };
-    nodes.push({ type, inputs: inputs.map((term) => term?.name ?? ''), outputs: [name], ...own });
-    return { name, datatype, shape };
+  const result: Writer['result'] = (place) => {
+    const name = proto.output[place] ?? '';
+    return place === 0 || isUsed(name) ? termOf(graph, name) : undefined;
   };
+  const results = new Map<string, string>();
+  const input = (index: number): Term | undefined => termOf(graph, proto.input[index]);
+  const madeAll: Writer['madeAll'] = (type, inputs, terms, attributes = {}) => {
+    const outputs = terms.map(({ datatype, shape }) => graph.newValue(output.name, { datatype, shape }));
+    const own: Pick<NewNode, 'from' | 'attributes'> = attributes === 'own' ? { from: proto } : { attributes };
+    nodes.push({ type, inputs: inputs.map((term) => term?.name ?? ''), outputs, ...own });
+    return terms.map(({ datatype, shape }, place) => ({ name: outputs[place]!, datatype, shape }));
+  };
+  const made: Writer['made'] = (type, inputs, result, attributes) => madeAll(type, inputs, [result], attributes)[0]!;
   const viewed: Writer['viewed'] = (term, shape) => {
     const { name, datatype } = term;
     if (sameNumbers(term.shape, shape)) return term;
@@ -52,21 +56,27 @@ function nodesOf(graph: WorkGraph, node: WorkNode, write: NonNullable<Operator['
     constant: (index) => graph.constants.get(proto.input[index] ?? ''),
     attribute: attributeReader(proto),
     output,
+    result,
     made,
+    madeAll,
     map(type, inputs, datatype = inputs[0]!.datatype, attributes = {}) {
       const shapes = inputs.flatMap((term) => (term === undefined ? [] : [term.shape]));
       const shape = broadcast(shapes);
       if (shape === undefined) throw new Unsupported(`[${shapes.join('] and [')}] do not fit together`);
       return made(type, inputs, { datatype, shape }, attributes);
     },
+    cast: (term, datatype) => (term.datatype === datatype ? term : made('Cast', [term], { ...term, datatype })),
     reduced(type, term, axes) {
       const shape = term.shape.map((size, axis) => (axes.includes(axis) ? 1 : size));
       return made(type, [term], { datatype: term.datatype, shape }, { axes, keepdims: 1 });
     },
     viewed,
-    permuted: (term, perm) =>
-      made('Transpose', [term], { datatype: term.datatype, shape: perm.map((axis) => term.shape[axis]!) }, { perm }),
+    permuted({ shape, ...term }, perm) {
+      if (perm.every((axis, place) => axis === place)) return { shape, ...term };
+      return made('Transpose', [{ shape, ...term }], { ...term, shape: perm.map((axis) => shape[axis]!) }, { perm });
+    },
     repeated: (term, shape) => made('Expand', [term], { datatype: term.datatype, shape }),
+    numbers: constant,
     number: (datatype, value) => constant(datatype, [], typeof value === 'number' ? [value] : value),
     counted(axis, shape = output.shape, datatype = 'INT64') {
       const count = shape[axis]!;
@@ -74,11 +84,20 @@ function nodesOf(graph: WorkGraph, node: WorkNode, write: NonNullable<Operator['
       const ones = shape.map(() => 1);
       return constant(datatype, ones.with(axis, count), places);
     },
-    give: (term) => void (result = viewed(term, output.shape).name),
+    give(term, place = 0) {
+      const given = result(place);
+      if (given === undefined) return;
+      const { name } = viewed(term, given.shape);
+      // What no node makes, or what is given as another result already, is a view under the result's name.
+      const isOwn = nodes.some(({ outputs }) => outputs.includes(name)) && !results.has(name);
+      if (isOwn) results.set(name, given.name);
+      else nodes.push({ type: 'turntable.View', inputs: [name], outputs: [given.name] });
+    },
   });
-  const isMade = nodes.some(({ outputs }) => outputs[0] === result);
-  if (!isMade) return [...nodes, { type: 'turntable.View', inputs: [result], outputs: [output.name] }];
-  const named = (name: string): string => (name === result ? output.name : name);
+  const given = new Set([...results.values(), ...nodes.flatMap(({ outputs }) => outputs)]);
+  const missing = proto.output.findIndex((value, place) => place > 0 && isUsed(value) && !given.has(value));
+  if (missing > 0) throw new Unsupported(`its result ${missing} is used`);
+  const named = (name: string): string => results.get(name) ?? name;
   return nodes.map((each) =>
     Object.assign({}, each, { inputs: each.inputs.map(named), outputs: each.outputs.map(named) }),
   );

@@ -5,11 +5,19 @@
 import { elementBytes } from '../../../tensor/index.ts';
 import { elementOf, floatLiteral, floats, requireDatatype } from '../common/element.ts';
 import { broadcastStrides, weightedSum } from '../common/indexing.ts';
-import { asDeclared, requiredOutput, scratchValue } from '../common/inputs.ts';
-import { parametersOf, written, type Stored } from '../common/elements.ts';
-import { emitMatmul } from '../dense/matmul.ts';
-import { emitIntegerProduct, zeroPointOf } from '../quantized/products.ts';
-import { type Emitter, type Kernels, Unsupported, type Value } from '../types.ts';
+import { requiredOutput } from '../common/inputs.ts';
+import { parametersOf } from '../common/elements.ts';
+import {
+  composed,
+  type Emitter,
+  type KernelName,
+  type Kernels,
+  type Operator,
+  type Term,
+  Unsupported,
+  type Value,
+  type Writer,
+} from '../types.ts';
 import { joined, splitHeads } from './attention.ts';
 import { emitAttention, moveHeads } from './core.ts';
 import { addedBias, headsTogether, refuseInputs, scratchHeads, type Heads, type ScoreChange } from './heads.ts';
@@ -112,136 +120,91 @@ const multiHead = {
   },
 } satisfies Kernels;
 
-interface SelfAttention {
-  readonly projected: Stored;
-  readonly batch: number;
-  readonly rows: number;
-  /** Widths of queries, keys and values, in the order of a row of `projected`. */
-  readonly widths: readonly [number, number, number];
-  readonly mask: Value | undefined;
-  readonly past: Value | undefined;
-  readonly bias: Value | undefined;
-}
-
-/** Self-attention on projected rows. */
-function emitSelfAttention(emitter: Emitter, self: SelfAttention): void {
-  const { projected, batch, rows, widths, mask, past, bias } = self;
-  const heads = emitter.attribute('num_heads', 0);
-  if (heads < 1 || widths.some((width) => width % heads !== 0)) {
-    throw new Unsupported(`widths of [${widths.join(',')}] are not made of ${heads} heads`);
-  }
-  const y = requiredOutput(emitter);
-  const present = emitter.output(1);
-  const row = widths[0] + widths[1] + widths[2];
-  const bytes = elementBytes[projected.kept];
-  const part = (offset: number, width: number): Heads => ({
-    buffer: emitter.part(projected.buffer, offset * bytes, (batch * rows * row - offset) * bytes),
-    kept: projected.kept,
-    heads,
-    rows,
-    size: width / heads,
-    batch: rows * row,
-    head: width / heads,
-    row,
-  });
-  const halved = (value: Value | undefined, index: 0 | 1): Value | undefined => {
-    if (value === undefined) return undefined;
-    const half = (value.elements / 2) * elementBytes[value.kept];
-    const buffer = emitter.part(value.buffer, index * half, half);
-    return { ...value, shape: value.shape.slice(1), elements: value.elements / 2, buffer };
-  };
-  const before = past?.shape[3] ?? 0;
-  const q = part(0, widths[0]);
-  const k = joined(emitter, halved(past, 0), part(widths[0], widths[1]), batch, halved(present, 0));
-  const v = joined(emitter, halved(past, 1), part(widths[0] + widths[1], widths[2]), batch, halved(present, 1));
-  emitAttention(emitter, {
-    batch,
-    q,
-    k,
-    v,
-    y: headsTogether(y, { ...q, size: v.size }),
-    scale: scaleOf(emitter, q.size),
-    changes: [
-      ...paddingMask(emitter, mask, { batch, queries: rows, keys: k.rows }),
-      ...addedBias(bias, [batch, heads, rows, k.rows]),
-      ...onlyBefore(emitter, before),
-    ],
-  });
-}
-
-function refuseShared(emitter: Emitter): void {
-  if (emitter.attribute('do_rotary', 0) === 1) throw new Unsupported('it turns its queries and keys (do_rotary)');
-  if (emitter.attribute('past_present_share_buffer', 0) === 1) {
-    throw new Unsupported('its past and present share a buffer');
-  }
-}
-
-function widthsOf(emitter: Emitter, columns: number): readonly [number, number, number] {
-  const given = emitter.attribute<readonly number[]>('qkv_hidden_sizes', []);
-  const [q = columns / 3, k = columns / 3, v = columns / 3] = given;
-  return [q, k, v];
-}
-
+/**
+ * Self-attention on rows of queries, keys and values side by side. Inputs: the rows; a mask; the past, keys and values
+ * one after the other; an addend of the scores. Outputs: Y; the present, like the past.
+ */
 const selfAttention = {
-  type: 'com.microsoft.Attention',
+  type: 'turntable.SelfAttention',
   emit(emitter) {
-    refuseShared(emitter);
-    const [input, weights] = [emitter.required(0, floats), emitter.required(1)];
-    const [batch, rows] = input.shape as [number, number];
-    const columns = weights.shape[1]!;
-    const projected = scratchValue(emitter, input.datatype, [batch, rows, columns]);
-    emitMatmul(emitter, input, weights, projected, { bias: emitter.input(2) });
-    emitSelfAttention(emitter, {
-      projected,
-      batch,
+    const projected = emitter.required(0, floats);
+    const [mask, past, bias] = [1, 2, 3].map((place) => emitter.input(place));
+    const [batch, rows, row] = projected.shape as [number, number, number];
+    const [q = row / 3, k = row / 3, v = row / 3] = emitter.attribute<readonly number[]>('qkv_hidden_sizes', []);
+    const heads = emitter.attribute('num_heads', 0);
+    if (heads < 1 || [q, k, v].some((width) => width % heads !== 0)) {
+      throw new Unsupported(`widths of [${[q, k, v].join(',')}] are not made of ${heads} heads`);
+    }
+    const bytes = elementBytes[projected.kept];
+    const part = (offset: number, width: number): Heads => ({
+      buffer: emitter.part(projected.buffer, offset * bytes, (projected.elements - offset) * bytes),
+      kept: projected.kept,
+      heads,
       rows,
-      widths: widthsOf(emitter, columns),
-      mask: emitter.input(3),
-      past: emitter.input(4),
-      bias: emitter.input(5),
+      size: width / heads,
+      batch: rows * row,
+      head: width / heads,
+      row,
+    });
+    const halved = (value: Value | undefined, index: 0 | 1): Value | undefined => {
+      if (value === undefined) return undefined;
+      const half = (value.elements / 2) * elementBytes[value.kept];
+      const buffer = emitter.part(value.buffer, index * half, half);
+      return { ...value, shape: value.shape.slice(1), elements: value.elements / 2, buffer };
+    };
+    const present = emitter.output(1);
+    const queries = part(0, q);
+    const keys = joined(emitter, halved(past, 0), part(q, k), batch, halved(present, 0));
+    const values = joined(emitter, halved(past, 1), part(q + k, v), batch, halved(present, 1));
+    emitAttention(emitter, {
+      batch,
+      q: queries,
+      k: keys,
+      v: values,
+      y: headsTogether(requiredOutput(emitter), { ...queries, size: values.size }),
+      scale: scaleOf(emitter, queries.size),
+      changes: [
+        ...paddingMask(emitter, mask, { batch, queries: rows, keys: keys.rows }),
+        ...addedBias(bias, [batch, heads, rows, keys.rows]),
+        ...onlyBefore(emitter, past?.shape[3] ?? 0),
+      ],
     });
   },
 } satisfies Kernels;
 
-/** Its projection is an integer product, dequantised by the scales of input and weights. */
-const quantizedAttention = {
-  type: 'com.microsoft.QAttention',
-  emit(emitter) {
-    refuseShared(emitter);
-    const [input, weights] = [emitter.required(0), emitter.required(1)];
-    const [bias, inputScale, weightScale] = [emitter.required(2), emitter.required(3), emitter.required(4)];
-    const [batch, rows, depth] = input.shape as [number, number, number];
-    const columns = weights.shape[1]!;
-    const projected = scratchValue(emitter, 'FP32', [batch, rows, columns]);
-    const addend = asDeclared(emitter, bias);
-    const [left, right] = [asDeclared(emitter, inputScale), asDeclared(emitter, weightScale)];
-    const scale = `left[0] * right[${right.elements === 1 ? '0' : 'column'}]`;
-    emitIntegerProduct(emitter, {
-      hint: 'quantized_projection',
-      rows: batch * rows,
-      columns,
-      depth,
-      batch: [],
-      a: { value: input, strides: [], zero: zeroPointOf(emitter.input(6), 'rows') },
-      b: { value: weights, strides: [], zero: zeroPointOf(emitter.input(7), 'columns') },
-      tensors: { left, right, bias: addend, d: written(projected) },
-      finish: (x, at, { d }) => d.set(at, `(float)${x} * (${scale}) + bias[column]`),
-    });
-    emitSelfAttention(emitter, {
-      projected,
-      batch,
-      rows,
-      widths: widthsOf(emitter, columns),
-      mask: emitter.input(5),
-      past: emitter.input(8),
-      bias: undefined,
-    });
-  },
-} satisfies Kernels;
+/** A projection of the input with attention behind it. `others`: where the mask, the past and the addend are. */
+const projecting = <const Type extends KernelName>(
+  type: Type,
+  others: readonly number[],
+  project: (writer: Writer, input: Term, result: Omit<Term, 'name'>) => Term,
+): Operator<Type> =>
+  composed(type, (writer) => {
+    if (writer.attribute('do_rotary', 0) === 1) throw new Unsupported('it turns its queries and keys (do_rotary)');
+    if (writer.attribute('past_present_share_buffer', 0) === 1)
+      throw new Unsupported('its past and present share a buffer');
+    const input = writer.required(0);
+    const shape = [...input.shape.slice(0, 2), writer.required(1).shape[1]!];
+    const { datatype } = writer.output;
+    const inputs = [project(writer, input, { datatype, shape }), ...others.map((place) => writer.input(place))];
+    const present = writer.result(1);
+    const results = [writer.output, ...(present === undefined ? [] : [present])];
+    const made = writer.madeAll('turntable.SelfAttention', inputs, results, 'own');
+    for (const [place, term] of made.entries()) writer.give(term, place);
+  });
 
 export const microsoftAttentionOperators = [
   multiHead,
   groupQueryAttention,
   selfAttention,
-  quantizedAttention,
+  projecting('com.microsoft.Attention', [3, 4, 5], (writer, input, result) => {
+    const product = writer.made('MatMul', [input, writer.required(1)], result);
+    const bias = writer.input(2);
+    return bias === undefined ? product : writer.map('Add', [product, bias]);
+  }),
+  // Its projection is an integer product, dequantised by the scales of input and weights.
+  projecting('com.microsoft.QAttention', [5, 8], (writer, input, result) => {
+    const [weights, bias, scale, weightScale] = [1, 2, 3, 4].map((place) => writer.required(place));
+    const inputs = [input, weights, scale, weightScale, writer.input(6), writer.input(7), bias];
+    return writer.made('com.microsoft.MatMulIntegerToFloat', inputs, result);
+  }),
 ] as const satisfies readonly Kernels[];

@@ -72,7 +72,7 @@ function emitConvolution(emitter: Emitter, finish: Finish): void {
 }
 
 /** For some images, each group's output [channels, places] = weight [channels, depth] x windows [depth, places]. */
-export function emitProducts(
+function emitProducts(
   emitter: Emitter,
   convolution: Convolution,
   images: number,
@@ -139,7 +139,7 @@ function emitWindowMatrix(
 }
 
 /** Adds bias and activation to a product's result, since cuBLASLt adds a bias along the other axis only. */
-export function emitFinish(emitter: Emitter, finish: Finish, bias: Value | undefined, output: Value): void {
+function emitFinish(emitter: Emitter, finish: Finish, bias: Value | undefined, output: Value): void {
   const [, channels, ...sizes] = output.shape as [number, number, ...number[]];
   forEachElement(emitter, 'convolution_finish', output.elements, { bias, data: changed(output) }, (of) => {
     const type = of.data.computed;

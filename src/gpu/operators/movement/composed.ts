@@ -61,7 +61,7 @@ const eyeLike = composed('EyeLike', (writer) => {
   requireDatatype(writer.output, [...numbers, 'BOOL', 'UINT32', 'UINT64', 'INT16', 'UINT16']);
   const diagonal = writer.number('INT64', writer.attribute('k', 0));
   const isOn = writer.map('Equal', [pastDiagonal(writer), diagonal], 'BOOL');
-  writer.give(writer.map('Cast', [isOn], writer.output.datatype));
+  writer.give(writer.cast(isOn, writer.output.datatype));
 });
 
 const range = composed('Range', (writer) => {
@@ -86,11 +86,11 @@ const oneHot = composed('OneHot', (writer) => {
   const { shape, datatype } = writer.output;
   const axis = axisOf(writer.attribute('axis', -1), shape.length);
   const [zero, depth] = [0, shape[axis]!].map((value) => writer.number('INT64', value)) as [Term, Term];
-  const places = writer.map('Cast', [writer.viewed(indices, shape.with(axis, 1))], 'INT64');
+  const places = writer.cast(writer.viewed(indices, shape.with(axis, 1)), 'INT64');
   const isFromEnd = writer.map('Less', [places, zero], 'BOOL');
   const hot = writer.map('Where', [isFromEnd, writer.map('Add', [places, depth]), places], 'INT64');
   const isHot = writer.map('Equal', [hot, writer.counted(axis)], 'BOOL');
-  const which = writer.map('Cast', [isHot], 'INT32');
+  const which = writer.cast(isHot, 'INT32');
   writer.give(writer.made('Gather', [writer.required(2), which], { datatype, shape }, { axis: 0 }));
 });
 

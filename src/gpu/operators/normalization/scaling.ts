@@ -1,7 +1,7 @@
-/** LpNormalization, MeanVarianceNormalization, Hardmax and BatchNormalization, made of other operators. */
+/** LpNormalization, MeanVarianceNormalization, Hardmax, BatchNormalization and LRN, made of other operators. */
 import { floats } from '../common/element.ts';
 import { axisOf, product } from '../common/indexing.ts';
-import { composed, Unsupported } from '../types.ts';
+import { composed, type Term, Unsupported } from '../types.ts';
 
 const lpNormalization = composed('LpNormalization', (writer) => {
   const x = writer.required(0, floats);
@@ -48,4 +48,28 @@ const batchNormalization = composed('BatchNormalization', (writer) => {
   writer.give(writer.map('turntable.ScaleShift', [x, ...parameters], x.datatype, { epsilon }));
 });
 
-export const scalingOperators = [lpNormalization, meanVarianceNormalization, hardmax, batchNormalization] as const;
+/** The mean of the squares of neighbouring channels is that of a window of an image with one channel. */
+const localResponseNormalization = composed('LRN', (writer) => {
+  const given = writer.required(0, floats);
+  const [items = 1, channels, ...sizes] = given.shape;
+  if (channels === undefined) throw new Unsupported(`'${given.name}' has no channels`);
+  const datatype = given.datatype === 'FP64' ? 'FP64' : 'FP32';
+  const number = (name: string, otherwise: number): Term => writer.number(datatype, writer.attribute(name, otherwise));
+  const x = writer.cast(given, datatype);
+  const squares = writer.viewed(writer.map('Mul', [x, x]), [items, 1, channels, product(sizes)]);
+  const size = writer.attribute('size', 1);
+  const pads = [Math.floor((size - 1) / 2), 0, Math.ceil((size - 1) / 2), 0];
+  const window = { kernel_shape: [size, 1], pads, count_include_pad: 1 };
+  const means = writer.viewed(writer.made('AveragePool', [squares], squares, window), x.shape);
+  const base = writer.map('Add', [writer.map('Mul', [means, number('alpha', 1e-4)]), number('bias', 1)]);
+  const scaled = writer.map('Div', [x, writer.map('Pow', [base, number('beta', 0.75)])]);
+  writer.give(writer.cast(scaled, given.datatype));
+});
+
+export const scalingOperators = [
+  lpNormalization,
+  meanVarianceNormalization,
+  hardmax,
+  batchNormalization,
+  localResponseNormalization,
+] as const;

@@ -1,12 +1,22 @@
 /** MaxPool, AveragePool and LpPool. Their global forms are reductions over the spatial axes. */
 import { poolWindows } from '../../../operators/index.ts';
-import { type Emitter, type KernelName, type Kernels, type Operator, Unsupported, type Value } from '../types.ts';
+import {
+  composed,
+  type Emitter,
+  type KernelName,
+  type Kernels,
+  type Operator,
+  type Term,
+  Unsupported,
+  type Value,
+  type Writer,
+} from '../types.ts';
 import { accumulatorOf, floats } from '../common/element.ts';
 import { indexType } from '../common/indexing.ts';
 import { requiredOutput } from '../common/inputs.ts';
 import { read, write } from '../common/launching.ts';
 import { mathOf, teamKernel, typeDefinitions } from '../common/teams.ts';
-import { emitReduction, initialOf, reducedType, reductions, type Reduction } from '../reduction/reducing.ts';
+import { initialOf, reducedType } from '../reduction/reducing.ts';
 
 /** A window along one spatial axis. */
 type Window = ReturnType<typeof windowsOf>[number];
@@ -109,29 +119,36 @@ const windowed = <Type extends KernelName>(type: Type, pooling: (emitter: Emitte
   emit: (emitter) => emitPool(emitter, pooling(emitter)),
 });
 
-const global = <Type extends KernelName>(
+/** A reduction of all pixels. */
+const global = <const Type extends KernelName>(
   type: Type,
-  hint: string,
-  reductionOf: (emitter: Emitter) => Reduction,
-): Operator<Type> => ({
-  type,
-  emit(emitter) {
-    const input = emitter.required(0);
-    const axes = input.shape.map((_, axis) => axis).slice(2);
-    emitReduction(emitter, hint, reductionOf(emitter), input, axes);
-  },
+  reduced: (writer: Writer, input: Term, axes: readonly number[]) => Term,
+): Operator<Type> =>
+  composed(type, (writer) => {
+    const input = writer.required(0);
+    const axes = Array.from(input.shape.keys()).slice(2);
+    writer.give(reduced(writer, input, axes));
+  });
+
+const norms: Readonly<Record<number, KernelName>> = { 1: 'ReduceL1', 2: 'ReduceL2' };
+
+const globalNorm = global('GlobalLpPool', (writer, input, axes) => {
+  const p = writer.attribute('p', 2);
+  const norm = norms[p];
+  if (norm !== undefined) return writer.reduced(norm, input, axes);
+  const power = (x: Term, exponent: number): Term => writer.map('Pow', [x, writer.number(x.datatype, exponent)]);
+  return power(writer.reduced('ReduceSum', power(writer.map('Abs', [input]), p), axes), 1 / p);
 });
 
-/** C expressions of |x|^p, and of the p-th root of their sum. */
-function norm(emitter: Emitter): { readonly map: string; readonly root: (total: string) => string } {
+/** The p-th root of the sum of |x|^p. */
+function lpPooling(emitter: Emitter): Pooling {
   const p = emitter.attribute('p', 2);
   const math = mathOf(accumulatorOf(emitter.required(0).datatype));
-  if (p === 1) return { map: `${math('fabs')}(x)`, root: (total) => total };
-  if (p === 2) return { map: '(x) * (x)', root: (total) => `${math('sqrt')}(${total})` };
-  return {
-    map: `${math('pow')}(${math('fabs')}(x), ${p})`,
-    root: (total) => `${math('pow')}(${total}, (ACCUMULATOR)1 / ${p})`,
-  };
+  const pooling = { hint: 'lp_pool', maximum: false };
+  if (p === 1) return { ...pooling, map: `${math('fabs')}(x)` };
+  if (p === 2) return { ...pooling, map: '(x) * (x)', finish: `${math('sqrt')}(total)` };
+  const finish = `${math('pow')}(total, (ACCUMULATOR)1 / ${p})`;
+  return { ...pooling, map: `${math('pow')}(${math('fabs')}(x), ${p})`, finish };
 }
 
 export const poolingOperators = [
@@ -141,19 +158,8 @@ export const poolingOperators = [
     maximum: false,
     finish: '((count) == 0 ? (total) : (total) / (count))',
   })),
-  windowed('LpPool', (emitter) => {
-    const { map, root } = norm(emitter);
-    return { hint: 'lp_pool', maximum: false, map, finish: root('total') };
-  }),
-  global('GlobalAveragePool', 'global_average_pool', () => reductions.ReduceMean),
-  global('GlobalMaxPool', 'global_max_pool', () => reductions.ReduceMax),
-  global('GlobalLpPool', 'global_lp_pool', (emitter) => {
-    const { map, root } = norm(emitter);
-    return {
-      operation: 'Sum',
-      map: () => map,
-      finish: () => root('x').replace('ACCUMULATOR', accumulatorOf(emitter.required(0).datatype)),
-      floatsOnly: true,
-    };
-  }),
+  windowed('LpPool', lpPooling),
+  global('GlobalAveragePool', (writer, input, axes) => writer.reduced('ReduceMean', input, axes)),
+  global('GlobalMaxPool', (writer, input, axes) => writer.reduced('ReduceMax', input, axes)),
+  globalNorm,
 ] as const satisfies readonly Kernels[];

@@ -5,7 +5,7 @@ import { asDeclared, requiredOutput } from '../common/inputs.ts';
 import { forEachElement, written } from '../common/elements.ts';
 import { read, write } from '../common/launching.ts';
 import { teamKernel } from '../common/teams.ts';
-import type { Buffer, Emitter, Kernels, Value } from '../types.ts';
+import type { Emitter, Kernels } from '../types.ts';
 
 const block = 256;
 /** Elements that one block of the first kernel reads. */
@@ -13,14 +13,10 @@ const perBlock = 4096;
 /** Each thread of the second kernel reads the ranges of all blocks. */
 const partsMax = 128;
 
-export interface Quantized {
-  readonly y: Buffer;
-  readonly scale: Buffer;
-  readonly zero: Buffer;
-}
-
-export function emitDynamicQuantization(emitter: Emitter, given: Value, { y, scale, zero }: Quantized): void {
-  const input = asDeclared(emitter, given);
+function emit(emitter: Emitter): void {
+  const input = asDeclared(emitter, emitter.required(0, floats));
+  const scale = emitter.output(1)?.buffer ?? emitter.scratch(4);
+  const zero = emitter.output(2)?.buffer ?? emitter.scratch(1);
   const element = elementOf(input.datatype);
   const count = input.elements;
   const parts = Math.max(1, Math.min(partsMax, Math.ceil(count / perBlock)));
@@ -38,7 +34,7 @@ export function emitDynamicQuantization(emitter: Emitter, given: Value, { y, sca
   );
   emitter.launch({ kernel, grid: [parts], block: [block], arguments: [read(input.buffer), write(ranges)] });
   const tensors = {
-    ...(count > 0 && { input, output: written({ buffer: y, kept: 'UINT8' }) }),
+    ...(count > 0 && { input, output: written(requiredOutput(emitter)) }),
     ranges: { buffer: ranges, kept: 'FP32' },
     scales: written({ buffer: scale, kept: 'FP32' }),
     zeros: written({ buffer: zero, kept: 'UINT8' }),
@@ -60,14 +56,4 @@ export function emitDynamicQuantization(emitter: Emitter, given: Value, { y, sca
   ]);
 }
 
-export const dynamicQuantizeLinear = {
-  type: 'DynamicQuantizeLinear',
-  emit(emitter) {
-    const input = emitter.required(0, floats);
-    emitDynamicQuantization(emitter, input, {
-      y: requiredOutput(emitter).buffer,
-      scale: emitter.output(1)?.buffer ?? emitter.scratch(4),
-      zero: emitter.output(2)?.buffer ?? emitter.scratch(1),
-    });
-  },
-} satisfies Kernels;
+export const dynamicQuantizeLinear = { type: 'DynamicQuantizeLinear', emit } satisfies Kernels;

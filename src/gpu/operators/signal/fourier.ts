@@ -1,143 +1,108 @@
-/**
- * DFT and STFT as plain sums over the signal, a thread for each output. A first launch makes a table of sines and
- * cosines, which at the lengths of models is read from the cache.
- */
-import { accumulatorOf, floats } from '../common/element.ts';
-import { axisOf, coordinates, product } from '../common/indexing.ts';
-import { asDeclared, knownNumbers, requiredOutput, scratchValue } from '../common/inputs.ts';
-import { forEachElement, written, type Use } from '../common/elements.ts';
-import { type Emitter, type Kernels, Unsupported, type Value } from '../types.ts';
+/** DFT and STFT: products with a matrix of sines and cosines. */
+import type { DataType } from '../../../tensor/index.ts';
+import { floats } from '../common/element.ts';
+import { axisOf, product } from '../common/indexing.ts';
+import { knownNumbers } from '../common/inputs.ts';
+import { composed, type Kernels, type Term, Unsupported, type Writer } from '../types.ts';
 
-/** A table [length, 2] of cos and sin of `length` steps around the circle. */
-function turns(emitter: Emitter, length: number, kept: 'FP32' | 'FP64'): Use {
-  const table = scratchValue(emitter, kept, [length, 2]);
-  forEachElement(emitter, 'fourier_turns', length, { table: written(table) }, (of) => [
-    `const double angle = 6.283185307179586 * (double)i / ${length};`,
-    of.table.set('2 * i', `(${of.table.computed})cos(angle)`),
-    of.table.set('2 * i + 1', `(${of.table.computed})sin(angle)`),
-  ]);
-  return table;
-}
+/** Limit for the elements of a matrix. With longer signals a fast transform on the CPU is faster. */
+const matrixMax = 2 ** 24;
 
-interface Sum {
-  readonly hint: string;
-  readonly input: Value;
-  /** Terms of a sum; those from `present` (a C expression) on are 0. */
+interface Turns {
+  /** Steps around the circle. */
   readonly length: number;
-  readonly present: string;
-  /** C statements that declare `from`, where the signal begins, and `k`, the frequency. */
-  readonly place: readonly string[];
-  readonly step: number;
-  readonly complex: boolean;
   readonly inverse: boolean;
-  /** The input has half of the frequencies, the other half mirrors it, and the result is real. */
-  readonly mirrored: boolean;
-  readonly window?: Value | undefined;
+  /** Of the signal: elements along the axis, and 2 if they are complex. */
+  readonly terms: number;
+  readonly width: number;
+  /** Of the result: 1 if it is real. */
+  readonly results: number;
+  readonly parts: number;
+  /** How often each element counts. */
+  readonly weightOf: (term: number) => number;
+  readonly datatype: DataType;
 }
 
-function emitSum(emitter: Emitter, output: Value, sum: Sum): void {
-  const { hint, input, length, present, place, step, complex, inverse, mirrored, window } = sum;
-  if (output.elements === 0) return;
-  const type = accumulatorOf(input.datatype);
-  const table = turns(emitter, length, type === 'double' ? 'FP64' : 'FP32');
-  const width = complex ? 2 : 1;
-  const scale = inverse ? ` / ${length}` : '';
-  const count = mirrored ? output.elements : output.elements / 2;
-  forEachElement(emitter, hint, count, { input, table, window, output: written(output) }, (of) => {
-    const weight = of.window === undefined ? '' : ` * ${of.window.at('n')}`;
-    const read = (part: number): string => `${of.input.at(`at + ${part}`)}${weight}`;
-    return [
-      ...place,
-      `${type} real = 0, imaginary = 0;`,
-      'u32 turn = 0;',
-      `for (u32 n = 0; n < ${mirrored ? `${length}u` : present}; n++) {`,
-      mirrored ? `  const u32 m = n <= ${Math.floor(length / 2)}u ? n : ${length}u - n;` : '  const u32 m = n;',
-      ...(mirrored ? [`  if (m < ${present}) {`] : ['  {']),
-      `    const u64 at = from + (u64)m * ${step * width}u;`,
-      `    const ${type} a = ${read(0)};`,
-      complex ? `    const ${type} b = ${mirrored ? '(m == n ? 1 : -1) * ' : ''}(${read(1)});` : '',
-      `    const ${type} c = table[2 * turn], s = ${inverse ? '' : '-'}table[2 * turn + 1];`,
-      complex ? '    real += a * c - b * s;' : '    real += a * c;',
-      mirrored ? '' : complex ? '    imaginary += a * s + b * c;' : '    imaginary += a * s;',
-      '  }',
-      `  turn += k;`,
-      `  if (turn >= ${length}u) turn -= ${length}u;`,
-      '}',
-      '(void)imaginary;',
-      of.output.set(mirrored ? 'i' : '2 * i', `real${scale}`),
-      mirrored ? '' : of.output.set('2 * i + 1', `imaginary${scale}`),
-    ];
-  });
+/** The matrix [terms x width, results x parts]. Real and imaginary parts are a quarter of a turn apart. */
+function matrixOf(writer: Writer, turns: Turns): Term {
+  const { length, inverse, terms, width, results, parts, weightOf, datatype } = turns;
+  const shape = [terms, width, results, parts];
+  if (product(shape) > matrixMax) throw new Unsupported(`${terms} elements and ${results} frequencies are too many`);
+  const number = (value: number): Term => writer.number('FP64', value);
+  const times = (a: Term, b: Term): Term => writer.map('Mul', [a, b]);
+  const places = times(writer.counted(0, shape), writer.counted(2, shape));
+  const turn = writer.cast(writer.map('Mod', [places, writer.number('INT64', length)]), 'FP64');
+  const quarters = writer.map('Sub', [writer.counted(1, shape, 'FP64'), writer.counted(3, shape, 'FP64')]);
+  const angle = writer.map('Add', [
+    times(turn, number(((inverse ? 2 : -2) * Math.PI) / length)),
+    times(quarters, number(Math.PI / 2)),
+  ]);
+  const weights = Array.from({ length: terms }, (_, term) => weightOf(term) / (inverse ? length : 1));
+  const weighed = times(writer.map('Cos', [angle]), writer.numbers('FP64', [terms, 1, 1, 1], weights));
+  return writer.viewed(writer.cast(weighed, datatype), [terms * width, results * parts]);
 }
 
-const dft = {
-  type: 'DFT',
-  emit(emitter) {
-    const given = emitter.required(0, floats);
-    const output = requiredOutput(emitter);
-    const rank = given.shape.length;
-    const [named] = emitter.opset >= 20 ? (knownNumbers(emitter, 2, 'axis') ?? [-2]) : [emitter.attribute('axis', 1)];
-    const axis = axisOf(named ?? -2, rank);
-    if (axis === rank - 1) throw new Unsupported('its axis is the one of real and imaginary parts');
-    const [inverse, onesided] = [emitter.attribute('inverse', 0) === 1, emitter.attribute('onesided', 0) === 1];
-    const mirrored = inverse && onesided && output.shape.at(-1) === 1;
-    const input = asDeclared(emitter, given);
-    const size = input.shape[axis]!;
-    const [known] = knownNumbers(emitter, 1, 'length') ?? [];
-    const length = known ?? (mirrored ? 2 * (size - 1) : size);
-    const width = input.shape.at(-1)!;
-    const inner = product(input.shape.slice(axis + 1, -1));
-    const results = output.shape[axis]!;
-    const [outer, k, within] = coordinates('i', [product(output.shape.slice(0, axis)), results, inner]);
-    emitSum(emitter, output, {
-      hint: 'dft',
-      input,
-      length,
-      present: `${Math.min(length, size)}u`,
-      place: [
-        `const u32 k = (u32)(${k}) % ${length}u;`,
-        `const u64 from = ((u64)(${outer}) * ${size * inner} + (${within})) * ${width};`,
-      ],
-      step: inner,
-      complex: width === 2,
-      inverse,
-      mirrored,
-    });
-  },
-} satisfies Kernels;
+/** The last two axes of a signal, elements and their parts, become frequencies and theirs. */
+function transformed(writer: Writer, signal: Term, turns: Omit<Turns, 'terms' | 'width' | 'datatype'>): Term {
+  const [terms, width] = signal.shape.slice(-2) as [number, number];
+  const datatype = signal.datatype === 'FP64' ? 'FP64' : 'FP32';
+  const rows = product(signal.shape.slice(0, -2));
+  const matrix = matrixOf(writer, { ...turns, terms, width, datatype });
+  const factors = [writer.viewed(writer.cast(signal, datatype), [rows, terms * width]), matrix];
+  const result = writer.made('MatMul', factors, { datatype, shape: [rows, matrix.shape[1]!] });
+  const shaped = writer.viewed(result, [...signal.shape.slice(0, -2), turns.results, turns.parts]);
+  return writer.cast(shaped, signal.datatype);
+}
 
-const stft = {
-  type: 'STFT',
-  emit(emitter) {
-    const given = emitter.required(0, floats);
-    const output = requiredOutput(emitter);
-    const [step] = knownNumbers(emitter, 1, 'frame step') ?? [];
-    const window = emitter.input(2);
-    const [named] = knownNumbers(emitter, 3, 'frame length') ?? [];
-    const length = named ?? window?.elements;
-    if (step === undefined || length === undefined) throw new Unsupported('it does not say how long its frames are');
-    const input = asDeclared(emitter, given);
-    const width = input.shape.length === 3 ? input.shape[2]! : 1;
-    // ONNX Runtime would read this window as complex numbers.
-    if (width === 2 && window !== undefined) throw new Unsupported('its window is over a complex signal');
-    const signal = input.shape[1]!;
-    const [item, frame, k] = coordinates('i', output.shape.slice(0, 3));
-    emitSum(emitter, output, {
-      hint: 'stft',
-      input,
-      length,
-      present: `${length}u`,
-      place: [
-        `const u32 k = (u32)(${k});`,
-        `const u64 from = ((u64)(${item}) * ${signal} + (u64)(${frame}) * ${step}) * ${width};`,
-      ],
-      step: 1,
-      complex: width === 2,
-      inverse: false,
-      mirrored: false,
-      window,
-    });
-  },
-} satisfies Kernels;
+const dft = composed('DFT', (writer) => {
+  const x = writer.required(0, floats);
+  const { shape: made } = writer.output;
+  const rank = x.shape.length;
+  const [named] = writer.opset >= 20 ? (knownNumbers(writer, 2, 'axis') ?? [-2]) : [writer.attribute('axis', 1)];
+  const axis = axisOf(named ?? -2, rank);
+  if (axis === rank - 1) throw new Unsupported('its axis is the one of real and imaginary parts');
+  const [inverse, onesided] = [writer.attribute('inverse', 0) === 1, writer.attribute('onesided', 0) === 1];
+  const [size, parts] = [x.shape[axis]!, made.at(-1)!];
+  // Half of the frequencies are given. The other half mirrors them, and the result is real.
+  const isMirrored = inverse && onesided && parts === 1;
+  const [known] = knownNumbers(writer, 1, 'length') ?? [];
+  const length = known ?? (isMirrored ? 2 * (size - 1) : size);
+  const weightOf = (term: number): number => {
+    if (isMirrored) return 2 * term > length ? 0 : term === 0 || 2 * term === length ? 1 : 2;
+    return term < length ? 1 : 0;
+  };
+  const order = Array.from(made.keys());
+  const axisLast = [...order.filter((each) => each !== axis && each !== rank - 1), axis, rank - 1];
+  const turns = { length, inverse, results: made[axis]!, parts, weightOf };
+  const result = transformed(writer, writer.permuted(x, axisLast), turns);
+  writer.give(
+    writer.permuted(
+      result,
+      order.map((each) => axisLast.indexOf(each)),
+    ),
+  );
+});
+
+/** Frames of the signal are gathered, and weighed by the window. */
+const stft = composed('STFT', (writer) => {
+  const x = writer.required(0, floats);
+  const [step] = knownNumbers(writer, 1, 'frame step') ?? [];
+  const window = writer.input(2);
+  const [named] = knownNumbers(writer, 3, 'frame length') ?? [];
+  const length = named ?? window?.shape[0];
+  if (step === undefined || length === undefined) throw new Unsupported('it does not say how long its frames are');
+  const [items, samples, width = 1] = x.shape as [number, number, number?];
+  // ONNX Runtime would read this window as complex numbers.
+  if (width === 2 && window !== undefined) throw new Unsupported('its window is over a complex signal');
+  const [, frames, results, parts] = writer.output.shape as [number, number, number, number];
+  const starts = writer.map('Mul', [writer.counted(0, [frames, length]), writer.number('INT64', step)]);
+  const places = writer.map('Add', [starts, writer.counted(1, [frames, length])]);
+  const shape = [items, frames, length, width];
+  const signal = writer.viewed(x, [items, samples, width]);
+  const framed = writer.made('Gather', [signal, places], { datatype: x.datatype, shape }, { axis: 1 });
+  const weighed = window === undefined ? framed : writer.map('Mul', [framed, writer.viewed(window, [length, 1])]);
+  const turns = { length, inverse: false, results, parts, weightOf: () => 1 };
+  writer.give(transformed(writer, weighed, turns));
+});
 
 export const signalOperators = [dft, stft] as const satisfies readonly Kernels[];

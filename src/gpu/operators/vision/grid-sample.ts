@@ -1,7 +1,4 @@
-/**
- * GridSample, which samples an image at the coordinates of a grid, along any number of axes, and AffineGrid, which
- * makes a grid.
- */
+/** GridSample samples an image at the coordinates of a grid, along any number of axes. */
 import { floats, floatLiteral } from '../common/element.ts';
 import { forEachElement, written } from '../common/elements.ts';
 import { coordinates, product, stridesOf, weightedSum } from '../common/indexing.ts';
@@ -129,36 +126,7 @@ const gridSample = <Type extends KernelName>(type: Type): Operator<Type> => ({
   },
 });
 
-/** Coordinates of an image's elements, in [-1, 1], after an affine transformation of theta [items, axes, axes + 1]. */
-const affineGrid = {
-  type: 'AffineGrid',
-  emit(emitter) {
-    const theta = emitter.required(0, floats);
-    const output = requiredOutput(emitter);
-    const axes = output.shape.at(-1)!;
-    const sizes = output.shape.slice(1, -1);
-    const aligned = emitter.attribute('align_corners', 0) === 1;
-    const places = coordinates('i', output.shape);
-    forEachElement(emitter, 'affine_grid', output.elements, { theta, output: written(output) }, (of) => {
-      const type = of.output.computed;
-      // A grid's coordinates begin with the innermost axis.
-      const terms = sizes.map((size, axis) => {
-        const c = `(${type})(${places[axis + 1]})`;
-        // In ONNX Runtime an axis of size 1 has the coordinate 1.
-        const between = size > 1 ? `(${type})-1 + ${c} * 2 / ${size - 1}` : `(${type})1`;
-        const place = aligned ? between : `((${type})2 * ${c} + 1) / ${size} - 1`;
-        return `${of.theta.load(`row[${axes - 1 - axis}]`)} * (${place})`;
-      });
-      return [
-        `const auto *row = theta + ((u64)(${places[0]}) * ${axes} + ${places.at(-1)}) * ${axes + 1};`,
-        of.output.set('i', `(${type})(${[...terms, of.theta.load(`row[${axes}]`)].join(' + ')})`),
-      ];
-    });
-  },
-} satisfies Kernels;
-
 export const gridOperators = [
   gridSample('GridSample'),
   gridSample('com.microsoft.GridSample'),
-  affineGrid,
 ] as const satisfies readonly Kernels[];
