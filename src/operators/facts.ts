@@ -70,8 +70,9 @@ export interface OperatorFacts {
  * - `recurrent`: the same for its products, whose results and states have 32 bits.
  * - `row`: reads and writes 16 bits, and computes in 32.
  * - `pool`, `join`: passes values on in the type that they have; a join's inputs and result have one type.
+ * - `lookup`: reads a table in 16 bits, and writes 32.
  */
-export type Narrow = 'product' | 'recurrent' | 'row' | 'pool' | 'join';
+export type Narrow = 'product' | 'recurrent' | 'row' | 'pool' | 'join' | 'lookup';
 
 export const always = (): boolean => true;
 export const never = (): boolean => false;

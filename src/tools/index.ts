@@ -15,4 +15,5 @@ export { append, byNames, count, getOrMake, namesIn, SharedValues, typedEntries 
 export { mix32 } from './mix.ts';
 export { inNetworks, isNetwork, networkOf } from './networks.ts';
 export { smoothed } from './smoothed.ts';
+export { removeUnused } from './unused.ts';
 export { doneWithin } from './within.ts';

@@ -7,11 +7,12 @@
  * (weights-process.ts) writes and checks it, since either takes about a second per hundred MiB.
  */
 import { createHash } from 'node:crypto';
-import { readdir, rm, stat, utimes } from 'node:fs/promises';
+import { rm, stat, utimes } from 'node:fs/promises';
 import { join } from 'node:path';
 import { callOnce, compiledModule, niceness } from '../../process/index.ts';
 import { processorIdentity } from '../../hardware/index.ts';
 import { onnxRuntimeVersion } from '../../tensor/index.ts';
+import { removeUnused } from '../../tools/index.ts';
 import { needOfPreparer, type LoadGate } from './load-gate.ts';
 import type { InstanceSpec } from '../types.ts';
 import {
@@ -37,8 +38,6 @@ const remote = {
 };
 /** A failure of disk or memory may be temporary. */
 const retryMs = 60_000;
-/** Entries unused for this long are removed at the start. */
-const unusedMsMax = 30 * 24 * 3600 * 1000;
 /** Files that a killed process was building are removed once it cannot be running any more. */
 const buildingMsMax = 2 * prepareMsMax;
 
@@ -67,7 +66,7 @@ export class WeightsCache {
     this.#folder = folder;
     this.#gate = gate;
     this.#log = log;
-    removeUnused(folder).catch((error: unknown) => {
+    removeOld(folder).catch((error: unknown) => {
       log('', `old prepared weights in ${folder} could not be removed: ${(error as Error).message}`);
     });
   }
@@ -191,29 +190,7 @@ async function stampOf(folder: string): Promise<string | undefined> {
   }
 }
 
-async function removeUnused(folder: string): Promise<void> {
-  let names: string[];
-  try {
-    names = await readdir(folder);
-  } catch {
-    return;
-  }
-  const nowMs = Date.now();
-  for (const name of names) {
-    const path = join(folder, name);
-    if (name.startsWith('.building-')) {
-      if (nowMs - (await changedMs(path)) > buildingMsMax) await rm(path, { recursive: true, force: true });
-    } else if (/^[0-9a-f]{32}$/.test(name) && nowMs - (await changedMs(join(path, manifestFile))) > unusedMsMax) {
-      await rm(path, { recursive: true, force: true });
-    }
-  }
-}
-
-/** When a file was last changed; long ago if it does not exist. */
-async function changedMs(path: string): Promise<number> {
-  try {
-    return (await stat(path)).mtimeMs;
-  } catch {
-    return 0;
-  }
+async function removeOld(folder: string): Promise<void> {
+  await removeUnused(folder, { isEntry: /^\.building-/, unusedMs: buildingMsMax });
+  await removeUnused(folder, { isEntry: /^[0-9a-f]{32}$/, mark: manifestFile });
 }

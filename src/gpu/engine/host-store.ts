@@ -309,9 +309,7 @@ async function fillLayers(weights: HostWeights, signal: AbortSignal): Promise<vo
 }
 
 function piece(weight: WeightLayout['weights'][number], at: number, bytes: number): WeightLayout['weights'][number] {
-  // Each converted element takes four bytes on disk for two in memory.
-  const stored = weight.storedAs === undefined || weight.storedAs === weight.datatype ? at : at * 2;
-  return { ...weight, bytes, source: { ...weight.source, byteOffset: weight.source.byteOffset + stored } };
+  return { ...weight, bytes, source: { ...weight.source, byteOffset: weight.source.byteOffset + at } };
 }
 
 function asGpuError(error: unknown): GpuError {

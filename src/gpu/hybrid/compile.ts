@@ -7,6 +7,7 @@ import { dataTypeOf, Graph, tensorBytes } from '../../onnx/index.ts';
 import { packBytes, type DataType, type Tensor } from '../../tensor/index.ts';
 import type { Operator } from '../operators/types.ts';
 import { layoutOf } from '../program/assemble.ts';
+import { writeNarrowed } from '../program/narrowed.ts';
 import { compileProgram } from '../program/compile.ts';
 import { bytesOf } from '../program/prepare.ts';
 import type { PreparedGraph } from '../program/prepared.ts';
@@ -54,6 +55,8 @@ export async function compileHybrid(
   partFolder: string,
   layout: WeightLayout = layoutOf(prepared.base, settings),
 ) {
+  // Of an unrolled graph: parts of the function's weights are found by their bytes.
+  await writeNarrowed(prepared.base, settings);
   const shares = partition(prepared, plan);
   const key = createHash('sha256')
     .update(JSON.stringify([prepared.base.modelHash, prepared.shapes, settings, plan.order, plan.segments]))

@@ -8,6 +8,7 @@ import type { OperatorBytes, OperatorEdge } from '../../profile/index.ts';
 import { elementBytes, elementCount } from '../../tensor/index.ts';
 import type { Operator } from '../operators/types.ts';
 import { layoutOf } from '../program/assemble.ts';
+import { writeNarrowed } from '../program/narrowed.ts';
 import { compileProgram } from '../program/compile.ts';
 import { ProgramError } from '../program/error.ts';
 import { shapeIn } from '../program/input-shapes.ts';
@@ -57,6 +58,7 @@ export async function draftOperators(
   prepared: PreparedGraph,
   { operators, settings, partFolder, layout = layoutOf(prepared.base, settings) }: DraftOptions,
 ) {
+  await writeNarrowed(prepared.base, settings);
   const planned = plannedOperators(prepared);
   const living = planned.flatMap(({ nodes }) => nodes);
   const share = gpuShareOf(prepared, planned, operators, settings);

@@ -44,7 +44,7 @@ function find(wanted: ProgramWeight, { weights }: WeightLayout): Place {
   if (same >= 0) return { weight: same, byteOffset: 0 };
   const content = stored(wanted, 0, wanted.bytes);
   for (const [weight, candidate] of weights.entries()) {
-    if (candidate.datatype !== wanted.datatype || candidate.storedAs !== wanted.storedAs) continue;
+    if (candidate.datatype !== wanted.datatype) continue;
     if (!wanted.name.startsWith(candidate.name) || candidate.bytes <= wanted.bytes) continue;
     for (let byteOffset = 0; byteOffset + wanted.bytes <= candidate.bytes; byteOffset += wanted.bytes) {
       if (content.equals(stored(candidate, byteOffset, wanted.bytes))) return { weight, byteOffset };
@@ -54,12 +54,6 @@ function find(wanted: ProgramWeight, { weights }: WeightLayout): Place {
 }
 
 /** Part of a weight, in its bytes on disk. */
-function stored({ source, bytes, datatype, storedAs }: ProgramWeight, byteOffset: number, count: number): Buffer {
-  if (storedAs !== undefined && storedAs !== datatype) {
-    throw new GpuError(
-      'invalid',
-      `weights of ${bytes} bytes that are converted while they are read cannot be taken in part`,
-    );
-  }
+function stored({ source }: ProgramWeight, byteOffset: number, count: number): Buffer {
   return readRange(source.path, source.byteOffset + byteOffset, count);
 }

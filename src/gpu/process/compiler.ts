@@ -1,7 +1,8 @@
 /** The GPU process's side of the thread that makes programs. */
+import { join } from 'node:path';
 import { compiledModule, GoneError, OnDemand, type Asked } from '../../process/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
-import { given } from '../../tools/index.ts';
+import { given, removeUnused } from '../../tools/index.ts';
 import type { DraftOrder, HybridPlan, HybridProgram, OperatorDraft } from '../hybrid/index.ts';
 import type { PaddingFound } from '../padding/padding-of.ts';
 import type { InputShapes, Obstacle, Program, ProgramSettings, WeightLayout } from '../program/index.ts';
@@ -61,6 +62,8 @@ export type CompilerApi = {
 
 export class Compiler {
   readonly #cacheFolder: string;
+  /** Weights in 16 bits take half of their model's bytes: those of models that are long gone are removed. */
+  readonly #tidied: Promise<void>;
   readonly #thread = new OnDemand<CompilerApi>({
     what: 'the compiler',
     errors: { CompileError },
@@ -70,6 +73,8 @@ export class Compiler {
 
   constructor(cacheFolder: string) {
     this.#cacheFolder = cacheFolder;
+    // A cache that cannot be tidied may still be read.
+    this.#tidied = removeUnused(join(cacheFolder, 'functions'), { isEntry: /^[0-9a-f]{64}$/ }).catch(() => undefined);
     // Started early: loading its code takes a good part of a second, which the first function should not wait for.
     void this.#thread.running;
   }
@@ -81,6 +86,7 @@ export class Compiler {
     settings?: ProgramSettings,
   ): Promise<ReturnType<Making[Name]>> {
     const whole = { ...order, cacheFolder: this.#cacheFolder, ...given({ settings }) };
+    await this.#tidied;
     const asked = [whole] as unknown as Asked<CompilerApi[Name]>;
     return (await this.#thread.running.call(what, ...asked)) as ReturnType<Making[Name]>;
   }

@@ -6,6 +6,7 @@ import type { Buffer } from '../operators/types.ts';
 import { alignUp, planArena, type ArenaItem } from './arena.ts';
 import type { FunctionBase } from './base.ts';
 import { keptType, type Emission } from './emission.ts';
+import { narrowedSources } from './narrowed.ts';
 import type { PreparedGraph } from './prepared.ts';
 import type { DraftLaunch } from './recorder.ts';
 import type { Launch, Operand, Program, ProgramSettings, ProgramTensor, ProgramWeight, WeightLayout } from './types.ts';
@@ -14,19 +15,15 @@ import { operandsOf, withOperands } from './work.ts';
 /** A function's weights by layers, the same for all input shapes. */
 export function layoutOf(base: FunctionBase, settings: ProgramSettings): WeightLayout {
   const bytes = base.layers.map(() => 0);
+  const narrowed = narrowedSources(base, settings);
   const weights = base.weights.map((weight): ProgramWeight => {
     const { narrowable: _, ...kept } = weight;
     const datatype = keptType(weight, settings);
     const size = elementCount(weight.shape) * elementBytes[datatype];
     const byteOffset = bytes[weight.layer]!;
     bytes[weight.layer] = alignUp(byteOffset + size);
-    return {
-      ...kept,
-      datatype,
-      bytes: size,
-      byteOffset,
-      ...(datatype === weight.datatype ? {} : { storedAs: weight.datatype }),
-    };
+    const source = narrowed.get(weight.name) ?? weight.source;
+    return { ...kept, datatype, bytes: size, byteOffset, source };
   });
   return {
     layers: base.layers.map(({ name, kind }, index) => ({ index, name, kind, bytes: bytes[index]! })),

@@ -3,7 +3,7 @@
  * Runtime folds shape arithmetic without reading weights, and cannot change one. The layout depends on the model alone,
  * and residency and plans hold for every input shape.
  */
-import { mkdir, rm } from 'node:fs/promises';
+import { mkdir, rm, utimes } from 'node:fs/promises';
 import { join } from 'node:path';
 import { temporaryPath, writeWhole } from '../../tools/index.ts';
 import {
@@ -39,7 +39,7 @@ export interface BaseWeight {
   readonly shape: readonly number[];
   readonly layer: number;
   readonly source: WeightSource;
-  /** It may be kept in 16 bits: only products and convolutions read it, as second operand or a product's bias. */
+  /** It may be kept in 16 bits: only products, recurrent layers and lookups read it, as their weight or a product's bias. */
   readonly narrowable: boolean;
 }
 
@@ -173,10 +173,10 @@ function isNarrowableBias(graph: Graph, value: string): boolean {
   });
 }
 
-/** The inputs of products and recurrent layers that are weights. */
-const weightPlaces: Partial<Record<Narrow, readonly number[]>> = { product: [1], recurrent: [1, 2] };
+/** The inputs of products, recurrent layers and lookups that are weights. */
+const weightPlaces: Partial<Record<Narrow, readonly number[]>> = { product: [1], recurrent: [1, 2], lookup: [0] };
 
-/** Whether a weight is only read as that of products, convolutions and recurrent layers, perhaps transposed. */
+/** Whether a weight is only read as that of products, convolutions, recurrent layers and lookups, perhaps transposed. */
 function isNarrowable(graph: Graph, value: string): boolean {
   const users = graph.consumers(value);
   if (users.length === 0 || graph.outputs.includes(value)) return false;
@@ -287,6 +287,8 @@ export async function prepareBase(modelPath: string, cacheFolder: string) {
   const layerOfValue = layersOfValues(layerList);
   const folder = join(cacheFolder, 'functions', modelHash);
   await mkdir(folder, { recursive: true });
+  const now = new Date();
+  await utimes(folder, now, now);
 
   const derivedNodes = derivedValues(graph);
   const derived = await computeDerived(model, graph, [...derivedNodes.keys()], folder);

@@ -10,6 +10,7 @@ import { layoutOf } from './assemble.ts';
 import { prepareBase, type FunctionBase } from './base.ts';
 import { compileProgram, defaultSettings } from './compile.ts';
 import { engineVersion } from './engine-version.ts';
+import { writeNarrowed } from './narrowed.ts';
 import { checkShapes, prepareGraph } from './prepare.ts';
 import { parseProgram, programFormat, serializeProgram } from './serialize.ts';
 import type { InputShapes, Program, ProgramSettings, WeightLayout } from './types.ts';
@@ -79,6 +80,7 @@ export async function compileModel(
     made.then(forget, forget);
     return made;
   });
+  await writeNarrowed(base, settings);
   // The program may be of another file with the same content, or of before the files moved.
   return { ...program, layout: layoutOf(base, settings) };
 }
@@ -100,5 +102,7 @@ export async function layoutOfModel(
   modelPath: string,
   { cacheFolder, settings = defaultSettings }: Pick<CompileModelOptions, 'cacheFolder' | 'settings'>,
 ): Promise<WeightLayout> {
-  return layoutOf(await baseOf(modelPath, cacheFolder), settings);
+  const base = await baseOf(modelPath, cacheFolder);
+  await writeNarrowed(base, settings);
+  return layoutOf(base, settings);
 }

@@ -7,6 +7,7 @@ import type { Emitter, Operator } from '../operators/types.ts';
 import { elementwiseOperators } from '../operators/elementwise/expressions.ts';
 import { viewOperators } from '../operators/views.ts';
 import { compileModel, ProgramError, type Program } from './index.ts';
+import { singlesToFp16 } from '../../tensor/index.ts';
 import { shaped } from '../../../test/support/shapes.ts';
 import type { InputShapes } from './types.ts';
 
@@ -203,15 +204,21 @@ test('a value that follows from weights alone is computed once, for all shapes',
   expect(program.launches).toHaveLength(1);
 });
 
-test('only operands of products and their biases are kept in 16 bits', async () => {
+test('all weights of products, their biases and tables are kept in 16 bits, in a file that has them so', async () => {
   const path = await architecture('bert-base', tinyBert);
   const shapes = tokenShapes(1, 8);
   const settings = { precision: 'fp16' as const };
-  const { layout } = await compileModel(path, shapes, operators, { cacheFolder: cache(), settings });
-  for (const { name, datatype, storedAs, bytes, shape } of layout.weights) {
-    const narrow = !name.includes('embeddings') && !name.includes('LayerNorm');
-    expect([name, datatype, storedAs]).toEqual([name, narrow ? 'FP16' : 'FP32', narrow ? 'FP32' : undefined]);
+  const folder = cache();
+  const program = await compileModel(path, shapes, operators, { cacheFolder: folder, settings });
+  const wide = await compileModel(path, shapes, operators, { cacheFolder: folder });
+  for (const { name, datatype, bytes, shape } of program.layout.weights) {
+    const narrow = !name.includes('LayerNorm');
+    expect([name, datatype]).toEqual([name, narrow ? 'FP16' : 'FP32']);
     expect(bytes).toBe(shape.reduce((product, size) => product * size, narrow ? 2 : 4));
+    const whole = new Uint8Array(await bytesAt(wide, name));
+    const halves = new Uint16Array(whole.byteLength / 4);
+    singlesToFp16(new Uint32Array(whole.buffer), halves);
+    expect(Buffer.from(await bytesAt(program, name)).equals(narrow ? Buffer.from(halves.buffer) : whole)).toBe(true);
   }
 });
 

@@ -8,7 +8,7 @@ import type { Work } from './work.ts';
 
 /** Where the bytes of one weight are on disk. */
 export interface WeightSource {
-  /** Absolute path of the model, of its external data, or of computed weights. */
+  /** Absolute path of the model, of its external data, or of computed or narrowed weights. */
   readonly path: string;
   readonly byteOffset: number;
 }
@@ -23,8 +23,6 @@ export interface ProgramWeight {
   /** In the layer's block; a multiple of 256. */
   readonly byteOffset: number;
   readonly source: WeightSource;
-  /** The type on disk, if the host store has to convert it. */
-  readonly storedAs?: DataType;
 }
 
 export interface WeightLayer {
@@ -97,8 +95,8 @@ export interface Program {
  *
  * - `exact`: in 32 bits.
  * - `tf32`: matrix products on tensor cores, with 10 bits of mantissa.
- * - `fp16`, `bf16`: weights of products and convolutions, and activations around them, are kept in 16 bits. Sums,
- *   normalisations and the softmax are computed in 32 bits.
+ * - `fp16`, `bf16`: weights of products, convolutions and lookups, and activations around products, are kept in 16 bits.
+ *   Sums, normalisations and the softmax are computed in 32 bits.
  */
 export type ProgramPrecision = 'exact' | 'tf32' | 'fp16' | 'bf16';
 

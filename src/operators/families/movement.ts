@@ -53,9 +53,16 @@ export const movement = {
     layer: 'embedding',
     // Of a computed value with constant indices it picks elements; it is no lookup.
     weights: 'first',
+    narrow: 'lookup',
   },
-  GatherElements: { ...ordinary, shapes: shapes.likeIndices, rows: places.gatherElements, cost: 'lookup' },
-  GatherND: { ...ordinary, shapes: 'run', rows: places.gatherNd },
+  GatherElements: {
+    ...ordinary,
+    shapes: shapes.likeIndices,
+    rows: places.gatherElements,
+    cost: 'lookup',
+    narrow: 'lookup',
+  },
+  GatherND: { ...ordinary, shapes: 'run', rows: places.gatherNd, narrow: 'lookup' },
   ...each('TensorScatter Scatter ScatterElements ScatterND ReverseSequence EyeLike Trilu', {
     ...unfollowed,
     shapes: shapes.sameAsFirst,

@@ -1,0 +1,43 @@
+import { readdir, rm, stat } from 'node:fs/promises';
+import { join } from 'node:path';
+
+const monthMs = 30 * 24 * 3600 * 1000;
+
+interface UnusedOptions {
+  /** Of the names of entries; what else is in the folder stays. */
+  readonly isEntry: RegExp;
+  /** A file in each entry; left out: the entry itself. */
+  readonly mark?: string;
+  /** Left out: 30 days. */
+  readonly unusedMs?: number;
+}
+
+/** Removes the entries of a cache that nobody has used for so long. Whoever uses one sets the time of its mark. */
+export async function removeUnused(
+  folder: string,
+  { isEntry, mark = '.', unusedMs = monthMs }: UnusedOptions,
+): Promise<void> {
+  const oldestMs = Date.now() - unusedMs;
+  for (const name of await entriesOf(folder)) {
+    const path = join(folder, name);
+    if (isEntry.test(name) && (await changedMs(join(path, mark))) < oldestMs)
+      await rm(path, { recursive: true, force: true });
+  }
+}
+
+async function entriesOf(folder: string): Promise<string[]> {
+  try {
+    return await readdir(folder);
+  } catch {
+    return [];
+  }
+}
+
+/** When a file was last changed; long ago if it does not exist. */
+async function changedMs(path: string): Promise<number> {
+  try {
+    return (await stat(path)).mtimeMs;
+  } catch {
+    return 0;
+  }
+}
