@@ -54,7 +54,7 @@ describe.skipIf(!hasBrowser)('the dashboard in Chromium', () => {
     await sayOfTile(page, 'missed', '5 late, 0 shed, 0 failed');
     await page.getByRole('heading', { name: '1 of 2 functions misses its SLO' }).waitFor();
     const worst = page.locator('.trouble li[data-function=relu]');
-    await worst.getByText('within 5.00 s; 5 of 25 missed').waitFor();
+    await worst.getByText('within 5 s; 5 of 25 missed').waitFor();
 
     await page.goto(`${host.url}/#/functions`);
     const row = page.locator('tr[data-function=relu]');
@@ -63,7 +63,7 @@ describe.skipIf(!hasBrowser)('the dashboard in Chromium', () => {
     expect(await page.locator('tr[data-function=never-called] td').nth(2).textContent()).toBe('–');
 
     await page.goto(`${host.url}/#/functions/relu`);
-    await sayOfTile(page, 'f-goodput', '20 within 5.00 s');
+    await sayOfTile(page, 'f-goodput', '20 within 5 s');
     await page.getByText('Distribution of latency, 25 answers').waitFor();
 
     await page.goto(`${host.url}/#/memory`);

@@ -1,7 +1,8 @@
 /**
- * Who does what only one may do. Two mechanisms for one thing disagree sooner or later, and nearly every fault that users
- * found stood where two did. A mechanism that goes takes its line here with it; one that comes has to say here why
- * those that are there do not do.
+ * Who does what only one may do: queues in front of a run, evictors of a memory, ways to a child process and others.
+ * `operator-places.test.ts` counts the files that name an operator. Two mechanisms for one thing disagree sooner or
+ * later, and nearly every fault that users found stood where two did. A mechanism that goes takes its line here with it;
+ * one that comes has to say here why those that are there do not do.
  */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -58,6 +59,18 @@ const mechanisms: readonly Mechanism[] = [
     sign: /\brunPreprocess\(handler,/,
     files: ['cpu/instance/instance-process.ts'],
     why: 'turntable try ran them in its own process, with other limits, errors and times than a host',
+  },
+  {
+    what: 'chooses the version of a call that names none',
+    sign: /\bversionFor\(traffic,/,
+    files: ['host/store/function-table.ts'],
+    why: 'header rules and copies for a shadow decided beside the shares and the key, and nobody could say which had',
+  },
+  {
+    what: 'writes bytes for people',
+    sign: /\['B', 'KB', 'MB'/,
+    files: ['tools/units.ts'],
+    why: 'the page had units of its own, and said 1.5 KB where the command line said 1.54 KB',
   },
   {
     what: 'speaks with a child process',

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { functionVersion, metadata, spec } from '../../../test/host/fake-store.ts';
-import { gpuBench } from '../../../test/host/gpu-bench.ts';
+import { gpuBench } from '../../../test/gpu/host/gpu-bench.ts';
 import { GpuError, sizingOf, type GpuClient, type GpuCoverage, type GpuFunctionSpec } from '../../gpu/index.ts';
 import { whyNotOnGpu } from './function-state.ts';
 import type { GpuFunctions } from './gpu-functions.ts';

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { setImmediate } from 'node:timers/promises';
 import { expect, test } from 'vitest';
 import { functionVersion } from '../../../test/host/fake-store.ts';
-import { gpuBench } from '../../../test/host/gpu-bench.ts';
+import { gpuBench } from '../../../test/gpu/host/gpu-bench.ts';
 import { GpuError, type GpuClient, type GpuCoverage } from '../../gpu/index.ts';
 
 const layers = [{ name: 'layer', kind: 'linear' as const, bytes: 4096 }];

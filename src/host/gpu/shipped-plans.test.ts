@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { functionVersion } from '../../../test/host/fake-store.ts';
-import { gpuBench } from '../../../test/host/gpu-bench.ts';
+import { gpuBench } from '../../../test/gpu/host/gpu-bench.ts';
 import type { GpuClient, GpuCoverage } from '../../gpu/index.ts';
 import { formatShippedPlan, shippedMachines, shippedModels, shippedPlanOf } from '../../../scripts/shipped-plans.ts';
 import { shippedPlans, type ShippedPlan } from './shipped-plans.ts';

@@ -10,8 +10,8 @@ import { CpuCores } from '../../../src/gpu/hybrid/cpu-cores.ts';
 import { openHybrid } from '../../../src/gpu/hybrid/open.ts';
 import { operators } from '../../../src/gpu/operators/index.ts';
 import { defaultSettings } from '../../../src/gpu/program/index.ts';
-import { architecture, exampleOf, loading, noise } from '../../hybrid/examples.ts';
-import { randomOf, randomPlan } from '../../hybrid/random-plans.ts';
+import { architecture, exampleOf, loading, noise } from '../hybrid/examples.ts';
+import { randomOf, randomPlan } from '../hybrid/random-plans.ts';
 import { relativeError } from '../../support/run-program.ts';
 
 const isHere = process.env['TURNTABLE_TEST_GPU'] === '1';

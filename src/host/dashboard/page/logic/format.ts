@@ -1,28 +1,10 @@
-/** Numbers for people: three digits and a unit. */
+/** Numbers for people: as on the command line, but for what only the page shows. */
+import { formatBytes, formatMs as msText } from '../../../../tools/index.ts';
 
-export function formatMs(value: number | null | undefined): string {
-  if (value === null || value === undefined || !Number.isFinite(value)) return '–';
-  if (value === 0) return '0 ms';
-  if (value < 1) return `${value.toFixed(2)} ms`;
-  if (value < 10) return `${value.toFixed(1)} ms`;
-  if (value < 1000) return `${Math.round(value)} ms`;
-  if (value < 60_000) return `${(value / 1000).toFixed(value < 10_000 ? 2 : 1)} s`;
-  return `${(value / 60_000).toFixed(1)} min`;
-}
+export { formatBytes };
 
-const byteUnits = ['B', 'KB', 'MB', 'GB', 'TB'] as const;
-
-/** Decimal units, as on the command line. */
-export function formatBytes(bytes: number): string {
-  let unit = 0;
-  let value = bytes;
-  // 999.5 would be shown as 1000.
-  while (value >= 999.5 && unit < byteUnits.length - 1) {
-    value /= 1000;
-    unit++;
-  }
-  return `${unit === 0 || value >= 99.95 ? Math.round(value) : value.toFixed(1)} ${byteUnits[unit]}`;
-}
+export const formatMs = (value: number | null | undefined): string =>
+  value === null || value === undefined || !Number.isFinite(value) ? '–' : msText(value);
 
 /** 0.98765 is '98.8%'; a share below 1 is never shown as 100%. */
 export function formatShare(share: number | null): string {

@@ -1,7 +1,7 @@
 /** Random plans for a graph, from a seed: everything a planner may produce, and more. */
-import type { PreparedGraph, PreparedNode } from '../../src/gpu/program/prepared.ts';
-import { livingNodes } from '../../src/gpu/program/prepared.ts';
-import type { HybridPlan, HybridSegment } from '../../src/gpu/hybrid/types.ts';
+import type { PreparedGraph, PreparedNode } from '../../../src/gpu/program/prepared.ts';
+import { livingNodes } from '../../../src/gpu/program/prepared.ts';
+import type { HybridPlan, HybridSegment } from '../../../src/gpu/hybrid/types.ts';
 
 export type Random = () => number;
 

@@ -3,12 +3,12 @@ import { mkdir, mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import type { FunctionsAnswer } from '../../src/host/dashboard/index.ts';
-import { loadConfig, startHost, type RunningHost } from '../../src/host/index.ts';
-import { createLogger } from '../../src/host/records/logger.ts';
-import { ElementType, GraphBuilder, writeModel, type ModelProto } from '../../src/onnx/index.ts';
-import { emulateGpus } from '../support/emulate-gpus.ts';
-import { emulatorMissing } from '../support/emulated-cuda.ts';
+import type { FunctionsAnswer } from '../../../src/host/dashboard/index.ts';
+import { loadConfig, startHost, type RunningHost } from '../../../src/host/index.ts';
+import { createLogger } from '../../../src/host/records/logger.ts';
+import { ElementType, GraphBuilder, writeModel, type ModelProto } from '../../../src/onnx/index.ts';
+import { emulateGpus } from '../../support/emulate-gpus.ts';
+import { emulatorMissing } from '../../support/emulated-cuda.ts';
 
 const [columns, hidden] = [64, 512];
 /** Of the products' weights in 32 bits. */

@@ -3,15 +3,15 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { unrolledModel } from '../../src/gpu/hybrid/unrolled.ts';
-import { ElementType, GraphBuilder, readModel, writeModel, type ModelProto } from '../../src/onnx/index.ts';
-import { tensorOf, type Tensor } from '../../src/tensor/index.ts';
-import { emulatorMissing, withEmulatedCuda } from '../support/emulated-cuda.ts';
-import { lstmExport } from '../support/pytorch-exports.ts';
-import { relativeError, runModel, runOnnxRuntime } from '../support/run-program.ts';
-import { wave } from '../support/unrolling.ts';
+import { unrolledModel } from '../../../src/gpu/hybrid/unrolled.ts';
+import { ElementType, GraphBuilder, readModel, writeModel, type ModelProto } from '../../../src/onnx/index.ts';
+import { tensorOf, type Tensor } from '../../../src/tensor/index.ts';
+import { emulatorMissing, withEmulatedCuda } from '../../support/emulated-cuda.ts';
+import { lstmExport } from '../../support/pytorch-exports.ts';
+import { relativeError, runModel, runOnnxRuntime } from '../../support/run-program.ts';
+import { wave } from '../../support/unrolling.ts';
 import { noise } from './examples.ts';
-import { shapesOf } from '../../src/gpu/program/input-shapes.ts';
+import { shapesOf } from '../../../src/gpu/program/input-shapes.ts';
 
 let folder: string;
 beforeAll(async () => {
@@ -19,7 +19,7 @@ beforeAll(async () => {
 });
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
-const restorer = join(import.meta.dirname, '../../functions/accent-restorer/model.onnx');
+const restorer = join(import.meta.dirname, '../../../functions/accent-restorer/model.onnx');
 /** Words of these lengths, each after the symbol of its context; the rest is padding. */
 const words = (lengths: readonly number[]): readonly Tensor[] => [
   tensorOf(

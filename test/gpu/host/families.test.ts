@@ -6,15 +6,15 @@ import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promis
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { loadConfig, startHost, type RunningHost } from '../../src/host/index.ts';
-import { createLogger } from '../../src/host/records/logger.ts';
-import { tolerances, type InputShapes, type Precision } from '../../src/gpu/index.ts';
-import { ElementType, GraphBuilder, writeModel, type ModelProto } from '../../src/onnx/index.ts';
-import type { DataType, Tensor } from '../../src/tensor/index.ts';
-import { filled, tensor } from '../gpu/conformance/case.ts';
-import { emulateGpus } from '../support/emulate-gpus.ts';
-import { emulatorMissing } from '../support/emulated-cuda.ts';
-import { buildFamily, families, familyInputs, type Family } from '../support/model-families.ts';
+import { loadConfig, startHost, type RunningHost } from '../../../src/host/index.ts';
+import { createLogger } from '../../../src/host/records/logger.ts';
+import { tolerances, type InputShapes, type Precision } from '../../../src/gpu/index.ts';
+import { ElementType, GraphBuilder, writeModel, type ModelProto } from '../../../src/onnx/index.ts';
+import type { DataType, Tensor } from '../../../src/tensor/index.ts';
+import { filled, tensor } from '../conformance/case.ts';
+import { emulateGpus } from '../../support/emulate-gpus.ts';
+import { emulatorMissing } from '../../support/emulated-cuda.ts';
+import { buildFamily, families, familyInputs, type Family } from '../../support/model-families.ts';
 import {
   bertExport,
   gpt2Export,
@@ -22,9 +22,9 @@ import {
   lstmExport,
   mobilenetExport,
   rotaryExport,
-} from '../support/pytorch-exports.ts';
-import { runOnnxRuntime } from '../support/run-program.ts';
-import { valuesToJson } from '../support/tensor-json.ts';
+} from '../../support/pytorch-exports.ts';
+import { runOnnxRuntime } from '../../support/run-program.ts';
+import { valuesToJson } from '../../support/tensor-json.ts';
 
 const named = (name: string, of: Omit<Tensor, 'name'>): Tensor => ({ ...of, name });
 const floats = (name: string, ...shape: number[]): Tensor => named(name, filled('FP32', shape));

@@ -1,17 +1,17 @@
 /** Functions on four V100s of a fake GPU process: the start of tests of their preparation. */
 import { join } from 'node:path';
-import { parseLayerProfile } from '../../src/profile/index.ts';
-import { loadMachine } from '../../src/hardware/index.ts';
-import { createLogger } from '../../src/host/records/logger.ts';
-import { GpuFunctions, type GpuFunctionsOptions } from '../../src/host/gpu/gpu-functions.ts';
-import { ProfileStore } from '../../src/host/gpu/plans.ts';
-import type { GpuRuntime } from '../../src/host/gpu/prepare.ts';
-import { shippedPlans } from '../../src/host/gpu/shipped-plans.ts';
-import { BatchTimes } from '../../src/host/gpu/batch-times.ts';
-import { Verdicts } from '../../src/host/gpu/verdicts.ts';
-import { LiveScheduler, type GpuRunner } from '../../src/live/index.ts';
-import { policies } from '../../src/schedule/index.ts';
-import { FakeStore } from './fake-store.ts';
+import { parseLayerProfile } from '../../../src/profile/index.ts';
+import { loadMachine } from '../../../src/hardware/index.ts';
+import { createLogger } from '../../../src/host/records/logger.ts';
+import { GpuFunctions, type GpuFunctionsOptions } from '../../../src/host/gpu/gpu-functions.ts';
+import { ProfileStore } from '../../../src/host/gpu/plans.ts';
+import type { GpuRuntime } from '../../../src/host/gpu/prepare.ts';
+import { shippedPlans } from '../../../src/host/gpu/shipped-plans.ts';
+import { BatchTimes } from '../../../src/host/gpu/batch-times.ts';
+import { Verdicts } from '../../../src/host/gpu/verdicts.ts';
+import { LiveScheduler, type GpuRunner } from '../../../src/live/index.ts';
+import { policies } from '../../../src/schedule/index.ts';
+import { FakeStore } from '../../host/fake-store.ts';
 
 export interface GpuBench {
   readonly functions: GpuFunctions;

@@ -1,13 +1,13 @@
 /** Models with their inputs and ONNX Runtime's answers. */
 import { join } from 'node:path';
-import { hybridGraph } from '../../src/gpu/hybrid/prepare.ts';
-import type { PreparedGraph } from '../../src/gpu/program/prepared.ts';
-import { buildArchitecture, writeModel, type ModelProto } from '../../src/onnx/index.ts';
-import type { ColdStartPlan } from '../../src/plan/index.ts';
-import { tensorOf, type Tensor } from '../../src/tensor/index.ts';
-import { runOnnxRuntime } from '../support/run-program.ts';
+import { hybridGraph } from '../../../src/gpu/hybrid/prepare.ts';
+import type { PreparedGraph } from '../../../src/gpu/program/prepared.ts';
+import { buildArchitecture, writeModel, type ModelProto } from '../../../src/onnx/index.ts';
+import type { ColdStartPlan } from '../../../src/plan/index.ts';
+import { tensorOf, type Tensor } from '../../../src/tensor/index.ts';
+import { runOnnxRuntime } from '../../support/run-program.ts';
 import { randomOf } from './random-plans.ts';
-import { shapesOf } from '../../src/gpu/program/input-shapes.ts';
+import { shapesOf } from '../../../src/gpu/program/input-shapes.ts';
 
 export interface Example {
   readonly prepared: PreparedGraph;

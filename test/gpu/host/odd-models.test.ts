@@ -2,12 +2,12 @@
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
-import { ElementType, nodeProto, serializeModel, type ModelProto } from '../../src/onnx/index.ts';
-import { bf16ToNumber, bytesOfNumbers, numberToBf16 } from '../../src/tensor/index.ts';
-import { emulateGpus } from '../support/emulate-gpus.ts';
-import { emulatorMissing } from '../support/emulated-cuda.ts';
-import { OddModel } from '../support/odd-models.ts';
-import { startReluHost, type ReluHost } from '../support/relu-host.ts';
+import { ElementType, nodeProto, serializeModel, type ModelProto } from '../../../src/onnx/index.ts';
+import { bf16ToNumber, bytesOfNumbers, numberToBf16 } from '../../../src/tensor/index.ts';
+import { emulateGpus } from '../../support/emulate-gpus.ts';
+import { emulatorMissing } from '../../support/emulated-cuda.ts';
+import { OddModel } from '../../support/odd-models.ts';
+import { startReluHost, type ReluHost } from '../../support/relu-host.ts';
 
 const { BFLOAT16, FLOAT } = ElementType;
 const width = 8;

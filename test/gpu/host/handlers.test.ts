@@ -6,14 +6,14 @@ import { cp, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/pr
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
-import { loadConfig, startHost, type RunningHost } from '../../src/host/index.ts';
-import { createLogger } from '../../src/host/records/logger.ts';
-import { ElementType, GraphBuilder, writeModel, type ModelProto } from '../../src/onnx/index.ts';
-import { emulateGpus } from '../support/emulate-gpus.ts';
-import { emulatorMissing } from '../support/emulated-cuda.ts';
-import { writeReluModel } from '../support/models.ts';
+import { loadConfig, startHost, type RunningHost } from '../../../src/host/index.ts';
+import { createLogger } from '../../../src/host/records/logger.ts';
+import { ElementType, GraphBuilder, writeModel, type ModelProto } from '../../../src/onnx/index.ts';
+import { emulateGpus } from '../../support/emulate-gpus.ts';
+import { emulatorMissing } from '../../support/emulated-cuda.ts';
+import { writeReluModel } from '../../support/models.ts';
 
-const shipped = join(import.meta.dirname, '../../functions');
+const shipped = join(import.meta.dirname, '../../../functions');
 const shippedNames = ['language-id', 'digit-reader', 'accent-restorer'];
 
 let folder: string;

@@ -3,15 +3,15 @@ import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promis
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
-import { loadConfig, startHost, type HostConfig, type RunningHost } from '../../src/host/index.ts';
-import type { JoinedSizes, Placed } from '../../src/live/index.ts';
-import { createLogger } from '../../src/host/records/logger.ts';
-import { ElementType, GraphBuilder, writeModel } from '../../src/onnx/index.ts';
-import { tensorOf, type Tensor } from '../../src/tensor/index.ts';
-import { emulateGpus } from '../support/emulate-gpus.ts';
-import { emulatorMissing } from '../support/emulated-cuda.ts';
-import { runOnnxRuntime } from '../support/run-program.ts';
-import { wave } from '../support/unrolling.ts';
+import { loadConfig, startHost, type HostConfig, type RunningHost } from '../../../src/host/index.ts';
+import type { JoinedSizes, Placed } from '../../../src/live/index.ts';
+import { createLogger } from '../../../src/host/records/logger.ts';
+import { ElementType, GraphBuilder, writeModel } from '../../../src/onnx/index.ts';
+import { tensorOf, type Tensor } from '../../../src/tensor/index.ts';
+import { emulateGpus } from '../../support/emulate-gpus.ts';
+import { emulatorMissing } from '../../support/emulated-cuda.ts';
+import { runOnnxRuntime } from '../../support/run-program.ts';
+import { wave } from '../../support/unrolling.ts';
 
 const width = 8;
 /** So many launches, each so small, that a run of four rows takes hardly longer than one of a single row. */
