@@ -7,6 +7,7 @@ import type { NodeProto } from '../onnx/index.ts';
 import type { Rule as ChunkRule } from './chunks/rules.ts';
 import type { Rule as RowRule } from './row-rules/step.ts';
 import type { Rule as ShapeRule } from './shapes/rule.ts';
+import type { Write } from './writing.ts';
 
 export type LayerKind = 'embedding' | 'linear' | 'conv' | 'norm' | 'recurrent' | 'other';
 
@@ -61,6 +62,8 @@ export interface OperatorFacts {
   readonly arithmetic: 'elements' | 'shape' | 'none';
   /** It may have inputs of 32 bits and a result of 16. */
   readonly mixesPrecisions?: true;
+  /** How it is written as other operators, for one that has no kernels. */
+  readonly write?: Write;
   /** How it deals with values that are kept in 16 bits; undefined: as an elementwise operator, or not at all. */
   readonly narrow?: Narrow;
 }
@@ -99,8 +102,8 @@ export const sizedFrom = (from: number, but?: number): Arguments => ({
 type Words<Text extends string> = Text extends `${infer First} ${infer Rest}` ? First | Words<Rest> : Text;
 
 /** One record for several operators, whose names blanks separate. */
-export const each = <const Names extends string>(
+export const each = <const Names extends string, Facts extends OperatorFacts>(
   names: Names,
-  facts: OperatorFacts,
-): Readonly<Record<Words<Names>, OperatorFacts>> =>
-  Object.fromEntries(names.split(' ').map((name) => [name, facts])) as Record<Words<Names>, OperatorFacts>;
+  facts: Facts,
+): Readonly<Record<Words<Names>, Facts>> =>
+  Object.fromEntries(names.split(' ').map((name) => [name, facts])) as Record<Words<Names>, Facts>;

@@ -1,7 +1,7 @@
 /** What is known about ONNX's operators, in one record each, and what follows from it alone: shapes, layers, cells. */
 import type * as Unroll from './unroll/index.ts';
 export { families, fused, argumentsOf, factsOf, kernelFacts } from './records.ts';
-export type { LayerKind, Narrow } from './facts.ts';
+export type { LayerKind, Narrow, OperatorFacts } from './facts.ts';
 export { layers, type Layer } from './layers.ts';
 export { differingAxis, outerAt, placeOf, RowsMeet, type Place, type RowCounts } from './row-rules/place.ts';
 export {
@@ -21,5 +21,18 @@ export {
   type ShapeOptions,
 } from './shapes/index.ts';
 
+export {
+  findAttribute,
+  floats,
+  knownNumbers,
+  listOf,
+  numbers,
+  requiredFrom,
+  requireDatatype,
+  Unsupported,
+  type Term,
+  type Write,
+  type Writer,
+} from './writing.ts';
 /** Unrolls recurrent operators into cells; loaded on demand. */
 export const loadUnroll = (): Promise<typeof Unroll> => import('./unroll/index.ts');

@@ -1,16 +1,14 @@
 /** All operators of the engine. */
+import { families, type OperatorFacts } from '../../operators/index.ts';
 import { attention } from './attention/attention.ts';
 import { headProduct } from './attention/head-product.ts';
 import { microsoftAttentionOperators } from './attention/microsoft.ts';
 import { rotaryOperators } from './attention/rotary.ts';
 import { wholeAttention } from './attention/whole.ts';
 import { convolutionOperators } from './dense/convolution.ts';
-import { einsum } from './dense/einsum.ts';
-import { fusedOperators } from './dense/fused.ts';
 import { matmulOperators } from './dense/matmul.ts';
 import { recurrentOperators } from './dense/recurrent.ts';
 import { elementwiseOperators } from './elementwise/expressions.ts';
-import { composedMovements } from './movement/composed.ts';
 import { gatheringOperators } from './movement/gathering.ts';
 import { joiningOperators } from './movement/joining.ts';
 import { pad } from './movement/padding.ts';
@@ -20,20 +18,17 @@ import { sequenceOperators } from './movement/sequences.ts';
 import { stridedOperators } from './movement/strided.ts';
 import { transpose } from './movement/transpose.ts';
 import { rowNormalizationOperators } from './normalization/layer-normalization.ts';
-import { scalingOperators } from './normalization/scaling.ts';
 import { softmaxOperators } from './normalization/softmax.ts';
 import { poolingOperators } from './pooling/index.ts';
 import { blockwiseOperators } from './quantized/blockwise.ts';
-import { composedQuantizedOperators } from './quantized/composed.ts';
 import { convInteger } from './quantized/convolutions.ts';
 import { dynamicQuantizeLinear } from './quantized/dynamic.ts';
+import { quantizedElementwiseOperators } from './quantized/elementwise.ts';
 import { linearOperators } from './quantized/linear.ts';
 import { quantizedProductOperators } from './quantized/products.ts';
 import { reductionOperators } from './reduction/index.ts';
-import { signalOperators } from './signal/fourier.ts';
 import type { KernelFamily, KernelNameOf, Operator } from './types.ts';
 import { viewOperators } from './views.ts';
-import { composedVisionOperators } from './vision/composed.ts';
 import { gridOperators } from './vision/grid-sample.ts';
 import { regionOperators } from './vision/regions.ts';
 
@@ -55,7 +50,7 @@ const byFamily = kernelsOf({
   /** Attention operators, and the parts that fusion makes. */
   attention: [headProduct, wholeAttention, attention, ...rotaryOperators, ...microsoftAttentionOperators],
   /** Matrix products, convolutions, and recurrent networks. */
-  dense: [...matmulOperators, ...convolutionOperators, ...recurrentOperators, einsum, ...fusedOperators],
+  dense: [...matmulOperators, ...convolutionOperators, ...recurrentOperators],
   /** Operators that move elements without computing with them. */
   movement: [
     transpose,
@@ -66,11 +61,10 @@ const byFamily = kernelsOf({
     pad,
     ...resizeOperators,
     ...sequenceOperators,
-    ...composedMovements,
   ],
   reduction: reductionOperators,
   /** Softmax and the normalisations. */
-  normalization: [...softmaxOperators, ...rowNormalizationOperators, ...scalingOperators],
+  normalization: [...softmaxOperators, ...rowNormalizationOperators],
   pooling: poolingOperators,
   /** On quantised tensors: 8-bit products and convolutions, weights of few bits, and conversions from and to floats. */
   quantized: [
@@ -78,12 +72,15 @@ const byFamily = kernelsOf({
     dynamicQuantizeLinear,
     ...quantizedProductOperators,
     convInteger,
-    ...composedQuantizedOperators,
+    ...quantizedElementwiseOperators,
     ...blockwiseOperators,
   ],
   /** Operators on images: sampling by a grid, pooling of regions, and deformable convolutions. */
-  vision: [...gridOperators, ...regionOperators, ...composedVisionOperators],
-  signal: signalOperators,
+  vision: [...gridOperators, ...regionOperators],
 });
 
-export const operators: readonly Operator[] = Object.values(byFamily).flat();
+const written = Object.values(families)
+  .flatMap((family) => Object.entries<OperatorFacts>(family))
+  .flatMap(([type, { write }]): Operator[] => (write === undefined ? [] : [{ type, write, emit() {} }]));
+
+export const operators: readonly Operator[] = [...Object.values(byFamily).flat(), ...written];

@@ -1,7 +1,8 @@
 /** Operators that move no bytes: their result is their operand with another shape. */
+import { Unsupported } from '../../operators/index.ts';
 import { elementBytes, elements } from '../../tensor/index.ts';
 import { asDeclared } from './common/inputs.ts';
-import { type Emitter, type Kernels, Unsupported } from './types.ts';
+import type { Emitter, Kernels } from './types.ts';
 
 /** For operators that are always views. */
 export function emitNoView(emitter: Emitter): never {

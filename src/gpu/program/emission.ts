@@ -1,14 +1,13 @@
 /**
  * Runs the operators over a graph. Gives them buffers for values and an emitter for each node, and collects obstacles.
  */
+import { requiredFrom, Unsupported } from '../../operators/index.ts';
 import { attributeReader } from '../../onnx/index.ts';
 import { getOrMake, namesIn } from '../../tools/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
 import { elementBytes, elementCount, type DataType } from '../../tensor/index.ts';
 import type { Buffer, Emitter, Operator, Series, Value } from '../operators/types.ts';
 import { alignUp } from './arena.ts';
-import { requiredFrom } from '../operators/common/element.ts';
-import { Unsupported } from '../operators/types.ts';
 import type { PreparedGraph } from './prepared.ts';
 import { Recorder } from './recorder.ts';
 import { partOf, Storages } from './storage.ts';

@@ -1,6 +1,7 @@
 /** Records what operators emit: launches over buffers, and one translation unit. */
+import { Unsupported } from '../../operators/index.ts';
 import type { MatmulDescription } from '../driver/types.ts';
-import { Unsupported, type Buffer, type Emitter } from '../operators/types.ts';
+import type { Buffer, Emitter } from '../operators/types.ts';
 import type { Work } from './work.ts';
 
 export type DraftLaunch = Work<Buffer> & {

@@ -1,9 +1,8 @@
 /** Replaces nodes of operators that are made of others by these. */
 import { attributeReader } from '../../onnx/index.ts';
-import { broadcast } from '../../operators/index.ts';
+import { broadcast, requiredFrom, Unsupported, type Term, type Writer } from '../../operators/index.ts';
 import { bytesOfNumbers, elementCount, type DataType } from '../../tensor/index.ts';
-import { requiredFrom } from '../operators/common/element.ts';
-import { Unsupported, type Operator, type Term, type Writer } from '../operators/types.ts';
+import type { Operator } from '../operators/types.ts';
 import { sameNumbers } from './fusion/patterns.ts';
 import type { Obstacle } from './types.ts';
 import type { NewNode, WorkGraph, WorkNode } from './work-graph.ts';

@@ -4,12 +4,127 @@ import * as places from '../row-rules/place-rules.ts';
 import * as rows from '../row-rules/rules.ts';
 import * as moved from '../shapes/movement-rules.ts';
 import * as shapes from '../shapes/rules.ts';
+import { elementTypeOf, tensorBytes, axisFromFront } from '../../onnx/index.ts';
+import {
+  findAttribute,
+  knownNumbers,
+  numbers,
+  requireDatatype,
+  Unsupported,
+  type Term,
+  type Write,
+  type Writer,
+} from '../writing.ts';
 
 const unfollowed = { ...ordinary, rows: 'unknown' } as const;
 /** Inputs behind the first are sizes, axes or counts. */
 const sized = { weights: 'first', arguments: sizedFrom(1) } as const;
 const counting = { arithmetic: 'elements' } as const;
 const free = { leaf: 'free' } as const;
+const blocks: OperatorFacts = { ...ordinary, shapes: 'run', rows: rows.alongFirst(0) };
+const filled: OperatorFacts = { ...unfollowed, shapes: shapes.sameAsFirst };
+
+/** Each axis becomes two: the repetitions, and the axis itself. */
+const tile: Write = (writer) => {
+  const repeats = knownNumbers(writer, 1, 'repeats');
+  const x = writer.required(0);
+  const apart = writer.viewed(
+    x,
+    x.shape.flatMap((size) => [1, size]),
+  );
+  const repeated = x.shape.flatMap((size, axis) => [repeats?.[axis] ?? 1, size]);
+  writer.give(writer.repeated(apart, repeated));
+};
+
+type Sizes = readonly number[];
+
+/** Reads the input as a tensor of 6 dimensions, and gives it with its axes in another order. */
+function giveBlocks(
+  writer: Writer,
+  order: Sizes,
+  sizesOf: (block: number, n: number, c: number, h: number, w: number) => Sizes,
+): void {
+  const x = writer.required(0);
+  if (x.shape.length !== 4) throw new Unsupported(`'${x.name}' has ${x.shape.length} dimensions, not 4`);
+  const [n, c, h, w] = x.shape as [number, number, number, number];
+  writer.give(writer.permuted(writer.viewed(x, sizesOf(writer.attribute('blocksize', 1), n, c, h, w)), order));
+}
+
+const depthToSpace: Write = (writer) => {
+  if (writer.attribute<string>('mode', 'DCR') === 'CRD')
+    giveBlocks(writer, [0, 1, 4, 2, 5, 3], (block, n, c, h, w) => [n, c / block ** 2, block, block, h, w]);
+  else giveBlocks(writer, [0, 3, 4, 1, 5, 2], (block, n, c, h, w) => [n, block, block, c / block ** 2, h, w]);
+};
+
+const spaceToDepth: Write = (writer) =>
+  giveBlocks(writer, [0, 3, 5, 1, 2, 4], (block, n, c, h, w) => [n, c, h / block, block, w / block, block]);
+
+/** How far each place is to the right of the diagonal, in the output's last two dimensions. */
+function pastDiagonal(writer: Writer): Term {
+  const rank = writer.output.shape.length;
+  if (rank < 2) throw new Unsupported(`'${writer.output.name}' is not a matrix`);
+  return writer.map('Sub', [writer.counted(rank - 1), writer.counted(rank - 2)]);
+}
+
+const trilu: Write = (writer) => {
+  const x = writer.required(0);
+  const diagonal = writer.input(1) ?? writer.number('INT64', 0);
+  requireDatatype(diagonal, ['INT64']);
+  const sides = [pastDiagonal(writer), diagonal];
+  const isDropped = writer.map('Less', writer.attribute('upper', 1) === 1 ? sides : sides.toReversed(), 'BOOL');
+  writer.give(writer.map('Where', [isDropped, writer.number(x.datatype, 0), x], x.datatype));
+};
+
+const eyeLike: Write = (writer) => {
+  requireDatatype(writer.output, [...numbers, 'BOOL', 'UINT32', 'UINT64', 'INT16', 'UINT16']);
+  const diagonal = writer.number('INT64', writer.attribute('k', 0));
+  const isOn = writer.map('Equal', [pastDiagonal(writer), diagonal], 'BOOL');
+  writer.give(writer.cast(isOn, writer.output.datatype));
+};
+
+const range: Write = (writer) => {
+  const start = writer.required(0, ['FP32', 'FP64', 'INT16', 'INT32', 'INT64']);
+  const steps = writer.map('Mul', [writer.counted(0, writer.output.shape, start.datatype), writer.required(2)]);
+  writer.give(writer.map('Add', [start, steps]));
+};
+
+/** Its attribute is the element, 0 by default. */
+const constantOfShape: Write = (writer) => {
+  const { datatype, shape } = writer.output;
+  const given = findAttribute(writer, 'value')?.t;
+  if (given !== undefined && given.dataType !== elementTypeOf(datatype))
+    throw new Unsupported('its value has another type than its output');
+  const ones = shape.map(() => 1);
+  const one = writer.viewed(writer.number(datatype, given === undefined ? 0 : tensorBytes(given)), ones);
+  writer.give(writer.repeated(one, shape));
+};
+
+const oneHot: Write = (writer) => {
+  const indices = writer.required(0, numbers);
+  const { shape, datatype } = writer.output;
+  const axis = axisFromFront(writer.attribute('axis', -1), shape.length);
+  const [zero, depth] = [0, shape[axis]!].map((value) => writer.number('INT64', value)) as [Term, Term];
+  const places = writer.cast(writer.viewed(indices, shape.with(axis, 1)), 'INT64');
+  const isFromEnd = writer.map('Less', [places, zero], 'BOOL');
+  const hot = writer.map('Where', [isFromEnd, writer.map('Add', [places, depth]), places], 'INT64');
+  const isHot = writer.map('Equal', [hot, writer.counted(axis)], 'BOOL');
+  const which = writer.cast(isHot, 'INT32');
+  writer.give(writer.made('Gather', [writer.required(2), which], { datatype, shape }, { axis: 0 }));
+};
+
+/** The first elements of each item along the time axis come in the opposite order. */
+const reverseSequence: Write = (writer) => {
+  const x = writer.required(0);
+  const { shape } = x;
+  const [items, times] = [writer.attribute('batch_axis', 1), writer.attribute('time_axis', 0)];
+  const apart = shape.map((size, axis) => (axis === items ? size : 1));
+  const lengths = writer.viewed(writer.required(1, ['INT64']), apart);
+  const behind = writer.map('Sub', [lengths, writer.number('INT64', 1)]);
+  const turned = writer.map('Sub', [behind, writer.counted(times)]);
+  const isLeft = writer.map('Less', [turned, writer.number('INT64', 0)], 'BOOL');
+  const from = writer.map('Where', [isLeft, writer.counted(times), turned], 'INT64');
+  writer.give(writer.made('GatherElements', [x, writer.repeated(from, shape)], x, { axis: times }));
+};
 
 export const movement = {
   Transpose: {
@@ -28,8 +143,9 @@ export const movement = {
     rows: rows.slice,
   },
   Expand: { ...ordinary, ...sized, ...free, shapes: moved.expand, rows: rows.expand, chunks: 'whole' },
-  Tile: { ...unfollowed, ...sized, shapes: moved.tile },
-  ...each('DepthToSpace SpaceToDepth', { ...ordinary, shapes: 'run', rows: rows.alongFirst(0) }),
+  Tile: { ...unfollowed, ...sized, shapes: moved.tile, write: tile },
+  DepthToSpace: { ...blocks, write: depthToSpace },
+  SpaceToDepth: { ...blocks, write: spaceToDepth },
   Concat: {
     ...ordinary,
     ...counting,
@@ -63,23 +179,31 @@ export const movement = {
     narrow: 'lookup',
   },
   GatherND: { ...ordinary, shapes: 'run', rows: places.gatherNd, narrow: 'lookup' },
-  ...each('TensorScatter Scatter ScatterElements ScatterND ReverseSequence EyeLike Trilu', {
-    ...unfollowed,
-    shapes: shapes.sameAsFirst,
-  }),
+  ...each('TensorScatter Scatter ScatterElements ScatterND', filled),
+  ReverseSequence: { ...filled, write: reverseSequence },
+  EyeLike: { ...filled, write: eyeLike },
+  Trilu: { ...filled, write: trilu },
   Pad: { ...ordinary, weights: 'first', arguments: sizedFrom(1, 2), shapes: moved.pad, rows: rows.pad },
   Resize: { ...ordinary, ...sized, shapes: shapes.resize, rows: rows.resize, chunks: 'whole', mixesPrecisions: true },
   Upsample: { ...unfollowed, ...sized, shapes: 'run', mixesPrecisions: true },
   MaxUnpool: { ...unfollowed, arguments: sizedFrom(2), shapes: 'run' },
   Col2Im: { ...unfollowed, arguments: sizedFrom(1), shapes: 'run' },
   BitCast: { ...unfollowed, shapes: 'run' },
-  Range: { ...unfollowed, ...free, weights: 'first', arguments: sizedFrom(0), shapes: shapes.range },
+  Range: { ...unfollowed, ...free, weights: 'first', arguments: sizedFrom(0), shapes: shapes.range, write: range },
   ConstantOfShape: {
     ...ordinary,
     ...free,
     arguments: sizedFrom(0),
     shapes: shapes.constantOfShape,
     rows: rows.constantOfShape,
+    write: constantOfShape,
   },
-  OneHot: { ...ordinary, weights: 'first', arguments: sizedFrom(1, 2), shapes: 'run', rows: places.oneHot },
+  OneHot: {
+    ...ordinary,
+    weights: 'first',
+    arguments: sizedFrom(1, 2),
+    shapes: 'run',
+    rows: places.oneHot,
+    write: oneHot,
+  },
 } satisfies Record<string, OperatorFacts>;

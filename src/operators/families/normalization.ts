@@ -2,6 +2,9 @@
 import { always, each, ordinary, type OperatorFacts } from '../facts.ts';
 import * as rows from '../row-rules/rules.ts';
 import * as shapes from '../shapes/rules.ts';
+import { axisFromFront } from '../../onnx/index.ts';
+import { elementCount } from '../../tensor/index.ts';
+import { floats, Unsupported, type Term, type Write } from '../writing.ts';
 
 const softmax: OperatorFacts = {
   ...ordinary,
@@ -28,10 +31,73 @@ const ofChannels: OperatorFacts = {
   rows: rows.alongFirst(0),
 };
 
+const lpNormalization: Write = (writer) => {
+  const x = writer.required(0, floats);
+  const axis = axisFromFront(writer.attribute('axis', -1), x.shape.length);
+  const norm = writer.reduced(writer.attribute('p', 2) === 1 ? 'ReduceL1' : 'ReduceL2', x, [axis]);
+  const zero = writer.number(x.datatype, 0);
+  const isZero = writer.map('Equal', [norm, zero], 'BOOL');
+  writer.give(writer.map('Where', [isZero, zero, writer.map('Div', [x, norm])], x.datatype));
+};
+
+/** As in ONNX Runtime, unlike ONNX's function body: elements that are all equal give 0 / 0 = NaN. */
+const meanVarianceNormalization: Write = (writer) => {
+  const x = writer.required(0, floats);
+  const named = writer.attribute<readonly number[]>('axes', []);
+  const axes = (named.length > 0 ? named : [0, 2, 3]).map((axis) => axisFromFront(axis, x.shape.length));
+  const distance = writer.map('Sub', [x, writer.reduced('ReduceMean', x, axes)]);
+  const variance = writer.reduced('ReduceMean', writer.map('Mul', [distance, distance]), axes);
+  writer.give(writer.map('Div', [distance, writer.map('Sqrt', [variance])]));
+};
+
+/** 1 at the first of the largest elements. Before opset 13 the axis splits the tensor into a matrix. */
+const hardmax: Write = (writer) => {
+  const { shape } = writer.output;
+  const coerced = writer.opset < 13;
+  const split = axisFromFront(writer.attribute('axis', coerced ? 1 : -1), shape.length);
+  const [rows, columns] = [elementCount(shape.slice(0, split)), elementCount(shape.slice(split))];
+  const x = writer.required(0, floats);
+  const [sizes, axis] = coerced ? [[rows, columns], 1] : [shape, split];
+  const given = { datatype: 'INT64', shape: sizes.with(axis, 1) } as const;
+  const place = writer.made('ArgMax', [writer.viewed(x, sizes)], given, { axis, keepdims: 1 });
+  const isFirst = writer.map('Equal', [place, writer.counted(axis, sizes)], 'BOOL');
+  const [one, zero] = [1, 0].map((value) => writer.number(x.datatype, value));
+  writer.give(writer.map('Where', [isFirst, one, zero], x.datatype));
+};
+
+/** Its parameters broadcast to the channels, so it is elementwise. */
+const batchNormalization: Write = (writer) => {
+  const x = writer.required(0, floats);
+  if (writer.attribute('training_mode', 0) === 1) throw new Unsupported('it is in training mode');
+  if (x.shape.length < 2) throw new Unsupported(`'${x.name}' has no channels`);
+  const channels = [x.shape[1]!, ...x.shape.slice(2).map(() => 1)];
+  const parameters = [1, 2, 3, 4].map((place) => writer.viewed(writer.required(place, floats), channels));
+  const epsilon = { float: writer.attribute('epsilon', 1e-5) };
+  writer.give(writer.map('turntable.ScaleShift', [x, ...parameters], x.datatype, { epsilon }));
+};
+
+/** The mean of the squares of neighbouring channels is that of a window of an image with one channel. */
+const localResponseNormalization: Write = (writer) => {
+  const given = writer.required(0, floats);
+  const [items = 1, channels, ...sizes] = given.shape;
+  if (channels === undefined) throw new Unsupported(`'${given.name}' has no channels`);
+  const datatype = given.datatype === 'FP64' ? 'FP64' : 'FP32';
+  const number = (name: string, otherwise: number): Term => writer.number(datatype, writer.attribute(name, otherwise));
+  const x = writer.cast(given, datatype);
+  const squares = writer.viewed(writer.map('Mul', [x, x]), [items, 1, channels, elementCount(sizes)]);
+  const size = writer.attribute('size', 1);
+  const pads = [Math.floor((size - 1) / 2), 0, Math.ceil((size - 1) / 2), 0];
+  const window = { kernel_shape: [size, 1], pads, count_include_pad: 1 };
+  const means = writer.viewed(writer.made('AveragePool', [squares], squares, window), x.shape);
+  const base = writer.map('Add', [writer.map('Mul', [means, number('alpha', 1e-4)]), number('bias', 1)]);
+  const scaled = writer.map('Div', [x, writer.map('Pow', [base, number('beta', 0.75)])]);
+  writer.give(writer.cast(scaled, given.datatype));
+};
+
 export const normalization = {
   Softmax: { ...softmax, narrow: 'row' },
   LogSoftmax: softmax,
-  Hardmax: { ...softmax, jumps: always },
+  Hardmax: { ...softmax, jumps: always, write: hardmax },
   ...each('LayerNormalization RMSNormalization SimplifiedLayerNormalization', ofRows),
   ...each('com.microsoft.SkipLayerNormalization com.microsoft.SkipSimplifiedLayerNormalization', skipping),
   ...each('InstanceNormalization GroupNormalization', { ...ofChannels, layer: 'norm' }),
@@ -41,12 +107,14 @@ export const normalization = {
     cost: 'channel-normalization',
     layer: 'norm',
     mixesPrecisions: true,
+    write: batchNormalization,
   },
-  LRN: ofChannels,
+  LRN: { ...ofChannels, write: localResponseNormalization },
   LpNormalization: {
     ...ofChannels,
     rows: rows.alongAxis(rows.axisAttribute(-1), rows.never),
+    write: lpNormalization,
   },
   // It takes the mean of all rows, unless axes are named.
-  MeanVarianceNormalization: { ...ofChannels, rows: 'unknown' },
+  MeanVarianceNormalization: { ...ofChannels, rows: 'unknown', write: meanVarianceNormalization },
 } satisfies Record<string, OperatorFacts>;

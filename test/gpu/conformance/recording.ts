@@ -1,7 +1,8 @@
 /** Records the launches that the compiler emits for a case: a graph of one node. */
+import { Unsupported } from '../../../src/operators/index.ts';
 import { elementTypeOf, GraphBuilder, type GraphNode } from '../../../src/onnx/index.ts';
 import type { DataType, Tensor } from '../../../src/tensor/index.ts';
-import { Unsupported, type Buffer, type Operator } from '../../../src/gpu/operators/types.ts';
+import type { Buffer, Operator } from '../../../src/gpu/operators/types.ts';
 import { alignUp } from '../../../src/gpu/program/arena.ts';
 import type { BaseWeight, FunctionBase } from '../../../src/gpu/program/base.ts';
 import { emitAll } from '../../../src/gpu/program/compile.ts';

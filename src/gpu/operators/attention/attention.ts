@@ -1,10 +1,11 @@
 /** ONNX's Attention, opsets 23 to 25. */
+import { floats, requireDatatype, Unsupported } from '../../../operators/index.ts';
 import { elementBytes } from '../../../tensor/index.ts';
-import { elementOf, floats, requireDatatype } from '../common/element.ts';
+import { elementOf } from '../common/element.ts';
 import { weightedSum, broadcastStrides } from '../common/indexing.ts';
 import { parametersOf } from '../common/elements.ts';
 import { asDeclared, requiredOutput } from '../common/inputs.ts';
-import { type Emitter, type Kernels, Unsupported, type Value } from '../types.ts';
+import type { Emitter, Kernels, Value } from '../types.ts';
 import { emitAttention, moveHeads, softcapped } from './core.ts';
 import { headsApart, headsTogether, scratchHeads, type Heads, type ScoreChange } from './heads.ts';
 

@@ -2,13 +2,13 @@
  * com.microsoft.GroupQueryAttention: several query heads share one head of keys and values. The cache is as long as its
  * longest item needs, and each item has its own number of rows in use.
  */
+import { floats, knownNumbers, Unsupported } from '../../../operators/index.ts';
 import { elementBytes } from '../../../tensor/index.ts';
-import { floats } from '../common/element.ts';
 import { coordinates } from '../common/indexing.ts';
-import { knownNumbers, requiredOutput } from '../common/inputs.ts';
+import { requiredOutput } from '../common/inputs.ts';
 import { forEachElement, parametersOf, written } from '../common/elements.ts';
 import type { Parameter } from '../common/launching.ts';
-import { type Emitter, type Kernels, Unsupported, type Value } from '../types.ts';
+import type { Emitter, Kernels, Value } from '../types.ts';
 import { emitAttention, softcapped } from './core.ts';
 import {
   addedBias,

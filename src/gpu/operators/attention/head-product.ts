@@ -3,9 +3,10 @@
  * sequence, heads x size], without transposing them. The attributes `a`, `b` and `d` have four numbers each, in
  * elements: the offset of the first head, and the strides of rows, heads and batch items.
  */
+import { Unsupported } from '../../../operators/index.ts';
 import { elementBytes, type DataType } from '../../../tensor/index.ts';
 import { emitProduct } from '../dense/product.ts';
-import { type Emitter, type Kernels, Unsupported, type Value } from '../types.ts';
+import type { Emitter, Kernels, Value } from '../types.ts';
 import type { Heads, HeadSizes } from './heads.ts';
 
 /** The attribute: offset and strides of a value's heads, in elements. */

@@ -1,9 +1,10 @@
 /** Types that describe attention to core.ts: heads by strides, and changes of their scores. */
+import { Unsupported } from '../../../operators/index.ts';
 import { elementBytes, type DataType } from '../../../tensor/index.ts';
 import { elementsOf, parametersOf, type Stored } from '../common/elements.ts';
 import { broadcastStrides, weightedSum } from '../common/indexing.ts';
 import type { Parameter } from '../common/launching.ts';
-import { type Emitter, Unsupported, type Value } from '../types.ts';
+import type { Emitter, Value } from '../types.ts';
 
 /** Heads of a batch item, rows of a head, elements of a row. */
 export interface HeadSizes {

@@ -2,22 +2,13 @@
  * ONNX Runtime's attention: com.microsoft.Attention, QAttention, MultiHeadAttention. GroupQueryAttention is in
  * group-query.ts.
  */
+import { floats, requireDatatype, Unsupported } from '../../../operators/index.ts';
 import { elementBytes } from '../../../tensor/index.ts';
-import { elementOf, floatLiteral, floats, requireDatatype } from '../common/element.ts';
+import { elementOf, floatLiteral } from '../common/element.ts';
 import { broadcastStrides, weightedSum } from '../common/indexing.ts';
 import { requiredOutput } from '../common/inputs.ts';
 import { parametersOf } from '../common/elements.ts';
-import {
-  composed,
-  type Emitter,
-  type KernelName,
-  type Kernels,
-  type Operator,
-  type Term,
-  Unsupported,
-  type Value,
-  type Writer,
-} from '../types.ts';
+import type { Emitter, Kernels, Value } from '../types.ts';
 import { joined, splitHeads } from './attention.ts';
 import { emitAttention, moveHeads } from './core.ts';
 import { addedBias, headsTogether, refuseInputs, scratchHeads, type Heads, type ScoreChange } from './heads.ts';
@@ -172,39 +163,8 @@ const selfAttention = {
   },
 } satisfies Kernels;
 
-/** A projection of the input with attention behind it. `others`: where the mask, the past and the addend are. */
-const projecting = <const Type extends KernelName>(
-  type: Type,
-  others: readonly number[],
-  project: (writer: Writer, input: Term, result: Omit<Term, 'name'>) => Term,
-): Operator<Type> =>
-  composed(type, (writer) => {
-    if (writer.attribute('do_rotary', 0) === 1) throw new Unsupported('it turns its queries and keys (do_rotary)');
-    if (writer.attribute('past_present_share_buffer', 0) === 1)
-      throw new Unsupported('its past and present share a buffer');
-    const input = writer.required(0);
-    const shape = [...input.shape.slice(0, 2), writer.required(1).shape[1]!];
-    const { datatype } = writer.output;
-    const inputs = [project(writer, input, { datatype, shape }), ...others.map((place) => writer.input(place))];
-    const present = writer.result(1);
-    const results = [writer.output, ...(present === undefined ? [] : [present])];
-    const made = writer.madeAll('turntable.SelfAttention', inputs, results, 'own');
-    for (const [place, term] of made.entries()) writer.give(term, place);
-  });
-
 export const microsoftAttentionOperators = [
   multiHead,
   groupQueryAttention,
   selfAttention,
-  projecting('com.microsoft.Attention', [3, 4, 5], (writer, input, result) => {
-    const product = writer.made('MatMul', [input, writer.required(1)], result);
-    const bias = writer.input(2);
-    return bias === undefined ? product : writer.map('Add', [product, bias]);
-  }),
-  // Its projection is an integer product, dequantised by the scales of input and weights.
-  projecting('com.microsoft.QAttention', [5, 8], (writer, input, result) => {
-    const [weights, bias, scale, weightScale] = [1, 2, 3, 4].map((place) => writer.required(place));
-    const inputs = [input, weights, scale, weightScale, writer.input(6), writer.input(7), bias];
-    return writer.made('com.microsoft.MatMulIntegerToFloat', inputs, result);
-  }),
 ] as const satisfies readonly Kernels[];

@@ -1,10 +1,10 @@
 /** Rotary position embeddings: RotaryEmbedding of ONNX (opset 23) and of ONNX Runtime. */
-import { floats, requireDatatype } from '../common/element.ts';
+import { floats, requireDatatype, Unsupported } from '../../../operators/index.ts';
 import { coordinates } from '../common/indexing.ts';
 import { requiredOutput } from '../common/inputs.ts';
 import { forEachElement, parametersOf, written, type Elements } from '../common/elements.ts';
 import type { Parameter } from '../common/launching.ts';
-import { type Emitter, type KernelName, type Kernels, type Operator, Unsupported, type Value } from '../types.ts';
+import type { Emitter, KernelName, Kernels, Operator, Value } from '../types.ts';
 import { headsApart, headsTogether, rowAt, type Heads } from './heads.ts';
 
 export interface Rotation {

@@ -5,8 +5,8 @@
  * sizes, `size` and `valueSize` of a head, `scale`, `noNan` (1: a row of NaN becomes zeros), and offset and strides of
  * the heads of `q`, `k`, `v` and `y`, as in `turntable.HeadProduct`.
  */
-import { requireDatatype } from '../common/element.ts';
-import { type Emitter, type Kernels, Unsupported } from '../types.ts';
+import { requireDatatype, Unsupported } from '../../../operators/index.ts';
+import type { Emitter, Kernels } from '../types.ts';
 import { maskOf } from './attention.ts';
 import { headsOf } from './head-product.ts';
 import { emitOneKernel, isOneKernel } from './one-kernel.ts';

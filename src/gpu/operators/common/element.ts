@@ -1,6 +1,6 @@
 /** How elements of each datatype are stored on a device, and how kernels load and store them. */
+import { Unsupported } from '../../../operators/index.ts';
 import type { DataType } from '../../../tensor/index.ts';
-import { type Term, Unsupported } from '../types.ts';
 
 /** C types of the kernels' prelude. 16-bit floats are stored as bit patterns and computed as float. */
 export interface Element {
@@ -53,26 +53,6 @@ export function elementOf(datatype: DataType): Element {
   if (element === undefined) throw new Unsupported(`${datatype} tensors cannot be on a GPU`);
   return element;
 }
-
-/** @throws Unsupported unless the value's datatype is one of `allowed` */
-export function requireDatatype(value: Term, allowed: readonly DataType[]): void {
-  if (!allowed.includes(value.datatype)) {
-    throw new Unsupported(`'${value.name}' is ${value.datatype}, but only ${allowed.join(', ')} are covered`);
-  }
-}
-
-/** {@link Emitter.required}, made from {@link Emitter.input}. */
-export const requiredFrom =
-  <Of extends Term>(input: (index: number) => Of | undefined) =>
-  (index: number, allowed?: readonly DataType[]): Of => {
-    const value = input(index);
-    if (value === undefined) throw new Unsupported(`its input ${index} is missing`);
-    if (allowed !== undefined) requireDatatype(value, allowed);
-    return value;
-  };
-
-export const floats: readonly DataType[] = ['FP32', 'FP16', 'BF16', 'FP64'];
-export const numbers: readonly DataType[] = [...floats, 'INT32', 'INT64', 'INT8', 'UINT8'];
 
 /**
  * The C type for sums and exponentials of a datatype: float for 16-bit floats too, whose mantissa of 11 or 8 bits would

@@ -1,7 +1,7 @@
+import { Unsupported } from '../../../operators/index.ts';
 /**
  * Shapes and strides, and C expressions that convert one index to another. All sizes are known when a kernel is made.
  */
-import { Unsupported } from '../types.ts';
 
 /** The axis, counted from the front. @throws Unsupported if a tensor of this rank does not have it */
 export function axisOf(axis: number, rank: number): number {

@@ -1,35 +1,9 @@
 /** Helpers for operators to read inputs and attributes. */
-import { elementBytes, elements, type DataType } from '../../../tensor/index.ts';
-import type { AttributeProto } from '../../../onnx/index.ts';
-import { type Emitter, Unsupported, type Value, type Writer } from '../types.ts';
+import { Unsupported } from '../../../operators/index.ts';
+import { elementBytes, type DataType } from '../../../tensor/index.ts';
+import type { Emitter, Value } from '../types.ts';
 import { forEachElement } from './elements.ts';
 import { product } from './indexing.ts';
-
-type Reader = Pick<Writer, 'node' | 'input' | 'constant'>;
-
-/**
- * The elements of an input that is constant; undefined if it is omitted.
- *
- * @throws Unsupported if it is computed at run time
- */
-export function knownNumbers(emitter: Reader, index: number, what: string): number[] | undefined {
-  const value = emitter.input(index);
-  if (value === undefined) return undefined;
-  const tensor = emitter.constant(index);
-  if (tensor === undefined) throw new Unsupported(`'${value.name}', its ${what}, is computed at run time`);
-  return Array.from(elements(tensor), Number);
-}
-
-/** A list that is an attribute in old versions of an operator, and an input in new ones. */
-export function listOf(emitter: Reader, attribute: string, input: number): number[] | undefined {
-  const known = knownNumbers(emitter, input, attribute);
-  if (known !== undefined) return known;
-  return findAttribute(emitter, attribute)?.ints?.map(Number);
-}
-
-export function findAttribute(emitter: Reader, name: string): AttributeProto | undefined {
-  return emitter.node.proto.attribute.find((attribute) => attribute.name === name);
-}
 
 /** @throws Unsupported if the output is omitted or not used */
 export function requiredOutput(emitter: Emitter, index = 0): Value {

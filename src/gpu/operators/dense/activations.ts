@@ -1,5 +1,5 @@
 /** Activations that attributes name: those of recurrent cells, and of products that ONNX Runtime has fused. */
-import { Unsupported } from '../types.ts';
+import { Unsupported } from '../../../operators/index.ts';
 import { floatLiteral } from '../common/element.ts';
 
 interface Activation {

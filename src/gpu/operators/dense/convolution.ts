@@ -6,12 +6,13 @@
  * - few input channels for each group (depthwise): a kernel that reads the input directly
  * - all others: a product with the matrix of the input's windows (im2col)
  */
+import { floats, Unsupported } from '../../../operators/index.ts';
 import { elementBytes } from '../../../tensor/index.ts';
-import { accumulatorOf, floats, floatLiteral } from '../common/element.ts';
+import { accumulatorOf, floatLiteral } from '../common/element.ts';
 import { changed, forEachElement, written, type Stored } from '../common/elements.ts';
 import { coordinates, indexType, product, stridesOf, weightedSum } from '../common/indexing.ts';
 import { requiredOutput } from '../common/inputs.ts';
-import { type Emitter, type Kernels, Unsupported, type Value } from '../types.ts';
+import type { Emitter, Kernels, Value } from '../types.ts';
 import { activationExpression, convert, emitProduct } from './product.ts';
 import {
   convolutionOf,

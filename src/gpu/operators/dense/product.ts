@@ -2,6 +2,7 @@
  * Matrix products of every form. cuBLASLt computes them if it can; the engine's own kernel computes 64-bit floats,
  * integers, batches that would need too many calls, and all products if the settings say so.
  */
+import { Unsupported } from '../../../operators/index.ts';
 import { elementBytes, type DataType } from '../../../tensor/index.ts';
 import type { MatmulEpilogue, MatmulType } from '../../driver/types.ts';
 import { accumulatorOf, elementOf, floatLiteral } from '../common/element.ts';
@@ -9,7 +10,7 @@ import { changed, forEachElement, parametersOf, written, type Stored } from '../
 import { collapse, coordinates, product as productOf, stridesOf, weightedSum } from '../common/indexing.ts';
 import { kernelFrom } from '../common/kernel-file.ts';
 import { argumentsOf, declared, type Parameter } from '../common/launching.ts';
-import { type Buffer, type Emitter, Unsupported } from '../types.ts';
+import type { Buffer, Emitter } from '../types.ts';
 
 export type Activation = 'none' | 'relu' | 'gelu-tanh';
 

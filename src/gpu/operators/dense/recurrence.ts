@@ -3,6 +3,7 @@
  * kernel runs all steps (recurrent-sequence.ts). If the layer is too large for that, each step is a product of the
  * state with the recurrent weights, and a kernel for the gates. Directions are independent of each other.
  */
+import { findAttribute, Unsupported } from '../../../operators/index.ts';
 import { elementBytes, type DataType } from '../../../tensor/index.ts';
 import { floatLiteral } from '../common/element.ts';
 import {
@@ -15,9 +16,8 @@ import {
   type Use,
   type Uses,
 } from '../common/elements.ts';
-import { findAttribute } from '../common/inputs.ts';
 import { moveStrided } from '../common/launching.ts';
-import { type Buffer, type Emitter, Unsupported, type Value } from '../types.ts';
+import type { Buffer, Emitter, Value } from '../types.ts';
 import { activated, parameterCount } from './activations.ts';
 import { convert, emitProduct } from './product.ts';
 import { isOneKernel, RecurrentSequence } from './recurrent-sequence.ts';

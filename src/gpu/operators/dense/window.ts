@@ -1,6 +1,7 @@
 /** The window of a convolution: kernel size, strides, dilations and padding along each spatial axis. */
+import { Unsupported } from '../../../operators/index.ts';
 import { product, weightedSum, stridesOf } from '../common/indexing.ts';
-import { type Emitter, Unsupported, type Value } from '../types.ts';
+import type { Emitter, Value } from '../types.ts';
 
 export interface Window {
   readonly kernel: readonly number[];

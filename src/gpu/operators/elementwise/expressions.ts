@@ -2,10 +2,11 @@
  * Elementwise operators as C expressions, by the ONNX operator specification. Where it leaves results open, they are
  * ONNX Runtime's.
  */
+import { Unsupported } from '../../../operators/index.ts';
 import type { DataType } from '../../../tensor/index.ts';
 import { typedEntries } from '../../../tools/index.ts';
 import { elementOf, floatLiteral } from '../common/element.ts';
-import { type Emitter, type KernelName, type KernelNameOf, type Operator, Unsupported } from '../types.ts';
+import type { Emitter, KernelName, KernelNameOf, Operator } from '../types.ts';
 
 type Expression = (emitter: Emitter, x: readonly string[]) => string;
 

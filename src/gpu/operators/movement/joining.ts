@@ -1,6 +1,7 @@
 /** Concat and Split: several tensors (pieces) that are parts of one (the whole) along an axis. */
+import { Unsupported } from '../../../operators/index.ts';
 import { elementBytes } from '../../../tensor/index.ts';
-import { type Emitter, type Kernels, Unsupported, type Value } from '../types.ts';
+import type { Emitter, Kernels, Value } from '../types.ts';
 import { axisOf, product } from '../common/indexing.ts';
 import { asDeclared, requiredOutput } from '../common/inputs.ts';
 import { forEachIndex, moveStrided, sideOf, widestWord, wordType } from '../common/launching.ts';

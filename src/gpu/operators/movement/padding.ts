@@ -1,7 +1,8 @@
 /** Pad: constant, reflect, edge and wrap. Negative padding removes elements. */
-import { type Emitter, type Kernels, Unsupported, type Value } from '../types.ts';
+import { Unsupported, findAttribute, knownNumbers, listOf } from '../../../operators/index.ts';
+import type { Emitter, Kernels, Value } from '../types.ts';
 import { axisOf, coordinates, product, stridesOf, weightedSum } from '../common/indexing.ts';
-import { asDeclared, findAttribute, knownNumbers, listOf, requiredOutput } from '../common/inputs.ts';
+import { asDeclared, requiredOutput } from '../common/inputs.ts';
 import { moveStrided, sideOf } from '../common/launching.ts';
 import { floatLiteral } from '../common/element.ts';
 import { forEachElement, written, asBits } from '../common/elements.ts';

@@ -2,8 +2,9 @@
  * ScatterElements, ScatterND and TensorScatter: copy the data, then apply updates. One thread applies all updates that
  * may have the same target, in order, so that results are deterministic. An index beyond its axis is ignored.
  */
+import { Unsupported } from '../../../operators/index.ts';
 import { elementBytes } from '../../../tensor/index.ts';
-import { type Emitter, type Kernels, Unsupported, type Value } from '../types.ts';
+import type { Emitter, Kernels, Value } from '../types.ts';
 import { asBits, changed, forEachElement, type Elements } from '../common/elements.ts';
 import { axisOf, coordinates, indexType, product, stridesOf, weightedSum } from '../common/indexing.ts';
 import { asDeclared, requiredOutput } from '../common/inputs.ts';

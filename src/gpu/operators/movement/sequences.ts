@@ -1,10 +1,10 @@
 /** MaxUnpool, Col2Im and BitCast. */
+import { floats, knownNumbers, Unsupported } from '../../../operators/index.ts';
 import { elementBytes } from '../../../tensor/index.ts';
-import { floats } from '../common/element.ts';
 import { coordinates, product, stridesOf, weightedSum } from '../common/indexing.ts';
-import { asDeclared, knownNumbers, requiredOutput } from '../common/inputs.ts';
+import { asDeclared, requiredOutput } from '../common/inputs.ts';
 import { asBits, changed, forEachElement, written } from '../common/elements.ts';
-import { type Kernels, Unsupported } from '../types.ts';
+import type { Kernels } from '../types.ts';
 import { emitNoView } from '../views.ts';
 
 /** Writes each element to its index in the whole result, as ONNX Runtime does; the rest is 0. */

@@ -1,8 +1,8 @@
 /** Operators that are one strided copy: Slice and Expand. */
-import { type Kernels, Unsupported } from '../types.ts';
-import { sliceRange } from '../../../operators/index.ts';
+import type { Kernels } from '../types.ts';
+import { sliceRange, Unsupported, knownNumbers, listOf } from '../../../operators/index.ts';
 import { axisOf, broadcastStrides, stridesOf } from '../common/indexing.ts';
-import { asDeclared, knownNumbers, listOf, requiredOutput } from '../common/inputs.ts';
+import { asDeclared, requiredOutput } from '../common/inputs.ts';
 import { moveStrided, sideOf } from '../common/launching.ts';
 
 const slice = {

@@ -1,5 +1,6 @@
+import { Unsupported } from '../../../operators/index.ts';
 import { elementBytes } from '../../../tensor/index.ts';
-import { type Emitter, type Kernels, Unsupported } from '../types.ts';
+import type { Emitter, Kernels } from '../types.ts';
 import { asDeclared, requiredOutput } from '../common/inputs.ts';
 import {
   collapse,

@@ -7,8 +7,9 @@
  * `axis` (-1). It replaces Mul or Div by a constant, Add of a mask, and Softmax. It computes the same in float, without
  * rounding to 16 bits in between.
  */
-import { type Emitter, type KernelName, type Kernels, type Operator, Unsupported, type Value } from '../types.ts';
-import { accumulatorOf, elementOf, floatLiteral, floats, requireDatatype } from '../common/element.ts';
+import { Unsupported, floats, requireDatatype } from '../../../operators/index.ts';
+import type { Emitter, KernelName, Kernels, Operator, Value } from '../types.ts';
+import { accumulatorOf, elementOf, floatLiteral } from '../common/element.ts';
 import { axisOf, broadcastIndex, coordinates, indexType, product, weightedSum } from '../common/indexing.ts';
 import { parametersOf, type Stored } from '../common/elements.ts';
 import { requiredOutput } from '../common/inputs.ts';

@@ -1,17 +1,7 @@
 /** MaxPool, AveragePool and LpPool. Their global forms are reductions over the spatial axes. */
-import { poolWindows } from '../../../operators/index.ts';
-import {
-  composed,
-  type Emitter,
-  type KernelName,
-  type Kernels,
-  type Operator,
-  type Term,
-  Unsupported,
-  type Value,
-  type Writer,
-} from '../types.ts';
-import { accumulatorOf, floats } from '../common/element.ts';
+import { poolWindows, Unsupported, floats } from '../../../operators/index.ts';
+import type { Emitter, KernelName, Kernels, Operator, Value } from '../types.ts';
+import { accumulatorOf } from '../common/element.ts';
 import { indexType } from '../common/indexing.ts';
 import { requiredOutput } from '../common/inputs.ts';
 import { read, write } from '../common/launching.ts';
@@ -119,27 +109,6 @@ const windowed = <Type extends KernelName>(type: Type, pooling: (emitter: Emitte
   emit: (emitter) => emitPool(emitter, pooling(emitter)),
 });
 
-/** A reduction of all pixels. */
-const global = <const Type extends KernelName>(
-  type: Type,
-  reduced: (writer: Writer, input: Term, axes: readonly number[]) => Term,
-): Operator<Type> =>
-  composed(type, (writer) => {
-    const input = writer.required(0);
-    const axes = Array.from(input.shape.keys()).slice(2);
-    writer.give(reduced(writer, input, axes));
-  });
-
-const norms: Readonly<Record<number, KernelName>> = { 1: 'ReduceL1', 2: 'ReduceL2' };
-
-const globalNorm = global('GlobalLpPool', (writer, input, axes) => {
-  const p = writer.attribute('p', 2);
-  const norm = norms[p];
-  if (norm !== undefined) return writer.reduced(norm, input, axes);
-  const power = (x: Term, exponent: number): Term => writer.map('Pow', [x, writer.number(x.datatype, exponent)]);
-  return power(writer.reduced('ReduceSum', power(writer.map('Abs', [input]), p), axes), 1 / p);
-});
-
 /** The p-th root of the sum of |x|^p. */
 function lpPooling(emitter: Emitter): Pooling {
   const p = emitter.attribute('p', 2);
@@ -159,7 +128,4 @@ export const poolingOperators = [
     finish: '((count) == 0 ? (total) : (total) / (count))',
   })),
   windowed('LpPool', lpPooling),
-  global('GlobalAveragePool', (writer, input, axes) => writer.reduced('ReduceMean', input, axes)),
-  global('GlobalMaxPool', (writer, input, axes) => writer.reduced('ReduceMax', input, axes)),
-  globalNorm,
 ] as const satisfies readonly Kernels[];

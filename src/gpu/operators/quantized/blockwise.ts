@@ -2,12 +2,12 @@
  * Weights of 2, 4 or 8 bits with a scale for each block: ONNX Runtime's MatMulNBits and GatherBlockQuantized. With few
  * rows, the product dequantises weights while it reads them; with many, weights are dequantised once before.
  */
-import { floats } from '../common/element.ts';
+import { floats, Unsupported } from '../../../operators/index.ts';
 import { allElementsOf, elementsOf, forEachElement, parametersOf, written } from '../common/elements.ts';
 import { axisOf, coordinates, product as productOf, stridesOf, weightedSum } from '../common/indexing.ts';
 import { asDeclared, requiredOutput, scratchValue } from '../common/inputs.ts';
 import { emitComputedProduct, emitProduct } from '../dense/product.ts';
-import { type Kernels, Unsupported, type Value } from '../types.ts';
+import type { Kernels, Value } from '../types.ts';
 
 /** Up to this number of rows, writing the dequantised weights to memory does not pay. */
 const fewRows = 64;

@@ -1,5 +1,5 @@
 /** ConvInteger: a product whose second factor is read from the image itself. */
-import { requireDatatype } from '../common/element.ts';
+import { requireDatatype } from '../../../operators/index.ts';
 import { coordinates, product as productOf } from '../common/indexing.ts';
 import { requiredOutput } from '../common/inputs.ts';
 import { allElementsOf, parametersOf, written } from '../common/elements.ts';

@@ -3,10 +3,11 @@
  * axis. If the scales broadcast by numpy's rules, the operator is elementwise and joins its neighbours' kernel; else it
  * is a separate kernel.
  */
+import { Unsupported } from '../../../operators/index.ts';
 import type { DataType } from '../../../tensor/index.ts';
 import { axisOf, coordinates, stridesOf, weightedSum } from '../common/indexing.ts';
 import { requiredOutput } from '../common/inputs.ts';
-import { type Emitter, type KernelName, type Operator, Unsupported, type Value } from '../types.ts';
+import type { Emitter, KernelName, Operator, Value } from '../types.ts';
 import { narrowed } from './products.ts';
 import { forEachElement, written } from '../common/elements.ts';
 

@@ -1,12 +1,13 @@
 /** MatMulInteger: products of 8-bit integers minus their zero points. Sums are 32-bit integers, and exact. */
+import { requireDatatype, Unsupported } from '../../../operators/index.ts';
 import type { DataType } from '../../../tensor/index.ts';
-import { elementOf, floatLiteral, requireDatatype } from '../common/element.ts';
+import { elementOf, floatLiteral } from '../common/element.ts';
 import { coordinates, product as productOf, weightedSum } from '../common/indexing.ts';
 import { requiredOutput } from '../common/inputs.ts';
 import { allElementsOf, parametersOf, written } from '../common/elements.ts';
 import { broadcastShapes, factorOf, sidesOf } from '../dense/matmul.ts';
 import { emitComputedProduct, type Factor } from '../dense/product.ts';
-import { type Emitter, type KernelName, type Kernels, type Operator, Unsupported, type Value } from '../types.ts';
+import type { Emitter, KernelName, Kernels, Operator, Value } from '../types.ts';
 
 export const bytes: readonly DataType[] = ['INT8', 'UINT8'];
 

@@ -1,9 +1,9 @@
 /** Det: Gaussian elimination on a copy of each matrix, a thread for each matrix. */
+import { floats, Unsupported } from '../../../operators/index.ts';
 import { elementBytes } from '../../../tensor/index.ts';
-import { floats } from '../common/element.ts';
 import { forEachElement, written } from '../common/elements.ts';
 import { requiredOutput } from '../common/inputs.ts';
-import { type Kernels, Unsupported } from '../types.ts';
+import type { Kernels } from '../types.ts';
 
 export const determinant = {
   type: 'Det',

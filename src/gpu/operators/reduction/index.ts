@@ -1,6 +1,6 @@
 /** Reductions, ArgMax, ArgMin, TopK, running sums, and Det. */
-import { type Emitter, type Kernels, Unsupported } from '../types.ts';
-import { listOf } from '../common/inputs.ts';
+import { Unsupported, listOf } from '../../../operators/index.ts';
+import type { Emitter, Kernels } from '../types.ts';
 import { determinant } from './determinant.ts';
 import { orderingOperators } from './ordering.ts';
 import { typedEntries } from '../../../tools/index.ts';

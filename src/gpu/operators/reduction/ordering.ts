@@ -1,8 +1,8 @@
 /** ArgMax, ArgMin and TopK, and running sums (CumSum, CumProd), along lines of an axis. */
-import { type Emitter, type Kernels, Unsupported, type Value } from '../types.ts';
-import { numbers } from '../common/element.ts';
+import { Unsupported, numbers, knownNumbers } from '../../../operators/index.ts';
+import type { Emitter, Kernels, Value } from '../types.ts';
 import { axisOf, coordinates, indexType, product, stridesOf, weightedSum } from '../common/indexing.ts';
-import { asDeclared, knownNumbers, requiredOutput } from '../common/inputs.ts';
+import { asDeclared, requiredOutput } from '../common/inputs.ts';
 import { read, write } from '../common/launching.ts';
 import { alone, launchTeams, teamForRows, typeDefinitions, type Team } from '../common/teams.ts';
 import { reducedType } from './reducing.ts';

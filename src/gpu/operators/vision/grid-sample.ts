@@ -1,9 +1,10 @@
 /** GridSample samples an image at the coordinates of a grid, along any number of axes. */
-import { floats, floatLiteral } from '../common/element.ts';
+import { floats, Unsupported } from '../../../operators/index.ts';
+import { floatLiteral } from '../common/element.ts';
 import { forEachElement, written } from '../common/elements.ts';
 import { coordinates, product, stridesOf, weightedSum } from '../common/indexing.ts';
 import { requiredOutput } from '../common/inputs.ts';
-import { type Emitter, type KernelName, type Kernels, type Operator, Unsupported } from '../types.ts';
+import type { Emitter, KernelName, Kernels, Operator } from '../types.ts';
 
 type Padding = 'zeros' | 'border' | 'reflection';
 

@@ -2,11 +2,12 @@
  * Pooling of regions of interest: RoiAlign and MaxRoiPool. Regions are known only at run time, so each thread finds the
  * elements of its bin.
  */
-import { floatLiteral, floats } from '../common/element.ts';
+import { floats, Unsupported } from '../../../operators/index.ts';
+import { floatLiteral } from '../common/element.ts';
 import { forEachElement, written } from '../common/elements.ts';
 import { coordinates } from '../common/indexing.ts';
 import { requiredOutput } from '../common/inputs.ts';
-import { type Kernels, Unsupported } from '../types.ts';
+import type { Kernels } from '../types.ts';
 
 const roiAlign = {
   type: 'RoiAlign',

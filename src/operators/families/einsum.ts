@@ -1,11 +1,14 @@
 /**
- * Einsum, made of sums, of products of two operands at a time, and of permutations. Axes of size 1 are dropped, and the
+ * Einsum, written as sums, products of two operands at a time, and permutations. Axes of size 1 are dropped, and the
  * shape of the result brings them back.
  */
-import { einsumLabels } from '../../../onnx/index.ts';
-import { product } from '../common/indexing.ts';
-import { composed, type Term, Unsupported, type Writer } from '../types.ts';
-import { productTypes } from './product.ts';
+import { einsumLabels } from '../../onnx/index.ts';
+import { elementCount, type DataType } from '../../tensor/index.ts';
+import { ordinary, type OperatorFacts } from '../facts.ts';
+import * as places from '../row-rules/place-rules.ts';
+import { Unsupported, type Term, type Write, type Writer } from '../writing.ts';
+
+const types: readonly DataType[] = ['FP32', 'FP16', 'BF16', 'FP64', 'INT32', 'INT64'];
 
 /** An operand with a label for each axis. */
 interface Labelled {
@@ -84,7 +87,7 @@ function multiplied(writer: Writer, left: Labelled, right: Labelled, needed: rea
     return { term: writer.map('Mul', [spread(a), spread(b)]), labels };
   }
   const items = batch.map(sizeOf);
-  const [m, k, n] = [rows, depth, columns].map((of) => product(of.map(sizeOf))) as [number, number, number];
+  const [m, k, n] = [rows, depth, columns].map((of) => elementCount(of.map(sizeOf))) as [number, number, number];
   const factors = [
     arranged(a, [...batch, ...rows, ...depth], [...items, m, k]),
     arranged(b, [...batch, ...depth, ...columns], [...items, k, n]),
@@ -93,12 +96,12 @@ function multiplied(writer: Writer, left: Labelled, right: Labelled, needed: rea
   return { term: writer.viewed(result, shape), labels };
 }
 
-export const einsum = composed('Einsum', (writer) => {
+const write: Write = (writer) => {
   const equation = writer.attribute<string>('equation', '');
   const given = equation
     .replace(/->.*/, '')
     .split(',')
-    .map((_, index) => writer.required(index, productTypes));
+    .map((_, index) => writer.required(index, types));
   const { text, terms, output } = einsumLabels(
     equation,
     given.map(({ shape }) => shape.length),
@@ -119,4 +122,12 @@ export const einsum = composed('Einsum', (writer) => {
       output.filter((label) => labels.includes(label)).map((label) => labels.indexOf(label)),
     ),
   );
-});
+};
+
+export const einsum = {
+  ...ordinary,
+  shapes: 'run',
+  rows: places.einsum,
+  layer: 'linear',
+  write,
+} satisfies OperatorFacts;
