@@ -8,7 +8,7 @@
  * A revision is made by link(), which fails where the name is taken: of two writers at once one succeeds, on NFS too.
  */
 import { randomBytes } from 'node:crypto';
-import { createReadStream } from 'node:fs';
+import { constants, createReadStream } from 'node:fs';
 import {
   copyFile,
   link,
@@ -40,7 +40,7 @@ import {
   type Tag,
 } from './store.ts';
 
-/** Revisions that stay behind the newest: a reader that has listed one can still open it. */
+/** At least so many revisions stay behind the newest: a reader that has listed one can still open it. */
 const revisionsKept = 4;
 /** A file that a killed writer left is removed by a later writer of the same entry. */
 const strayMs = 60 * 60 * 1000;
@@ -76,23 +76,29 @@ export class FolderStore implements Store {
       const envelope = nextEnvelope(name, body, before);
       const revision = before === undefined ? 0 : Number(before.tag);
       const folder = join(this.#entries, encodeName(name));
-      if (revision === 0) {
-        await mkdir(folder, { recursive: true });
-        await syncFolder(this.#entries);
-      }
+      if (revision === 0) await mkdir(folder, { recursive: true });
       const temporary = join(folder, `.${envelope.nonce}`);
       try {
-        await writeDurably(temporary, entryText(envelope));
+        await Promise.all([
+          writeDurably(temporary, entryText(envelope)),
+          ...(revision === 0 ? [syncFolder(this.#entries)] : []),
+        ]);
         await take(temporary, this.#path(name, revision + 1));
       } catch (error) {
+        await unlinkIfThere(temporary);
         if (!hasCode(error, 'EEXIST')) throw error;
         // On NFS the reply to a link() that succeeded may be lost, and its repetition fails.
         return await this.#ownOrRefused(name, envelope.nonce);
-      } finally {
-        await unlinkIfThere(temporary);
       }
-      await syncFolder(folder);
-      const files = await namesIn(folder);
+      // The revision is there for everyone from here on. Steps that do not need each other go at once: each is a trip to
+      // the thread pool, and with NFS one to the server.
+      const [files] = await Promise.all([
+        namesIn(folder),
+        syncFolder(folder),
+        unlinkIfThere(temporary),
+        // Who misses the marker lists within a minute.
+        this.#mark(envelope.nonce).catch(() => undefined),
+      ]);
       const revisions = revisionsIn(files);
       // Revisions are removed from below. If the one before is there, this one never was before; else this writer slept
       // through several others, and made one again that was removed, or it was overtaken by several after it.
@@ -103,11 +109,14 @@ export class FolderStore implements Store {
         await unlinkIfThere(this.#path(name, revision + 1));
         throw changedElsewhere(name);
       }
-      await tidy(folder, files, revisions);
-      // Written already: who misses the marker lists within a minute.
-      await writeFile(join(this.#root, 'changed'), envelope.nonce).catch(() => undefined);
+      if (files.length > 2 * revisionsKept) await tidy(folder, files, revisions);
       return { tag: tagOf(revision + 1), envelope };
     });
+  }
+
+  /** Nonces have one length, so the file need not be emptied before, after which ext4 flushes it to the disk at once. */
+  async #mark(nonce: string): Promise<void> {
+    await writeFile(join(this.#root, 'changed'), nonce, { flag: constants.O_WRONLY | constants.O_CREAT });
   }
 
   async list(): Promise<ReadonlyMap<string, Tag>> {
@@ -260,7 +269,7 @@ function revisionsIn(files: readonly string[]): number[] {
     .toSorted((one, other) => other - one);
 }
 
-/** Removes old revisions, from below, and strays. What cannot be removed now is by the next writer. */
+/** Removes old revisions, from below, and strays. What cannot be removed now is by a later writer. */
 async function tidy(folder: string, files: readonly string[], revisions: readonly number[]): Promise<void> {
   try {
     for (const revision of revisions.slice(revisionsKept + 1).toReversed()) {

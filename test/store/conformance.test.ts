@@ -112,7 +112,9 @@ describe.each(['folder', 'bucket'] as const)('a store in a %s', (kind) => {
     for (let at = 0; at < 100; at++) entry = await store.write('bert', { at }, entry);
     expect(bodyOf(await store.read('bert'))).toEqual({ at: 99 });
     const revisions = await readdir(join(folder, `${kind}-${count - 1}`, 'entries', 'bert')).catch(() => []);
-    expect(revisions).toHaveLength(kind === 'folder' ? 5 : 0);
+    // A reader that has listed a revision can still open it; old ones go a few at a time.
+    expect(revisions.length).toBeGreaterThanOrEqual(kind === 'folder' ? 5 : 0);
+    expect(revisions.length).toBeLessThanOrEqual(kind === 'folder' ? 9 : 0);
   });
 
   test('content is stored once under its hash, and comes back in ranges with its hash checked', async () => {

@@ -155,9 +155,9 @@ export class Publishing {
       // In the same entry as the version, so that it serves nothing even if the host is killed in between.
       const traffic = holdBack && current?.state.status === 'ready' ? trafficOf(entry, current.version) : undefined;
       await onDisk(async () => {
-        for (const file of files) await this.#options.blobs.takeIn(file.sha256, join(folder, file.name));
-        await this.#options.blobs.sync();
-        await mkdir(this.#options.data.functionFolder(name), { recursive: true });
+        const { blobs, data } = this.#options;
+        for (const file of files) await blobs.takeIn(file.sha256, join(folder, file.name));
+        await Promise.all([blobs.sync(), mkdir(data.functionFolder(name), { recursive: true })]);
       });
       await this.#options.changes.commit(name, withVersion(entry, record, traffic));
       await onDisk(() => this.install(folder, record));
