@@ -5,7 +5,7 @@ import { ownMemory, readCores } from '../hardware/index.ts';
 import { tellServiceManager } from '../process/index.ts';
 import { createLogger } from '../host/index.ts';
 import { storeAt } from './store-at.ts';
-import { loadRedisQueue, ModelCache, parseRedisUrl, PoolTaker, redisUrlForm, redisWorks } from '../queue/index.ts';
+import { loadRedisQueue, parseRedisUrl, PoolTaker, redisUrlForm, redisWorks } from '../queue/index.ts';
 import { CliError, usage } from './error.ts';
 import { outliveDefects } from './uncaught.ts';
 import { runUntilSignal } from './lifecycle.ts';
@@ -100,16 +100,6 @@ async function runWorker(flags: WorkerFlags): Promise<number> {
     else if (!redisWorks(before)) logger.info({ redis: link.address }, 'Redis is back');
   });
   const { parts: memory } = ownMemory('worker');
-  // The cache and the taker each need the other.
-  const atWork: { taker?: PoolTaker } = {};
-  const cache = new ModelCache({
-    folder: join(flags.data, 'models'),
-    bytesMax: flags.cache,
-    store,
-    inUse: (revision) => atWork.taker?.busy(revision) ?? false,
-    onEvict: async (revision) => await atWork.taker?.forget(revision),
-  });
-  await cache.start();
   const taker = new PoolTaker({
     name: flags.name,
     cores,
@@ -122,13 +112,15 @@ async function runWorker(flags: WorkerFlags): Promise<number> {
       onRowsMix: ({ key, reason }) => logger.error({ function: key, reason }, 'its calls run alone from now on'),
       cacheFolder: join(flags.data, 'weights'),
     },
-    cache,
+    store,
+    models: join(flags.data, 'models'),
+    modelBytesMax: flags.cache,
     threads,
     queueMax: 1024,
     idleMs: 300_000,
-    log: (message, fields) => logger.info(fields, message),
+    log: logger,
   });
-  atWork.taker = taker;
+  await taker.start();
   const worker = await startRemoteWorker({ link, taker, log: logger });
   outliveDefects({ log: logger, exit: (code) => process.exit(code) });
   tellServiceManager('READY=1');

@@ -28,7 +28,6 @@ export {
   type RedisHealth,
 } from './redis-health.ts';
 export { parseRedisUrl, redisUrlForm } from './redis-url.ts';
-export { ModelCache } from './model-cache.ts';
 export { PoolTaker } from './pool-taker.ts';
 export type { RemoteTaker, RemoteWorker } from './worker.ts';
 export { clientId, ownedId } from './call-ids.ts';

@@ -2,13 +2,10 @@
 import { createHash } from 'node:crypto';
 import type { PoolLimits } from '../cpu/index.ts';
 import type { ModelOpening } from '../onnx/index.ts';
-import type { WantedContent } from '../store/index.ts';
+import type { NamedContent } from '../store/index.ts';
 import { jsonAs } from '../tools/index.ts';
 
-export interface ManifestFile extends WantedContent {
-  /** Relative to the model, as the model names its external data; '/' between parts. */
-  readonly name: string;
-}
+export type ManifestFile = NamedContent;
 
 export interface FunctionManifest {
   /** `name@version` at the host. */
@@ -37,6 +34,14 @@ export function sealManifest(manifest: Omit<FunctionManifest, 'revision'>): Func
   const parts = [files.map(({ name, sha256 }) => [name, sha256]), handler?.sha256, threads, limits];
   const text = JSON.stringify(opening === undefined ? parts : [...parts, opening]);
   return { ...manifest, revision: createHash('sha256').update(text).digest('hex').slice(0, 32) };
+}
+
+/** Where a worker keeps the compiled handler, whose name at its host is of no use to it. */
+const handlerFile = '.handler.mjs';
+
+/** Every file of a function under the name that it has at a worker; the handler last. */
+export function filesOf({ files, handler }: FunctionManifest): readonly ManifestFile[] {
+  return handler === undefined ? files : [...files, { ...handler, name: handlerFile }];
 }
 
 export function manifestBytes({ files, handler }: FunctionManifest): number {

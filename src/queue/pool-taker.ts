@@ -5,25 +5,27 @@
 import { CpuError, type CpuPools, type PoolInput, type PoolResult } from '../cpu/index.ts';
 import { LiveCpu, LiveScheduler, type CpuNeed, type LiveCpuOptions } from '../live/index.ts';
 import { policies } from '../schedule/index.ts';
-import { FetchBackoff } from './fetch-backoff.ts';
-import { manifestBytes, type FunctionManifest } from './manifest.ts';
-import type { ModelCache } from './model-cache.ts';
+import { filesOf, manifestBytes, type FunctionManifest } from './manifest.ts';
+import { ModelFolder } from './model-folder.ts';
 import type { FunctionCapacity, OverflowOptions } from './types.ts';
 import type { RemoteTaker } from './worker.ts';
-import { getOrMake, given, smoothed } from '../tools/index.ts';
+import { ContentCache, type Store } from '../store/index.ts';
+import { getOrMake, given, smoothed, type Log } from '../tools/index.ts';
 
 export interface PoolTakerOptions {
   readonly name: string;
   readonly cores: number;
   readonly pools: Omit<LiveCpuOptions, 'needOf' | 'cores'>;
-  readonly cache: ModelCache;
+  /** The hosts' store. */
+  readonly store: Store;
+  /** Where fetched models are kept, and how much of them. */
+  readonly models: string;
+  readonly modelBytesMax: number;
   /** Threads of an instance, unless the function says. */
   readonly threads: number;
   readonly queueMax: number;
   readonly idleMs: number;
-  readonly log: (message: string, fields: object) => void;
-  /** In place of performance.now(). */
-  readonly nowMs?: () => number;
+  readonly log: Log;
 }
 
 interface Measured {
@@ -51,69 +53,88 @@ export class PoolTaker implements RemoteTaker {
   /** The pools' latest state; read once per heartbeat. */
   #ready = new Map<string, number>();
   #starts = new Map<string, number>();
-  readonly #backoffs = new FetchBackoff();
-  readonly #nowMs: () => number;
-  #prefetching = false;
-  #stopped = false;
+  readonly #models: ModelFolder;
+  readonly #cache: ContentCache<FunctionManifest>;
 
   constructor(options: PoolTakerOptions) {
     this.#options = options;
     this.name = options.name;
     this.cores = options.cores;
-    this.#nowMs = options.nowMs ?? (() => performance.now());
+    this.#models = new ModelFolder(options.models);
+    this.#cache = new ContentCache<FunctionManifest>({
+      store: options.store,
+      bytesMax: options.modelBytesMax,
+      staysMs: 0,
+      keyOf: ({ revision }) => revision,
+      filesOf,
+      nameOf: ({ key }) => key,
+      idleMs: ({ revision }) => (this.#isBusy(revision) ? -1 : this.#models.idleMs(revision)),
+      held: () => this.#models.held(),
+      isMissing: ({ revision }) => this.#known.has(revision) && !this.#models.has(revision),
+      hold: async (manifest, fetch) => await this.#models.hold(manifest, fetch),
+      // Its instances map its files.
+      drop: async (manifest) => await this.#models.drop(manifest, async () => await this.#forget(manifest.revision)),
+      log: options.log,
+    });
     this.#cpu = new LiveCpu({ ...options.pools, cores: options.cores, needOf: (revision) => this.#needOf(revision) });
     this.#live = new LiveScheduler({ ...this.#cpu.asPlace, policy: policies.best, waitingMax: options.queueMax });
     this.#cpu.join(this.#live);
     this.pools = this.#cpu.pools;
   }
 
+  /** Reads which models are on the disk. */
+  async start(): Promise<void> {
+    await this.#models.start();
+    await this.#cache.shrink();
+  }
+
   get cacheBytes(): number {
-    return this.#options.cache.bytes;
+    return this.#cache.bytes;
   }
 
   get cacheBytesMax(): number {
-    return this.#options.cache.bytesMax;
+    return this.#options.modelBytesMax;
   }
 
   revisions(): readonly string[] {
     return [...this.#known.keys()];
   }
 
-  /** Whether the function has invocations here. */
-  busy(revision: string): boolean {
+  #isBusy(revision: string): boolean {
     return (this.#measured.get(revision)?.outstanding ?? 0) > 0;
   }
 
   learn(manifests: readonly FunctionManifest[]): void {
     const known = new Map(manifests.map((manifest) => [manifest.revision, manifest]));
     // Its host has just put it into the store.
-    for (const revision of known.keys()) if (!this.#known.has(revision)) this.#backoffs.end(revision);
+    for (const [revision, manifest] of known) {
+      if (!this.#known.has(revision) && this.#cache.isFailing(manifest)) this.#cache.want(manifest);
+    }
     // A function that no host offers any more keeps its instances until they have been idle for long: a restarting host
     // offers the same functions a moment later.
     this.#known = known;
-    void this.#prefetch();
+    this.#fetchAhead();
   }
 
   capacity(revision: string): FunctionCapacity | undefined {
-    const { cache } = this.#options;
     const manifest = this.#known.get(revision);
-    if (manifest === undefined || manifestBytes(manifest) > cache.bytesMax) return undefined;
-    // It kills this worker's processes: an invocation would fail.
-    if (this.#isAbsent(manifest) || this.pools.stopped(revision) !== undefined) return undefined;
+    if (manifest === undefined || manifestBytes(manifest) > this.cacheBytesMax) return undefined;
+    // It could not be fetched, or kills this worker's processes: an invocation would fail.
+    if (this.#cache.isFailing(manifest) || this.pools.stopped(revision) !== undefined) return undefined;
     const measured = this.#measured.get(revision);
     const threads = this.#threadsOf(manifest);
     return {
       slots: Math.max(1, Math.floor(this.cores / threads)),
       threads,
       callMs: measured?.callMs,
-      held: cache.holds(revision),
+      held: this.#models.has(revision),
       startMs: (this.#ready.get(revision) ?? 0) > 0 ? 0 : (this.#starts.get(revision) ?? firstStartMs),
       outstanding: measured?.outstanding ?? 0,
     };
   }
 
   refresh(): void {
-    void this.#prefetch(); // A backoff pause may be over.
+    this.#fetchAhead();
     const states = this.pools.states();
     this.#ready = new Map(
       states.map(({ key, instances }) => [key, instances.filter(({ state }) => state !== 'loading').length]),
@@ -132,6 +153,7 @@ export class PoolTaker implements RemoteTaker {
         throw error;
       });
       await measured.registered;
+      this.#models.use(revision);
       const { deadlineMs, dueMs, signal, priority } = options;
       const sinceMs = performance.now();
       const sloMs = dueMs === undefined ? undefined : Math.max(0, dueMs - sinceMs);
@@ -145,8 +167,8 @@ export class PoolTaker implements RemoteTaker {
     }
   }
 
-  /** Ends the function's instances here; its files stay. */
-  async forget(revision: string): Promise<void> {
+  /** Ends the function's instances here. */
+  async #forget(revision: string): Promise<void> {
     const measured = this.#measured.get(revision);
     if (measured !== undefined) measured.registered = undefined;
     await this.pools.unregister(revision);
@@ -154,9 +176,8 @@ export class PoolTaker implements RemoteTaker {
   }
 
   async stop(): Promise<void> {
-    this.#stopped = true;
     this.#live.close();
-    await this.pools.stop(0);
+    await Promise.all([this.pools.stop(0), this.#cache.close()]);
   }
 
   #measuredOf(manifest: FunctionManifest): Measured {
@@ -177,17 +198,14 @@ export class PoolTaker implements RemoteTaker {
   }
 
   async #register(manifest: FunctionManifest): Promise<void> {
-    const { cache, queueMax, idleMs } = this.#options;
-    let held;
+    const { queueMax, idleMs } = this.#options;
     try {
-      held = await cache.hold(manifest);
+      await this.#cache.bring(manifest);
     } catch (error) {
-      this.#couldNotFetch(manifest, error);
       throw new CpuError('stopping', error instanceof Error ? error.message : String(error));
     }
-    this.#backoffs.end(manifest.revision);
     const threads = this.#threadsOf(manifest);
-    const { modelPath, handlerPath } = held;
+    const { modelPath, handlerPath } = this.#models.open(manifest);
     this.pools.register(
       {
         key: manifest.revision,
@@ -206,57 +224,14 @@ export class PoolTaker implements RemoteTaker {
     );
   }
 
-  /** Its files could not be fetched: an invocation of it would be returned. */
-  #isAbsent(manifest: FunctionManifest): boolean {
-    const { revision } = manifest;
-    const { cache } = this.#options;
-    if (!this.#backoffs.has(revision) || cache.holds(revision)) return false;
-    // A function that fits is fetched again before it is offered; a larger one is only fetched for an invocation.
-    return this.#backoffs.isPaused(revision, this.#nowMs()) || cache.hasRoomFor(manifest);
-  }
-
-  #couldNotFetch({ key, revision }: FunctionManifest, error: unknown): void {
-    const isNew = !this.#backoffs.isPaused(revision, this.#nowMs());
-    const pauseMs = this.#backoffs.begin(revision, this.#nowMs());
-    if (!isNew) return;
-    const reason = error instanceof Error ? error.message : String(error);
-    this.#options.log('a function could not be fetched, and is not offered for a while', {
-      function: key,
-      pauseMs,
-      reason,
-    });
-  }
-
   #threadsOf({ threads }: FunctionManifest): number {
     return Math.min(threads ?? this.#options.threads, this.cores);
   }
 
-  /** Fetches functions that fit without an eviction, one after the other, so that a first overflow need not wait. */
-  async #prefetch(): Promise<void> {
-    if (this.#prefetching) return;
-    this.#prefetching = true;
-    const { cache, log } = this.#options;
-    const next = (): FunctionManifest | undefined =>
-      [...this.#known.values()].find(
-        (manifest) =>
-          !cache.holds(manifest.revision) &&
-          !this.#backoffs.isPaused(manifest.revision, this.#nowMs()) &&
-          cache.hasRoomFor(manifest),
-      );
-    try {
-      for (let manifest = next(); manifest !== undefined && !this.#stopped; manifest = next()) {
-        const startMs = performance.now();
-        try {
-          await cache.hold(manifest);
-          this.#backoffs.end(manifest.revision);
-          const tookMs = Math.round(performance.now() - startMs);
-          log('fetched a function', { function: manifest.key, bytes: manifestBytes(manifest), tookMs });
-        } catch (error) {
-          this.#couldNotFetch(manifest, error);
-        }
-      }
-    } finally {
-      this.#prefetching = false;
+  /** Fetches functions that fit without an eviction, so that a first overflow need not wait. */
+  #fetchAhead(): void {
+    for (const manifest of this.#known.values()) {
+      if (!this.#models.has(manifest.revision)) this.#cache.want(manifest, true);
     }
   }
 }

@@ -1,4 +1,5 @@
 /** Where functions live, for any number of machines: a folder or a bucket. */
+export { ContentCache, type FetchFile, type NamedContent } from './content-cache.ts';
 export { decodeName, encodeName } from './entry-names.ts';
 export { fetchContent, type ContentSource, type WantedContent } from './fetch-content.ts';
 export { FolderStore } from './folder-store.ts';

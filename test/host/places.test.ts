@@ -8,7 +8,7 @@ import { placedText } from '../../src/cli/ps.ts';
 import { loadConfig, startHost, type RunningHost } from '../../src/host/index.ts';
 import { createLogger } from '../../src/host/records/logger.ts';
 import { ElementType, GraphBuilder, writeModel } from '../../src/onnx/index.ts';
-import { ModelCache, PoolTaker, type RemoteWorker } from '../../src/queue/index.ts';
+import { PoolTaker, type RemoteWorker } from '../../src/queue/index.ts';
 import { RedisLink, startRemoteWorker } from '../../src/queue/redis.ts';
 import { runSimulation, Xoshiro, type Outcome } from '../../src/replay/index.ts';
 import { policies } from '../../src/schedule/index.ts';
@@ -83,15 +83,8 @@ class Fixture {
     const link = new RedisLink({ url: redisUrl, prefix: 'turntable' });
     await link.ready(waitLimitMs);
     const pools = { blankInstances: 1, memoryBytes: 1e9, log: () => undefined };
-    const cache = new ModelCache({
-      folder: join(this.folder, 'worker'),
-      store: new FolderStore(join(this.folder, 'data')),
-      bytesMax: 1e8,
-      inUse: () => false,
-      onEvict: async () => undefined,
-    });
-    await cache.start();
-    const taker = new PoolTaker({ name: 'lab-7', cores: 1, pools, cache, threads: 1, queueMax: 100, idleMs: 3_600_000, log: () => undefined }); // prettier-ignore
+    const taker = new PoolTaker({ name: 'lab-7', cores: 1, pools, store: new FolderStore(join(this.folder, 'data')), models: join(this.folder, 'worker'), modelBytesMax: 1e8, threads: 1, queueMax: 100, idleMs: 3_600_000, log: silentLog }); // prettier-ignore
+    await taker.start();
     const worker: RemoteWorker = await startRemoteWorker({ link, taker, log: silentLog });
     this.#ends.unshift(async () => {
       await worker.stop(1000);

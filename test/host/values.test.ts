@@ -16,7 +16,7 @@ import { credentials, type Client, type ServiceError } from '@grpc/grpc-js';
 import { ModelSession } from '../../src/cpu/instance/session.ts';
 import { loadProtos, serviceOf } from '../../src/host/grpc/index.ts';
 import { describeModel, elementTypeOf, GraphBuilder, writeModel } from '../../src/onnx/index.ts';
-import { ModelCache, PoolTaker, sealManifest, type OverflowQueue } from '../../src/queue/index.ts';
+import { PoolTaker, sealManifest, type OverflowQueue } from '../../src/queue/index.ts';
 import { createBullMqQueue, RedisLink, startRemoteWorker } from '../../src/queue/redis.ts';
 import {
   arrayOf,
@@ -434,24 +434,19 @@ async function startWorker(): Promise<{ queue: OverflowQueue; key: string }> {
   const links = [0, 1].map(() => new RedisLink({ url: redis!.url, prefix: 'values' }));
   const [link, workerLink] = links as [RedisLink, RedisLink];
   await Promise.all(links.map((each) => each.ready(waitLimitMs)));
-  const cache = new ModelCache({
-    folder: join(folder, 'worker'),
-    store: new FolderStore(join(host.folder, 'data')),
-    bytesMax: 1e7,
-    inUse: () => false,
-    onEvict: () => Promise.resolve(),
-  });
-  await cache.start();
   const taker = new PoolTaker({
     name: 'lab-7',
     cores: 1,
     pools: { blankInstances: 1, memoryBytes: 2 ** 30, log: () => undefined },
-    cache,
+    store: new FolderStore(join(host.folder, 'data')),
+    models: join(folder, 'worker'),
+    modelBytesMax: 1e7,
     threads: 1,
     queueMax: 10,
     idleMs: 3_600_000,
-    log: () => undefined,
+    log: silentLog,
   });
+  await taker.start();
   const worker = await startRemoteWorker({ link: workerLink, taker, log: silentLog });
   const queue = createBullMqQueue({
     link,

@@ -11,7 +11,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { loadConfig, startHost, type RunningHost } from '../../src/host/index.ts';
 import { apiKeyEntry, newApiKey } from '../../src/host/access/api-keys.ts';
 import { createLogger } from '../../src/host/records/logger.ts';
-import { ModelCache, PoolTaker, type RemoteWorker } from '../../src/queue/index.ts';
+import { PoolTaker, type RemoteWorker } from '../../src/queue/index.ts';
 import { RedisLink, startRemoteWorker } from '../../src/queue/redis.ts';
 import { writeReluModel } from '../support/models.ts';
 import { redisMissing, RedisServer } from '../support/redis-server.ts';
@@ -73,24 +73,19 @@ describe.skipIf(redisMissing !== undefined)('a host with Redis', () => {
     host = await startHost(config, { logger });
     link = new RedisLink({ url: redis.url, prefix: config.redis.prefix });
     await link.ready(waitLimitMs);
-    const cache = new ModelCache({
-      folder: join(folder, 'worker'),
-      store: new FolderStore(join(folder, 'data')),
-      bytesMax: 1e6,
-      inUse: () => false,
-      onEvict: async () => undefined,
-    });
-    await cache.start();
     taker = new PoolTaker({
       name: 'lab-7',
       cores: 1,
       pools: { blankInstances: 1, memoryBytes: 1e9, log: () => undefined },
-      cache,
+      store: new FolderStore(join(folder, 'data')),
+      models: join(folder, 'worker'),
+      modelBytesMax: 1e6,
       threads: 1,
       queueMax: 100,
       idleMs: 3_600_000,
-      log: () => undefined,
+      log: silentLog,
     });
+    await taker.start();
     worker = await startRemoteWorker({ link, taker, log: silentLog });
     for (;;) {
       const { workers } = (await (await call('/v2/workers')).json()) as {

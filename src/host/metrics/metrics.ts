@@ -10,10 +10,9 @@ import { addGpuMetrics } from './gpu.ts';
 import { addGatewayMetrics, addMachineMetrics, addModelMeshMetrics } from './inherited.ts';
 import { addInvocationMetrics } from './invocations.ts';
 import { addQueueMetrics } from './queue.ts';
-import { pooled, type Metered, type MetricsOptions } from './samples.ts';
+import { pooled, type CacheCounts, type Metered, type MetricsOptions } from './samples.ts';
 import { addTritonMetrics } from './triton.ts';
 import { addFleetMetrics } from './fleet.ts';
-import type { ContentCache } from '../store/index.ts';
 import type { FunctionVersion } from '../types.ts';
 
 export type Metrics = ReturnType<typeof createMetrics>;
@@ -81,7 +80,7 @@ export function createMetrics(options: MetricsOptions) {
 }
 
 /** Of a host whose functions live in a store on another machine. */
-function addStoreMetrics({ gauge, counter }: Exposition, cache: ContentCache): void {
+function addStoreMetrics({ gauge, counter }: Exposition, cache: CacheCounts): void {
   gauge('turntable_store_cache_bytes', 'Published functions on the disk of this host', () => cache.bytes);
   counter('turntable_store_dropped_total', 'Versions whose files were dropped here for room', () => cache.dropped);
 }

@@ -9,11 +9,14 @@ import type { GpuHost } from '../gpu/index.ts';
 import type { Usage } from '../history/index.ts';
 import type { Invoker } from '../calls/invoke.ts';
 import type { MemoryBudgets } from '../limits/memory-budgets.ts';
+import type { ContentCache } from '../../store/index.ts';
 import type { Queueing } from '../queueing/index.ts';
 import type { Histogram, Statistics } from '../records/statistics.ts';
-import type { ContentCache } from '../store/index.ts';
 import type { FunctionVersion, Registry } from '../types.ts';
 import { allVersions } from '../rollout/versions.ts';
+
+/** Of the cache of a store on another machine. */
+export type CacheCounts = Pick<ContentCache<unknown>, 'bytes' | 'dropped'>;
 
 export interface MetricsOptions {
   readonly config: HostConfig;
@@ -32,7 +35,7 @@ export interface MetricsOptions {
   readonly fleet?: FleetMember | undefined;
   readonly queueing?: Queueing | undefined;
   /** `cache` absent: functions live in the data folder alone. */
-  readonly store?: { readonly cache: ContentCache | undefined };
+  readonly store?: { readonly cache: CacheCounts | undefined };
 }
 
 /** The same, and where the series go. */

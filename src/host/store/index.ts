@@ -2,7 +2,6 @@
 export { DiskModelStore } from './store.ts';
 export { boundToThisMachine } from './handlers.ts';
 export { validationsAtOnce, Validator } from './validator.ts';
-export type { ContentCache } from './content-cache.ts';
 export type { StoreNews } from './store-watch.ts';
 export type { ModelStoreOptions } from './types.ts';
 export type { ValidatedModel } from './validation.ts';

@@ -2,7 +2,7 @@
 import { rename, rmdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Tensor } from '../../tensor/index.ts';
-import { decodeName, StoreAway } from '../../store/index.ts';
+import { ContentCache, decodeName, StoreAway, type FetchFile } from '../../store/index.ts';
 import { calledAs, KeyedMutex } from '../../tools/index.ts';
 import { isMachineShort } from '../../hardware/index.ts';
 import { ConfigError } from '../config/config-error.ts';
@@ -16,7 +16,6 @@ import { Changes, storeUnavailable } from './changes.ts';
 import { DataFolder, moveData } from './data-folder.ts';
 import { ifThere, namesIn, onDisk, tidy } from './disk.ts';
 import { Entries, trafficOf } from './entries.ts';
-import { ContentCache } from './content-cache.ts';
 import { FolderFunctions, type FolderFunction } from './folder-functions.ts';
 import { removeOtherHandlers } from './handlers.ts';
 import { Integrity } from './integrity.ts';
@@ -37,11 +36,14 @@ import { changedFurther, parseSettingsChange } from './settings.ts';
 import { sameFiles } from './uploaded-files.ts';
 import type { ModelStoreOptions, SharedStore } from './types.ts';
 import { Validations } from './validation.ts';
-import { VersionFiles, type FetchFile } from './version-files.ts';
+import { VersionFiles } from './version-files.ts';
 import { loadVersion, type LoadedRecord, type VersionRecord } from './version-record.ts';
 
 /** Folders read at once at start; more would only queue up for the same disk. */
 const foldersAtOnce = 8;
+
+/** A version called more recently than this stays on the disk, whatever the budget. */
+const usedForMs = 60_000;
 
 /** A model store that owns its data folder until it is closed; nothing is read or written before `start`. */
 export class DiskModelStore extends Catalogue implements ModelStore {
@@ -60,7 +62,7 @@ export class DiskModelStore extends Catalogue implements ModelStore {
   readonly #files: VersionFiles;
   /** Both only where the store is on another machine. */
   readonly watch: StoreWatch | undefined;
-  readonly cache: ContentCache | undefined;
+  readonly cache: ContentCache<VersionRecord> | undefined;
   #probing: Promise<void> | undefined;
   /** Settled when the files of every published version have been hashed. */
   #verifying: Promise<void> = Promise.resolve();
@@ -123,10 +125,14 @@ export class DiskModelStore extends Catalogue implements ModelStore {
       news: far.news,
       log: logger,
     });
-    this.cache = new ContentCache({
+    this.cache = new ContentCache<VersionRecord>({
       store: far.store,
       bytesMax: far.cacheBytes,
-      idleMs: far.idleMs,
+      staysMs: usedForMs,
+      keyOf,
+      filesOf: ({ files }) => files,
+      nameOf: keyOf,
+      idleMs: (record) => far.idleMs(keyOf(record)),
       held: () => this.#whole(),
       isMissing: ({ name, version, files }) => {
         const loaded = this.uploads.get(name)?.get(version);
@@ -257,10 +263,12 @@ export class DiskModelStore extends Catalogue implements ModelStore {
     this.refresh(name);
   }
 
+  /** Versions whose files are here, the one published first in front. */
   #whole(): readonly VersionRecord[] {
-    return [...this.uploads.values()].flatMap((versions) =>
+    const whole = [...this.uploads.values()].flatMap((versions) =>
       [...versions.values()].flatMap((each) => (each.status === 'whole' ? [each.record] : [])),
     );
+    return whole.toSorted((one, other) => one.publishedAtMs - other.publishedAtMs);
   }
 
   /** Brings a function's files here before a call asks for them, if there is room. */
@@ -502,3 +510,5 @@ export class DiskModelStore extends Catalogue implements ModelStore {
     await this.#rows.keepOnly(models);
   }
 }
+
+const keyOf = ({ name, version }: VersionRecord): string => `${name}@${version}`;

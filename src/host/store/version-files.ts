@@ -4,6 +4,7 @@
  */
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
+import type { FetchFile } from '../../store/index.ts';
 import type { BlobStore } from './blobs.ts';
 import type { Catalogue } from './catalogue.ts';
 import type { DataFolder } from './data-folder.ts';
@@ -12,9 +13,6 @@ import type { Publishing } from './publishing.ts';
 import type { Removals } from './removals.ts';
 import { sameFiles } from './uploaded-files.ts';
 import type { StoredFile, VersionRecord } from './version-record.ts';
-
-/** Writes a file of a function to a path. */
-export type FetchFile = (file: StoredFile, path: string) => Promise<void>;
 
 export interface VersionFilesOptions {
   readonly catalogue: Pick<Catalogue, 'uploadsOf' | 'entries'>;

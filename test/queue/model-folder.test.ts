@@ -5,8 +5,11 @@ import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
-import { ModelCache, sealManifest, type FunctionManifest, type ManifestFile } from '../../src/queue/index.ts';
-import { FolderStore } from '../../src/store/index.ts';
+import { filesOf } from '../../src/queue/manifest.ts';
+import { ModelFolder } from '../../src/queue/model-folder.ts';
+import { sealManifest, type FunctionManifest, type ManifestFile } from '../../src/queue/index.ts';
+import { ContentCache, FolderStore } from '../../src/store/index.ts';
+import { silentLog } from '../support/silent-log.ts';
 
 let folder: string;
 let blobs: string;
@@ -39,7 +42,10 @@ function manifestOf(files: [ManifestFile, ...ManifestFile[]], handler?: Manifest
 }
 
 interface Opened {
-  readonly cache: ModelCache;
+  readonly models: ModelFolder;
+  readonly cache: ContentCache<FunctionManifest>;
+  /** Brings a function here, and uses it. */
+  readonly hold: (manifest: FunctionManifest) => Promise<ReturnType<ModelFolder['open']>>;
   /** Files that the store was asked for. */
   readonly asked: string[];
   readonly evicted: string[];
@@ -62,15 +68,31 @@ async function open(bytesMax = 1000): Promise<Opened> {
     };
   });
   const used = new Set<string>();
-  const cache = new ModelCache({
-    folder: join(folder, 'models'),
-    bytesMax,
+  const models = new ModelFolder(join(folder, 'models'));
+  let uses = 0;
+  const usedAt = new Map<string, number>();
+  const cache = new ContentCache<FunctionManifest>({
     store,
-    inUse: (revision) => used.has(revision),
-    onEvict: async (revision) => void evicted.push(revision),
+    bytesMax,
+    staysMs: 0,
+    keyOf: ({ revision }) => revision,
+    filesOf,
+    nameOf: ({ key }) => key,
+    idleMs: ({ revision }) => (used.has(revision) ? -1 : uses - (usedAt.get(revision) ?? 0)),
+    held: () => models.held(),
+    isMissing: ({ revision }) => !models.has(revision),
+    hold: async (manifest, fetch) => await models.hold(manifest, fetch),
+    drop: async (manifest) => await models.drop(manifest, async () => void evicted.push(manifest.revision)),
+    log: silentLog,
   });
-  await cache.start();
-  return { cache, asked, evicted, used };
+  await models.start();
+  await cache.shrink();
+  const hold = async (manifest: FunctionManifest): Promise<ReturnType<ModelFolder['open']>> => {
+    await cache.bring(manifest);
+    usedAt.set(manifest.revision, ++uses);
+    return models.open(manifest);
+  };
+  return { models, cache, hold, asked, evicted, used };
 }
 
 test('model, external data and handler arrive under the names that the model uses, and once', async () => {
@@ -78,8 +100,8 @@ test('model, external data and handler arrive under the names that the model use
     [stored('model.onnx', 'the model'), stored('parts/weights.bin', 'its weights')],
     stored('f-123.mjs', 'export const preprocess = 1;'),
   );
-  const { cache, asked } = await open();
-  const [held, again] = await Promise.all([cache.hold(manifest), cache.hold(manifest)]);
+  const { cache, hold, asked } = await open();
+  const [held, again] = await Promise.all([hold(manifest), hold(manifest)]);
   expect(again).toEqual(held);
   expect(await readFile(held.modelPath, 'utf8')).toBe('the model');
   expect(await readFile(join(held.modelPath, '..', 'parts', 'weights.bin'), 'utf8')).toBe('its weights');
@@ -91,9 +113,9 @@ test('model, external data and handler arrive under the names that the model use
 test('bytes with another hash are refused with both hashes, and nothing stays', async () => {
   const file = stored('model.onnx', 'the model');
   writeFileSync(join(blobs, file.sha256), 'a modell!');
-  const { cache } = await open();
+  const { cache, hold } = await open();
   const found = createHash('sha256').update('a modell!').digest('hex');
-  await expect(cache.hold(manifestOf([file]))).rejects.toThrow(new RegExp(`${file.sha256}.*${found}`));
+  await expect(hold(manifestOf([file]))).rejects.toThrow(new RegExp(`${file.sha256}.*${found}`));
   expect(await readdir(join(folder, 'models'))).toEqual([]);
   expect(cache.bytes).toBe(0);
 });
@@ -101,49 +123,56 @@ test('bytes with another hash are refused with both hashes, and nothing stays', 
 test('a store that sends more than it announced is cut off', async () => {
   const file = stored('model.onnx', 'short');
   writeFileSync(join(blobs, file.sha256), Buffer.alloc(100_000));
-  const { cache } = await open();
-  await expect(cache.hold(manifestOf([file]))).rejects.toThrow(/more than the 5 bytes/);
+  const { hold } = await open();
+  await expect(hold(manifestOf([file]))).rejects.toThrow(/more than the 5 bytes/);
 });
 
 test('a store without the file is named, with the file', async () => {
   const file = stored('model.onnx', 'the model');
-  const { cache } = await open();
+  const { hold, models } = await open();
   await rm(join(blobs, file.sha256));
-  await expect(cache.hold(manifestOf([file]))).rejects.toThrow(/'model.onnx'.*the folder .* has no file/);
+  await expect(hold(manifestOf([file]))).rejects.toThrow(/'model.onnx'.*the folder .* has no file/);
   stored('model.onnx', 'the model');
-  await cache.hold(manifestOf([file]));
-  expect(cache.holds(manifestOf([file]).revision)).toBe(true);
+  await hold(manifestOf([file]));
+  expect(models.has(manifestOf([file]).revision)).toBe(true);
 });
 
 test('the least recently used function is evicted, but none with running calls', async () => {
   const [one, two, three, four] = ['1', '2', '3', '4'].map((text) =>
     manifestOf([stored('model.onnx', text.repeat(400))]),
   ) as [FunctionManifest, FunctionManifest, FunctionManifest, FunctionManifest];
-  const { cache, evicted, used } = await open(1000);
-  await cache.hold(one);
-  await cache.hold(two);
-  expect(cache.hasRoomFor(three)).toBe(false);
-  await cache.hold(one);
-  await cache.hold(three);
+  const { cache, hold, evicted, used } = await open(1000);
+  await hold(one);
+  await hold(two);
+  await hold(one);
+  await hold(three);
   expect(evicted).toEqual([two.revision]);
   used.add(one.revision);
-  await cache.hold(four);
+  await hold(four);
   expect(evicted).toEqual([two.revision, three.revision]);
   expect(cache.bytes).toBe(800);
-  const large = manifestOf([stored('model.onnx', 'x'.repeat(1001))]);
-  await expect(cache.hold(large)).rejects.toThrow(/1001 bytes of f@1.*1000/);
+});
+
+test('a file that another function has here is neither fetched again nor counted twice', async () => {
+  const model = stored('model.onnx', 'the model');
+  const { cache, hold, asked } = await open();
+  await hold(manifestOf([model]));
+  const second = await hold(manifestOf([model], stored('f-123.mjs', 'export const preprocess = 1;')));
+  expect(await readFile(second.modelPath, 'utf8')).toBe('the model');
+  expect(asked).toHaveLength(2);
+  expect(cache.bytes).toBe(9 + 28);
 });
 
 test('a restart finds complete functions, and removes incomplete ones', async () => {
   const manifest = manifestOf([stored('model.onnx', 'the model')]);
   const other = manifestOf([stored('model.onnx', 'another')]);
   const first = await open();
-  const held = await first.cache.hold(manifest);
-  const damaged = await first.cache.hold(other);
+  const held = await first.hold(manifest);
+  const damaged = await first.hold(other);
   await writeFile(damaged.modelPath, 'cut');
-  const { cache, asked } = await open();
-  expect([cache.holds(manifest.revision), cache.holds(other.revision)]).toEqual([true, false]);
-  expect(await cache.hold(manifest)).toEqual(held);
+  const { models, hold, asked } = await open();
+  expect([models.has(manifest.revision), models.has(other.revision)]).toEqual([true, false]);
+  expect(await hold(manifest)).toEqual(held);
   expect(asked).toEqual([]);
 });
 

@@ -1,34 +1,27 @@
-/** What a host drops of its content: nothing that the store lacks, and the least recently used first. */
+/** What a cache drops of its content: nothing that the store lacks, and the least recently used first. */
 import { EventEmitter, once } from 'node:events';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import type { Store } from '../../store/index.ts';
 import { ContentCache, type ContentCacheOptions } from './content-cache.ts';
-import type { VersionRecord } from './version-record.ts';
-import { silentLog } from '../../../test/support/silent-log.ts';
+import type { Store } from './store.ts';
+import { silentLog } from '../../test/support/silent-log.ts';
 
 const minuteMs = 60_000;
 
-function record(name: string, bytes = 1, sha256 = name): VersionRecord {
-  return {
-    format: 1,
-    name,
-    version: '1',
-    sequence: 1,
-    publishedAtMs: 0,
-    settings: {},
-    files: [{ name: 'model.onnx', sha256, bytes }],
-    metadata: { inputs: [], outputs: [] } as unknown as VersionRecord['metadata'],
-  };
+interface Item {
+  readonly name: string;
+  readonly sha256: string;
+  readonly bytes: number;
 }
 
+const record = (name: string, bytes = 1, sha256 = name): Item => ({ name, sha256, bytes });
+
 interface Held {
-  readonly record: VersionRecord;
+  readonly record: Item;
   readonly idleMs: number;
 }
 
-const bytesOf = (held: Iterable<Held>): number =>
-  [...held].reduce((sum, each) => sum + (each.record.files[0]?.bytes ?? 0), 0);
+const bytesOf = (held: Iterable<Held>): number => [...held].reduce((sum, each) => sum + each.record.bytes, 0);
 
 /** @param has whether the store has a file, by its hash */
 const storeOf = (has: (sha256: string) => boolean): Store =>
@@ -37,11 +30,15 @@ const storeOf = (has: (sha256: string) => boolean): Store =>
     source: () => undefined,
   }) as unknown as Store;
 
-function cacheOf(held: Map<string, Held>, options: Partial<ContentCacheOptions>): ContentCache {
-  return new ContentCache({
+function cacheOf(held: Map<string, Held>, options: Partial<ContentCacheOptions<Item>>): ContentCache<Item> {
+  return new ContentCache<Item>({
     store: storeOf(() => true),
     bytesMax: 0,
-    idleMs: (key) => held.get(key.replace(/@1$/, ''))?.idleMs ?? Infinity,
+    staysMs: minuteMs,
+    keyOf: ({ name }) => name,
+    filesOf: ({ sha256, bytes }) => [{ name: 'model.onnx', sha256, bytes }],
+    nameOf: ({ name }) => name,
+    idleMs: ({ name }) => held.get(name)?.idleMs ?? Infinity,
     held: () => [...held.values()].map((each) => each.record),
     isMissing: () => true,
     hold: async () => await Promise.resolve(),
@@ -120,6 +117,50 @@ test('what the store does not have stays, and what is fetched for a caller is tr
   expect(tries).toBe(2);
 });
 
+test('callers that come while an item is fetched share the fetch, and each is told how it ended', async () => {
+  let tries = 0;
+  const events = new EventEmitter();
+  const gate = once(events, 'go');
+  const cache = cacheOf(new Map(), {
+    bytesMax: undefined,
+    hold: async () => {
+      await gate;
+      if (tries++ === 0) throw new Error('the store is away');
+    },
+  });
+  const callers = [cache.bring(record('f')), cache.bring(record('f')), cache.bring(record('f'))];
+  const told = Promise.allSettled(callers);
+  events.emit('go');
+  expect((await told).map(({ status }) => status)).toEqual(['rejected', 'rejected', 'rejected']);
+  expect(tries).toBe(1);
+  expect(cache.isFailing(record('f'))).toBe(true);
+  await cache.bring(record('f')); // The next try.
+  expect([tries, cache.isFailing(record('f'))]).toEqual([2, false]);
+  await cache.close();
+});
+
+test('what nobody waits for is fetched only if there is room, and one at a time', async () => {
+  const begun: string[] = [];
+  const events = new EventEmitter();
+  const cache = cacheOf(new Map(), {
+    bytesMax: 20,
+    hold: async ({ name }) => {
+      begun.push(name);
+      if (begun.length <= 2) await once(events, 'go');
+      else events.emit('third');
+    },
+  });
+  for (const name of ['a', 'b', 'large']) cache.want(record(name, name === 'large' ? 11 : 10), true);
+  const waiting = cache.bring(record('c', 10));
+  await cache.shrink(); // Behind those that the fetches begin with.
+  expect(begun).toEqual(['a', 'c']);
+  const third = once(events, 'third');
+  events.emit('go');
+  await Promise.all([waiting, third]);
+  await cache.close();
+  expect(begun).toEqual(['a', 'c', 'b']);
+});
+
 test('a version that was removed meanwhile is not fetched again', async () => {
   let tries = 0;
   const failed = new EventEmitter();
@@ -145,8 +186,8 @@ test('a version that was published again with other files, while the old ones we
   const events = new EventEmitter();
   const gate = once(events, 'go');
   const cache = cacheOf(new Map(), {
-    hold: async ({ files }) => {
-      fetched.push(files[0]!.sha256);
+    hold: async ({ sha256 }) => {
+      fetched.push(sha256);
       if (fetched.length === 1) await gate;
       else events.emit('second');
     },
