@@ -30,7 +30,7 @@ import { createQueueing, WorkersWatch, type Queueing } from './queueing/index.ts
 import { HostRecords } from './records/records.ts';
 import { Rollout } from './rollout/rollout.ts';
 import { DiskModelStore, validationsAtOnce, Validator } from './store/index.ts';
-import { FolderStore, openStore, type Store } from '../store/index.ts';
+import { openStore, type Store } from '../store/index.ts';
 import { readDescriptors, validatorLimitBytes } from '../hardware/index.ts';
 import { heap, kernelKills } from '../process/index.ts';
 import { doneWithin } from '../tools/index.ts';
@@ -75,14 +75,14 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
     memoryBytes: validatorLimitBytes(config.memory, validationsAtOnce),
   });
   const fleet = secret === undefined ? undefined : new FleetMember({ config, secret, hostVersion, eventLog, logger });
-  const functionStore = await storeOf(config);
+  const sharedStore = await storeOf(config);
   const store = new DiskModelStore({
     ...config,
-    ...(config.store.place === undefined
+    ...(sharedStore === undefined
       ? {}
       : {
           shared: {
-            store: functionStore,
+            store: sharedStore,
             cacheBytes: config.store.cacheBytes,
             idleMs: (key) => live.placeOf(key)?.idleMs ?? Infinity,
             news: {
@@ -113,7 +113,7 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
   const queueing = await createQueueing({
     config,
     registry: store,
-    store: functionStore,
+    store,
     logger,
     onWorkerLost: (workerLost) => {
       const message = `Worker ${workerLost} fell silent: its calls run elsewhere`;
@@ -376,10 +376,10 @@ async function startGrpc(context: GrpcContext, tls: GrpcListen['tls']): Promise<
   }
 }
 
-/** Where the functions live. @throws ConfigError */
-async function storeOf({ store: { place }, dataDir }: HostConfig): Promise<Store> {
+/** Where the functions live; undefined: in the data folder. @throws ConfigError */
+async function storeOf({ store: { place } }: HostConfig): Promise<Store | undefined> {
   try {
-    return place === undefined ? new FolderStore(dataDir) : await openStore(place, process.env);
+    return place === undefined ? undefined : await openStore(place, process.env);
   } catch (error) {
     throw new ConfigError(`"store.place": ${(error as Error).message}`);
   }

@@ -4,7 +4,6 @@ import { basename, dirname, join } from 'node:path';
 import type { Logger } from 'pino';
 import { externalFiles, readModel } from '../../onnx/index.ts';
 import { sealManifest, type FunctionManifest, type ManifestFile } from '../../queue/index.ts';
-import type { Store } from '../../store/index.ts';
 import { boundToThisMachine } from '../store/index.ts';
 import type { FunctionVersion, Registry } from '../types.ts';
 import { rowsJoinedMax } from '../rollout/versions.ts';
@@ -12,12 +11,13 @@ import { given, hashFile } from '../../tools/index.ts';
 
 /** What could not be put is tried again after this. */
 const retryMs = 5000;
-/** No entry names these files, so they are put again before they look like leftovers (`store fsck --collect`). */
+/** No entry names these files, so they are put again before they look like leftovers, which they do after a day. */
 const putAgainMs = 6 * 60 * 60 * 1000;
 
 export interface FunctionFilesOptions {
   readonly registry: Registry;
-  readonly store: Pick<Store, 'put'>;
+  /** Puts a file into the store that no entry names. */
+  readonly store: { put(file: ManifestFile, path: string): Promise<void> };
   readonly logger: Logger;
 }
 

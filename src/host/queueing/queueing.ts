@@ -14,9 +14,8 @@ import {
 } from '../../queue/index.ts';
 import type { HostConfig } from '../config/config.ts';
 import type { StoreNews } from '../store/index.ts';
-import type { Store } from '../../store/index.ts';
 import type { Registry } from '../types.ts';
-import { FunctionFiles } from './function-files.ts';
+import { FunctionFiles, type FunctionFilesOptions } from './function-files.ts';
 import { given } from '../../tools/index.ts';
 
 export interface Queueing {
@@ -39,7 +38,7 @@ export interface QueueingOptions {
   readonly config: HostConfig;
   readonly registry: Registry;
   /** Where workers find the files of functions. */
-  readonly store: Store;
+  readonly store: FunctionFilesOptions['store'];
   readonly logger: Logger;
   readonly onWorkerLost?: (name: string) => void;
 }

@@ -3,8 +3,8 @@
  * to its blobs, so a blob's link count shows whether anything still refers to it, and there is no list that could be
  * wrong.
  *
- * A blob that a client uploads on its own gets a note, an empty file `blobs/put/<hex>`. While the note is younger than
- * a day, the blob stays although nothing refers to it yet.
+ * A blob that no version refers to gets a note, an empty file `blobs/put/<hex>`: one that a client uploads on its own,
+ * and what workers need of functions in folders. It stays while the note is younger than a day.
  */
 import { existsSync, type BigIntStats } from 'node:fs';
 import { copyFile, constants, link, mkdir, open, rename, stat } from 'node:fs/promises';
@@ -56,9 +56,7 @@ export class BlobStore {
   async take(sha256: string, temporary: string): Promise<void> {
     await this.#mutex.run(sha256, async () => {
       // The note first: a kill in between leaves a note without a blob, not a blob that the next start removes.
-      const note = await open(join(this.#notes, sha256), 'w');
-      await note.utimes(new Date(), new Date());
-      await note.close();
+      await this.note(sha256);
       if (await this.isSound(this.#path(sha256), sha256)) await unlinkIfThere(temporary);
       else {
         await rename(temporary, this.#path(sha256));
@@ -66,6 +64,13 @@ export class BlobStore {
       }
       await syncFolder(this.#folder);
     });
+  }
+
+  /** From now on a blob stays for a day although nothing refers to it. */
+  async note(sha256: string): Promise<void> {
+    const note = await open(join(this.#notes, sha256), 'w');
+    await note.utimes(new Date(), new Date());
+    await note.close();
   }
 
   /**

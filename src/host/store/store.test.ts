@@ -1,4 +1,4 @@
-import { existsSync, readdirSync, readFileSync, rmSync, statSync, utimesSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import {
@@ -12,6 +12,7 @@ import {
 } from '../../../test/host/store-fixtures.ts';
 import { HostError } from '../errors.ts';
 import type { ModelStore, RegistryChange } from '../types.ts';
+import type { DiskModelStore } from './store.ts';
 
 let fixture: StoreFixture;
 let store: ModelStore;
@@ -35,6 +36,28 @@ async function publishFiles(contents: Readonly<Record<string, string>>, external
   for (const [name, content] of Object.entries(contents)) await publication.writeFile(name, streamOf(content));
   return await publication.commit({});
 }
+
+test('what workers need of a function in a folder is copied once: it is there after restarts, for a day', async () => {
+  const path = join(fixture.root, 'model.onnx');
+  writeFileSync(path, 'model of a folder');
+  const file = { name: 'model.onnx', sha256: sha256('model of a folder'), bytes: 17 };
+  const blob = join(fixture.dataDir, 'blobs', 'sha256', file.sha256);
+  const disk = store as DiskModelStore;
+  await disk.put(file, path);
+  const { ino } = statSync(blob);
+  const second = fixture.again();
+  await second.start();
+  await second.put(file, path);
+  expect([statSync(blob).ino, readFileSync(blob, 'utf8'), fixture.staging()]).toEqual([ino, 'model of a folder', []]);
+  const dayAgo = Date.now() / 1000 - 25 * 60 * 60;
+  utimesSync(join(fixture.dataDir, 'blobs', 'put', file.sha256), dayAgo, dayAgo);
+  await second.put(file, path);
+  await fixture.again().start();
+  expect(fixture.blobs()).toEqual([file.sha256]);
+  utimesSync(join(fixture.dataDir, 'blobs', 'put', file.sha256), dayAgo, dayAgo);
+  await fixture.again().start();
+  expect(fixture.blobs()).toEqual([]);
+});
 
 describe('publishing', () => {
   test('a published model is on disk under its hash and in the registry, and staging is empty', async () => {

@@ -1,5 +1,5 @@
 /** The model store: published versions on disk, functions from folders, and the registry of both. */
-import { rename, rmdir, stat } from 'node:fs/promises';
+import { copyFile, rename, rmdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Tensor } from '../../tensor/index.ts';
 import { ContentCache, decodeName, StoreAway, type FetchFile } from '../../store/index.ts';
@@ -14,7 +14,7 @@ import { BlobStore } from './blobs.ts';
 import { Catalogue } from './catalogue.ts';
 import { Changes, storeUnavailable } from './changes.ts';
 import { DataFolder, moveData } from './data-folder.ts';
-import { ifThere, namesIn, onDisk, tidy } from './disk.ts';
+import { ifThere, namesIn, onDisk, syncFile, tidy } from './disk.ts';
 import { Entries, trafficOf } from './entries.ts';
 import { FolderFunctions, type FolderFunction } from './folder-functions.ts';
 import { removeOtherHandlers } from './handlers.ts';
@@ -37,7 +37,7 @@ import { sameFiles } from './uploaded-files.ts';
 import type { ModelStoreOptions, SharedStore } from './types.ts';
 import { Validations } from './validation.ts';
 import { VersionFiles } from './version-files.ts';
-import { loadVersion, type LoadedRecord, type VersionRecord } from './version-record.ts';
+import { loadVersion, type LoadedRecord, type StoredFile, type VersionRecord } from './version-record.ts';
 
 /** Folders read at once at start; more would only queue up for the same disk. */
 const foldersAtOnce = 8;
@@ -369,6 +369,22 @@ export class DiskModelStore extends Catalogue implements ModelStore {
     await this.#blobs.put(sha256, stream, this.#options.limits.uploadBytesMax, this.#data.stagingPath());
     const blob = this.#blobs.pathOf(sha256);
     if (blob !== undefined) await this.#integrity.heal(sha256, blob);
+  }
+
+  /**
+   * Puts a file into the store that no entry names. In the data folder it stays for a day, also over a restart: workers
+   * on this machine read it there.
+   */
+  async put(file: StoredFile, path: string): Promise<void> {
+    await this.#ready();
+    const { shared } = this.#options;
+    if (shared !== undefined) return await shared.store.put(file, path);
+    await onDisk(async () => {
+      await this.#files.keep(file, async (_file, to) => {
+        await copyFile(path, to); // Not a link: the file in its folder may be changed later.
+        await syncFile(to);
+      });
+    });
   }
 
   /** Releases the data folder for other hosts. Uploads must have ended. */

@@ -96,11 +96,11 @@ export class VersionFiles {
     for (const { sha256 } of files) await blobs.release(sha256, true);
   }
 
-  /** Stores a file as a blob, kept for a day although no version refers to it. */
+  /** Stores a file as a blob, kept for a day from now although no version refers to it. */
   async keep(file: StoredFile, fetch: FetchFile): Promise<void> {
     const { blobs, data } = this.#options;
     const path = blobs.pathOf(file.sha256);
-    if (path !== undefined && (await blobs.isSound(path, file.sha256))) return;
+    if (path !== undefined && (await blobs.isSound(path, file.sha256))) return await blobs.note(file.sha256);
     const fresh = data.stagingPath();
     try {
       await fetch(file, fresh);
