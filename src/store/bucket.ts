@@ -12,12 +12,13 @@
  */
 import { createHash, randomBytes } from 'node:crypto';
 import { once } from 'node:events';
-import { createReadStream } from 'node:fs';
+import { createReadStream, type ReadStream } from 'node:fs';
 import { request as httpRequest, type IncomingMessage } from 'node:http';
 import { request as httpsRequest } from 'node:https';
 import { pipeline } from 'node:stream/promises';
 import { setTimeout as delay } from 'node:timers/promises';
 import { AwsV4Signer } from 'aws4fetch';
+import { given } from '../tools/index.ts';
 import { decodeName, encodeName } from './entry-names.ts';
 import { rangeHeader, type ContentSource, type WantedContent } from './fetch-content.ts';
 import {
@@ -37,8 +38,10 @@ import {
 
 /** A request without a byte for this long is given up. */
 const quietMsMax = 30_000;
-/** S3's limit for one request. */
-const fileBytesMax = 5 * 2 ** 30;
+/** Larger files go in parts of this size, or of one that makes S3's most of parts. */
+const partBytesUsual = 128 * 2 ** 20;
+const partsMax = 10_000;
+const partsAtOnce = 4;
 /** How much of an error's text is read. */
 const errorBytesMax = 8192;
 /** A page of a list has a thousand names of at most a kilobyte each, with some words around them. */
@@ -59,12 +62,15 @@ export interface BucketOptions {
   readonly retryMs?: number;
   /** Default: 30 s. */
   readonly quietMs?: number;
+  /** Default: 128 MiB. */
+  readonly partBytes?: number;
 }
 
 interface BucketRequest {
   readonly headers?: Readonly<Record<string, string>>;
-  /** The upload: path of a file, and its hash. */
-  readonly file?: ({ readonly path: string } & WantedContent) | undefined;
+  readonly query?: Readonly<Record<string, string>>;
+  /** The upload: a file, or so many bytes of it from a position on, and the hash of these. */
+  readonly file?: ({ readonly path: string; readonly from?: number } & WantedContent) | undefined;
   readonly text?: string | undefined;
   readonly signal?: AbortSignal | undefined;
 }
@@ -115,7 +121,7 @@ export class Bucket implements Store {
     const found = new Map<string, Tag>();
     for await (const { key, tag } of this.#objects('entries/')) {
       const name = decodeName(key.replace(/\.json$/, ''));
-      if (name !== undefined && tag !== undefined) found.set(name, tag as Tag);
+      if (name !== undefined) found.set(name, tag as Tag);
     }
     return found;
   }
@@ -145,10 +151,11 @@ export class Bucket implements Store {
       if (status !== 200) throw this.#refused(status, text);
       for (const [, each = ''] of text.matchAll(/<Contents>(.*?)<\/Contents>/gs)) {
         const key = inXml(each, 'Key');
-        if (key?.startsWith(start) !== true) continue;
+        const tag = inXml(each, 'ETag');
+        if (key?.startsWith(start) !== true || tag === undefined) continue;
         yield {
           key: key.slice(start.length),
-          tag: inXml(each, 'ETag'),
+          tag,
           bytes: Number(inXml(each, 'Size')),
           changedMs: Date.parse(inXml(each, 'LastModified') ?? ''),
         };
@@ -238,20 +245,80 @@ export class Bucket implements Store {
 
   /** Since it was put; undefined: it is not there in this size. */
   async #ageMs({ sha256, bytes }: WantedContent, signal?: AbortSignal): Promise<number | undefined> {
-    const reply = await this.#request('HEAD', sha256, { signal });
+    const found = await this.#head(sha256, signal);
+    return found?.bytes === bytes ? Date.now() - found.changedMs : undefined;
+  }
+
+  async #head(key: string, signal?: AbortSignal): Promise<Omit<ListedObject, 'key'> | undefined> {
+    const reply = await this.#request('HEAD', key, { signal });
     reply.resume();
     if (reply.statusCode === 404) return undefined;
     if (reply.statusCode !== 200) throw this.#refused(reply.statusCode, '');
-    const { 'content-length': length, 'last-modified': changed = '' } = reply.headers;
-    return Number(length) === bytes ? Date.now() - Date.parse(changed) : undefined;
+    const { 'content-length': length, 'last-modified': changed = '', etag = '' } = reply.headers;
+    return { tag: etag, bytes: Number(length), changedMs: Date.parse(changed) };
   }
 
   async put(file: WantedContent, path: string, signal?: AbortSignal): Promise<void> {
-    if (file.bytes > fileBytesMax) throw new Error(`the bucket takes files of at most ${fileBytesMax} bytes`);
     // One that has long been there may be about to be collected.
     if (((await this.#ageMs(file, signal)) ?? Infinity) < freshMs) return;
+    if (file.bytes > (this.#options.partBytes ?? partBytesUsual)) return await this.#putInParts(file, path, signal);
     const { status, text } = await this.#tried('PUT', file.sha256, { file: { ...file, path }, signal });
     if (status !== 200) throw this.#refused(status, text);
+  }
+
+  /**
+   * The file appears with the request that completes the upload. If another host has put it by then, that one stays: its
+   * bytes are the same.
+   */
+  async #putInParts(file: WantedContent, path: string, signal: AbortSignal | undefined): Promise<void> {
+    const { sha256: key, bytes } = file;
+    const partBytes = Math.max(this.#options.partBytes ?? partBytesUsual, Math.ceil(bytes / partsMax));
+    const begun = await this.#tried('POST', key, { query: { uploads: '' }, signal });
+    const uploadId = inXml(begun.text, 'UploadId');
+    if (begun.status !== 200 || uploadId === undefined) throw this.#refused(begun.status, begun.text);
+    const tags: Tag[] = [];
+    let next = 0;
+    const work = async (): Promise<void> => {
+      for (let at = next++; at * partBytes < bytes; at = next++) {
+        const part = { path, from: at * partBytes, bytes: Math.min(partBytes, bytes - at * partBytes) };
+        const sha256 = await hashOfPart(part, signal);
+        const query = { partNumber: String(at + 1), uploadId };
+        const { status, tag, text } = await this.#tried('PUT', key, { query, file: { ...part, sha256 }, signal });
+        if (status !== 200 || tag === undefined) throw this.#refused(status, text);
+        tags[at] = tag;
+      }
+    };
+    let isComplete = false;
+    try {
+      await Promise.all(Array.from({ length: partsAtOnce }, work));
+      isComplete = await this.#complete(file, uploadId, tags, signal);
+    } finally {
+      next = Infinity; // If one part failed, the others' work ends.
+      // Parts that are left would be paid for until somebody removes them.
+      if (!isComplete) await this.#tried('DELETE', key, { query: { uploadId } }, 2).catch(() => undefined);
+    }
+  }
+
+  /** @returns whether this upload made the file; false: it is there by another one, or by a try whose reply was lost */
+  async #complete(file: WantedContent, uploadId: string, tags: readonly Tag[], signal?: AbortSignal): Promise<boolean> {
+    const parts = tags.map((tag, at) => `<Part><PartNumber>${at + 1}</PartNumber><ETag>${tag}</ETag></Part>`);
+    const text = `<CompleteMultipartUpload>${parts.join('')}</CompleteMultipartUpload>`;
+    for (let left = triesMax; ; left--) {
+      const found = await this.#head(file.sha256, signal);
+      const condition: Record<string, string> =
+        found === undefined ? { 'if-none-match': '*' } : { 'if-match': found.tag };
+      const request = {
+        headers: { 'content-type': 'application/xml', ...condition },
+        query: { uploadId },
+        text,
+        signal,
+      };
+      const reply = await this.#tried('POST', file.sha256, request);
+      // S3 may find out that it failed only after it has begun to reply.
+      if (reply.status === 200 && inXml(reply.text, 'Code') === undefined) return true;
+      if (((await this.#ageMs(file, signal)) ?? Infinity) < freshMs) return false;
+      if (left === 1 || ![200, 404, 412].includes(reply.status)) throw this.#refused(reply.status, reply.text);
+    }
   }
 
   /** The bucket as a source to fetch content from, in ranges. */
@@ -271,11 +338,13 @@ export class Bucket implements Store {
   async #request(
     method: string,
     key: string | ListOf,
-    { headers, file, text, signal }: BucketRequest = {},
+    { headers, query, file, text, signal }: BucketRequest = {},
   ): Promise<IncomingMessage> {
     const { url: bucket, quietMs = quietMsMax, ...keys } = this.#options;
     const url =
-      typeof key === 'string' ? `${bucket}/${key}` : `${new URL(bucket).origin}/${key.bucket}?${key.query.toString()}`;
+      typeof key === 'string'
+        ? `${bucket}/${key}${query === undefined ? '' : `?${new URLSearchParams(query).toString()}`}`
+        : `${new URL(bucket).origin}/${key.bucket}?${key.query.toString()}`;
     const body = text === undefined ? undefined : Buffer.from(text);
     const sha256 = file?.sha256 ?? (body && createHash('sha256').update(body).digest('hex'));
     const signer = new AwsV4Signer({
@@ -299,7 +368,7 @@ export class Bucket implements Store {
     outgoing.setTimeout(quietMs, () => outgoing.destroy(new Error(`nothing came for ${quietMs} ms`)));
     try {
       const answered = once(outgoing, 'response') as Promise<[IncomingMessage]>;
-      const sent = file === undefined ? undefined : pipeline(createReadStream(file.path), outgoing);
+      const sent = file === undefined ? undefined : pipeline(streamOf(file), outgoing);
       if (file === undefined) outgoing.end(body);
       // A refusal may come before the whole file was sent.
       sent?.catch(() => undefined);
@@ -327,7 +396,7 @@ export class Bucket implements Store {
 
 interface ListedObject {
   readonly key: string;
-  readonly tag: string | undefined;
+  readonly tag: string;
   readonly bytes: number;
   readonly changedMs: number;
 }
@@ -336,6 +405,17 @@ interface ListedObject {
 interface ListOf {
   readonly bucket: string;
   readonly query: URLSearchParams;
+}
+
+type FilePart = Pick<NonNullable<BucketRequest['file']>, 'path' | 'from' | 'bytes'>;
+
+const streamOf = ({ path, from = 0, bytes }: FilePart, signal?: AbortSignal): ReadStream =>
+  createReadStream(path, { start: from, end: Math.max(0, from + bytes - 1), ...given({ signal }) });
+
+async function hashOfPart(part: FilePart, signal: AbortSignal | undefined): Promise<string> {
+  const hash = createHash('sha256');
+  await pipeline(streamOf(part, signal), hash);
+  return hash.digest('hex');
 }
 
 const entryKey = (name: string): string => `entries/${encodeName(name)}.json`;

@@ -36,6 +36,9 @@ interface Stored {
 
 export class S3Server implements AsyncDisposable {
   readonly #objects = new Map<string, Stored>();
+  /** Parts of uploads that are not complete, by their ids. */
+  readonly #uploads = new Map<string, Map<number, Stored>>();
+  #uploadsBegun = 0;
   #server: Server;
   readonly #port: number;
   /** Writes that are carried out after the next one. */
@@ -116,7 +119,22 @@ export class S3Server implements AsyncDisposable {
     const { pathname, searchParams } = new URL(request.url ?? '', 'http://s3');
     if (pathname === `/${bucket}`) return this.#list(searchParams, reply);
     const key = decodeURIComponent(pathname.slice(`/${bucket}/`.length));
-    if (method === 'PUT') return this.#put(key, Buffer.concat(chunks), request, reply);
+    const body = Buffer.concat(chunks);
+    const uploadId = searchParams.get('uploadId');
+    if (method === 'POST' && searchParams.has('uploads')) {
+      const id = `upload/${++this.#uploadsBegun}+=`;
+      this.#uploads.set(id, new Map());
+      return void reply.end(
+        `<InitiateMultipartUploadResult><UploadId>${id}</UploadId></InitiateMultipartUploadResult>`,
+      );
+    }
+    if (method === 'DELETE' && uploadId !== null) {
+      return void reply.writeHead(this.#uploads.delete(uploadId) ? 204 : 404).end();
+    }
+    if (method === 'PUT' || method === 'POST') {
+      const part = Number(searchParams.get('partNumber') ?? 0);
+      return this.#write(key, uploadId === null ? undefined : { id: uploadId, part }, body, request, reply);
+    }
     const stored = this.#objects.get(key);
     if (method === 'DELETE') {
       this.#objects.delete(key);
@@ -127,12 +145,36 @@ export class S3Server implements AsyncDisposable {
     this.#get(stored, method, headers.range, reply);
   }
 
-  #put(key: string, bytes: Buffer, { headers }: IncomingMessage, reply: ServerResponse): void {
+  /** Uploads that were neither completed nor ended. */
+  get uploadsLeft(): number {
+    return this.#uploads.size;
+  }
+
+  /** @param upload with part 0: its completion, whose body lists the parts */
+  #write(
+    key: string,
+    upload: { readonly id: string; readonly part: number } | undefined,
+    body: Buffer,
+    { headers }: IncomingMessage,
+    reply: ServerResponse,
+  ): void {
     const sent = headers['x-amz-content-sha256'];
-    if (sent !== createHash('sha256').update(bytes).digest('hex')) {
+    if (sent !== createHash('sha256').update(body).digest('hex')) {
       return fail(reply, 400, 'XAmzContentSHA256Mismatch');
     }
+    const storedAs = (bytes: Buffer): Stored => ({
+      bytes,
+      tag: `"${createHash('md5').update(bytes).digest('hex')}"`,
+      changed: new Date(Date.now() - this.olderByMs).toUTCString(),
+    });
     const carryOut = (): Stored | 412 | 404 => {
+      const parts = upload && this.#uploads.get(upload.id);
+      if (upload !== undefined && parts === undefined) return 404;
+      if (upload !== undefined && upload.part > 0) {
+        const stored = storedAs(body);
+        parts?.set(upload.part, stored);
+        return stored;
+      }
       const before = this.#objects.get(key);
       const [match, none] = [headers['if-match'], headers['if-none-match']];
       if (none === '*' && before !== undefined && !this.ignores.includes('if-none-match')) return 412;
@@ -140,8 +182,15 @@ export class S3Server implements AsyncDisposable {
         if (before === undefined) return 404;
         if (match !== before.tag) return 412;
       }
-      const changed = new Date(Date.now() - this.olderByMs).toUTCString();
-      const stored = { bytes, tag: `"${createHash('md5').update(bytes).digest('hex')}"`, changed };
+      let bytes = body;
+      if (upload !== undefined) {
+        const listed = [...body.toString().matchAll(/<PartNumber>(\d+)<\/PartNumber><ETag>([^<]+)<\/ETag>/g)];
+        const found = listed.map(([, number, tag]) => [parts?.get(Number(number)), tag] as const);
+        if (found.some(([part, tag]) => part?.tag !== tag)) return 404;
+        bytes = Buffer.concat(found.map(([part]) => part!.bytes));
+        this.#uploads.delete(upload.id);
+      }
+      const stored = storedAs(bytes);
       this.#objects.set(key, stored);
       return stored;
     };
