@@ -59,43 +59,33 @@ interface Picture {
   readonly svg: () => string;
 }
 
+/** The 99th percentile by the number of functions, as Figures 13 and 14 of DeepPlan draw it. */
+function servingLines(figure: string, load: string, ofTable = ''): string {
+  const table = tableOf(resultOf('papers'), `${figure}${ofTable}`);
+  return lineChart({
+    title: `${figure}: p99 of ${load} on four GPUs`,
+    source: simulated(table),
+    yLabel: 'ms, powers of ten',
+    xLabel: 'functions',
+    isLog: true,
+    yMin: 10,
+    yMax: 10_000,
+    lines: linesOf(table, 0, 'simulated', systems),
+    limit: { y: 100, name: 'SLO' },
+  });
+}
+
 /** In the order of the page. */
 const pictures = {
   figure13: {
     name: 'deepplan-figure13',
     alt: 'The 99th percentile over the number of functions: PipeSwitch leaves 100 ms first, then DHA, then PT+DHA',
-    svg: () => {
-      const table = tableOf(resultOf('papers'), 'DeepPlan, Figure 13');
-      return lineChart({
-        title: 'DeepPlan, Figure 13: p99 of BERT-Base, 100 requests a second on four GPUs',
-        source: simulated(table),
-        yLabel: 'ms, powers of ten',
-        xLabel: 'functions',
-        isLog: true,
-        yMin: 10,
-        yMax: 10_000,
-        lines: linesOf(table, 0, 'simulated', systems),
-        limit: { y: 100, name: 'SLO' },
-      });
-    },
+    svg: () => servingLines('DeepPlan, Figure 13', 'BERT-Base, 100 requests a second'),
   },
   figure14: {
     name: 'deepplan-figure14',
     alt: 'The same for BERT-Large at 30 requests a second',
-    svg: () => {
-      const table = tableOf(resultOf('papers'), 'DeepPlan, Figure 14: bert-large');
-      return lineChart({
-        title: 'DeepPlan, Figure 14: p99 of BERT-Large, 30 requests a second on four GPUs',
-        source: simulated(table),
-        yLabel: 'ms, powers of ten',
-        xLabel: 'functions',
-        isLog: true,
-        yMin: 10,
-        yMax: 10_000,
-        lines: linesOf(table, 0, 'simulated', systems),
-        limit: { y: 100, name: 'SLO' },
-      });
-    },
+    svg: () => servingLines('DeepPlan, Figure 14', 'BERT-Large, 30 requests a second', ': bert-large'),
   },
   starts: {
     name: 'cold-starts-h200',
