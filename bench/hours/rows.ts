@@ -158,6 +158,7 @@ function issueRows(scale: Scale): HoursRow[] {
     ),
     ...shortSloRows(scale),
     ...tightSloRows(scale),
+    ...fewHotRows(scale),
     ...bothWays(
       scale,
       {
@@ -205,6 +206,22 @@ function tightSloRows(scale: Scale): HoursRow[] {
       popularity: { kind: 'zipf', exponent: 0.7 },
     }),
     sloMsOf: () => tightSloMs,
+  });
+}
+
+/** Few functions get most calls: where two of them are on one GPU, it is worth a copy that costs more than an SLO. */
+function fewHotRows(scale: Scale): HoursRow[] {
+  const hotSloMs = 20;
+  return bothWays(scale, {
+    name: 'few-hot',
+    load: 'bert-base=204 at 0.6 times what the GPUs can execute, 90% of them on 10% of the functions, SLO 20 ms',
+    trace: poisson({
+      functions: bert(204),
+      ratePerS: 0.6 * executionsPerS(),
+      requests: scale.requests + scale.warmup,
+      popularity: { kind: 'skewed', requestShare: 0.9, functionShare: 0.1 },
+    }),
+    sloMsOf: () => hotSloMs,
   });
 }
 

@@ -96,11 +96,6 @@ export class Pressure {
     return missFactor * this.#meanSloMs;
   }
 
-  /** How much more than its own length a miss of this SLO costs: 0 where it is not shorter than the mean. */
-  missMoreMs(sloMs: number): number {
-    return Math.max(0, this.#meanSloMs - sloMs);
-  }
-
   /** A load takes so many bytes, and what goes for them costs so many milliseconds. */
   lost(ms: number, takenBytes: number): void {
     this.#lostMs = this.#lostMs * kept + ms;
@@ -142,7 +137,7 @@ export class Pressure {
     const loadMs = ms[0]! <= 0 ? 0 : (this.#wholeMs * ms[prefix]!) / ms[0]!;
     const aloneChance = coldMs[prefix]! > sloMs ? 1 : loadMs <= 0 ? 0 : this.#lateChance((sloMs - warmMs) / loadMs);
     const chance = needsHelp(ways, prefix, sloMs) ? 1 - this.#helpedShare : aloneChance;
-    return chance * missFactor * this.#meanSloMs;
+    return chance * this.missMs;
   }
 
   /**

@@ -60,9 +60,8 @@ export class Router {
     const { fn } = invocation;
     const gpuCount = gpus.length;
     this.#deadlineMs = invocation.deadlineMs;
-    // Being late costs no less than an end in time. Strictly in order of arrival no SLO counts more than another.
-    const moreMs = policy.order === 'fifo' ? 0 : pressure.missMoreMs(invocation.sloMs);
-    this.#missMs = this.#deadlineMs - nowMs + moreMs;
+    // Being late costs no less than an end in time. Strictly in order of arrival the miss itself costs nothing.
+    this.#missMs = this.#deadlineMs - nowMs + (policy.order === 'fifo' ? 0 : pressure.missMs);
     const route = this.#route;
     route.gpu = undefined;
     route.endMs = Infinity;
