@@ -1,4 +1,3 @@
-import { SingleBar } from 'cli-progress';
 import { Command, type AnyCommand } from './commander.ts';
 import {
   batchMax,
@@ -11,13 +10,13 @@ import {
   resolveSizes,
   type CpuProfile,
   type MeasureOptions,
-  type MeasureProgress,
 } from '../cpu/index.ts';
 import { loadConfig } from '../host/index.ts';
 import { addConfigFlags, configInputOf } from './config-flags.ts';
 import { tellingOf, usage } from './error.ts';
 import { Interruption } from './interruption.ts';
-import { formatMs, given } from '../tools/index.ts';
+import { startCountProgress, type Progress } from './progress.ts';
+import { given } from '../tools/index.ts';
 import { parseCount, parseWhole, parseSizes } from './values.ts';
 import { profileGpu } from './profile/gpu.ts';
 import { modelToMeasure, type MeasuredModel } from './doctor/functions.ts';
@@ -92,36 +91,22 @@ async function measure(
   dimensions: Readonly<Record<string, number>>,
   options: Pick<MeasureOptions, 'batchMax' | 'samples' | 'before' | 'onMeasured'>,
 ): Promise<CpuProfile> {
-  using progress = startProgress();
+  let progress: Progress | undefined;
   using interruption = new Interruption();
-  return await measureCpu({
-    modelPath,
-    opening,
-    modelSha256,
-    inputs,
-    dimensions,
-    sockets,
-    ...options,
-    onProgress: progress.tell,
-    signal: interruption.signal,
-  });
-}
-
-/** A bar on a terminal, nothing elsewhere. */
-function startProgress(stream = process.stderr): Disposable & { tell: (progress: MeasureProgress) => void } {
-  if (!stream.isTTY) return { tell: () => undefined, [Symbol.dispose]: () => undefined };
-  const format = '[{bar}] {value} of {total} | {left} left | {label}';
-  const bar = new SingleBar({ stream, format, barsize: 24, hideCursor: true, clearOnComplete: true });
-  let isShown = false;
-  return {
-    tell: ({ done, total, label, leftMs }) => {
-      const payload = { label, left: leftMs === 0 ? '?' : `about ${formatMs(leftMs)}` };
-      if (!isShown) bar.start(total, done, payload);
-      isShown = true;
-      bar.update(done, payload);
-    },
-    [Symbol.dispose]: () => {
-      if (isShown) bar.stop();
-    },
-  };
+  try {
+    return await measureCpu({
+      modelPath,
+      opening,
+      modelSha256,
+      inputs,
+      dimensions,
+      sockets,
+      ...options,
+      onProgress: ({ done, total, label }) =>
+        (progress ??= startCountProgress(label, total, 'measurements')).update(done, label),
+      signal: interruption.signal,
+    });
+  } finally {
+    progress?.[Symbol.dispose]();
+  }
 }

@@ -1,7 +1,7 @@
 /** What has been measured of a function so far, in one sitting or several. */
 import type { ServiceConfiguration } from '../../../profile/index.ts';
 import type { CpuProfile, IdleCost, MeasuredList, ServiceVariation } from '../predict/index.ts';
-import type { Measurement } from './remaining-time.ts';
+import type { Measurement } from './measurements.ts';
 
 export class Findings {
   /** One instance alone, by threads and batch: the median, and how far the samples lie apart. */

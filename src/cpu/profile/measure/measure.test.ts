@@ -17,7 +17,7 @@ import { checkBytes, elements } from '../../../tensor/index.ts';
 import { parseCpuProfile, PoolTable, type CpuProfile } from '../predict/index.ts';
 import { makeInputs, measureCpu, median, ProfileFiles, reaches, relativeSpread, resolveSizes } from './index.ts';
 import type { MeasureOptions, MeasureProgress } from './index.ts';
-import { RemainingTime, type Measurement } from './remaining-time.ts';
+import { budgetMsOf, type Measurement } from './measurements.ts';
 import { steadyMean, steadyVariation } from './samples.ts';
 import { measureServiceTimes } from './service-times.ts';
 
@@ -55,7 +55,7 @@ function budgetMs(cores: number, batches: number): number {
       { kind: 'service', threads: count, batch: 1, levels: Math.log2(cores / count) + 1 },
     ),
   );
-  return new RemainingTime(plan, 10, 1500).budgetMs;
+  return budgetMsOf(plan);
 }
 
 describe('a measurement', () => {
@@ -285,15 +285,4 @@ describe('service times', () => {
     expect(steadyVariation([4, 6, 4, 6, 90])).toBeCloseTo(0.04, 9);
     expect(steadyVariation([])).toBe(0);
   });
-});
-
-test('the time left falls with every measurement and ends at 0', () => {
-  const plan = [1, 2, 4].map((batch) => ({ kind: 'alone', threads: 1, batch }) as const);
-  const remaining = new RemainingTime(plan, 10, 1500);
-  expect(remaining.leftMs()).toBe(0);
-  const left = plan.map((measurement) => {
-    remaining.measured(measurement, measurement.batch * 10);
-    return remaining.leftMs();
-  });
-  expect(left).toEqual([11 * 20 + 11 * 40, 11 * 40, 0]);
 });

@@ -17,7 +17,7 @@ import { measuredOn } from './fingerprint.ts';
 import { trialSizesOf } from './inputs.ts';
 import { InstanceSet, measuredAs, type Measured } from './instance-set.ts';
 import { batchesOf, powersOfTwo } from './reach.ts';
-import { exhaustiveMs, labelOf, RemainingTime, type Measurement } from './remaining-time.ts';
+import { budgetMsOf, exhaustiveMs, labelOf, measurementMs, type Measurement } from './measurements.ts';
 import { aheadShare, between, median, relativeSpread } from './samples.ts';
 import { measureDispatchMs } from './dispatch-time.ts';
 import { firstThatRuns, trialRuns } from './trial-runs.ts';
@@ -57,15 +57,11 @@ export interface MeasureProgress {
   readonly total: number;
   /** What is measured now. */
   readonly label: string;
-  /** Estimate of the time left, milliseconds. */
-  readonly leftMs: number;
 }
 
 /** SERF takes ten samples of each (SERF, V-E); so do we for Packrat's latencies. */
 const samplesDefault = 10;
 const samplesMin = 3;
-/** One measurement stops after this long, but not before three samples. */
-const measurementMs = 1500;
 /**
  * Samples of a service time or a comparison for each sample of the rest: more depends on them, and they tell finer
  * differences.
@@ -119,7 +115,6 @@ class MeasurementRun {
   #request: readonly Tensor[] | undefined;
   readonly #random = randomSource();
   readonly #plan: readonly Measurement[];
-  readonly #remaining: RemainingTime;
   readonly #findings: Findings;
   readonly #samples: number;
   readonly #budgetMs: number;
@@ -139,9 +134,7 @@ class MeasurementRun {
     this.#findings = new Findings(before);
     this.#samples = options.samples ?? samplesDefault;
     this.#plan = this.#planned();
-    this.#remaining = new RemainingTime(this.#plan, this.#samples, measurementMs);
-    this.#budgetMs = options.budgetMs === 'auto' ? this.#remaining.budgetMs : (options.budgetMs ?? Infinity);
-    for (const measurement of this.#plan) if (this.#findings.has(measurement)) this.#known(measurement);
+    this.#budgetMs = options.budgetMs === 'auto' ? budgetMsOf(this.#plan) : (options.budgetMs ?? Infinity);
   }
 
   stop(): void {
@@ -152,10 +145,8 @@ class MeasurementRun {
     for (const [done, measurement] of this.#plan.entries()) {
       if (this.#findings.has(measurement) || !this.#mayBegin(measurement)) continue;
       const { onProgress, onMeasured } = this.#options;
-      const leftMs = this.#remaining.leftMs();
-      onProgress?.({ done, total: this.#plan.length, label: labelOf(measurement), leftMs });
+      onProgress?.({ done, total: this.#plan.length, label: labelOf(measurement) });
       await this.#measure(measurement);
-      this.#known(measurement);
       onMeasured?.(this.#soFar('interrupted'));
     }
     return this.#soFar(this.#plan.every((measurement) => this.#findings.has(measurement)) ? 'whole' : 'budget');
@@ -195,7 +186,7 @@ class MeasurementRun {
   #mayBegin(measurement: Measurement): boolean {
     // One row on one thread is always measured: without it nothing is known.
     if (measurement === this.#plan[0]) return true;
-    return this.#spentMs + this.#remaining.estimateMs(measurement) <= budgetParts[measurement.kind] * this.#budgetMs;
+    return this.#spentMs < budgetParts[measurement.kind] * this.#budgetMs;
   }
 
   async #measure(measurement: Measurement): Promise<void> {
@@ -212,15 +203,6 @@ class MeasurementRun {
       case 'lists':
         await this.#lists(measurement.batch);
     }
-  }
-
-  /** What is found out about one measurement tells how long the others will take. */
-  #known(measurement: Measurement): void {
-    const isAlone = measurement.kind === 'alone';
-    this.#remaining.measured(
-      measurement,
-      isAlone ? this.#findings.aloneMs(measurement.threads, measurement.batch)! : 0,
-    );
   }
 
   async #alone(threads: number, batch: number): Promise<void> {
