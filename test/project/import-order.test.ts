@@ -1,8 +1,8 @@
 /** The project's lint configuration must reject every import that design.md forbids. */
 import { execFile } from 'node:child_process';
-import { copyFileSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { copyFileSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { dirname, join } from 'node:path';
+import { dirname, join, relative, sep } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { packageRoot } from '../../src/host/config/options.ts';
@@ -183,4 +183,34 @@ describe('the names of tensors', () => {
   test.each(keyedByName)('cannot key $name', ({ file }) => {
     expect(restrictedTypes.has(file)).toBe(true);
   });
+});
+
+/** The rooms of src/host, and the rooms whose values the files of each import. */
+function roomsOfHost(): Map<string, Set<string>> {
+  const host = join(packageRoot, 'src', 'host');
+  const roomOf = (path: string): string => relative(host, path).split(sep)[0]!;
+  const rooms = new Map<string, Set<string>>();
+  for (const name of readdirSync(host, { recursive: true, encoding: 'utf8' })) {
+    if (!/\.tsx?$/.test(name) || name.endsWith('.test.ts') || name.endsWith('index.ts')) continue;
+    const path = join(host, name);
+    for (const [, imported = ''] of readFileSync(path, 'utf8').matchAll(
+      /^import (?!type )[^;]*? ?from '(\.[^']+)'/gm,
+    )) {
+      const target = join(dirname(path), imported);
+      if (!target.startsWith(host + sep) || roomOf(target) === roomOf(path)) continue;
+      rooms.set(roomOf(path), (rooms.get(roomOf(path)) ?? new Set()).add(roomOf(target)));
+    }
+  }
+  return rooms;
+}
+
+test('no two rooms of src/host need each other to run', () => {
+  const rooms = roomsOfHost();
+  expect(rooms.size).toBeGreaterThan(10);
+  // Rooms that need none of those that are left go, the lowest first.
+  const isLow = (room: string): boolean => [...(rooms.get(room) ?? [])].every((other) => !rooms.has(other));
+  for (let low = [...rooms.keys()].filter(isLow); low.length > 0; low = [...rooms.keys()].filter(isLow)) {
+    for (const room of low) rooms.delete(room);
+  }
+  expect(Object.fromEntries(rooms)).toEqual({});
 });

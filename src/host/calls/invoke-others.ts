@@ -5,7 +5,7 @@
 import type { InvokeOthers, OtherAnswer, OtherCall } from '../../cpu/index.ts';
 import { TensorError, type Tensor } from '../../tensor/index.ts';
 import { HostError, toHostError } from '../errors.ts';
-import { runInfer } from '../infer/answer.ts';
+import { runInfer } from './infer.ts';
 import { checkComplete, checkShape, rowsOf, specOf, unknownName, type ModelSpec } from '../infer/model-spec.ts';
 import type { InvocationOptions, Invoker } from './invoke.ts';
 import type { FunctionVersion, Registry } from '../types.ts';

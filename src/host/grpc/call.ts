@@ -3,7 +3,7 @@ import { Metadata, type handleUnaryCall, type sendUnaryData, type ServerUnaryCal
 import { toHostError, type HostError } from '../errors.ts';
 import type { Asking, ClientScope } from '../access/access.ts';
 import type { HostContext } from '../http/host-context.ts';
-import type { HeaderList } from '../infer/answer.ts';
+import type { HeaderList } from '../calls/infer.ts';
 import { accountReply } from '../replied.ts';
 import { guardedCall } from './guarded-call.ts';
 import { serviceError } from './status.ts';

@@ -7,15 +7,8 @@ import type { HandlerResponse } from '../../cpu/index.ts';
 import { longWorkMs, runInSlices } from '../../tensor/index.ts';
 import { admit } from '../access/access.ts';
 import { HostError } from '../errors.ts';
-import {
-  bytesIn,
-  encodeInfer,
-  pushInvocationHeaders,
-  pushServerTiming,
-  runInfer,
-  type HeaderList,
-  type InferReply,
-} from '../infer/answer.ts';
+import { pushInvocationHeaders, pushServerTiming, runInfer, type HeaderList } from '../calls/infer.ts';
+import { bytesIn, encodeInfer, type InferReply } from '../infer/answer.ts';
 import { specOf } from '../infer/model-spec.ts';
 import { decodeInfer, headerLengthName, parseHeaderLength } from '../infer/oip.ts';
 import { decodePlain, encodePlain } from '../infer/plain.ts';

@@ -8,7 +8,8 @@ import { createGzip } from 'node:zlib';
 import { setMaxListeners } from 'node:events';
 import type { PeerSender } from '../../fleet/index.ts';
 import { HostError, toHostError } from '../errors.ts';
-import { type HeaderList, bytesOf } from '../infer/answer.ts';
+import type { HeaderList } from '../calls/infer.ts';
+import { bytesOf } from '../infer/answer.ts';
 import { jsonInSlices } from '../limits/slices.ts';
 import type { Connections } from '../limits/connections.ts';
 import type { HeldBytes, InFlightBytes } from '../limits/in-flight.ts';
@@ -19,7 +20,7 @@ import type { Lifecycle } from './lifecycle.ts';
 import { getOrMake, missingUnit, parseDurationMs, type Semaphore } from '../../tools/index.ts';
 import { hasMoved, unsent } from './unsent.ts';
 
-export type { HeaderList } from '../infer/answer.ts';
+export type { HeaderList } from '../calls/infer.ts';
 
 /**
  * The rest of a refused body is drained up to these limits, so that a client that still writes gets the reply instead

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { toMillionths, toThousandths } from './answer.ts';
+import { toMillionths, toThousandths } from './infer.ts';
 
 test.each([
   { unit: 'milliseconds', text: toThousandths, perUnit: 1000 },
