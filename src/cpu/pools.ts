@@ -1,12 +1,12 @@
 /**
  * All CPU pools of a machine. They share its cores (pool/cores.ts: a configured pool leases its own, the rest share
- * what is not leased) and its memory, with the processes that hold their sessions (instance/residency.ts).
+ * what is not leased) and its memory, with the processes that hold their sessions (instance/processes.ts).
  */
 import { readLogicalCores, readMemory, type LogicalCore } from '../hardware/index.ts';
 import {
   LoadGate,
+  Processes,
   proportionalBytes,
-  Residency,
   WeightsCache,
   type InstanceLog,
   type MeasureProcess,
@@ -102,9 +102,9 @@ class MachinePools {
     const cores = new CoreAllocator(options.logicalCores ?? readLogicalCores(), options.cores, () => {
       const free = cores.unleased();
       // With every core leased they run on any core.
-      residency.pinUnleased(free.length > 0 ? free : cores.all());
+      processes.pinUnleased(free.length > 0 ? free : cores.all());
     });
-    const residency = new Residency({
+    const processes: Processes = new Processes({
       memoryBytes: options.memoryBytes,
       sharedMax: options.cores,
       blankInstances: options.blankInstances,
@@ -114,23 +114,28 @@ class MachinePools {
       replies: options.replies,
       warn: options.warn ?? ((line) => log(undefined, undefined, line)),
       onShort: (wanted) => options.onShort?.(wanted),
+      onRoom: () => loads.retry(),
       onMeasured: () => options.onMeasured?.(),
     });
     const loads = new LoadGate({
       loadsBytes: options.loadsBytes ?? Infinity,
       leftBytes: () => readMemory().usableBytes,
-      onShort: () => residency.giveUpBlanks(),
+      onShort: () => processes.giveUpBlanks(),
     });
     this.#resources = {
       loads,
       cores,
-      residency,
+      processes,
       weights:
         cacheFolder === undefined
           ? undefined
           : new WeightsCache(cacheFolder, (key, line) => log(undefined, key, line), loads),
       events: options,
       comparedShare: options.comparedShare ?? 0.01,
+      tookOver: (key) => {
+        options.onMeasured?.();
+        this.#resources.factsChanged(key);
+      },
       factsChanged: (key) => {
         const facts = options.onFacts && this.facts(key);
         if (facts !== undefined) options.onFacts?.(facts);
@@ -149,7 +154,7 @@ class MachinePools {
    * Resolves once a first process is up, so that no call waits for a process to start; at once if none is kept started.
    */
   started(): Promise<void> {
-    return this.#resources.residency.started();
+    return this.#resources.processes.started();
   }
 
   /** Makes a function known. Registering the same key again replaces its limits. */
@@ -280,7 +285,7 @@ class MachinePools {
   /** From now on. @param loadsBytes see {@link CpuPoolsOptions.loadsBytes} */
   setMemory(bytes: number, loadsBytes: number): void {
     this.#resources.loads.setPart(loadsBytes);
-    this.#resources.residency.setMemory(bytes);
+    this.#resources.processes.setMemory(bytes);
   }
 
   /** What is measured of one function; undefined if it is not registered. */
@@ -299,10 +304,10 @@ class MachinePools {
   }
 
   resources(): PoolsResources {
-    const { cores, residency } = this.#resources;
+    const { cores, processes } = this.#resources;
     return {
-      memoryBytes: residency.memoryBytes,
-      memoryUsedBytes: residency.usedBytes,
+      memoryBytes: processes.memoryBytes,
+      memoryUsedBytes: processes.usedBytes,
       cores: cores.total,
       coresShared: this.coresShared,
     };
@@ -313,9 +318,14 @@ class MachinePools {
     return this.#resources.cores.unleased().length;
   }
 
-  /** Of the memory that all processes hold, what is no session. Looks at all sessions. */
+  /**
+   * Of the memory that all processes hold, what is no session that serves: the processes, what runs and handlers have
+   * allocated, and lists of instances that will take over. Looks at all sessions.
+   */
   memoryTakenBytes(): number {
-    return this.#resources.residency.takenBytes;
+    let bytes = this.#resources.processes.heldBytes;
+    for (const pool of this.#pools.values()) bytes -= pool.bytes;
+    return Math.max(0, bytes);
   }
 
   /** Stops accepting, finishes accepted calls until `graceMs` is over, and ends every process. */
@@ -324,14 +334,16 @@ class MachinePools {
     clearInterval(this.#retireTimer);
     await doneWithin(graceMs, Promise.all(Array.from(this.#pools.values(), (pool) => pool.quiet())));
     for (const pool of this.#pools.values()) pool.stop();
-    this.#resources.residency.stop();
+    this.#resources.processes.stop();
     this.#resources.weights?.stop();
   }
 
   #retire(nowMs: number): void {
-    const { residency } = this.#resources;
-    residency.retireEmpty(nowMs);
+    const { processes, loads } = this.#resources;
+    processes.retireEmpty(nowMs);
     for (const pool of this.#pools.values()) pool.retire(nowMs);
+    // A load may wait for room although the clients that it is for have gone.
+    loads.retry();
   }
 
   #pool(key: string): Pool {

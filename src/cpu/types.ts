@@ -326,8 +326,8 @@ export interface RoomWanted {
   readonly key: string;
   /** 0: it wants none any more. */
   readonly bytes: number;
-  /** It has another one. Otherwise its calls wait for room. */
-  readonly isSpare: boolean;
+  /** What it wants room for; its calls wait for its first session. See `room-wanted` of the scheduler's events. */
+  readonly purpose: 'first' | 'spare' | 'list';
 }
 
 /** What all functions share. */

@@ -56,6 +56,8 @@ export class LiveCpu {
   #live: LiveScheduler | undefined;
   /** As last asked for: while a session comes or goes, it would be in neither of the books, or in both. */
   #takenBytes = 0;
+  /** Functions whose instances have changed. */
+  readonly #toAsk = new Set<string>();
 
   constructor(options: LiveCpuOptions) {
     this.#options = options;
@@ -65,6 +67,7 @@ export class LiveCpu {
         options.onFacts?.(facts);
         this.#know(facts.key)?.session(facts.key, facts);
         this.#changed();
+        this.#askSoon(facts.key);
       },
       onMeasured: () => this.#measured(),
       onShort: (wanted) => {
@@ -186,6 +189,17 @@ export class LiveCpu {
 
   #changed(): void {
     this.#live?.setCpu(this.place());
+  }
+
+  /** Not in the midst of the scheduler's actions, which may be what has changed the pool. */
+  #askSoon(key: string): void {
+    this.#toAsk.add(key);
+    if (this.#toAsk.size > 1) return;
+    queueMicrotask(() => {
+      const keys = [...this.#toAsk];
+      this.#toAsk.clear();
+      for (const each of keys) this.#live?.functions.askAnew(each);
+    });
   }
 }
 

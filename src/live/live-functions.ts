@@ -89,6 +89,14 @@ export class LiveFunctions {
     return fn;
   }
 
+  /** Its pool's instances have changed: the old offer would hand it more or fewer calls than they take. */
+  askAnew(key: string): void {
+    const fn = this.#state.functions.get(key);
+    if (fn === undefined) return;
+    fn.refreshedMs = -Infinity;
+    if (this.ask(fn)) this.update(fn);
+  }
+
   /** Asks the CPU and the workers for their current offers. Returns whether the scheduler should be told. */
   ask(fn: LiveFunction): boolean {
     const nowMs = this.#state.now();

@@ -91,9 +91,9 @@ export class LiveScheduler extends LiveViews {
   }
 
   /** The CPU pools make a session that the scheduler did not order, and have no room for it. */
-  roomWanted({ key, bytes, isSpare }: RoomWanted): void {
+  roomWanted({ key, bytes, purpose }: RoomWanted): void {
     const fn = this.state.functions.get(key);
-    if (fn !== undefined) this.#tell({ kind: 'room-wanted', functionIndex: fn.index, bytes, isSpare }, key);
+    if (fn !== undefined) this.#tell({ kind: 'room-wanted', functionIndex: fn.index, bytes, purpose }, key);
   }
 
   // Functions

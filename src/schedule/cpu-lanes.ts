@@ -4,7 +4,7 @@ import { Learnt, type Popularity } from './learnt.ts';
 import type { CpuOffer } from './offer.ts';
 import type { Lanes } from './lanes.ts';
 import { Sessions } from './sessions.ts';
-import type { CpuPlace, Observation, Shell } from './types.ts';
+import type { CpuPlace, Observation, RoomPurpose, Shell } from './types.ts';
 import { tuning } from './tuning.ts';
 
 const { aheadMax, aheadShare, sharingMax } = tuning.sides;
@@ -219,8 +219,8 @@ export class CpuLanes implements Lanes<CpuPlace> {
   }
 
   /** See `room-wanted` of the events. */
-  want(fn: ServedFunction, bytes: number, isSpare: boolean): void {
-    this.#sessions.want(fn, bytes, isSpare);
+  want(fn: ServedFunction, bytes: number, purpose: RoomPurpose): void {
+    this.#sessions.want(fn, bytes, purpose);
   }
 
   forgetRuns(fn: ServedFunction): void {

@@ -116,7 +116,7 @@ export class Scheduler {
         this.#cpu.dispatch(nowMs);
         break;
       case 'room-wanted':
-        this.#cpuLanes.want(this.#known(event.functionIndex), event.bytes, event.isSpare === true);
+        this.#cpuLanes.want(this.#known(event.functionIndex), event.bytes, event.purpose);
         this.#cpu.dispatch(nowMs);
         break;
       case 'place-changed': {

@@ -37,9 +37,9 @@ test('the session that is cheapest to make again goes first, and what is pinned 
   run(2, 20, 5);
   run(3, 30, 10);
   expect(closed).toEqual(['2', '1']);
-  sessions.want(all[1]!, 60, false);
+  sessions.want(all[1]!, 60, 'first');
   expect(closed).toEqual(['2', '1', '3']);
-  sessions.want(all[1]!, 100, false);
+  sessions.want(all[1]!, 100, 'first');
   expect(closed.at(-1)).toBe('0');
 });
 
@@ -48,18 +48,31 @@ test('spare sessions go one by one before any function loses its last, and only 
   run(0, 30);
   sessions.set(all[0]!, 90, 2, 10, 0);
   run(1, 10);
-  sessions.want(all[1]!, 30, true);
+  sessions.want(all[1]!, 30, 'spare');
   expect(closed).toEqual(['0 spare']);
-  sessions.want(all[1]!, 90, true);
+  sessions.want(all[1]!, 90, 'spare');
   expect(closed).toEqual(['0 spare', '0 spare']);
   expect(sessions.of(all[0]!)).toMatchObject({ bytes: 30, spares: 0 });
+});
+
+test('instances that will take over take the room of sessions that are worth less than their function has, and no other', () => {
+  const { sessions, all, closed, run } = open();
+  run(0, 30, 20);
+  run(1, 30, 1);
+  run(2, 30, 50);
+  sessions.want(all[0]!, 40, 'list');
+  expect(closed).toEqual(['1']);
+  sessions.want(all[0]!, 80, 'list');
+  expect(closed).toEqual(['1']);
+  sessions.want(all[3]!, 80, 'list');
+  expect(closed).toEqual(['1']);
 });
 
 test('a session with a run stays, and goes at the end of the run for one that found no room', () => {
   const { sessions, all, closed, use } = open();
   use(0);
   sessions.open(all[0]!, { bytes: 80, runs: 1, loadMs: 10, readyMs: 0 });
-  sessions.want(all[1]!, 50, false);
+  sessions.want(all[1]!, 50, 'first');
   expect(closed).toEqual([]);
   expect(sessions.hasRoomFor(20)).toBe(false);
   sessions.end(all[0]!);
@@ -70,8 +83,8 @@ test('one that wants no room any more costs no session', () => {
   const { sessions, all, closed, use } = open();
   use(0);
   sessions.open(all[0]!, { bytes: 80, runs: 1, loadMs: 10, readyMs: 0 });
-  sessions.want(all[1]!, 50, false);
-  sessions.want(all[1]!, 0, false);
+  sessions.want(all[1]!, 50, 'first');
+  sessions.want(all[1]!, 0, 'first');
   sessions.end(all[0]!);
   expect(closed).toEqual([]);
   expect(sessions.hasRoomFor(20)).toBe(true);
@@ -113,7 +126,7 @@ test('whatever comes and goes, what is counted is what is there, and what runs i
           sessions.end(fn);
         } else if (what === 'measured') sessions.set(fn, bytes, spares, 10, runs[of]!);
         else if (what === 'gone') sessions.set(fn, 0, 0, 10, runs[of]!);
-        else if (what === 'want') sessions.want(fn, bytes, spares > 0);
+        else if (what === 'want') sessions.want(fn, bytes, (['first', 'spare', 'list'] as const)[spares]!);
         else if (what === 'room') sessions.setRoom(bytes + 40);
         const whole = closed.slice(before).filter((gone) => !gone.endsWith('spare'));
         expect(whole.filter((gone) => runs[Number(gone)]! > 0)).toEqual([]);
@@ -121,7 +134,7 @@ test('whatever comes and goes, what is counted is what is there, and what runs i
       // Nothing runs any more: then all there is can be closed, and no byte is left in the books.
       for (const [number, fn] of all.entries()) {
         for (; runs[number]! > 0; runs[number]!--) sessions.end(fn);
-        sessions.want(fn, 0, false);
+        sessions.want(fn, 0, 'first');
       }
       expect(sessions.hasRoomFor(1e9)).toBe(true);
       sessions.setRoom(0);

@@ -1,7 +1,7 @@
 import type { ServedFunction } from './function.ts';
 import { ValueOrder } from './heap.ts';
 import type { Popularity } from './learnt.ts';
-import type { Shell } from './types.ts';
+import type { RoomPurpose, Shell } from './types.ts';
 
 /** What one function has on the CPU: its sessions, as one. */
 export interface Session {
@@ -137,9 +137,11 @@ export class Sessions {
   }
 
   /** See `room-wanted` of the events. */
-  want(fn: ServedFunction, bytes: number, isSpare: boolean): void {
-    if (isSpare) {
-      while (this.#usedBytes + this.#wantedBytes + bytes > this.#roomBytes && this.#giveSpare());
+  want(fn: ServedFunction, bytes: number, purpose: RoomPurpose): void {
+    if (purpose !== 'first') {
+      const isShort = (): boolean => this.#usedBytes + this.#wantedBytes + bytes > this.#roomBytes;
+      while (isShort() && this.#giveSpare());
+      if (purpose === 'list') while (isShort() && this.#giveFor(fn));
       return;
     }
     // What the scheduler itself ordered is in its books.
@@ -201,6 +203,16 @@ export class Sessions {
     if (left.spares > 0) this.#spare.add(fn);
     this.#release(fn);
     this.#shell.act({ kind: 'evict-cpu', functionIndex: fn.number, bytes, cause: 'capacity', isSpare: true });
+    return true;
+  }
+
+  /** Closes the session that is worth least, if that of this function is worth more. */
+  #giveFor(fn: ServedFunction): boolean {
+    const own = this.#of.get(fn);
+    const victim = this.#idle.first();
+    if (own === undefined || victim === undefined || victim === fn) return false;
+    if (this.#idle.keyOf(victim) >= this.valueOf(fn, own.loadMs, own.bytes)) return false;
+    this.#evict(victim, 'capacity');
     return true;
   }
 

@@ -103,6 +103,13 @@ export interface Companion {
   readonly decision: Decision;
 }
 
+/**
+ * What a place wants room for. `first`: a function's first session, for which the least valuable ones go, now or as soon
+ * as nothing runs in them. `spare`: a further one, for which only spare ones go, now or not at all. `list`: instances that
+ * will take over from those the function has, for which spare ones go and then those worth less than its own.
+ */
+export type RoomPurpose = 'first' | 'spare' | 'list';
+
 export type SchedulerEvent =
   /**
    * The caller chooses the number: a small integer, free to be used again once the invocation has ended (it was shed or
@@ -166,15 +173,14 @@ export type SchedulerEvent =
       readonly spares?: number | undefined;
     }
   /**
-   * The place makes a session without the scheduler's order, and has no room for so many bytes: the least valuable
-   * sessions go, now or as soon as nothing runs in one. `isSpare`: it is not the function's first, and only other spare
-   * ones may go for it, now or not at all. 0 bytes: it wants none any more.
+   * The place makes sessions without the scheduler's order, and has no room for so many bytes. 0 bytes: it wants none any
+   * more.
    */
   | {
       readonly kind: 'room-wanted';
       readonly functionIndex: number;
       readonly bytes: number;
-      readonly isSpare?: boolean | undefined;
+      readonly purpose: RoomPurpose;
     }
   /** The place has changed; null: it is gone, and its waiting invocations are placed again. */
   | { readonly kind: 'place-changed'; readonly place: 'cpu'; readonly to: CpuPlace | null }

@@ -31,6 +31,18 @@ const mechanisms: readonly Mechanism[] = [
     why: 'the pools carry out what the scheduler decides',
   },
   {
+    what: 'queues loads for memory',
+    sign: /: Waiting\[\] = /,
+    files: ['cpu/instance/load-gate.ts'],
+    why: 'pools waited for the memory of a session, and then once more for that of its load, in another order',
+  },
+  {
+    what: 'counts the memory of processes with sessions',
+    sign: /new MemoryLedger\(/,
+    files: ['cpu/instance/processes.ts'],
+    why: 'a list that took over from another was in no book, and the old one might pass the limit meanwhile',
+  },
+  {
     what: 'hands out cores to runs',
     sign: /#busyCores\b/,
     files: ['schedule/cpu-lanes.ts'],

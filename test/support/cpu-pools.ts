@@ -102,13 +102,8 @@ export class ScheduledPools {
   }
 
   register(spec: InstanceSpec, limits: PoolLimits): void {
-    this.schedule(spec);
-    this.pools.register(spec, limits);
-  }
-
-  /** From now on the scheduler is told of a function that the pools have: its first call asks them for their offer. */
-  schedule(spec: InstanceSpec): void {
     this.#specs.set(spec.key, spec);
+    this.pools.register(spec, limits);
   }
 
   makeSession(key: string): Promise<{ readonly bytes: number; readonly spares: number }> {

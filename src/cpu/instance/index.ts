@@ -7,7 +7,7 @@ export { proportionalBytes } from './process-memory.ts';
 export { givesOptional } from './optional-inputs.ts';
 export { bodyIn, bodyTensor, type Joining } from './protocol.ts';
 export { Replica, type ReplicaEnd } from './replica.ts';
-export { heldUpMs, Residency, tooLargeText, type Holder } from './residency.ts';
+export { heldUpMs, Processes, tooLargeText, type Reservation } from './processes.ts';
 export { LoadGate, needOfLoad } from './load-gate.ts';
 export { measuredSession, sessionOptions, type MeasuredSession } from './session-options.ts';
 export type { Crash, InstanceLog, RunOrder, RunOutcome } from './tasks.ts';

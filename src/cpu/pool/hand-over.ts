@@ -157,18 +157,17 @@ export class HandOver {
     facts.took(bytes);
     // In a process of its own its arena keeps that.
     if (!replica.isAlone) return;
-    resources.residency.loaded(replica, Math.max(replica.bytes, facts.expectedBytes(spec) + facts.runBytes));
+    resources.processes.loaded(replica, Math.max(replica.bytes, facts.expectedBytes(spec) + facts.runBytes));
     resources.factsChanged(spec.key);
   }
 
   /** An instance has no more work. */
   #rested(slot: Slot, replica: Replica): void {
-    const { resources, waiting } = this.#pool;
+    const { waiting } = this.#pool;
     if (slot.state === 'leaving') this.#list.release(slot, replica);
     else if (slot.lease !== undefined) return;
     else if (this.#isMisplaced(replica)) this.#moveOut(slot);
     else if (replica.isAlone && waiting.length === 0 && !this.isToBeAlone(true)) this.#list.leave(slot, 'reconfigured');
-    else resources.residency.schedulePump();
   }
 
   /** It is in a shared process although the function should be alone by now. */
@@ -183,8 +182,6 @@ export class HandOver {
 
   /** Starts an instance in a process of its own, which takes over when it is ready. */
   #moveOut(slot: Slot): void {
-    const { resources } = this.#pool;
-    resources.residency.schedulePump();
     if (this.#slots.count(({ replica }) => replica?.isAlone === true) > 0) this.#list.leave(slot, 'reconfigured');
     else this.#list.grow(1);
   }

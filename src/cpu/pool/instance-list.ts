@@ -8,7 +8,7 @@
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import { processesShort } from '../../hardware/index.ts';
-import { needOfLoad, type Replica, type ReplicaEnd } from '../instance/index.ts';
+import { needOfLoad, type Replica, type ReplicaEnd, type Reservation } from '../instance/index.ts';
 import { CpuError, type GiveUpCause, type PoolConfiguration } from '../types.ts';
 import { instancesOf, missingThreads, type PlannedInstance } from './configuration.ts';
 import type { CoreLease } from './cores.ts';
@@ -30,6 +30,8 @@ export class InstanceList {
   configuration: PoolConfiguration | undefined;
   #draining = false;
   readonly #drained: (() => void)[] = [];
+  /** While its instances start: the memory that they will take. */
+  #reservation: Reservation | undefined;
   /** Sessions whose memory is being freed. */
   readonly #releasing = new Set<Promise<void>>();
   readonly #pump = (): void => this.#pool.pump();
@@ -43,15 +45,19 @@ export class InstanceList {
   }
 
   /** Starts every instance. If one cannot start, all end and it rejects with the first {@link CpuError}. */
-  async start(): Promise<void> {
-    await this.#startAll([...this.slots]);
+  async start(reservation: Reservation): Promise<void> {
+    await this.#startAll([...this.slots], reservation);
   }
 
   /** Starts more instances, one for each lease, to reach `configuration`. On failure those end and nothing changes. */
-  async extend(configuration: PoolConfiguration, leases: readonly CoreLease[]): Promise<void> {
+  async extend(
+    configuration: PoolConfiguration,
+    leases: readonly CoreLease[],
+    reservation: Reservation,
+  ): Promise<void> {
     const kept = this.slots.filter(({ state }) => state !== 'leaving').map(({ threads }) => threads);
     const added = this.#add(missingThreads(kept, instancesOf(configuration)), leases);
-    await this.#startAll(added);
+    await this.#startAll(added, reservation);
     this.#assign(configuration);
     this.#pump();
   }
@@ -175,8 +181,11 @@ export class InstanceList {
     }
   }
 
-  async #startAll(slots: readonly Slot[]): Promise<void> {
+  async #startAll(slots: readonly Slot[], reservation: Reservation): Promise<void> {
+    this.#reservation = reservation;
     const outcomes = await Promise.allSettled(slots.map((slot) => this.#start(slot)));
+    this.#reservation = undefined;
+    reservation[Symbol.dispose]();
     const failed = outcomes.find((outcome) => outcome.status === 'rejected');
     if (failed === undefined) return;
     for (const slot of slots) this.leave(slot, 'reconfigured');
@@ -214,24 +223,11 @@ export class InstanceList {
 
   async #load(slot: Slot, anew: boolean): Promise<void> {
     const { facts, resources, spec, limits } = this.#pool;
-    const { residency, cores, loads, weights } = resources;
+    const { processes, cores, loads, weights } = resources;
     const { threads, lease } = slot;
-    const isFirst = this.#pool.instances === 0;
-    const replica = residency.place({
-      holder: this.#pool,
-      isAlone: lease !== undefined || this.handOver.isToBeAlone(false),
-      isLeased: lease !== undefined,
-      anew,
-      bytes: facts.expectedBytes(spec),
-      isFirst,
-      besides: [...this.slots].flatMap((other) => other.replica?.instance ?? []),
-      onTurn: this.#pump,
-      onMove: (isAway) => this.handOver.moved(isAway),
-      onEnd: (ended, end) => this.#lost(slot, ended, end),
-    });
-    if (replica === undefined) throw new NoRoom();
-    slot.replica = replica;
-    replica.onEndangered = () => void this.#moveAway(slot);
+    const isFirst = (): boolean =>
+      this.#pool.needsFirst &&
+      this.slots.count(({ state, replica }) => replica !== undefined && state !== 'leaving') === 0;
     let startMs = performance.now();
     const lazily = lease === undefined && this.#pool.handlerSuffices();
     // A model that is loaded a second time is worth preparing; that happens in the background, for later loads. A load
@@ -239,8 +235,34 @@ export class InstanceList {
     if (lease === undefined && facts.startMs !== undefined && !lazily) weights?.prepareBehind(spec);
     const isReady = lease !== undefined || weights?.isKnown(spec) === true;
     const shared = isReady ? await weights?.prepared(spec) : undefined;
-    const need = needOfLoad(lazily ? 0 : (spec.modelBytes ?? 0), shared !== undefined);
-    using _load = await loads.enter(need);
+    const open = (): Replica | undefined => {
+      if (slot.state === 'leaving') return undefined;
+      slot.replica = processes.open({
+        spec,
+        isAlone: lease !== undefined || this.handOver.isToBeAlone(false),
+        isLeased: lease !== undefined,
+        anew,
+        bytes: facts.expectedBytes(spec),
+        isFirst: isFirst(),
+        reservation: this.#reservation,
+        besides: [...this.slots].flatMap((other) => other.replica?.instance ?? []),
+        onTurn: this.#pump,
+        onMove: (isAway) => this.handOver.moved(isAway),
+        onEnd: (ended, end) => this.#lost(slot, ended, end),
+      });
+      return slot.replica;
+    };
+    using load = await loads.enter({
+      need: needOfLoad(lazily ? 0 : (spec.modelBytes ?? 0), shared !== undefined),
+      open,
+      waits: () => slot.state !== 'leaving' && isFirst(),
+    });
+    if (load === undefined) {
+      processes.forget(spec.key);
+      throw new NoRoom();
+    }
+    const replica = load.opened;
+    replica.onEndangered = () => void this.#moveAway(slot);
     if (lease !== undefined) startMs = performance.now();
     const { loadMs, bytes, disk, sharedProblem } = await replica.load(
       limits.loadTimeoutMs,
@@ -257,13 +279,12 @@ export class InstanceList {
     );
     if (disk !== undefined) resources.events.onDiskWait?.({ key: spec.key, ...disk });
     if (sharedProblem !== undefined) weights?.refuse(spec, sharedProblem);
-    residency.loaded(replica, lazily ? Math.max(bytes, 0) : facts.loaded(spec, loadMs, bytes));
+    processes.loaded(replica, lazily ? Math.max(bytes, 0) : facts.loaded(spec, loadMs, bytes));
     if (slot.state === 'leaving') {
       this.release(slot, replica);
       throw new CpuError('stopping', 'the configuration has been given up');
     }
     slot.state = 'ready';
-    if (lease === undefined) residency.schedulePump();
     if (replica.isAlone) this.#leaveShared();
     this.#pool.started(startMs, replica.holdsModel);
   }
@@ -386,10 +407,12 @@ export class InstanceList {
   }
 }
 
+export const noRoomText = 'there is no room for it in the memory that all functions share (cpu.memory)';
+
 /** Memory is full of busy sessions, or other functions have waited longer. */
-export class NoRoom extends CpuError {
+class NoRoom extends CpuError {
   constructor() {
-    super('model-load-failed', 'there is no room for it in the memory that all functions share (cpu.memory)');
+    super('model-load-failed', noRoomText);
   }
 }
 

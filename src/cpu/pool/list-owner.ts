@@ -1,5 +1,5 @@
-import type { Holder, Replica, RunOutcome } from '../instance/index.ts';
-import type { CpuError, GiveUpCause, PoolLimits, Stopped } from '../types.ts';
+import type { Replica, RunOutcome } from '../instance/index.ts';
+import type { CpuError, GiveUpCause, InstanceSpec, PoolLimits, Stopped } from '../types.ts';
 import type { Conduct } from './conduct.ts';
 import type { FunctionFacts } from './facts.ts';
 import type { LatencyBook } from './latency.ts';
@@ -9,16 +9,19 @@ import type { Ticket } from './ticket.ts';
 import type { WaitingCalls } from './waiting-calls.ts';
 
 /** The pool, as its list sees it. Registering a function again replaces its specification and limits. */
-export interface ListOwner extends Holder {
+export interface ListOwner {
+  readonly spec: InstanceSpec;
   readonly limits: PoolLimits;
-  /** Over all its lists. */
-  readonly instances: number;
+  /** Calls wait, and none of its instances is ready. */
+  readonly needsFirst: boolean;
   readonly waiting: WaitingCalls;
   readonly latency: LatencyBook;
   readonly pace: Pace;
   readonly conduct: Conduct;
   readonly facts: FunctionFacts;
   readonly resources: PoolResources;
+  /** Sends as many calls as possible. */
+  pump(): void;
   /** Whether the models of all waiting calls run elsewhere: loading the model here too would cost time and memory. */
   handlerSuffices(): boolean;
   /** An instance is ready; `startMs`: the instant at which it was taken. For the waiting calls this was a load. */

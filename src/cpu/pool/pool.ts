@@ -79,9 +79,13 @@ export class Pool implements ListOwner {
     return this.#lists.instances;
   }
 
-  /** Whether calls wait while no instance is ready or starting. */
+  /** What its sessions take, without those that will take over from them. */
+  get bytes(): number {
+    return this.#lists.bytes;
+  }
+
   get needsFirst(): boolean {
-    return this.instances === 0 && (this.waiting.length > 0 || this.#loadWaiters.length > 0);
+    return this.#lists.active.slots.ready === 0 && (this.waiting.length > 0 || this.#loadWaiters.length > 0);
   }
 
   state(): PoolState {
@@ -104,9 +108,9 @@ export class Pool implements ListOwner {
     const bytes = this.facts.expectedBytes(this.spec);
     return {
       key: this.spec.key,
-      bytes: this.#lists.bytes,
+      bytes: this.bytes,
       spares: Math.max(0, slots.instances - Math.max(1, this.limits.instancesMin)),
-      sessionBytes: this.resources.residency.bytesOf({ bytes, isAlone: handOver.isToBeAlone(false) }),
+      sessionBytes: this.resources.processes.bytesOf({ bytes, isAlone: handOver.isToBeAlone(false) }),
       loadMs: this.facts.loadMs,
       ...this.#own(),
       isPinned: this.limits.instancesMin > 0,
@@ -231,7 +235,7 @@ export class Pool implements ListOwner {
     for (const ticket of this.waiting.take()) ticket.reject(stopping);
     this.#stopping = stopping;
     this.#lists.end('the host is stopping');
-    this.resources.residency.forget(this);
+    this.resources.processes.forget(this.spec.key);
   }
 
   /** Releases what has been idle too long, and calls that nobody waits for. */
@@ -392,7 +396,7 @@ export class Pool implements ListOwner {
   }
 
   settled(): void {
-    this.resources.residency.settled();
+    this.resources.processes.settled();
     this.resources.factsChanged(this.spec.key);
   }
 

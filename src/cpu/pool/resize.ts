@@ -2,7 +2,8 @@
  * How a pool gets from one list of instances to another (Packrat, 3.7). If instances are only added or only dropped,
  * the change happens in place. Otherwise it goes active-passive: the passive list starts beside the active one, on free
  * cores and, if these do not suffice, on the active list's own. Then it takes over all calls, and the old list drains.
- * Until that moment the old list serves as before, so no request waits for a change and a failed change costs none.
+ * Until that moment the old list serves as before, so no request waits for a change and a failed change costs none. Cores
+ * and memory of both are reserved at once, before anything starts: a change that does not fit is refused.
  */
 import {
   stoppedText,
@@ -21,8 +22,9 @@ import {
   threadsOf,
   withoutOne,
 } from './configuration.ts';
+import type { Reservation } from '../instance/index.ts';
 import type { CoreLease } from './cores.ts';
-import { InstanceList } from './instance-list.ts';
+import { InstanceList, noRoomText } from './instance-list.ts';
 import type { ListOwner } from './list-owner.ts';
 
 interface Request {
@@ -62,14 +64,14 @@ export class PoolLists {
     return this.#all().reduce((sum, list) => sum + list.slots.instances, 0);
   }
 
-  /** Without those of a list that another is about to replace: both are there together only for a while. */
+  /** Without those of the list that is about to take over: its memory is reserved beside them. */
   get bytes(): number {
-    const lists = this.#all().filter((list) => this.#starting === undefined || list !== this.active);
-    return lists.reduce((sum, list) => sum + list.slots.bytes(this.#pool.resources.residency), 0);
+    const lists = [this.active, ...this.#draining];
+    return lists.reduce((sum, list) => sum + list.slots.bytes(this.#pool.resources.processes), 0);
   }
 
   state(): PoolState['instances'] {
-    return this.#all().flatMap((list) => list.slots.state(this.#pool.resources.residency));
+    return this.#all().flatMap((list) => list.slots.state(this.#pool.resources.processes));
   }
 
   configure(configuration: PoolConfiguration, cause: string): Promise<Reconfiguration> {
@@ -190,9 +192,11 @@ export class PoolLists {
     }
     const leases = this.#pool.resources.cores.lease(this.#pool.spec.key, added);
     if (leases === undefined) return { state: 'refused', kind, reason: this.#tooFewCores(to) };
+    const reservation = this.#reserve(leases);
+    if (reservation === undefined) return { state: 'refused', kind, reason: noRoomText };
     this.#target = to;
     try {
-      await list.extend(to, leases);
+      await list.extend(to, leases, reservation);
     } catch (error) {
       return { state: 'failed', kind, reason: (error as CpuError).message };
     }
@@ -203,12 +207,13 @@ export class PoolLists {
     const kind = 'switch';
     const leases = this.#leasesFor(to);
     if (leases === undefined) return { state: 'refused', kind, reason: this.#tooFewCores(to) };
+    const reservation = this.#reserve(leases);
+    if (reservation === undefined) return { state: 'refused', kind, reason: noRoomText };
     const list = new InstanceList(this.#pool, to, leases);
-    this.#pool.resources.residency.allow(this.#pool, () => from.slots.bytes(this.#pool.resources.residency));
     this.#starting = list;
     this.#target = to;
     try {
-      await list.start();
+      await list.start(reservation);
     } catch (error) {
       this.#drain(list, 'reconfigured');
       return { state: 'failed', kind, reason: (error as CpuError).message };
@@ -220,13 +225,16 @@ export class PoolLists {
       this.#drain(list, 'reconfigured');
       return { state: 'failed', kind, reason: 'its instances were given back meanwhile' };
     }
-    this.#activate(list, 'reconfigured');
+    this.#activate(list, 'reconfigured', () => this.#pool.resources.tookOver(this.#pool.spec.key));
     return { state: 'done', kind };
   }
 
-  #activate(list: InstanceList, cause: GiveUpCause): void {
+  /** @param begun called before anything of the old list ends */
+  #activate(list: InstanceList, cause: GiveUpCause, begun?: () => void): void {
     const from = this.active;
     this.active = list;
+    this.#draining.add(from);
+    begun?.();
     this.#drain(from, cause);
     this.#pool.pump();
   }
@@ -239,6 +247,18 @@ export class PoolLists {
     return cores.lease(key, threads) ?? cores.lease(key, threads, { beside: true });
   }
 
+  /** The memory of an instance for each lease, beside those that serve; else the leases end. */
+  #reserve(leases: readonly CoreLease[]): Reservation | undefined {
+    const { facts, resources, spec } = this.#pool;
+    const bytes = facts.expectedBytes(spec);
+    const reservation = resources.processes.reserve(
+      spec.key,
+      leases.map(() => bytes),
+    );
+    if (reservation === undefined) for (const lease of leases) lease[Symbol.dispose]();
+    return reservation;
+  }
+
   #tooFewCores(to: PoolConfiguration): string {
     const usable = this.#pool.resources.cores.available(this.#pool.spec.key, true);
     return (
@@ -249,15 +269,7 @@ export class PoolLists {
 
   #drain(list: InstanceList, cause: GiveUpCause): void {
     this.#draining.add(list);
-    void this.#afterDrain(list, cause);
-  }
-
-  async #afterDrain(list: InstanceList, cause: GiveUpCause): Promise<void> {
-    await list.drain(cause);
-    this.#draining.delete(list);
-    if (this.#draining.size === 0 && this.#starting === undefined) {
-      this.#pool.resources.residency.allow(this.#pool, undefined);
-    }
+    void list.drain(cause).then(() => this.#draining.delete(list));
   }
 
   #all(): InstanceList[] {

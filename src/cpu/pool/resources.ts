@@ -1,18 +1,20 @@
 /** Resources that the pools of a machine share. */
-import type { DiskRead, LoadGate, Residency, WeightsCache } from '../instance/index.ts';
+import type { DiskRead, LoadGate, Processes, WeightsCache } from '../instance/index.ts';
 import type { GiveUpCause, Reconfigured, Stopped } from '../types.ts';
 import type { CoreAllocator } from './cores.ts';
 
 export interface PoolResources {
-  readonly residency: Residency;
+  readonly processes: Processes;
   readonly cores: CoreAllocator;
-  /** Admits loads as memory is left for their peaks. */
+  /** Admits loads as there is memory for them. */
   readonly loads: LoadGate;
   /** Undefined: instances do not share the memory of their weights. */
   readonly weights: WeightsCache | undefined;
   readonly events: PoolEvents;
   /** Of joined runs, those whose answers are compared with runs alone. */
   readonly comparedShare: number;
+  /** Memory that was reserved is that of the function's sessions from now on. */
+  readonly tookOver: (key: string) => void;
   /** A measured figure of the function has changed. */
   readonly factsChanged: (key: string) => void;
 }

@@ -1,5 +1,5 @@
 /** The instances of a list, each with its place in it. */
-import type { Replica, ReplicaEnd, Residency } from '../instance/index.ts';
+import type { Processes, Replica, ReplicaEnd } from '../instance/index.ts';
 import type { GiveUpCause, PoolState } from '../types.ts';
 import type { PlannedInstance } from './configuration.ts';
 import type { CoreLease } from './cores.ts';
@@ -88,9 +88,9 @@ export class Slots {
   }
 
   /** Memory of its replicas. */
-  bytes(residency: Residency): number {
+  bytes(processes: Processes): number {
     let bytes = 0;
-    for (const { replica } of this.#all) if (replica !== undefined) bytes += residency.bytesOf(replica);
+    for (const { replica } of this.#all) if (replica !== undefined) bytes += processes.bytesOf(replica);
     return bytes;
   }
 
@@ -104,7 +104,7 @@ export class Slots {
     return idleMs;
   }
 
-  state(residency: Residency): PoolState['instances'] {
+  state(processes: Processes): PoolState['instances'] {
     return [...this.#all].flatMap(({ replica, state, threads, lease }) => {
       if (replica === undefined) return [];
       const shown = state === 'starting' ? 'loading' : replica.state === 'busy' ? 'busy' : 'idle';
@@ -115,7 +115,7 @@ export class Slots {
           state: shown,
           threads,
           cores: lease?.cores ?? [],
-          bytes: residency.bytesOf(replica),
+          bytes: processes.bytesOf(replica),
           ...(isAlone ? {} : { isShared: true }),
           ...(holdsModel || shown === 'loading' ? {} : { holdsModel }),
         },

@@ -2,8 +2,8 @@
  * Which process a session is in, and how much memory all of them take.
  *
  * Small functions share a few processes, at most one per core; a function that asks for one gets a process of its own.
- * All processes stay within one memory budget. Who goes when a new session does not fit is the scheduler's decision: it
- * is asked for room, and evicts.
+ * All processes stay within one memory budget. Processes without a session end here when a new session needs their
+ * memory. Sessions end by the scheduler's order alone: it is asked for room, and a load waits for it in load-gate.ts.
  */
 import { formatBytes } from '../../tools/index.ts';
 import type { FrameMemory } from '../../tensor/index.ts';
@@ -14,16 +14,13 @@ import type { InstanceLog } from './tasks.ts';
 import { MemoryLedger, type MeasureProcess } from './ledger.ts';
 import { Replica, type ReplicaEnd } from './replica.ts';
 
-/** The function that owns a replica. */
-export interface Holder {
-  readonly spec: InstanceSpec;
-  /** Calls wait for its first replica. */
-  readonly needsFirst: boolean;
-  pump(): void;
+/** Memory that a list of instances holds from before its first load begins until its last one has. */
+export interface Reservation extends Disposable {
+  bytes: number;
 }
 
 export interface Wish {
-  readonly holder: Holder;
+  readonly spec: InstanceSpec;
   readonly isAlone: boolean;
   /** It gets cores of its own. */
   readonly isLeased: boolean;
@@ -31,15 +28,17 @@ export interface Wish {
   readonly anew: boolean;
   /** Expected size of its session. */
   readonly bytes: number;
-  /** False: it has another replica, whose process it does not want. */
+  /** False: the function has another replica, whose process it does not want. */
   readonly isFirst: boolean;
+  /** It takes its memory from there. */
+  readonly reservation: Reservation | undefined;
   readonly besides: readonly Instance[];
   readonly onTurn: () => void;
   readonly onMove: (isAway: boolean) => void;
   readonly onEnd: (replica: Replica, end: ReplicaEnd) => void;
 }
 
-export interface ResidencyOptions {
+export interface ProcessesOptions {
   readonly memoryBytes: number;
   /** Limit of shared processes. */
   readonly sharedMax: number;
@@ -53,6 +52,8 @@ export interface ResidencyOptions {
   readonly warn: (line: string) => void;
   /** There is no room for a session: others may end within this call, or later. */
   readonly onShort: (wanted: RoomWanted) => void;
+  /** There may be room again. */
+  readonly onRoom: () => void;
   /** What is taken has been measured. */
   readonly onMeasured: () => void;
 }
@@ -78,9 +79,9 @@ interface SharedProcess {
   handlers: number;
 }
 
-export class Residency {
+export class Processes {
   memoryBytes: number;
-  readonly #options: ResidencyOptions;
+  readonly #options: ProcessesOptions;
   readonly #ledger: MemoryLedger;
   readonly #blanks: BlankSet;
   readonly #shared = new Set<SharedProcess>();
@@ -89,13 +90,12 @@ export class Residency {
   /** Cores of replicas without a lease; undefined while nothing is leased. */
   #sharedCores: readonly number[] | undefined;
   readonly #unleased = new Set<Instance>();
-  readonly #waiting = new Set<Holder>();
-  /** While new instances of a function take over from old ones: bytes of the old ones, which are there twice. */
-  readonly #overlaps = new Map<Holder, () => number>();
-  #pumpIsScheduled = false;
+  readonly #reservations = new Set<Reservation>();
+  /** Functions that the scheduler knows to be short of room for their first session. */
+  readonly #short = new Set<string>();
   #isStopped = false;
 
-  constructor(options: ResidencyOptions) {
+  constructor(options: ProcessesOptions) {
     this.#options = options;
     this.memoryBytes = options.memoryBytes;
     this.#ledger = new MemoryLedger(options.measureProcess, () => this.#afterMeasuring());
@@ -127,42 +127,58 @@ export class Residency {
     return this.#ledger.usedBytes;
   }
 
-  /** What no session can have: processes, and what runs and handlers have allocated. */
-  get takenBytes(): number {
+  /** What processes hold and what is reserved, without blank processes that would make room for a session. */
+  get heldBytes(): number {
     const { blankBytes } = this.#ledger;
     const blanksKept = Math.floor((this.memoryBytes * blanksShareMax) / blankBytes);
-    let bytes = this.usedBytes - Math.max(0, this.#blanks.size - blanksKept) * blankBytes;
-    for (const replica of this.#replicas) bytes -= this.bytesOf(replica);
-    return Math.max(0, bytes);
+    return this.usedBytes + this.#reservedBytes - Math.max(0, this.#blanks.size - blanksKept) * blankBytes;
+  }
+
+  get #reservedBytes(): number {
+    let sum = 0;
+    for (const { bytes } of this.#reservations) sum += bytes;
+    return sum;
   }
 
   /**
-   * A replica to load; undefined if there is no room, or other holders have waited longer. A holder without any replica
-   * is pumped once there is room.
+   * A replica to load; undefined if there is no room. Then the scheduler has been asked for some, and a function that
+   * waits for its first replica has to {@link forget} that it did.
    *
    * @throws CpuError `model-load-failed` if it would not fit even alone
    */
-  place(wish: Wish): Replica | undefined {
-    const { holder, isFirst, bytes } = wish;
+  open(wish: Wish): Replica | undefined {
+    const { spec, isFirst, bytes, reservation } = wish;
     if (this.#isStopped) return undefined;
     if (bytes > this.memoryBytes) throw this.#tooLarge(wish);
-    const longest = this.#firstInNeed();
-    if (longest !== undefined && longest !== holder) {
-      if (isFirst) this.#waiting.add(holder);
-      return undefined;
-    }
     const process = wish.isAlone ? undefined : this.#sharedProcess(wish);
     const needed = bytes + (process === undefined && this.#blanks.size === 0 ? this.#ledger.blankBytes : 0);
-    if (!this.#makeRoom(needed, wish, process === undefined ? 1 : 0)) {
-      if (isFirst) this.#waiting.add(holder);
+    const held = Math.min(needed, reservation?.bytes ?? 0);
+    const wanted: RoomWanted = { key: spec.key, bytes: needed - held, purpose: isFirst ? 'first' : 'spare' };
+    if (held < needed && !this.#makeRoom(wanted, process === undefined ? 1 : 0)) {
+      if (isFirst) this.#short.add(spec.key);
       return undefined;
     }
-    this.#endWait(holder);
-    if (this.#waiting.size > 0) this.schedulePump();
+    if (reservation !== undefined) reservation.bytes -= held;
+    this.forget(spec.key);
     const replica = this.#open(wish, process);
     this.#ledger.change(replica.instance, bytes);
     this.#replicas.add(replica);
     return replica;
+  }
+
+  /** Memory for sessions in processes of their own, beside what the function has; undefined if there is no room. */
+  reserve(key: string, sessionsBytes: readonly number[]): Reservation | undefined {
+    const bytes = sessionsBytes.reduce((sum, each) => sum + this.bytesOf({ bytes: each, isAlone: true }), 0);
+    if (!this.#makeRoom({ key, bytes, purpose: 'list' }, 0)) return undefined;
+    const reservation: Reservation = {
+      bytes,
+      [Symbol.dispose]: () => {
+        if (this.#reservations.delete(reservation)) this.settled();
+      },
+    };
+    this.#reservations.add(reservation);
+    this.#options.onMeasured();
+    return reservation;
   }
 
   /** The replica has loaded: its process grew by `bytes`. */
@@ -174,8 +190,9 @@ export class Residency {
 
   /** A load is over, or a replica is gone: there may be room for others. */
   settled(): void {
-    if (!this.#isStopped) this.#blanks.refill();
-    this.schedulePump();
+    if (this.#isStopped) return;
+    this.#blanks.refill();
+    this.#options.onRoom();
   }
 
   /** Keeps replicas without cores of their own on these cores. */
@@ -184,20 +201,14 @@ export class Residency {
     for (const instance of this.#unleased) instance.pin(cores);
   }
 
-  /** How much the holder may exceed the budget, until called again: while its instances are replaced by others. */
-  allow(holder: Holder, bytes: (() => number) | undefined): void {
-    if (bytes === undefined) this.#overlaps.delete(holder);
-    else this.#overlaps.set(holder, bytes);
-  }
-
   /** Its memory, including the process if that is its own. */
   bytesOf({ bytes, isAlone }: Pick<Replica, 'bytes' | 'isAlone'>): number {
     return bytes + (isAlone ? this.#ledger.blankBytes : 0);
   }
 
-  forget(holder: Holder): void {
-    this.#overlaps.delete(holder);
-    this.#endWait(holder);
+  /** The function wants no room any more. */
+  forget(key: string): void {
+    if (this.#short.delete(key)) this.#options.onShort({ key, bytes: 0, purpose: 'first' });
   }
 
   /** Ends shared processes that have been empty for long. Called periodically. */
@@ -209,34 +220,11 @@ export class Residency {
     }
   }
 
-  /** Deferred and merged into one: a pool may be in the middle of its own pump. */
-  schedulePump(): void {
-    if (this.#pumpIsScheduled || this.#isStopped || this.#waiting.size === 0) return;
-    this.#pumpIsScheduled = true;
-    setImmediate(() => {
-      this.#pumpIsScheduled = false;
-      for (const holder of Array.from(this.#waiting)) holder.pump();
-    });
-  }
-
   stop(): void {
     this.#isStopped = true;
     this.#blanks.stop();
     this.#ledger.stop();
     for (const { instance } of this.#shared) instance.kill('the host is stopping');
-  }
-
-  /** The holder that has waited longest for its first replica. Holders whose clients have gone no longer wait. */
-  #firstInNeed(): Holder | undefined {
-    for (const holder of this.#waiting) {
-      if (holder.needsFirst) return holder;
-      this.#endWait(holder);
-    }
-    return undefined;
-  }
-
-  #endWait(holder: Holder): void {
-    if (this.#waiting.delete(holder)) this.#options.onShort({ key: holder.spec.key, bytes: 0, isSpare: false });
   }
 
   /** Blank processes are worth less than sessions where they are a large part of the memory. */
@@ -254,17 +242,17 @@ export class Residency {
   }
 
   /** @param blanksKept so many blank processes are about to be used */
-  #makeRoom(bytes: number, { holder, isFirst }: Wish, blanksKept: number): boolean {
+  #makeRoom(wanted: RoomWanted, blanksKept: number): boolean {
     let isAsked = false;
     for (;;) {
       // If no sessions are loaded, waiting would free nothing.
-      const limitBytes = this.memoryBytes + (this.#overlaps.get(holder)?.() ?? 0);
-      if (this.usedBytes + bytes <= limitBytes || this.#replicas.size === 0) return true;
+      const isAlone = this.#replicas.size === 0 && wanted.purpose === 'first';
+      if (isAlone || this.usedBytes + this.#reservedBytes + wanted.bytes <= this.memoryBytes) return true;
       const mayKeep = this.#blanks.size <= blanksKept || this.#mayKeepBlanks(this.#blanks.size);
       if (!mayKeep && this.#blanks.giveUp()) continue;
       if (!isAsked) {
         isAsked = true;
-        this.#options.onShort({ key: holder.spec.key, bytes, isSpare: !isFirst });
+        this.#options.onShort(wanted);
         continue;
       }
       const before = this.#shared.size;
@@ -274,10 +262,10 @@ export class Residency {
   }
 
   /** The process for one more session: an idle one, else a new one if allowed, else the least busy. */
-  #sharedProcess({ holder, besides }: Wish): SharedProcess | undefined {
+  #sharedProcess({ spec, besides }: Wish): SharedProcess | undefined {
     const nowMs = performance.now();
-    const hasHandler = holder.spec.handlerPath !== undefined;
-    const isOffline = this.#isOffline(holder.spec);
+    const hasHandler = spec.handlerPath !== undefined;
+    const isOffline = this.#isOffline(spec);
     const alike = [...this.#shared].filter((process) => process.isOffline === isOffline);
     const sound = alike.filter(({ instance }) => !instance.isStuck(nowMs, heldUpMs));
     const usable = sound.filter(
@@ -292,10 +280,9 @@ export class Residency {
   }
 
   #open(
-    { holder, isAlone, isLeased, anew, bytes, onTurn, onMove, onEnd }: Wish,
+    { spec, isAlone, isLeased, anew, bytes, onTurn, onMove, onEnd }: Wish,
     shared: SharedProcess | undefined,
   ): Replica {
-    const { spec } = holder;
     const instance = shared?.instance ?? this.#blanks.take(anew);
     const isOffline = this.#isOffline(spec);
     if (shared === undefined && isOffline) instance.goOffline();
@@ -310,8 +297,6 @@ export class Residency {
         this.#replicas.delete(replica);
         this.#ledger.change(instance, -replica.bytes);
         onEnd(replica, end);
-        // A call arrived while its last replica was being released, and now there is no room for another.
-        if (holder.needsFirst) this.#waiting.add(holder);
         this.settled();
       },
     });
@@ -340,11 +325,11 @@ export class Residency {
   /** Session sizes were estimates, and handlers and runs use more memory. */
   #afterMeasuring(): void {
     this.#options.onMeasured();
-    this.schedulePump();
+    this.#options.onRoom();
   }
 
-  #tooLarge({ bytes, holder }: Wish): CpuError {
-    return new CpuError('model-load-failed', tooLargeText(holder.spec.key, bytes, this.memoryBytes));
+  #tooLarge({ bytes, spec }: Wish): CpuError {
+    return new CpuError('model-load-failed', tooLargeText(spec.key, bytes, this.memoryBytes));
   }
 }
 
