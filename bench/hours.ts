@@ -1,6 +1,5 @@
 /** The worst hours of the scheduler in one table: all policies side by side, and how far `best` is behind. */
 import { BenchmarkNotPossible, type Benchmark, type BenchmarkOptions, type BenchmarkResult } from './benchmark.ts';
-import { densityOf, fullDensity, reserves, smallDensity, type Density } from './hours/density.ts';
 import { playHour } from './hours/play.ts';
 import { fullScale, hoursRows, smallScale } from './hours/rows.ts';
 import type { Hour, HoursRow } from './hours/row.ts';
@@ -10,11 +9,10 @@ import { verdictOf, type PlayedSystem, type Verdict } from './hours/verdict.ts';
 export const benchmark: Benchmark = {
   name: 'hours',
   description: 'the worst hours: is the best policy ever behind another, at scale, in bursts and past every limit',
-  rowNames: () => [...hoursRows(smallScale).map(({ name }) => name), densityName],
+  rowNames: () => hoursRows(smallScale).map(({ name }) => name),
   run,
 };
 
-const densityName = 'density';
 const seedsDefault = 3;
 
 interface PlayedRow {
@@ -30,8 +28,7 @@ async function run({ small, seed, rows: chosen, progress }: BenchmarkOptions): P
   const seedsOf = (count: number): number[] => Array.from({ length: small ? 1 : count }, (_, step) => seed + step);
   // A small run has a fourth of them; test/bench/hours.test.ts tests the load of each.
   const rows = hoursRows(scale).filter(({ name }, at) => chosen?.includes(name) ?? (!small || at % 4 === 0));
-  const hasDensity = chosen?.includes(densityName) ?? true;
-  if (rows.length === 0 && !hasDensity) throw new BenchmarkNotPossible('no row was chosen');
+  if (rows.length === 0) throw new BenchmarkNotPossible('no row was chosen');
   const done: PlayedRow[] = [];
   for (const row of rows) {
     const played: PlayedSystem[] = [];
@@ -42,22 +39,11 @@ async function run({ small, seed, rows: chosen, progress }: BenchmarkOptions): P
     }
     done.push({ row, played, verdict: verdictOf(played) });
   }
-  const densities: Density[] = [];
-  for (const { name, bytes } of hasDensity ? reserves : []) {
-    progress(`density, ${name}`);
-    densities.push(await densityOf(small ? smallDensity : fullDensity, bytes, seedsOf(5)));
-  }
   return {
     settings: { measuredRequests: scale.requests, warmupRequests: scale.warmup, seeds: small ? 1 : seedsDefault },
-    tables: [
-      ...(done.length === 0 ? [] : [mainTable(done), detailTable(done)]),
-      ...(hasDensity ? [densityTable(densities)] : []),
-    ],
-    figures: {
-      ...Object.fromEntries(done.flatMap(figuresOf)),
-      ...Object.fromEntries(densities.map(({ functions }, at) => [`density, ${reserves[at]!.name}`, functions])),
-    },
-    aims: [...done.flatMap(aimsOf), ...densityAims(densities)],
+    tables: [mainTable(done), detailTable(done)],
+    figures: Object.fromEntries(done.flatMap(figuresOf)),
+    aims: done.flatMap(aimsOf),
     limits: [
       'anything measured on GPUs: costs come from the analytic model of the machines',
       'p99 is of the requests that were answered; a rival with more than a point less goodput than best is none in p99',
@@ -65,32 +51,6 @@ async function run({ small, seed, rows: chosen, progress }: BenchmarkOptions): P
       'long rows (h100x8, a hundred GPUs) run with one seed, rows of sizes with five',
     ],
   };
-}
-
-function densityTable(densities: readonly Density[]): BenchmarkResult['tables'][number] {
-  return {
-    title: 'Density under best: BERT-Base functions at 100/s on p3.8xlarge with a p99 of at most 100 ms',
-    provenance: { kind: 'simulated', preset: 'p3.8xlarge' },
-    columns: [
-      { title: 'RESERVE OF EACH GPU' },
-      { title: 'FUNCTIONS', align: 'right' },
-      { title: 'P99 MS', align: 'right' },
-    ],
-    rows: densities.map(({ functions, p99Ms }, at) => [reserves[at]!.name, String(functions), p99Ms.toFixed(1)]),
-  };
-}
-
-/** For the first reserve, the paper's. */
-function densityAims([paper]: readonly Density[]): Aim[] {
-  if (paper === undefined) return [];
-  const { functions } = paper;
-  return [
-    {
-      aim: "density: at least 280 functions with the paper's reserve",
-      met: functions >= 280,
-      reached: String(functions),
-    },
-  ];
 }
 
 const provenance = { kind: 'simulated', preset: 'p3.8xlarge where a row names no other' } as const;

@@ -118,7 +118,7 @@ const modelOfName = (name: string): string => name.slice(0, name.lastIndexOf('/'
 
 const books = new Map<string, OfferCache>();
 
-function bookOf({ machine, profiles }: HoursRow, mode: ColdStartMode): OfferCache {
-  const key = `${machine.name} ${mode} ${profiles === undefined ? '' : [...profiles.keys()].join()}`;
-  return getOrMake(books, key, () => new OfferCache(machine, mode, profiles));
+function bookOf({ machine, profiles, weightBits }: HoursRow, mode: ColdStartMode): OfferCache {
+  const key = `${machine.name} ${mode} ${weightBits ?? ''} ${profiles === undefined ? '' : [...profiles.keys()].join()}`;
+  return getOrMake(books, key, () => new OfferCache(machine, mode, given({ profiles, weightBits })));
 }

@@ -1,5 +1,5 @@
 import type { Machine } from '../../src/hardware/index.ts';
-import type { LayerProfile } from '../../src/profile/index.ts';
+import type { LayerProfile, WeightBits } from '../../src/profile/index.ts';
 import type { SimulationSettings, Trace } from '../../src/replay/index.ts';
 import type { CpuGiven } from '../../src/cli/values.ts';
 import type { Policy } from '../../src/schedule/index.ts';
@@ -50,6 +50,8 @@ export interface HoursRow {
   readonly classOf?: (functionIndex: number) => string;
   /** Of models that are not estimated by name. */
   readonly profiles?: ReadonlyMap<string, LayerProfile>;
+  /** In how many bits the weights of the others are held and moved; left out: 32. */
+  readonly weightBits?: WeightBits;
   /** How many it runs with; left out: 3. A row that takes long has 1. */
   readonly seeds?: number;
   /** What `best` has to reach in this row, beside not being behind the other policies. */

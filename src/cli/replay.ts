@@ -194,7 +194,15 @@ async function runSweep(
     const known = new Map<string, SimulatedSystem>();
     for (const { at, change } of points) {
       const own = changed(options, [...changes, change]);
-      const key = JSON.stringify([own.machine, own.hosts, own.hostMachines, own.policy, own.plan, own.batchMax]);
+      const key = JSON.stringify([
+        own.machine,
+        own.hosts,
+        own.hostMachines,
+        own.policy,
+        own.plan,
+        own.batchMax,
+        own.precision,
+      ]);
       const system = getOrMake(known, key, () => systemOf(own));
       const report = simulateLoad(await openLoad(own, groupsOf(own)), system, own);
       reports.push(report);

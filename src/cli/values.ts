@@ -2,6 +2,7 @@
 import { InvalidArgumentError } from './commander.ts';
 import { usage } from './error.ts';
 import { missingUnit, parseDurationMs as parseDuration, parseSizeBytes } from '../tools/index.ts';
+import type { WeightBits } from '../profile/index.ts';
 import type { FunctionGroup, Popularity } from '../replay/index.ts';
 import type { WorkersPlace } from '../schedule/index.ts';
 
@@ -151,6 +152,15 @@ export function oneOf<Choice extends string>(choices: readonly Choice[]): (text:
     return found;
   };
 }
+
+/** Of `gpu.precision`, those that an estimate tells apart. */
+const gpuPrecisions = ['exact', 'fp16', 'bf16'] as const;
+export type GpuPrecision = (typeof gpuPrecisions)[number];
+export const parsePrecision = oneOf(gpuPrecisions);
+export const precisionHelp =
+  "a function's gpu.precision: with fp16 and bf16 weights of 32-bit floats are held and moved in 16 bits in an estimate; " +
+  'runs are taken to last as long as in 32';
+export const weightBitsOf = (precision: GpuPrecision = 'exact'): WeightBits => (precision === 'exact' ? 32 : 16);
 
 /** A list such as `8,16,32`. */
 export const parseCounts = (text: string): number[] => listOf(text).map(parseCount);

@@ -1,7 +1,7 @@
 import { describeModel } from '../onnx/index.ts';
 import type { Machine } from '../hardware/index.ts';
 import type { ColdStartMode } from '../plan/index.ts';
-import { estimateLayers, namedModel, type LayerProfile } from '../profile/index.ts';
+import { estimateLayers, namedModel, type LayerProfile, type WeightBits } from '../profile/index.ts';
 import { getOrMake } from '../tools/index.ts';
 import {
   batchSizes,
@@ -24,6 +24,16 @@ export interface FunctionSettings {
   readonly workers?: WorkersOffer;
 }
 
+/** Of all models of a replay. */
+export interface ModelSettings {
+  /** Of models that are not to be estimated by name. */
+  readonly profiles?: ReadonlyMap<string, LayerProfile>;
+  /** Most calls of an estimated model that share a run; left out: 1. */
+  readonly batchMax?: number | undefined;
+  /** In how many bits the weights of estimated models are held and moved. */
+  readonly weightBits?: WeightBits;
+}
+
 /** What a model costs on a machine. */
 interface ModelOffers {
   readonly gpus: readonly GpuOffer[];
@@ -38,21 +48,15 @@ export class OfferCache {
   readonly #profiles: ReadonlyMap<string, LayerProfile>;
   readonly #models = new Map<string, ModelOffers>();
   readonly #batchMax: number;
+  readonly #weightBits: WeightBits;
 
-  /**
-   * @param profiles of models that are not to be estimated by name. @param batchMax most calls of an estimated model
-   * that share a run
-   */
-  constructor(
-    machine: Machine,
-    mode: ColdStartMode,
-    profiles: ReadonlyMap<string, LayerProfile> = new Map(),
-    batchMax = 1,
-  ) {
+  constructor(machine: Machine, mode: ColdStartMode, models: ModelSettings = {}) {
+    const { profiles = new Map(), batchMax = 1, weightBits = 32 } = models;
     this.#machine = machine;
     this.#mode = mode;
     this.#profiles = profiles;
     this.#batchMax = batchMax;
+    this.#weightBits = weightBits;
   }
 
   /** By GPU. Throws ProfileError for an unknown model. */
@@ -80,13 +84,14 @@ export class OfferCache {
     const given = this.#profiles.get(name);
     if (given !== undefined) return this.#offersOf(given, []);
     const { model, dimensions } = namedModel(name);
+    const weightBits = this.#weightBits;
     // Without GPUs there are no layers to load.
     if (this.#machine.gpus.length === 0) {
       const { weightBytes } = describeModel(model);
       return { gpus: [], weightBytes, hostBlocks: [{ bytes: weightBytes }] };
     }
     const profileOf = (batch: number): LayerProfile =>
-      estimateLayers(model, this.#machine, { dimensions: { ...dimensions, batch } }).profile;
+      estimateLayers(model, this.#machine, { dimensions: { ...dimensions, batch }, weightBits }).profile;
     const profile = profileOf(1);
     const aloneMs = executionMs(profile);
     const sizes = batchSizes(this.#batchMax).map((rows) => ({ rows, share: executionMs(profileOf(rows)) / aloneMs }));

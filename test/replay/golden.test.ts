@@ -203,7 +203,7 @@ function replay(
   { mode, policy }: (typeof systems)[number],
 ): void {
   const key = `${machine.name} ${mode} ${batchMax}`;
-  const offers = caches.get(key) ?? new OfferCache(machine, mode, undefined, batchMax);
+  const offers = caches.get(key) ?? new OfferCache(machine, mode, { batchMax });
   caches.set(key, offers);
   const all: SimulationSettings = {
     machine,

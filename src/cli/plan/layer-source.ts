@@ -2,7 +2,7 @@ import type { Machine } from '../../hardware/index.ts';
 import { readModel, type ModelProto } from '../../onnx/index.ts';
 import { estimateLayers, modelNames, namedModel, parseLayerProfile } from '../../profile/index.ts';
 import { CliError } from '../error.ts';
-import { parseSizes } from '../values.ts';
+import { parseSizes, weightBitsOf, type GpuPrecision } from '../values.ts';
 import { readProfile } from '../planning.ts';
 
 /** The layers to plan for, and how their times came about. */
@@ -12,6 +12,7 @@ export interface LayerSourceOptions {
   readonly profile?: string;
   readonly model?: string;
   readonly dimension?: readonly string[];
+  readonly precision?: GpuPrecision;
   readonly gpu: number;
 }
 
@@ -36,6 +37,7 @@ export async function readLayers(options: LayerSourceOptions, machine: Machine) 
     gpu: options.gpu,
     dimensions: { ...dimensions, ...given },
     openSize,
+    weightBits: weightBitsOf(options.precision),
   });
   /** What a reader should know: sizes that were assumed, operators that could not be estimated. */
   const notes: string[] = [];

@@ -539,6 +539,19 @@ it('refuses foresight over several hosts, and warns of --batch-max where nothing
   expect(await replay(...load, '--batch-max', '8', ...onCpu)).toMatch(/^warning: --batch-max .* without GPUs\.$/m);
 });
 
+it('takes --precision for estimated models, and warns of it where nothing is estimated', async () => {
+  const load = ['--poisson', '50', '--requests', '300', '--functions', 'bert-base=200', '--seed', '1', '--host-memory'];
+  // In 16 bits 50 GB hold all of them, in 32 they take 88.
+  const readsOf = async (...flags: readonly string[]): Promise<number> =>
+    (await jsonOf(...load, '50GB', '--json', '-', ...flags)).host_memory!.disk_reads;
+  expect(await readsOf()).toBeGreaterThan(0);
+  expect(await readsOf('--precision', 'fp16')).toBe(0);
+  const onCpu = ['--machine', 'cpu-16', '--cpu', 'bert-base=50ms@4'];
+  const warning = /^warning: --precision changes nothing on a machine without GPUs\.$/m;
+  expect(await replay(...load, '50GB', '--precision', 'bf16', ...onCpu)).toMatch(warning);
+  await expect(replay(...load, '50GB', '--precision', 'fp8')).rejects.toThrow(/It must be one of exact, fp16, bf16/);
+});
+
 const jsonOf = async (...words: readonly string[]): Promise<Report> => JSON.parse(await replay(...words)) as Report;
 
 describe('what the command line can ask for', () => {

@@ -37,7 +37,10 @@ import {
   parseDurationMs,
   parseNamedFiles,
   parseCount,
+  parsePrecision,
   parseWorkers,
+  precisionHelp,
+  weightBitsOf,
 } from '../values.ts';
 import { given } from '../../tools/index.ts';
 
@@ -121,6 +124,7 @@ export function systemFlags() {
     .option('--host-memory <size>', "pinned for weights; the machine's own otherwise", parseBytes)
     .option('--profile <model=file>', "measured times of a model's layers instead of the estimate", parseNamedFiles)
     .option('--batch-max <calls>', 'most waiting requests of an estimated model that share a GPU run', parseCount)
+    .option('--precision <name>', precisionHelp, parsePrecision)
     .option(
       '--fail-gpu <gpu@time+time>',
       'a GPU is lost: 1@10s; 1@10s+20s comes back, empty, after 20 s. Several by commas',
@@ -148,16 +152,16 @@ function checkEviction({ eviction }: ReplayPolicy, options: SystemOptions): void
 /** Of flags that do nothing beside others. @param models of the load */
 function warningsOfFlags(
   { order }: ReplayPolicy,
-  { batchMax = 1, profile }: SystemOptions,
+  { batchMax = 1, precision = 'exact', profile }: SystemOptions,
   machines: readonly Machine[],
   models: readonly string[],
 ): string[] {
-  if (batchMax === 1) return [];
-  if (order === 'fifo') return ['--batch-max joins nothing where requests run strictly in order (fifo).'];
-  if (machines.every(({ gpus }) => gpus.length === 0)) return ['--batch-max joins nothing on a machine without GPUs.'];
-  if (models.every((model) => profile?.has(model) === true)) {
-    return ['--batch-max joins nothing where the times of all models are measured (--profile).'];
-  }
+  const joins = batchMax > 1 ? ['--batch-max joins nothing'] : [];
+  if (order === 'fifo') return joins.map((text) => `${text} where requests run strictly in order (fifo).`);
+  const texts = [...joins, ...(precision === 'exact' ? [] : ['--precision changes nothing'])];
+  if (machines.every(({ gpus }) => gpus.length === 0)) return texts.map((text) => `${text} on a machine without GPUs.`);
+  if (models.every((model) => profile?.has(model) === true))
+    return texts.map((text) => `${text} where the times of all models are measured (--profile).`);
   return [];
 }
 
@@ -190,10 +194,10 @@ export function systemOf(options: SystemOptions) {
 
 export function systemOn(
   kinds: readonly HostKind[],
-  { policy, plan = planOfPolicy[policy], profile, batchMax }: SystemOptions,
+  { policy, plan = planOfPolicy[policy], profile, batchMax, precision }: SystemOptions,
 ) {
-  const profiles = readProfiles(profile);
-  const made = kinds.map((kind) => ({ ...kind, offers: new OfferCache(kind.machine, plan, profiles, batchMax) }));
+  const models = { profiles: readProfiles(profile), batchMax, weightBits: weightBitsOf(precision) };
+  const made = kinds.map((kind) => ({ ...kind, offers: new OfferCache(kind.machine, plan, models) }));
   return { plan, kinds: made };
 }
 
@@ -346,7 +350,7 @@ function togetherOf(kinds: readonly PlacedKind[]): Places['hostMemory'] {
 }
 
 function systemSettings(
-  { policy: policyName, slo, priority, warmup, reserve, batchMax, failGpu = [] }: SystemOptions,
+  { policy: policyName, slo, priority, warmup, reserve, batchMax, precision, failGpu = [] }: SystemOptions,
   plan: ColdStartMode,
   policy: ReplayPolicy,
   hasOwnSlo: boolean,
@@ -373,6 +377,7 @@ function systemSettings(
       priority: priority?.text,
       reserve_bytes: reserve,
       batch_max: batchMax,
+      precision,
       fail_gpu: failuresText(failGpu),
     }),
     warmup_requests: warmup ?? 0,

@@ -15,6 +15,11 @@ export interface NodeContext {
   readonly costs: CostConstants;
 }
 
+export interface WeightContext extends NodeContext {
+  /** Bytes of a weight as it is held and moved. */
+  readonly heldBytes: (weight: Weight) => number;
+}
+
 /** Bytes of an element: everything but weights is taken for FP32, as are the activations of the served models. */
 const elementBytes = 4;
 
@@ -94,18 +99,18 @@ export interface HostRead {
 }
 
 /** PCIe reads of a node whose weights stay in host memory; `weights` are its leaf's, or shared with an earlier leaf. */
-export function hostRead(context: NodeContext, node: GraphNode, weights: readonly Weight[]): HostRead {
+export function hostRead(context: WeightContext, node: GraphNode, weights: readonly Weight[]): HostRead {
   const constants = context.costs.hostRead;
   const { proto } = node;
   const output = dimsOf(context, node.outputs[0]);
-  const bytes = weights.reduce((sum, { byteLength }) => sum + byteLength, 0);
+  const bytes = weights.reduce((sum, weight) => sum + context.heldBytes(weight), 0);
   const plain = (passes: number): HostRead => ({ bytes: bytes * passes, linkGBps: constants.linkGBps });
   switch (costOf(node)) {
     case 'lookup': {
       const [table] = weights;
       const rows = elementCount(dimsOf(context, proto.input[1]));
       const tableRows = table?.dims[0] ?? 1;
-      const rowBytes = (table?.byteLength ?? 0) / Math.max(1, tableRows);
+      const rowBytes = (table === undefined ? 0 : context.heldBytes(table)) / Math.max(1, tableRows);
       // Table 1: 384 rows of 3072 bytes are 18,432 reads of 64 bytes; 18,459 were counted.
       const share = tableRows < rows ? constants.repeatedRowsShare : 1;
       return { bytes: rows * rowBytes * share, linkGBps: constants.rowsGBps };

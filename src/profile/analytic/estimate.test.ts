@@ -88,6 +88,18 @@ describe('an estimate', () => {
     expect(shared!.cost!.hostRead - alone!.cost!.hostRead).toBeCloseTo(more, 6);
   });
 
+  it('in 16 bits holds, loads and reads half of the bytes, and is executed in the same time', () => {
+    const { model, dimensions } = namedModel('bert-base');
+    const layersIn = (weightBits: 16 | 32) => estimateLayers(model, machine, { dimensions, weightBits }).profile.layers;
+    const wide = layersIn(32);
+    for (const [index, half] of layersIn(16).entries()) {
+      const whole = wide[index]!;
+      expect([half.bytes, half.exec]).toEqual([whole.bytes / 2, whole.exec]);
+      expect(half.cost!.hostRead).toBeCloseTo(whole.cost!.hostRead / 2, 9);
+      expect(half.load < whole.load).toBe(whole.bytes > 0);
+    }
+  });
+
   it('counts an exact GELU as one kernel', () => {
     const layers = estimate('bert-base');
     expect(layers.find(({ name }) => name === 'encoder.layer.3.intermediate.dense')!.cost!.operators.count).toBe(1);

@@ -1,15 +1,28 @@
 import type { Machine } from '../../hardware/index.ts';
-import { Graph, type ModelProto, type Weight } from '../../onnx/index.ts';
+import { ElementType, Graph, type ModelProto, type Weight } from '../../onnx/index.ts';
 import { ProfileError } from '../profile-error.ts';
 import type { LayerProfile, ProfileLayer } from '../layers.ts';
 import { inferShapes, type ShapeOptions } from '../../operators/index.ts';
-import { gpuMs, hostRead, type NodeContext } from './cost.ts';
+import { gpuMs, hostRead, type WeightContext } from './cost.ts';
 import { leavesOf, type Leaf } from './leaves.ts';
 
 export interface EstimateOptions extends ShapeOptions {
   /** The GPU that executes; default: 0. */
   readonly gpu?: number;
+  /**
+   * In how many bits weights of 32-bit floats are held and moved; default: 32. With 16 (`gpu.precision` fp16 or bf16)
+   * an execution is still charged as in 32: how much faster tensor cores are, no machine's constants say.
+   */
+  readonly weightBits?: WeightBits;
 }
+
+export type WeightBits = 16 | 32;
+
+/** Bytes of a weight, where floats of 32 bits are held in so many. */
+export const heldBytesAs =
+  (weightBits: WeightBits): WeightContext['heldBytes'] =>
+  ({ byteLength, elementType }) =>
+    elementType === ElementType.FLOAT ? (byteLength * weightBits) / 32 : byteLength;
 
 export interface Estimate {
   readonly profile: LayerProfile;
@@ -28,7 +41,13 @@ export function estimateLayers(model: ModelProto, machine: Machine, options: Est
   }
   const graph = new Graph(model);
   const shapes = inferShapes(graph, options);
-  const context: NodeContext = { graph, shapes, gpu, costs: machine.costs };
+  const context: WeightContext = {
+    graph,
+    shapes,
+    gpu,
+    costs: machine.costs,
+    heldBytes: heldBytesAs(options.weightBits ?? 32),
+  };
   const leaves = leavesOf(graph, shapes);
   const tied = tiedReadMs(context, leaves);
   return {
@@ -41,7 +60,7 @@ export function estimateLayers(model: ModelProto, machine: Machine, options: Est
  * Milliseconds that later leaves take to read an earlier leaf's weights over PCIe, by weight. They are charged to the
  * earlier leaf.
  */
-function tiedReadMs(context: NodeContext, leaves: readonly Leaf[]): Map<Weight, number> {
+function tiedReadMs(context: WeightContext, leaves: readonly Leaf[]): Map<Weight, number> {
   const tied = new Map<Weight, number>();
   for (const { own, sharedWeights } of leaves) {
     for (const weight of sharedWeights) {
@@ -52,7 +71,7 @@ function tiedReadMs(context: NodeContext, leaves: readonly Leaf[]): Map<Weight, 
   return tied;
 }
 
-function readMs(context: NodeContext, own: Leaf['own'], weights: readonly Weight[]): number {
+function readMs(context: WeightContext, own: Leaf['own'], weights: readonly Weight[]): number {
   let ms = 0;
   for (const node of own) {
     const used = context.graph.weightsOf(node).filter((weight) => weights.includes(weight));
@@ -63,15 +82,15 @@ function readMs(context: NodeContext, own: Leaf['own'], weights: readonly Weight
   return ms;
 }
 
-function layerOf(context: NodeContext, leaf: Leaf, tied: ReadonlyMap<Weight, number>): ProfileLayer {
-  const { gpu, costs } = context;
+function layerOf(context: WeightContext, leaf: Leaf, tied: ReadonlyMap<Weight, number>): ProfileLayer {
+  const { gpu, costs, heldBytes } = context;
   const { execUs, loadUsPerTensor } = costs.profilerFloor;
   // A product with its bias is one kernel, which adds the bias as it writes.
   const [anchor] = leaf.own;
   const gpuTime = anchor === undefined ? 0 : gpuMs(context, anchor);
-  const tensorBytes = leaf.weights.map(({ byteLength }) => byteLength);
+  const tensorBytes = leaf.weights.map(heldBytes);
   if (leaf.kind === 'batch-norm') for (let i = 0; i < costs.batchNormExtraTensors; i++) tensorBytes.push(8);
-  const bytes = leaf.weights.reduce((sum, { byteLength }) => sum + byteLength, 0);
+  const bytes = leaf.weights.reduce((sum, weight) => sum + heldBytes(weight), 0);
   const read =
     readMs(context, leaf.own, leaf.weights) + leaf.weights.reduce((sum, weight) => sum + (tied.get(weight) ?? 0), 0);
   const operatorMs = leaf.operators.reduce((sum, node) => sum + gpuMs(context, node), 0);
