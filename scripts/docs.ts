@@ -3,6 +3,7 @@ import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { format, resolveConfig } from 'prettier';
+import { renderAlerts } from './alerts.ts';
 import { renderConfigurationPage } from './configuration-page.ts';
 import { renderErrorsPage } from './errors-page.ts';
 import { paperPictures, renderPapersPage } from './papers-page.ts';
@@ -14,6 +15,7 @@ export const pages: Readonly<Record<string, () => string>> = {
   'docs/configuration.md': renderConfigurationPage,
   'docs/errors.md': renderErrorsPage,
   'docs/papers.md': renderPapersPage,
+  'deploy/kubernetes/base/alerts.yaml': renderAlerts,
   ...paperPictures,
 };
 

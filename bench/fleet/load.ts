@@ -1,5 +1,5 @@
 /** Functions with different answers, calls to them at random hosts, and the outcome of each call. */
-import { Agent, request } from 'node:http';
+import { Agent, request, type OutgoingHttpHeaders } from 'node:http';
 import { setTimeout as delay } from 'node:timers/promises';
 import { InferenceSession, Tensor } from 'onnxruntime-node';
 import { ElementType, GraphBuilder, serializeModel } from '../../src/onnx/index.ts';
@@ -59,12 +59,18 @@ export interface Reply {
 }
 
 /** Rejects if the connection breaks before the whole reply. */
-export function send(url: string, method: string, path: string, body: string | Buffer = ''): Promise<Reply> {
+export function send(
+  url: string,
+  method: string,
+  path: string,
+  body: string | Buffer = '',
+  headers: OutgoingHttpHeaders = {},
+): Promise<Reply> {
   return new Promise((resolve, reject) => {
     const outgoing = request(`${url}${path}`, {
       method,
       agent,
-      headers: { 'Content-Length': Buffer.byteLength(body) },
+      headers: { ...headers, 'Content-Length': Buffer.byteLength(body) },
     });
     outgoing.setTimeout(lostMs, () => outgoing.destroy(new Error('no answer')));
     outgoing.once('error', reject);
@@ -73,8 +79,8 @@ export function send(url: string, method: string, path: string, body: string | B
       incoming.on('data', (chunk: Buffer) => chunks.push(chunk));
       incoming.once('error', reject);
       incoming.once('end', () => {
-        const { statusCode: status = 0, headers } = incoming;
-        const [placement, code] = [headers['x-turntable-placement'], headers['x-turntable-error']].map(String);
+        const { statusCode: status = 0, headers: told } = incoming;
+        const [placement, code] = [told['x-turntable-placement'], told['x-turntable-error']].map(String);
         resolve({ status, placement: placement!, code: code!, body: Buffer.concat(chunks).toString() });
       });
     });

@@ -1,9 +1,10 @@
 /** Three hosts of one fleet with two emulated GPUs each, a worker and Redis, all of which can be killed. */
 import { once } from 'node:events';
-import { writeFile } from 'node:fs/promises';
+import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { buildEmulatedDriver, type EmulatedDriver } from '../../test/emulated-driver/build.ts';
+import { makeMemberCertificate } from '../../src/cli/member-certificate.ts';
 import { RedisServer } from '../../test/support/redis-server.ts';
 import { childPids, freePort, Servers, type StartedServer } from '../servers.ts';
 
@@ -14,13 +15,18 @@ export class FleetSystem implements AsyncDisposable {
   readonly redis: RedisServer;
   readonly urls: readonly string[];
   readonly hasGpus: boolean;
+  /** Of every host. */
+  pems = { cert: '', key: '', ca: '' };
   readonly #servers: Servers;
   readonly #driver: EmulatedDriver | undefined;
+  readonly #fleetPorts: readonly number[];
   readonly #hosts: (StartedServer | undefined)[];
   /** By host, odd while it is down: a call during which it changed had no living host. */
   readonly #epochs: number[];
 
-  private constructor(servers: Servers, redis: RedisServer, driver: EmulatedDriver | undefined, ports: number[]) {
+  private constructor(servers: Servers, redis: RedisServer, driver: EmulatedDriver | undefined, allPorts: number[]) {
+    const ports = allPorts.slice(0, allPorts.length / 2);
+    this.#fleetPorts = allPorts.slice(ports.length);
     this.#servers = servers;
     this.redis = redis;
     this.#driver = driver;
@@ -34,12 +40,16 @@ export class FleetSystem implements AsyncDisposable {
     const servers = await Servers.create();
     const redis = await RedisServer.start({ durable: true });
     const ports: number[] = [];
-    while (ports.length < hosts) ports.push(await freePort());
+    while (ports.length < 2 * hosts) ports.push(await freePort());
     const system = new FleetSystem(servers, redis, await buildEmulatedDriver(), ports);
     try {
       await servers.makeFolder('functions');
-      await writeFile(join(servers.folder, 'secret'), 'a secret of the fleet');
-      await Promise.all(ports.map(async (_, index) => await system.#start(index)));
+      const files = await makeMemberCertificate({ folder: join(servers.folder, 'tls'), names: ['127.0.0.1'], days: 2 });
+      const [cert, key, ca] = await Promise.all(
+        [files.cert, files.key, files.ca].map(async (file) => await readFile(file, 'utf8')),
+      );
+      system.pems = { cert: cert!, key: key!, ca: ca! };
+      await Promise.all(system.urls.map(async (_, index) => await system.#start(index)));
       const store = ['--store', join(servers.folder, 'store')];
       if (worker) await servers.startWorker('worker', ['--redis', redis.url, '--cores', '1', ...store]);
       await system.settled();
@@ -48,6 +58,11 @@ export class FleetSystem implements AsyncDisposable {
       throw error;
     }
     return system;
+  }
+
+  /** For files of the benchmark. */
+  get folder(): string {
+    return this.#servers.folder;
   }
 
   epochOf(host: number): number {
@@ -100,7 +115,9 @@ export class FleetSystem implements AsyncDisposable {
     const flags = ['--port', new URL(this.urls[host]!).port, '--grpc-port', 'off', '--cpu-cores', '1'];
     flags.push('--cpu-profiling', 'off', '--data', join(this.#servers.folder, `data-${host}`));
     flags.push('--redis', this.redis.url, '--fleet', 'bench', '--store', join(this.#servers.folder, 'store'));
-    flags.push('--fleet-secret-file', join(this.#servers.folder, 'secret'), '--drain', '2s');
+    const tls = join(this.#servers.folder, 'tls');
+    flags.push('--fleet-tls-cert', join(tls, '127.0.0.1.pem'), '--fleet-tls-key', join(tls, '127.0.0.1.key'));
+    flags.push('--fleet-tls-ca', join(tls, 'ca.pem'), '--fleet-port', String(this.#fleetPorts[host]), '--drain', '2s');
     const gpus = { devices: [{ memoryBytes: 2 ** 26 }, { memoryBytes: 2 ** 26 }] };
     const environment =
       this.#driver === undefined ? {} : { ...this.#driver.environment, TURNTABLE_EMULATOR: JSON.stringify(gpus) };

@@ -1,20 +1,22 @@
-/** This host in its fleet: membership, connections to the other hosts, and authentication of theirs. */
+/** This host in its fleet: membership, and connections from and to the other hosts. */
 import type { RedisLink } from '../queue/index.ts';
 import type { Log } from '../tools/index.ts';
 import { Membership } from './membership.ts';
 import { OffersIn, OffersOut, type OffersOutOptions } from './offers.ts';
 import { Peers } from './peers.ts';
-import { Seal, type PeerRequest, type PeerSender } from './seal.ts';
-import { fleetFormat, type HostReport, type Member, type MemberView } from './types.ts';
+import type { MemberListener } from './listener.ts';
+import type { MemberTls } from './tls.ts';
+import { fleetFormat, type Greeting, type Hello, type HostReport, type Member, type MemberView } from './types.ts';
 
 export interface FleetOptions {
   readonly link: RedisLink;
   readonly fleet: string;
-  readonly secret: string;
-  /** Where other hosts reach this one. */
-  readonly url: string;
-  /** Certificates (PEM) to check those of the other hosts with; undefined: Node's own. */
-  readonly ca?: string | undefined;
+  /** Host and port where other members reach this one: they stay over a restart, and with them its functions. */
+  readonly name: string;
+  /** It greets by {@link Fleet.greet}. */
+  readonly listener: MemberListener;
+  /** Undefined: plain TCP, on this machine. */
+  readonly tls: MemberTls | undefined;
   /** Default: that of this release. */
   readonly format?: number;
   readonly report: () => Omit<HostReport, 'draining' | 'offers' | 'format'>;
@@ -34,28 +36,28 @@ export class Fleet {
   readonly peers: Peers;
   /** Of the other hosts. */
   readonly offers: OffersIn;
-  readonly seal: Seal;
+  readonly #listener: MemberListener;
+  readonly #format: number;
   readonly #log: Log;
   readonly #onMembers: (() => void) | undefined;
-  readonly #startedMs = performance.now();
   #drainReason: 'none' | 'asked' | 'stopping' = 'none';
 
   constructor(options: FleetOptions) {
-    const { link, fleet, secret, url, report, log, format = fleetFormat } = options;
+    const { link, fleet, name, listener, tls, report, log, format = fleetFormat } = options;
     this.name = fleet;
     this.link = link;
+    this.#listener = listener;
+    this.#format = format;
     this.#log = log;
     this.#onMembers = options.onMembers;
-    this.seal = new Seal(fleet, secret);
-    const hostName = nameAt(url);
     const offersKey = (host: string): string => link.key('fleet', fleet, 'offers', host);
-    const out = new OffersOut({ link, key: offersKey(hostName), current: options.offers });
+    const out = new OffersOut({ link, key: offersKey(name), current: options.offers });
     this.offers = new OffersIn(link, offersKey);
-    this.membership = new Membership(hostName, {
+    this.membership = new Membership(name, {
       link,
       fleet,
-      seal: this.seal,
       format,
+      confirm: async (member) => await this.peers.confirm(member),
       report: () => ({
         ...report(),
         format,
@@ -63,25 +65,19 @@ export class Fleet {
         offers: out.told,
       }),
       onSpeak: async () => await out.write(),
-      onReport: async ({ name, id, offers }) => await this.offers.take(name, id, offers),
-      onGone: ({ name }, isLost) => {
-        if (isLost) options.onLost?.(name);
-        this.offers.forget(name);
+      onReport: async ({ name: host, id, offers }) => await this.offers.take(host, id, offers),
+      onGone: ({ name: host }, isLost) => {
+        if (isLost) options.onLost?.(host);
+        this.offers.forget(host);
       },
       onChange: () => {
-        const hosts = this.membership.others().map(({ name }) => name);
+        const hosts = this.membership.others().map((each) => each.name);
         log.info({ fleet, hosts }, 'the hosts of the fleet have changed');
         options.onMembers?.();
       },
       log,
     });
-    this.peers = new Peers({
-      ca: options.ca,
-      name: hostName,
-      seal: this.seal,
-      nowMs: () => this.#nowMs(),
-      members: () => this.membership.others(),
-    });
+    this.peers = new Peers({ tls, fleet, name, format, members: () => this.membership.others() });
   }
 
   async start(): Promise<void> {
@@ -109,15 +105,23 @@ export class Fleet {
     await this.membership.speak();
   }
 
+  /** Requests of other members under way are answered first, within `graceMs`. */
+  hangUp(graceMs: number): void {
+    this.#listener.hangUp(graceMs);
+  }
+
   async close(): Promise<void> {
     await this.membership.leave();
     this.peers.close();
+    this.#listener.close();
   }
 
-  /** The host that sent a request to this one; each request is accepted once. Otherwise the reason of the refusal. */
-  senderOf(authorization: string, request: Omit<PeerRequest, 'to'>): PeerSender | { readonly refused: string } {
-    const startedMs = this.link.toShared(this.#startedMs);
-    return this.seal.sender(authorization, { ...request, to: this.membership.name }, this.#nowMs(), startedMs);
+  /** The answer to a member that has opened a connection. */
+  greet({ fleet, format, to }: Hello): Greeting {
+    const { name, id } = this.membership;
+    if (fleet !== this.name) return { refused: `the host at its address is in the fleet '${this.name}'` };
+    if (to !== name) return { refused: `the host at its address is ${name}` };
+    return format === this.#format ? { id } : { refused: `it has format ${this.#format} between hosts` };
   }
 
   /** The other hosts that this one can reach. */
@@ -147,16 +151,7 @@ export class Fleet {
       ...told,
     };
   }
-
-  #nowMs(): number {
-    return this.link.toShared(performance.now());
-  }
 }
 
 const sick = (reason: string | undefined): Partial<MemberView> =>
   reason === undefined ? {} : { state: 'sick', reason };
-
-/** Hosts are named by their addresses. */
-function nameAt(url: string): string {
-  return new URL(url).host;
-}

@@ -1,7 +1,7 @@
-/** A fleet of hosts on one Redis: its members, its functions, and the connections between hosts. */
-export { CallLink, linkNonceHeader, linkTarget } from './call-link.ts';
+/** A fleet of hosts on one Redis: its members, what each offers, and the connections between them. */
 export { Fleet } from './fleet.ts';
+export { MemberListener, type Serve } from './listener.ts';
 export type { FunctionOffer, OfferChange } from './offers.ts';
-export { PeerLost, type PeerReply } from './peers.ts';
-export { isFromFleet, type PeerSender } from './seal.ts';
-export type { Member, MemberView } from './types.ts';
+export { PeerLost } from './peers.ts';
+export { isMemberName, type MemberPems, type MemberTls } from './tls.ts';
+export type { Asked, Member, MemberView } from './types.ts';

@@ -1,9 +1,9 @@
-/** The messages between hosts of a fleet. Types and plain data only. */
+/** The messages between members of a fleet. Types and plain data only. */
 import type { OffersTold } from './offers.ts';
 
 /** A host's report about itself, twice a second. */
 export interface HostReport {
-  /** Where other hosts reach it. */
+  /** Where clients reach it; the name is where other members do. */
   readonly url: string;
   /** See {@link fleetFormat}. */
   readonly format: number;
@@ -23,7 +23,7 @@ export interface HostReport {
 
 /** A host of the fleet, as the others know it. */
 export interface Member extends HostReport {
-  /** Host and port of its address: they stay over a restart, and with them its functions. */
+  /** Host and port where other members reach it: they stay over a restart, and with them its functions. */
   readonly name: string;
   /** Different for each start. */
   readonly id: string;
@@ -45,8 +45,23 @@ export interface MemberView extends Member {
   readonly roundTripMs: number | undefined;
 }
 
+/** The first frame on a connection between members. */
+export interface Hello {
+  readonly fleet: string;
+  readonly format: number;
+  /** Names of the member that opens it, and of the one that it means. */
+  readonly from: string;
+  readonly to: string;
+}
+
+/** The answer to a {@link Hello}: the id of this start of the member, or why it is refused. */
+export type Greeting = { readonly id: string } | { readonly refused: string };
+
+/** Of the requests that follow; `call` has more (src/host/fleet-member/passing.ts). */
+export type Asked = { readonly ask: 'ping' | 'call' } | { readonly ask: 'drain'; readonly draining: boolean };
+
 /**
- * Of reports, requests and frames between hosts. Hosts of another format are left out by name: stop them one after the
- * other, behind a balancer that knows both.
+ * Of reports and frames between members. Members of another format are left out by name: stop them one after the other,
+ * behind a balancer that knows both.
  */
-export const fleetFormat = 4;
+export const fleetFormat = 5;

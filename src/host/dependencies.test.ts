@@ -1,8 +1,5 @@
-import { execFileSync } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { X509Certificate } from 'node:crypto';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { Dependencies, type DependenciesOptions, type DiskState } from './dependencies.ts';
@@ -76,24 +73,22 @@ test('workers that are gone are trouble while calls wait, and not before or afte
 });
 
 test('a certificate is trouble from 14 days before its end', async () => {
-  const folder = mkdtempSync(join(tmpdir(), 'turntable-certificate-'));
-  try {
-    const [key, cert] = [join(folder, 'key.pem'), join(folder, 'cert.pem')];
-    const options = ['-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes', '-days', '30'];
-    execFileSync('openssl', ['req', ...options, '-subj', '/CN=host', '-keyout', key, '-out', cert], {
-      stdio: 'ignore',
-    });
-    const certificate = readFileSync(cert);
-    const endMs = Date.parse(new X509Certificate(certificate).validTo);
-    const dayMs = 86_400_000;
-    const said = async (days: number) => (await troubled({ certificate }, wellDisk, endMs - days * dayMs))[0]?.text;
-    expect(await said(15)).toBeUndefined();
-    expect(await said(14)).toBeUndefined();
-    expect(await said(13.5)).toMatch(/^The TLS certificate ends in 13 days, on \d{4}-\d\d-\d\d: renew listen\.tlsCert/);
-    expect(await said(1.5)).toMatch(/ends in 1 day,/);
-    expect(await said(0.5)).toMatch(/ends within a day,/);
-    expect(await said(0)).toMatch(/^The TLS certificate ended on .*: clients refuse this host/);
-  } finally {
-    rmSync(folder, { recursive: true, force: true });
-  }
+  const endMs = Date.parse('2026-11-29T12:00:00Z');
+  const dayMs = 86_400_000;
+  const said = async (days: number) =>
+    (await troubled({ certificates: [() => [{ option: 'listen.tlsCert', endMs }]] }, wellDisk, endMs - days * dayMs))[0]
+      ?.text;
+  expect(await said(15)).toBeUndefined();
+  expect(await said(14)).toBeUndefined();
+  expect(await said(13.5)).toMatch(/^The TLS certificate ends in 13 days, on \d{4}-\d\d-\d\d: renew listen\.tlsCert/);
+  expect(await said(1.5)).toMatch(/ends in 1 day,/);
+  expect(await said(0.5)).toMatch(/ends within a day,/);
+  expect(await said(0)).toMatch(/^The TLS certificate ended on .*: clients refuse this host/);
+  // Of several the one that ends first is told.
+  const ends = [
+    { option: 'listen.tlsCert', endMs: endMs + dayMs },
+    { option: 'fleet.tlsCa', endMs },
+  ];
+  const [first] = await troubled({ certificates: [() => ends] }, wellDisk, endMs - 2 * dayMs);
+  expect(first?.text).toMatch(/^The fleet's CA ends in 2 days, on 2026-11-29: renew fleet\.tlsCa/);
 });

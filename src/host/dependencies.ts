@@ -2,8 +2,8 @@
  * What this host depends on and does not get: Redis, the store, its disk, workers, a certificate that is still good. The page's
  * head, `turntable top`, `/api/trouble` and `/metrics` say the same of it.
  */
-import { X509Certificate } from 'node:crypto';
 import { access, constants, statfs } from 'node:fs/promises';
+import type { CertificateEnd } from './config/certificate-files.ts';
 import { redisCost, type RedisHealth, type RedisTrouble } from '../queue/index.ts';
 import { calledAs, formatBytes } from '../tools/index.ts';
 
@@ -36,8 +36,8 @@ export interface DependenciesOptions {
   readonly store?: (() => { readonly reason: string; readonly sinceMs: number } | undefined) | undefined;
   /** Workers that take calls, and calls that would go to them: those that wait here, or were sent and not answered. */
   readonly workers?: (() => { readonly taking: number; readonly waiting: number }) | undefined;
-  /** The certificate that clients are shown, as PEM. */
-  readonly certificate?: Uint8Array | undefined;
+  /** When the certificates of this host end: that for its clients, those of its fleet. */
+  readonly certificates?: readonly (() => readonly CertificateEnd[])[];
   /** Default: asks the system. */
   readonly readDisk?: (folder: string) => Promise<DiskState | undefined>;
 }
@@ -54,22 +54,20 @@ export class Dependencies {
   readonly names: readonly DependencyName[];
   readonly #options: DependenciesOptions;
   readonly #timer: NodeJS.Timeout;
-  readonly #certificateEndMs: number | undefined;
   #disk: DiskState | undefined;
   #hadWorkers = false;
 
   constructor(options: DependenciesOptions) {
     this.#options = options;
-    const { redis, store, workers, certificate } = options;
+    const { redis, store, workers, certificates = [] } = options;
     const sources: Readonly<Record<DependencyName, unknown>> = {
       redis,
       store,
       disk: options.dataDir,
       workers,
-      certificate,
+      certificate: certificates[0],
     };
     this.names = dependencyNames.filter((name) => sources[name] !== undefined);
-    if (certificate !== undefined) this.#certificateEndMs = Date.parse(new X509Certificate(certificate).validTo);
     this.#timer = setInterval(() => void this.look(), lookMs);
     this.#timer.unref();
   }
@@ -147,20 +145,31 @@ export class Dependencies {
     return { dependency: 'workers', state: 'gone', text };
   }
 
+  /** Of the certificate that ends first. */
   #certificate(nowMs: number): DependencyTrouble | undefined {
-    const endMs = this.#certificateEndMs;
-    if (endMs === undefined || endMs - nowMs >= certificateDaysMin * dayMs) return undefined;
-    const day = new Date(endMs).toISOString().slice(0, 10);
-    const renew = 'renew listen.tlsCert and start the host again';
-    if (endMs <= nowMs) {
-      const text = `The TLS certificate ended on ${day}: clients refuse this host; ${renew}.`;
-      return { dependency: 'certificate', state: 'ended', text };
-    }
-    const days = Math.floor((endMs - nowMs) / dayMs);
-    const left = days === 0 ? 'within a day' : days === 1 ? 'in 1 day' : `in ${days} days`;
-    const text = `The TLS certificate ends ${left}, on ${day}: ${renew}.`;
-    return { dependency: 'certificate', state: 'ending', text };
+    const ends = (this.#options.certificates ?? []).flatMap((endsNow) => endsNow());
+    const [first] = ends.toSorted((one, other) => one.endMs - other.endMs);
+    const ending = first && certificateTrouble(first, nowMs);
+    return ending && { dependency: 'certificate', ...ending };
   }
+}
+
+/** What follows from a certificate that has ended, or ends within two weeks; undefined: it is good for longer. */
+export function certificateTrouble({ option, endMs }: CertificateEnd, nowMs: number) {
+  if (endMs - nowMs >= certificateDaysMin * dayMs) return undefined;
+  const day = new Date(endMs).toISOString().slice(0, 10);
+  const others = option.startsWith('fleet.') ? "the fleet's other hosts" : 'clients';
+  const which =
+    option === 'fleet.tlsCa' ? "fleet's CA" : option === 'fleet.tlsCert' ? 'fleet certificate' : 'TLS certificate';
+  if (endMs <= nowMs) {
+    return {
+      state: 'ended',
+      text: `The ${which} ended on ${day}: ${others} refuse this host; renew ${option}.`,
+    } as const;
+  }
+  const days = Math.floor((endMs - nowMs) / dayMs);
+  const left = days === 0 ? 'within a day' : days === 1 ? 'in 1 day' : `in ${days} days`;
+  return { state: 'ending', text: `The ${which} ends ${left}, on ${day}: renew ${option}.` } as const;
 }
 
 async function diskState(folder: string): Promise<DiskState | undefined> {

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import type { Logger } from 'pino';
 import type { CpuPools } from '../cpu/index.ts';
 import { Access } from './access/access.ts';
+import { certificateFilesOf } from './config/certificate-files.ts';
 import { checkListen } from './config/listen.ts';
 import { packageRoot } from './config/options.ts';
 import { ConfigError } from './config/config-error.ts';
@@ -12,11 +13,11 @@ import { CpuSide } from './pools/cpu-side.ts';
 import { usageNow, waitingCount, type ViewSources } from './dashboard/index.ts';
 import { Dependencies } from './dependencies.ts';
 import { HostError } from './errors.ts';
-import { FleetMember, fleetSecret } from './fleet-member/index.ts';
+import { checkFleet, FleetMember } from './fleet-member/index.ts';
 import { gpuViews, openGpus, SchedulerView, type GpuHost } from './gpu/index.ts';
 import type { GrpcContext, GrpcListen, GrpcServer } from './grpc/index.ts';
 import { Usage } from './history/index.ts';
-import { createHttpServer, readTls, type HttpServer, type HttpServerOptions, type Lifecycle } from './http/index.ts';
+import { createHttpServer, type HttpServer, type HttpServerOptions, type Lifecycle } from './http/index.ts';
 import { Connections } from './limits/connections.ts';
 import { InFlightBytes } from './limits/in-flight.ts';
 import { otherFunctions } from './calls/invoke-others.ts';
@@ -63,18 +64,24 @@ export interface HostOptions {
  */
 export async function startHost(config: HostConfig, options: HostOptions = {}): Promise<RunningHost> {
   checkListen(config);
-  const tls = readTls(config);
-  const secret = fleetSecret(config);
+  checkFleet(config);
   const hostVersion = packageVersion();
   const records = new HostRecords(options.logger ?? createLogger(config.log));
   const { logger, statistics, history, functionLog } = records;
+  const unusable = (reason: string): void =>
+    logger.warn({ reason }, 'certificate files have changed and cannot be used: the former certificate stays');
+  const fleetTls = certificateFilesOf(config, 'fleet', unusable);
+  const tls = certificateFilesOf(config, 'listen', unusable);
   const { eventLog } = history;
   heap.keepForAnswers();
   const validator = new Validator({
     timeoutMs: config.validator.timeoutMs,
     memoryBytes: validatorLimitBytes(config.memory, validationsAtOnce),
   });
-  const fleet = secret === undefined ? undefined : new FleetMember({ config, secret, hostVersion, eventLog, logger });
+  const fleet =
+    config.fleet.name === undefined
+      ? undefined
+      : new FleetMember({ config, tls: fleetTls, hostVersion, eventLog, logger });
   const sharedStore = await storeOf(config);
   const store = new DiskModelStore({
     ...config,
@@ -152,7 +159,7 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
   const forgetKills = kernelKills.follow((kill) => memory.killed(kill));
   const dependencies = new Dependencies({
     dataDir: config.dataDir,
-    certificate: tls?.cert,
+    certificates: [tls, fleetTls].flatMap((files) => (files === undefined ? [] : () => files.ends)),
     redis: queueing?.health,
     store: store.watch && (() => store.watch?.trouble),
     workers:
@@ -182,6 +189,8 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
     forgetKills();
     memory.close();
     dependencies.close();
+    tls?.close();
+    fleetTls?.close();
     validator.stop();
     usage.close();
     workers?.close();
@@ -205,11 +214,11 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
     },
     lifecycle,
     end,
-    async ({ url }) => {
+    async ({ url, serveMembers }) => {
       await Promise.all([store.start(), pools.started()]);
       // The data folder is there from now on.
       await dependencies.look();
-      await fleet?.start({ url, store, live, statistics });
+      await fleet?.start({ url, serve: serveMembers, store, live, statistics });
     },
   );
   return { ...host, gpus };

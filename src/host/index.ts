@@ -1,5 +1,8 @@
 /** The host: configuration, registry and model store, HTTP, metrics, lifecycle. */
 export { apiKeyEntry, newApiKey, scopes } from './access/api-keys.ts';
+export { readCertificateEnds } from './config/certificate-files.ts';
+export { certificateTrouble } from './dependencies.ts';
+export { checkFleet } from './fleet-member/index.ts';
 export { checkListen } from './config/listen.ts';
 export { loadConfig, type ConfigInput } from './config/load-config.ts';
 export { configOptions, packageRoot, type ConfigOption } from './config/options.ts';

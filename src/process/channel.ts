@@ -1,14 +1,7 @@
 /** The two transports for messages to and from a process or thread, with one interface. */
 import { Socket, type OnReadOpts, type SocketConstructorOpts } from 'node:net';
 import type { MessagePort, Worker } from 'node:worker_threads';
-import {
-  encodeMessage,
-  FrameDecoder,
-  type FrameRegion,
-  type FrameSeal,
-  type Message,
-  type Tensor,
-} from '../tensor/index.ts';
+import { encodeMessage, FrameDecoder, type FrameRegion, type Message, type Tensor } from '../tensor/index.ts';
 
 /** One end of a channel: messages arrive whole and in order, or not at all. */
 export interface Channel<Out extends object> {
@@ -22,24 +15,16 @@ export interface ChannelEvents<In extends object> {
   readonly unreadable: (reason: string) => void;
 }
 
-/** Seals for a socket that other code could write to. */
-export interface ChannelSeals {
-  readonly incoming: FrameSeal;
-  /** The bytes to send after the next frame. */
-  readonly outgoing: (frame: readonly Uint8Array[]) => Uint8Array;
-}
-
 const none: readonly Tensor[] = [];
 
-/** Frames of the wire codec (src/tensor/frame.ts) on a socket, as between hosts. */
+/** Frames of the wire codec (src/tensor/frame.ts) on a socket, as between members of a fleet. */
 export function socketChannel<Out extends object, In extends object>(
   socket: Socket,
   events: ChannelEvents<In>,
-  seals?: ChannelSeals,
 ): Channel<Out> {
-  const decoder = new FrameDecoder<In>(seals?.incoming);
+  const decoder = new FrameDecoder<In>();
   socket.on('data', (chunk: Buffer) => pass(events, () => decoder.push(chunk)));
-  return frameWriter(socket, { seal: seals?.outgoing });
+  return frameWriter(socket);
 }
 
 /** For {@link openSocket}: frames are read into the memory in which they stay. Node itself would take 64 KiB for each read. */
@@ -75,20 +60,11 @@ function pass<In extends object>(events: ChannelEvents<In>, read: () => Message<
   for (const each of messages) events.message(each);
 }
 
-interface FrameWriterOptions {
-  readonly seal?: ChannelSeals['outgoing'] | undefined;
-  readonly region?: FrameRegion | undefined;
-}
-
-export function frameWriter<Out extends object>(
-  socket: Socket,
-  { seal, region }: FrameWriterOptions = {},
-): Channel<Out> {
+export function frameWriter<Out extends object>(socket: Socket, region?: FrameRegion): Channel<Out> {
   return {
     send(header, tensors = none) {
       if (socket.destroyed) return;
       const buffers = encodeMessage({ header, tensors }, region);
-      if (seal !== undefined) buffers.push(seal(buffers));
       const [only] = buffers;
       if (buffers.length === 1 && only !== undefined) {
         socket.write(only);

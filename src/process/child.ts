@@ -128,7 +128,7 @@ class Child<Out extends object, In extends object> implements Peer<Out> {
     };
     const shared = options.sharesTensors === true ? makeRegion() : undefined;
     this.#region = shared?.region;
-    this.#decoder = new FrameDecoder(undefined, events.account, this.#region);
+    this.#decoder = new FrameDecoder(events.account, this.#region);
     const descriptors = shared === undefined ? [] : [shared.fd];
     const started = { parent: process.pid, limits: options.limits ?? {}, hasRegion: shared !== undefined };
     this.#child = spawn(process.execPath, [...heap, ...nodeOptions, fileURLToPath(module)], {
@@ -160,7 +160,7 @@ class Child<Out extends object, In extends object> implements Peer<Out> {
     this.#child.on('exit', (code, signal) => this.#exited(code, signal));
     this.#child.on('close', () => this.end(this.#closingReason));
     this.#socket = this.#child.stdio[3] as Socket;
-    this.send = frameWriter<Out>(this.#socket, { region: this.#region }).send;
+    this.send = frameWriter<Out>(this.#socket, this.#region).send;
     this.#socket.on('error', () => this.#close('its socket failed'));
     this.#socket.on('close', () => this.#close('its socket closed'));
     this.#readOutput(log);

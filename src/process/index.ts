@@ -1,4 +1,4 @@
-export { socketChannel, type Channel, type ChannelSeals } from './channel.ts';
+export { socketChannel, type Channel } from './channel.ts';
 export { childEnvironment } from './child-environment.ts';
 export { niceness, runningProcesses, startProcess } from './child.ts';
 export { canGoOffline, confine, goOffline } from './confine.ts';

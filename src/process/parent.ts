@@ -44,14 +44,14 @@ export function parentChannel<Out extends object, In extends object>(
   endWithParent(parent);
   confine(limits);
   const region = hasRegion ? openRegion() : undefined;
-  const decoder = new FrameDecoder<In>(undefined, undefined, region);
+  const decoder = new FrameDecoder<In>(undefined, region);
   const socket = openSocket(socketFd, frameReader(decoder, { message: take, unreadable: endNow }));
   socket.on('close', endNow);
   socket.on('error', endNow);
   // A terminal, or a service manager, signals all processes; the host decides when this one ends.
   process.on('SIGINT', () => undefined);
   process.on('SIGTERM', () => undefined);
-  return frameWriter(socket, { region });
+  return frameWriter(socket, region);
 }
 
 /** Closed at once: processes that this one starts get nothing of it. */

@@ -36,7 +36,7 @@ const frame = (sent: Message<object>, region?: FrameRegion): Buffer => Buffer.co
 /** What a message is behind its way through a frame. */
 function through(sent: Message<object>, from: Region, to: Region): { frameBytes: number; got: Message<object>[] } {
   const bytes = frame(sent, from);
-  return { frameBytes: bytes.length, got: new FrameDecoder<object>(undefined, undefined, to).push(bytes) };
+  return { frameBytes: bytes.length, got: new FrameDecoder<object>(undefined, to).push(bytes) };
 }
 
 const writtenBytes = (): number => fstatSync(fd).blocks * 512;
@@ -174,7 +174,7 @@ describe('a frame', () => {
         if (bytes > MiB) throw new Error('no room');
       },
     };
-    const decoder = new FrameDecoder<object>(undefined, { memory, counts: () => true }, host);
+    const decoder = new FrameDecoder<object>({ memory, counts: () => true }, host);
     const [large, small] = [2 * MiB, MiB].map((bytes) => ({ header: { bytes }, tensors: [tensor(bytes, 5)] }));
     const got = decoder.push(Buffer.concat([frame(large!, child), frame(small!, child)]));
     expect(got[0]).toMatchObject({ header: { bytes: 2 * MiB }, tensors: [], whyDropped: { message: 'no room' } });
@@ -186,7 +186,7 @@ describe('a frame', () => {
     const sent = { header: { op: 'run' }, tensors: [tensor(MiB, 5)] };
     fc.assert(
       fc.property(fc.integer({ min: 1, max: 50 }), (piece) => {
-        const decoder = new FrameDecoder<object>(undefined, undefined, child);
+        const decoder = new FrameDecoder<object>(undefined, child);
         const bytes = frame(sent, host);
         const got: Message<object>[] = [];
         for (let at = 0; at < bytes.length; at += piece) got.push(...decoder.push(bytes.subarray(at, at + piece)));

@@ -103,7 +103,7 @@ test('messages that come in several reads count until they are whole; without ro
     const asked: number[] = [];
     let held = 0;
     const grown: [bytes: number, held: number][] = [];
-    const decoder = new FrameDecoder<{ index: number }>(undefined, {
+    const decoder = new FrameDecoder<{ index: number }>({
       counts: ({ index }) => {
         asked.push(index);
         return frames[index]!.kind !== 'free';

@@ -79,13 +79,6 @@ const reservedBytesMax = 128 * 1024 * 1024;
 /** A read for small frames gets at least this much room. */
 const readBytesMin = 64 * 1024;
 
-/** A signature that follows each frame on a connection that others could write to. */
-export interface FrameSeal {
-  readonly bytes: number;
-  /** Throws unless the frame is what was sent, and the next one. */
-  check(frame: Uint8Array, seal: Uint8Array): void;
-}
-
 /** Encodes a message as the buffers to write, in order. Large tensors are referenced, not copied. */
 export function encodeMessage({ header, tensors }: Message<object>, region?: FrameRegion): Uint8Array[] {
   let tensorBytes = 0;
@@ -205,7 +198,6 @@ export class FrameDecoder<Header extends object = Record<string, unknown>> {
   #filledBytes = 0;
   /** Bytes of the current frame that must be there before parsing goes on. */
   #neededBytes = prefixBytes;
-  readonly #seal: FrameSeal | undefined;
   readonly #known = new KnownHeaders<Header>();
   /** Where small frames are read to, side by side. */
   #slab: Buffer = nothing;
@@ -216,12 +208,10 @@ export class FrameDecoder<Header extends object = Record<string, unknown>> {
   #dropping: { readonly header: Header; readonly whyDropped: Error; leftBytes: number } | undefined;
 
   /**
-   * @param seal follows each frame; undefined: none
    * @param account default: there is always room
    * @param region where the tensors of some messages are
    */
-  constructor(seal?: FrameSeal, account?: FrameAccount<Header>, region?: FrameRegion) {
-    this.#seal = seal;
+  constructor(account?: FrameAccount<Header>, region?: FrameRegion) {
     this.#account = account;
     this.#region = region;
   }
@@ -269,16 +259,15 @@ export class FrameDecoder<Header extends object = Record<string, unknown>> {
       const frameBytes = prefixBytes + headerBytes + tensorBytes;
       if (frameBytes > constants.MAX_LENGTH)
         throw new TensorError(`a message of ${frameBytes} bytes is over the limit`);
-      const sealedBytes = frameBytes + (this.#seal?.bytes ?? 0);
-      if (front.byteLength < sealedBytes) {
+      if (front.byteLength < frameBytes) {
         const account = this.#countedBytes === undefined ? this.#account : undefined;
         const hasHeader = front.byteLength >= prefixBytes + headerBytes;
-        this.#neededBytes = account === undefined || hasHeader ? sealedBytes : prefixBytes + headerBytes;
+        this.#neededBytes = account === undefined || hasHeader ? frameBytes : prefixBytes + headerBytes;
         if (account !== undefined && hasHeader) {
           const { header } = this.#known.read(front.subarray(prefixBytes, prefixBytes + headerBytes));
           const whyDropped = this.#count(account, header, frameBytes);
           if (whyDropped !== undefined) {
-            this.#dropping = { header, whyDropped, leftBytes: sealedBytes - front.byteLength };
+            this.#dropping = { header, whyDropped, leftBytes: frameBytes - front.byteLength };
             this.#front = nothing;
             this.#filledBytes = 0;
             this.#neededBytes = prefixBytes;
@@ -289,7 +278,6 @@ export class FrameDecoder<Header extends object = Record<string, unknown>> {
         continue;
       }
       this.#giveBack();
-      this.#seal?.check(front.subarray(0, frameBytes), front.subarray(frameBytes, sealedBytes));
       const headerEnd = prefixBytes + headerBytes;
       const { header, described } = this.#known.read(front.subarray(prefixBytes, headerEnd));
       const payload = front.subarray(headerEnd, frameBytes);
@@ -298,7 +286,7 @@ export class FrameDecoder<Header extends object = Record<string, unknown>> {
           ? { header, tensors: sliceTensors(described, payload) }
           : this.#fetch(region, { header, described }, payload),
       );
-      const behind = front.subarray(sealedBytes);
+      const behind = front.subarray(frameBytes);
       this.#front = behind;
       this.#filledBytes = behind.byteLength;
       this.#neededBytes = prefixBytes;

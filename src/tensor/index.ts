@@ -10,7 +10,6 @@ export {
   type FrameAccount,
   type FrameMemory,
   type FrameRegion,
-  type FrameSeal,
   type Message,
   type TensorHeader,
 } from './frame.ts';

@@ -1,12 +1,7 @@
 /** A fleet of hosts in this process: which hosts may join, and what each knows about the others. */
-import { once } from 'node:events';
 import { rm, stat } from 'node:fs/promises';
-import { request, type IncomingMessage } from 'node:http';
-import type { Socket } from 'node:net';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
-import { linkTarget } from '../../src/fleet/index.ts';
-import { Seal } from '../../src/fleet/seal.ts';
 import { loadConfig, startHost } from '../../src/host/index.ts';
 import {
   ask,
@@ -27,28 +22,13 @@ import { turntable } from '../cli/command.ts';
 
 /** The error of a host that cannot join with these options. */
 async function refusal(flags: Record<string, string>): Promise<string> {
-  const { config } = loadConfig({ flags: { 'fleet.name': 'lab', ...flags }, environment: {} });
+  const environment = { TURNTABLE_API_KEYS: 'a-key-for-the-clients' };
+  const { config } = loadConfig({ flags: { 'fleet.name': 'lab', ...flags }, environment });
   return await startHost(config).then(
     () => 'it started',
     (error: unknown) => (error as Error).message,
   );
 }
-
-const secret = 'a secret of the fleet';
-
-/** A host's answer to CONNECT. */
-async function connected(url: string, path: string, authorization?: string): Promise<[number, string]> {
-  const headers = authorization === undefined ? {} : { authorization };
-  const outgoing = request(url, { method: 'CONNECT', path, headers, agent: false }).end();
-  const [{ statusCode }, socket, head] = (await once(outgoing, 'connect')) as [IncomingMessage, Socket, Buffer];
-  const chunks = [head];
-  if (statusCode !== 200) for await (const chunk of socket) chunks.push(chunk as Buffer);
-  socket.destroy();
-  return [statusCode ?? 0, Buffer.concat(chunks).toString()];
-}
-
-const linkAuthorization = (secret: string, to: string): string =>
-  new Seal('lab', secret).authorization('somebody', { to, method: 'CONNECT', path: linkTarget }, [], Date.now());
 
 /** Enough that they do not all have the same home. */
 const routedCount = 12;
@@ -75,64 +55,6 @@ describe.skipIf(redisMissing !== undefined)('a fleet', () => {
         expect(hosts[1]?.round_trip_ms).toBeGreaterThan(0);
       }
     }, patient);
-  });
-
-  test('a host with another secret is refused, and refuses the others', async () => {
-    const stranger = await fleet.add({ secret: 'quite another secret' });
-    await vi.waitFor(async () => expect(Object.keys(await statesAt(stranger))).toEqual([nameOf(stranger)]), patient);
-    expect((await fleetOf(one)).hosts).toHaveLength(2);
-    const path = '/v2/fleet/ping';
-    const ping = async (authorization?: string): Promise<[number, string]> => {
-      const reply = await fetch(one.url + path, authorization === undefined ? {} : { headers: { authorization } });
-      return [reply.status, await reply.text()];
-    };
-    const signedBy = (secret: string, atMs = Date.now(), signed = path): string =>
-      new Seal('lab', secret).authorization('somebody', { to: nameOf(one), method: 'GET', path: signed }, [], atMs);
-    expect((await ping(signedBy('a secret of the fleet')))[0]).toBe(200);
-    const [status, text] = await ping(signedBy('quite another secret'));
-    expect(status).toBe(403);
-    expect(text).toContain("not signed with the secret of fleet 'lab'");
-    expect((await ping(signedBy('a secret of the fleet', Date.now(), '/v2/fleet')))[0]).toBe(403);
-    expect((await ping(signedBy('a secret of the fleet', Date.now() - 3_600_000)))[1]).toContain('too long ago');
-    expect((await ping())[0]).toBe(401);
-    await fleet.stop(stranger);
-  });
-
-  test('a connection for calls is given only to hosts with the secret', async () => {
-    expect((await connected(one.url, linkTarget, linkAuthorization('quite another secret', nameOf(one))))[1]).toContain(
-      'not signed with the secret',
-    );
-    expect(await connected(one.url, linkTarget)).toEqual([401, expect.stringContaining('sign their requests')]);
-    expect((await connected(one.url, 'example.org:443', linkAuthorization(secret, nameOf(one))))[0]).toBe(405);
-    const authorization = linkAuthorization(secret, nameOf(one));
-    expect((await connected(one.url, linkTarget, authorization))[0]).toBe(200);
-    expect(await connected(one.url, linkTarget, authorization)).toEqual([
-      403,
-      expect.stringContaining('it has come before'),
-    ]);
-  });
-
-  test('a request of another host is accepted once, and only with the signed body', async () => {
-    const path = `/v2/fleet/hosts/${nameOf(one)}/drain`;
-    const seal = new Seal('lab', 'a secret of the fleet');
-    const signed = (): string =>
-      seal.authorization(
-        'somebody',
-        { to: nameOf(one), method: 'POST', path },
-        [Buffer.from('{"draining":false}')],
-        Date.now(),
-      );
-    const drain = async (authorization: string, body: string): Promise<[number, string]> => {
-      const reply = await fetch(one.url + path, { method: 'POST', headers: { authorization }, body });
-      return [reply.status, await reply.text()];
-    };
-    const authorization = signed();
-    expect((await drain(authorization, '{"draining":false}'))[0]).toBe(200);
-    const again = await drain(authorization, '{"draining":false}');
-    expect(again).toMatchObject([403, expect.stringContaining('it has come before')]);
-    const other = await drain(signed(), '{"draining":true}');
-    expect(other).toMatchObject([403, expect.stringContaining('not the one that was signed')]);
-    expect((await fleetOf(one)).hosts[0]?.state).toBe('up');
   });
 
   test('a host drains when `turntable drain` asks any host for it, and takes part again; `ps --fleet` shows both', async () => {
@@ -318,6 +240,20 @@ test('a host that cannot join the configured fleet says what is missing', async 
   const redis = { 'redis.url': 'redis://127.0.0.1:1' };
   expect(await refusal(redis)).toContain('name a folder or a bucket with --store');
   const store = { ...redis, 'store.place': '/none' };
-  expect(await refusal(store)).toContain('needs its secret: set TURNTABLE_FLEET_SECRET');
-  expect(await refusal({ ...store, 'fleet.secretFile': '/none' })).toContain('cannot be read');
+  expect(await refusal({ ...store, 'listen.host': '0.0.0.0' })).toContain(
+    'only listens on loopback: make certificates with `turntable key HOST --tls',
+  );
+  expect(await refusal({ ...store, 'fleet.tlsCert': '/none' })).toContain('"fleet.tlsCa" are set together');
+  const files = { 'fleet.tlsCert': '/none', 'fleet.tlsKey': '/none', 'fleet.tlsCa': '/none' };
+  expect(await refusal({ ...store, ...files })).toContain('"fleet.tlsCert": /none cannot be read');
+});
+
+test.each([
+  ['TURNTABLE_FLEET_SECRET', 'a secret of the fleet'],
+  ['TURNTABLE_FLEET_SECRET_FILE', '/run/secret'],
+  ['TURNTABLE_FLEET_CA_FILE', '/run/ca.pem'],
+])('%s of an older configuration is refused, with what replaces it', (name, value) => {
+  expect(() => loadConfig({ environment: { [name]: value } })).toThrow(
+    `${name} is an option no more: the hosts of a fleet know each other by certificates. Make them with \`turntable key`,
+  );
 });

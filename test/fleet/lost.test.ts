@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { serve, turntable, type ServingHost } from '../cli/command.ts';
 import { call, json, patient, untilPublished } from '../support/fleet-calls.ts';
-import { FleetHosts, nameOf, statesAt } from '../support/fleet-hosts.ts';
+import { FleetHosts, learnName, nameOf, statesAt } from '../support/fleet-hosts.ts';
 import { redisMissing } from '../support/redis-server.ts';
 import type { ReluHost } from '../support/relu-host.ts';
 
@@ -33,12 +33,20 @@ describe.skipIf(redisMissing !== undefined)('a host of a fleet that is killed', 
     [one, other] = fleet.hosts as [ReluHost, ReluHost];
     const store = ['--data-dir', join(folder, 'data'), '--functions-dir', join(folder, 'functions')];
     store.push('--store', join(fleet.redis.folder, 'store'));
-    killed = await serve(
-      ['--redis', fleet.redis.url, '--fleet', 'lab', '--gpu-use', 'off', '--cpu-cores', '1', ...store],
-      {
-        TURNTABLE_FLEET_SECRET: 'a secret of the fleet',
-      },
-    );
+    killed = await serve([
+      '--redis',
+      fleet.redis.url,
+      '--fleet',
+      'lab',
+      '--fleet-port',
+      '0',
+      '--gpu-use',
+      'off',
+      '--cpu-cores',
+      '1',
+      ...store,
+    ]);
+    await learnName(killed);
     name = nameOf(killed);
     athome = [];
   });

@@ -1,6 +1,6 @@
 /** A fleet with hosts of two releases: a host of another format is left out by name, and gets no calls. */
 import { expect, test, vi } from 'vitest';
-import { Fleet } from '../../src/fleet/index.ts';
+import { Fleet, MemberListener } from '../../src/fleet/index.ts';
 import { fleetFormat } from '../../src/fleet/types.ts';
 import { RedisLink } from '../../src/queue/redis.ts';
 import { call, json, patient, shaOf, untilPublished } from '../support/fleet-calls.ts';
@@ -30,11 +30,22 @@ test.skipIf(redisMissing !== undefined)(
     const warned: object[] = [];
     const sha256 = await shaOf(2);
     const url = 'http://127.0.0.1:9';
-    const foreign = new Fleet({
+    const listener = await MemberListener.listen({
+      host: '127.0.0.1',
+      port: 0,
+      tls: undefined,
+      connectionsMax: 100,
+      stallMs: waitLimitMs,
+      greet: (hello) => foreign.greet(hello),
+      serve: async (request) => await Promise.resolve(request),
+    });
+    const foreignName = `127.0.0.1:${listener.port}`;
+    const foreign: Fleet = new Fleet({
       link,
       fleet: 'lab',
-      secret: 'a secret of the fleet',
-      url,
+      name: foreignName,
+      listener,
+      tls: undefined,
       format: fleetFormat + 1,
       report: () => ({ url, hostVersion: '9.0.0', cores: 1000, gpus: 0, inFlight: 0, waiting: 0, functions: 0 }),
       // A host that believed this offer would pass every call on.
@@ -44,7 +55,7 @@ test.skipIf(redisMissing !== undefined)(
     try {
       await foreign.start();
       await vi.waitFor(async () => {
-        expect((await shownAt(one)).find(({ name }) => name === '127.0.0.1:9')).toMatchObject({
+        expect((await shownAt(one)).find(({ name }) => name === foreignName)).toMatchObject({
           state: 'sick',
           reason: reasonOf(fleetFormat + 1, fleetFormat),
         });

@@ -20,14 +20,11 @@ const invoking =
   /^[A-Z]+ \/function\/|^(POST|GET) \/async-function\/|^POST \/v2\/models\/.*\/infer$|^DELETE \/async-function\/:id$/;
 /** Reads that show what clients sent, or what is stored. */
 const managedReading = new Set(['GET /async-function', 'GET /blobs/:digest', 'GET /functions/:name/log']);
-/** Hosts of a fleet sign these with its secret; no key opens them. test/fleet/fleet.test.ts has a host in a fleet. */
-const betweenHosts = /^\/v2\/fleet\/(ping$|run\/|(content|entries\/:name)$)/;
 const readingPosts = /^POST \/v2\/(repository\/index$|(system|cuda)sharedmemory\/)/;
 
 function scopeWanted(method: string, path: string): string {
   const route = `${method} ${path}`;
   if (method === 'GET' && openPaths.has(path)) return 'open';
-  if (betweenHosts.test(path)) return 'peer';
   if (invoking.test(route)) return 'invoke';
   if (managedReading.has(route)) return 'publish';
   return method === 'GET' || readingPosts.test(route) ? 'read' : 'publish';
@@ -53,7 +50,7 @@ test('every route has the scope of its kind', () => {
   expect(wrong.map(({ method, path, scope }) => `${method} ${path}: ${scope}`)).toEqual([]);
 });
 
-const guarded = routes.filter(({ scope }) => scope !== 'open' && scope !== 'peer');
+const guarded = routes.filter(({ scope }) => scope !== 'open');
 const strangers = [undefined, 'a-wrong-key'];
 const granted = Object.keys(keys) as (keyof typeof keys)[];
 
@@ -75,14 +72,6 @@ describe('over HTTP', () => {
   test('the page is open to everyone, its text form with names of functions only to readers', async () => {
     expect([await ask('GET', '/'), await ask('GET', '/', keys.read)]).toEqual([401, 200]);
   });
-
-  test.each(routes.filter(({ scope }) => scope === 'peer').map(({ method, path }) => [method, path] as const))(
-    '%s %s is for hosts of a fleet, and no key opens it',
-    async (method, path) => {
-      const codes = await Promise.all([undefined, ...Object.values(keys)].map((text) => ask(method, path, text)));
-      expect(codes).toEqual([503, 503, 503, 503]);
-    },
-  );
 
   test.each(guarded.map(({ method, path, scope }) => [method, path, scope] as const))(
     '%s %s is for keys with the scope %s only',

@@ -3,8 +3,9 @@ import { pino, type Logger } from 'pino';
 import type { HostConfig } from '../../src/host/config/config.ts';
 import { SchedulerView } from '../../src/host/gpu/index.ts';
 import { History, Usage } from '../../src/host/history/index.ts';
+import { certificateFilesOf } from '../../src/host/config/certificate-files.ts';
 import { Access } from '../../src/host/access/access.ts';
-import { createHttpServer, readTls, type HttpServer } from '../../src/host/http/index.ts';
+import { createHttpServer, type HttpServer } from '../../src/host/http/index.ts';
 import { FunctionLog } from '../../src/host/records/function-log.ts';
 import { Logging } from '../../src/host/records/logger.ts';
 import { Connections } from '../../src/host/limits/connections.ts';
@@ -79,10 +80,9 @@ export const testConfig: HostConfig = {
   queue: { payloadBytesMax: 100_000, outstandingMax: 10 },
   fleet: {
     name: undefined,
-    secret: undefined,
-    secretFile: undefined,
+    port: 0,
     advertise: undefined,
-    caFile: undefined,
+    tls: { certFile: undefined, keyFile: undefined, caFile: undefined, name: undefined },
   },
   async: {
     keepMs: 3_600_000,
@@ -179,7 +179,7 @@ export async function startTestHost(options: TestHostOptions = {}): Promise<Test
   });
   store.put(functionVersion('pair'));
   const server = await createHttpServer({
-    tls: readTls(config),
+    tls: certificateFilesOf(config, 'listen', () => undefined),
     config,
     access: new Access(config),
     inFlight: new InFlightBytes(config.limits.inFlightBytesMax),

@@ -113,8 +113,7 @@ function otherValue(option: (typeof options)[number]): string {
       return (
         {
           'redis.url': 'redis://elsewhere:1',
-          'fleet.secret': 'a secret of the fleet',
-          'fleet.advertise': 'http://elsewhere:1',
+          'fleet.advertise': 'elsewhere:1',
           'store.cache': '7GiB',
           'cpu.memory': '7GiB',
           'gpu.hostMemory': '7GiB',

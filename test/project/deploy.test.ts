@@ -13,6 +13,7 @@ import { workerCommand } from '../../src/cli/worker.ts';
 interface Container {
   readonly image: string;
   readonly args?: readonly string[];
+  readonly env?: readonly { readonly name: string; readonly value?: string }[];
   readonly ports?: readonly unknown[];
   readonly securityContext?: unknown;
   readonly resources?: { readonly limits?: unknown };
@@ -26,7 +27,7 @@ interface Probe {
 }
 
 interface PodTemplate {
-  readonly metadata: { readonly labels: { readonly app: string } };
+  readonly metadata: { readonly labels: Readonly<Record<string, string>> };
   readonly spec: {
     readonly securityContext: unknown;
     readonly terminationGracePeriodSeconds?: number;
@@ -38,10 +39,10 @@ interface PodTemplate {
 interface Resource {
   readonly apiVersion: string;
   readonly kind: string;
-  readonly metadata: { readonly name: string };
-  readonly spec: {
+  readonly metadata: { readonly name: string; readonly labels?: Readonly<Record<string, string>> };
+  readonly spec?: {
     readonly template?: PodTemplate;
-    readonly selector?: { readonly app?: string; readonly matchLabels?: { readonly app: string } };
+    readonly selector?: Readonly<Record<string, string>> & { readonly matchLabels?: Readonly<Record<string, string>> };
     readonly scaleTargetRef?: { readonly name: string };
   };
 }
@@ -75,11 +76,70 @@ function documents(path: string): unknown[] {
   });
 }
 
-const manifests = readdirSync(join(folder, 'kubernetes')).map((name) => `kubernetes/${name}`);
-const resources = manifests.flatMap((path) => documents(path) as Resource[]);
+interface Kustomization {
+  readonly kind: string;
+  readonly namespace?: string;
+  readonly resources: readonly string[];
+  readonly patches?: readonly {
+    readonly target: { readonly kind: string; readonly labelSelector: string };
+    readonly patch: string;
+  }[];
+  readonly configMapGenerator?: readonly { readonly name: string; readonly literals: readonly string[] }[];
+}
+
+interface Added {
+  readonly op: 'add';
+  readonly path: string;
+  readonly value: unknown;
+}
+
+/** The resources of a folder, as `kubectl kustomize` makes them, as far as these files go. */
+function built(place: string): Resource[] {
+  const path = `kubernetes/${place}/kustomization.yaml`;
+  const [{ resources: named, patches = [], configMapGenerator = [], namespace, ...rest }] = documents(path) as [
+    Kustomization,
+  ];
+  // A component takes the namespace of its variant.
+  expect([rest.kind, namespace]).toEqual(
+    place === 'cert-manager' ? ['Component', undefined] : ['Kustomization', 'turntable'],
+  );
+  const all = named.flatMap((name) =>
+    name.endsWith('.yaml') ? (documents(`kubernetes/${place}/${name}`) as Resource[]) : built(join(place, name)),
+  );
+  for (const { target, patch } of patches) {
+    const [label = '', value] = target.labelSelector.split('=');
+    const met = all.filter(({ kind, metadata }) => kind === target.kind && metadata.labels?.[label] === value);
+    expect(met.length).toBeGreaterThan(0);
+    const adds = parseAllDocuments(patch, {})[0]!.toJS() as Added[];
+    for (const resource of met) for (const each of adds) add(resource, each);
+  }
+  const made = configMapGenerator.map(({ name, literals }) => ({
+    apiVersion: 'v1',
+    kind: 'ConfigMap',
+    metadata: { name },
+    data: Object.fromEntries(literals.map((literal) => literal.split('=', 2) as [string, string])),
+  }));
+  return [...all, ...(made as unknown as Resource[])];
+}
+
+function add(resource: Resource, { op, path, value }: Added): void {
+  expect(op).toBe('add');
+  const parts = path.split('/').slice(1);
+  const last = parts.pop()!;
+  const at = parts.reduce<unknown>((inner, part) => (inner as Record<string, unknown>)[part], resource);
+  expect(at, path).toBeTypeOf('object');
+  if (last === '-') (at as unknown[]).push(value);
+  else (at as Record<string, unknown>)[last] = value;
+}
+
+const manifests = (readdirSync(join(folder, 'kubernetes'), { recursive: true }) as string[])
+  .filter((name) => name.endsWith('.yaml'))
+  .map((name) => `kubernetes/${name}`);
+const variants = ['bucket', 'folder'] as const;
+const resources = built('bucket');
 const ofKind = (kind: string): Resource[] => resources.filter((resource) => resource.kind === kind);
 const pods = resources.flatMap(({ metadata, spec }) =>
-  spec.template === undefined ? [] : [{ name: metadata.name, template: spec.template }],
+  spec?.template === undefined ? [] : [{ name: metadata.name, template: spec.template }],
 );
 const ownContainers = pods.flatMap(({ name, template }) =>
   template.spec.containers
@@ -90,8 +150,14 @@ const compose = documents('compose.yaml')[0] as Compose;
 const units = readdirSync(join(folder, 'systemd')).map((name) => `systemd/${name}`);
 const hasSystemd = spawnSync('systemd-analyze', ['--version']).status === 0;
 
+/** Packages with the schemas of what clusters have beside Kubernetes. */
+const packages: Readonly<Record<string, string>> = {
+  'keda.sh': '@kubernetes-models/keda',
+  'cert-manager.io': '@kubernetes-models/cert-manager',
+};
+
 const moduleOf = ({ apiVersion, kind }: Resource): string =>
-  `${apiVersion.startsWith('keda.sh') ? '@kubernetes-models/keda' : 'kubernetes-models'}/${apiVersion}/${kind}`;
+  `${packages[apiVersion.split('/', 1)[0]!] ?? 'kubernetes-models'}/${apiVersion}/${kind}`;
 
 /** The compiler's errors for resources as literals: unknown fields. */
 function unknownFields(from: readonly Resource[]): string[] {
@@ -112,8 +178,41 @@ function unknownFields(from: readonly Resource[]): string[] {
   }
 }
 
+const texts = { type: 'object', additionalProperties: { type: 'string' } };
+const duration = { type: 'string', pattern: '^(\\d+(ms|[smhdwy]))+$' };
+const ruleFields = {
+  alert: { type: 'string' },
+  expr: { type: 'string' },
+  for: duration,
+  labels: texts,
+  annotations: texts,
+};
+const groupFields = {
+  name: { type: 'string', minLength: 1 },
+  interval: duration,
+  rules: {
+    type: 'array',
+    items: { type: 'object', properties: ruleFields, required: ['alert', 'expr'], additionalProperties: false },
+  },
+};
+/** Of the spec of a PrometheusRule, as far as it is used here: the package with its schema is one of ES modules alone. */
+const prometheusRule = new Ajv().compile({
+  type: 'object',
+  properties: {
+    groups: {
+      type: 'array',
+      items: { type: 'object', properties: groupFields, required: ['name', 'rules'], additionalProperties: false },
+    },
+  },
+  required: ['groups'],
+  additionalProperties: false,
+});
+
 /** Ignores unknown fields. */
 function problemsOf(resource: Resource): string[] {
+  if (resource.kind === 'PrometheusRule') {
+    return prometheusRule(resource.spec) ? [] : [JSON.stringify(prometheusRule.errors)];
+  }
   const module = require(moduleOf(resource)) as Record<string, new (data: Resource) => { validate: () => void }>;
   try {
     new module[resource.kind]!(resource).validate();
@@ -124,12 +223,51 @@ function problemsOf(resource: Resource): string[] {
 }
 
 describe('kubernetes/', () => {
-  test.each(resources.map((resource) => [`${resource.kind} ${resource.metadata.name}`, resource] as const))(
-    '%s is valid by its schema',
-    (_name, resource) => {
-      expect(problemsOf(resource)).toEqual([]);
-    },
-  );
+  test.each(
+    [...variants, 'cert-manager'].flatMap((place) =>
+      built(place).map((resource) => [place, `${resource.kind} ${resource.metadata.name}`, resource] as const),
+    ),
+  )('%s: %s is valid by its schema', (_place, _name, resource) => {
+    expect(problemsOf(resource)).toEqual([]);
+  });
+
+  test('each variant has what its pods name: claims, configurations, and no other secrets than the page tells of', () => {
+    for (const place of variants) {
+      const all = built(place);
+      const text = JSON.stringify(all);
+      const named = (kind: string, pattern: RegExp): void => {
+        const there = all.filter((each) => each.kind === kind).map(({ metadata }) => metadata.name);
+        const asked = [...text.matchAll(pattern)].map(([, name]) => name);
+        for (const name of asked) expect(there, `${place}: ${kind}`).toContain(name);
+      };
+      named('PersistentVolumeClaim', /"claimName":"([^"]+)"/g);
+      named('ConfigMap', /"configMapKeyRef":\{"name":"([^"]+)"/g);
+      const secrets = [...text.matchAll(/"secret(?:KeyRef":\{"name|Ref":\{"name|Name)":"([^"]+)"/g)].map(
+        ([, name]) => name,
+      );
+      expect(new Set(secrets)).toEqual(
+        new Set(['turntable', 'turntable-tls', ...(place === 'bucket' ? ['turntable-store'] : [])]),
+      );
+      const stores = ownContainers.length;
+      expect(text.match(/"name":"TURNTABLE_STORE"/g)).toHaveLength(stores);
+    }
+  });
+
+  test('addresses that another namespace uses have the namespace of their service', () => {
+    const [scaled] = ofKind('ScaledObject');
+    const addresses = JSON.stringify(scaled).match(/turntable[a-z-]*\.turntable\.svc\.cluster\.local/g) ?? [];
+    expect(addresses).toHaveLength(2);
+    const services = ofKind('Service').map(({ metadata }) => metadata.name);
+    for (const address of addresses) expect(services).toContain(address.split('.', 1)[0]);
+  });
+
+  test('every host has one certificate name, which the certificate of cert-manager has', () => {
+    const names = ownContainers
+      .filter(({ container }) => container.args?.[0] === 'serve')
+      .map(({ container }) => container.env?.find(({ name }) => name === 'TURNTABLE_FLEET_TLS_NAME')?.value);
+    expect(new Set(names)).toEqual(new Set(['turntable-hosts']));
+    expect(text('kubernetes/cert-manager/certificates.yaml')).toContain('dnsNames: [turntable-hosts]');
+  });
 
   test('the schemas refuse a field of the wrong type, and a missing one', () => {
     const set = ofKind('StatefulSet')[0]!;
@@ -139,23 +277,29 @@ describe('kubernetes/', () => {
   });
 
   test('no resource has a field that Kubernetes does not know', () => {
-    expect(unknownFields(resources)).toEqual([]);
+    const all = [...variants, 'cert-manager'].flatMap((place) => built(place));
+    expect(unknownFields(all.filter(({ kind }) => kind !== 'PrometheusRule'))).toEqual([]);
     const set = ofKind('StatefulSet')[0]!;
     const misspelt = { ...set, spec: { ...set.spec, replica: 2 } };
     expect(unknownFields([misspelt])).toEqual([expect.stringContaining('"replica"')]);
   });
 
   test('services and disruption budgets select existing pods, and scaled resources exist', () => {
-    const apps = [
-      ...ofKind('Service').map(({ spec }) => spec.selector?.app),
-      ...ofKind('PodDisruptionBudget').map(({ spec }) => spec.selector?.matchLabels?.app),
+    const selectors = [
+      ...ofKind('Service').map(({ spec }) => spec?.selector),
+      ...ofKind('PodDisruptionBudget').map(({ spec }) => spec?.selector?.matchLabels),
     ];
-    expect(apps).toHaveLength(5);
-    for (const app of apps) {
-      expect(pods.filter(({ template }) => template.metadata.labels.app === app)).toHaveLength(1);
+    expect(selectors).toHaveLength(4);
+    for (const selector of selectors) {
+      const met = pods.filter(({ template }) =>
+        Object.entries(selector ?? {}).every(([label, value]) => template.metadata.labels[label] === value),
+      );
+      expect(met.length).toBeGreaterThan(0);
     }
-    const [scaled] = ofKind('ScaledObject');
-    expect(ofKind('Deployment').map(({ metadata }) => metadata.name)).toEqual([scaled?.spec.scaleTargetRef?.name]);
+    const deployments = ofKind('Deployment').map(({ metadata }) => metadata.name);
+    const scaled = [...ofKind('ScaledObject'), ...ofKind('HorizontalPodAutoscaler')];
+    expect(scaled).toHaveLength(2);
+    for (const { spec } of scaled) expect(deployments).toContain(spec?.scaleTargetRef?.name);
   });
 
   test('every container runs without privileges, and has a memory limit', () => {
@@ -174,7 +318,7 @@ describe('kubernetes/', () => {
     )!.container;
     for (const probe of [startupProbe, readinessProbe, livenessProbe]) {
       expect(routes.find(({ path }) => path === probe?.httpGet?.path)).toMatchObject({ scope: 'open' });
-      expect(ports).toEqual([{ name: probe?.httpGet?.port, containerPort: 8000 }]);
+      expect(ports).toContainEqual({ name: probe?.httpGet?.port, containerPort: 8000 });
     }
   });
 
@@ -226,10 +370,11 @@ test('compose.yaml is valid by the Compose specification, and all its volumes an
   expect(validate({ ...known, services: { worker: { imagee: 'turntable' } } })).toBe(false);
   const { services } = compose;
   expect(Object.keys(services)).toEqual(['redis', 'host-a', 'host-b', 'worker']);
-  const mounted = Object.values(services).flatMap(({ volumes }) => volumes.map((volume) => volume.split(':')[0]));
+  const sources = Object.values(services).flatMap(({ volumes }) => volumes.map((volume) => volume.split(':')[0]!));
+  const mounted = sources.filter((source) => !source.startsWith('./certs/'));
   expect(new Set(mounted)).toEqual(new Set(Object.keys(compose.volumes)));
   for (const host of ['host-a', 'host-b']) {
-    expect(services[host]?.environment).toMatchObject({ TURNTABLE_ADVERTISE: `http://${host}:8000` });
+    expect(services[host]?.environment).toMatchObject({ TURNTABLE_ADVERTISE: `${host}:8002` });
   }
 });
 

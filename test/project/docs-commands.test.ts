@@ -48,7 +48,6 @@ const notRun: readonly (readonly [RegExp, string])[] = [
     'Docker, Kubernetes or root; test/project/deploy.test.ts reads the files',
   ],
   [/^npm (run package|install --global) /, 'test/project/package.test.ts packs, and installs what was packed'],
-  [/^(export \w+=\$\()?openssl rand/, 'a secret, of which a test needs no new one'],
   [/^redis-server /, 'test/support/redis-server.ts starts it with these options'],
   [/^turntable profile /, 'takes minutes; src/cli/profile.test.ts has it measure less'],
   [/^TURNTABLE_API_KEYS='ci:publish\+read:sha256/, 'needs the hash of a key; test/cli/operate.test.ts makes one'],
@@ -109,9 +108,8 @@ async function started(command: string, replaced: Readonly<Record<string, string
   for (const [from, to] of Object.entries(replaced)) words = words.replaceAll(from, to);
   const data = mkdtempSync(join(dir, 'data-'));
   const own = ['--data', data, '--log-level', 'error', '--cpu-cores', '1'];
-  const env = { TURNTABLE_FLEET_SECRET: 'a secret of the fleet of this test' };
   const from = { command: join(packageRoot, 'bin', 'turntable.js'), cwd: dir };
-  return await serve([...words.split(' ').filter((word) => word !== ''), ...own], env, from);
+  return await serve([...words.split(' ').filter((word) => word !== ''), ...own], {}, from);
 }
 
 beforeAll(async () => {
@@ -145,7 +143,7 @@ test('docs/coming-from.md, docs/deploy.md: health, a key, and a host as installe
   expect(others).toEqual([]);
   expect(await run(health)).toBe('{"ready":true}\n');
   const [first = '', key = '', ...more] = commandsOf('docs/deploy.md').filter(isRun);
-  expect(more).toEqual([]);
+  for (const certificate of more) expect(await run(certificate)).toContain('--fleet-tls-ca   certs/ca.pem\n');
   expect(await (await started(first)).end()).toBe(0);
   expect(await run(key)).toMatch(/^entry: +admin:publish\+invoke\+read:sha256:/m);
 });
@@ -233,18 +231,20 @@ describe.skipIf(redisMissing !== undefined)('with Redis', () => {
   afterAll(async () => await redis?.[Symbol.asyncDispose]());
 
   test('docs/fleet.md: a host of a fleet, ps, a call, drain', async () => {
-    const [first, ...others] = commandsOf('docs/fleet.md').filter(isRun);
-    const member = await started(`${first} ${shipped}`, {
+    const [certificate, first, ...others] = commandsOf('docs/fleet.md').filter(isRun);
+    expect(await run(certificate!)).toContain('--fleet-tls-cert certs/10.0.0.5.pem\n');
+    const member = await started(`${first} --fleet-port 0 ${shipped}`, {
       'redis://10.0.0.2:6379': redis.url,
       '/mnt/models': join(dir, 'store-of-the-fleet'),
     });
-    const replaced = { 'http://10.0.0.5:8000': member.url, '10.0.0.7:8000': '10.0.0.5:8000' };
+    const replaced = { 'http://10.0.0.5:8000': member.url, '10.0.0.7:8002': '10.0.0.5:8002' };
     try {
       const outputs: string[] = [];
       for (const command of others) outputs.push(await run(command, replaced, member.url));
-      const shown = expect.stringMatching(/^10\.0\.0\.5:8000 +up /m) as string;
+      const shown = expect.stringMatching(/^10\.0\.0\.5:8002 +up /m) as string;
       const placement = expect.stringMatching(/^X-Turntable-Placement: /) as string;
-      expect(outputs).toEqual([shown, shown, placement, '10.0.0.5:8000: draining\n']);
+      const made = expect.stringMatching(/^--fleet-tls-cert /m) as string;
+      expect(outputs).toEqual([shown, shown, made, placement, '10.0.0.5:8002: draining\n']);
     } finally {
       await member.end();
     }

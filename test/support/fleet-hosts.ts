@@ -1,6 +1,4 @@
 /** Hosts of one fleet in this process, with their own Redis. */
-import { createHash } from 'node:crypto';
-import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { RedisServer } from './redis-server.ts';
 import { startReluHost, type ReluHost } from './relu-host.ts';
@@ -36,17 +34,12 @@ export class FleetHosts implements AsyncDisposable {
     return fleet;
   }
 
-  async add(
-    options: { readonly secret?: string; readonly flags?: Readonly<Record<string, string>> } = {},
-  ): Promise<ReluHost> {
-    const { secret = 'a secret of the fleet', flags = {} } = options;
-    const file = join(this.redis.folder, `secret-${createHash('sha256').update(secret).digest('hex')}`);
-    await writeFile(file, `${secret}\n`);
+  async add({ flags = {} }: { readonly flags?: Readonly<Record<string, string>> } = {}): Promise<ReluHost> {
     const host = await startReluHost([], {
       flags: {
         'redis.url': this.redis.url,
         'fleet.name': 'lab',
-        'fleet.secretFile': file,
+        'fleet.port': '0',
         'store.place': join(this.redis.folder, 'store'),
         'cpu.cores': '1',
         'cpu.profiling': 'off',
@@ -55,6 +48,7 @@ export class FleetHosts implements AsyncDisposable {
       },
     });
     this.hosts.push(host);
+    await learnName(host);
     return host;
   }
 
@@ -69,7 +63,16 @@ export class FleetHosts implements AsyncDisposable {
   }
 }
 
-export const nameOf = ({ url }: { readonly url: string }): string => new URL(url).host;
+const names = new Map<string, string>();
+
+/** Asks a host for its name in the fleet, for {@link nameOf}. */
+export async function learnName(host: { readonly url: string }): Promise<void> {
+  const self = (await fleetOf(host)).hosts.find((each) => each.self);
+  if (self !== undefined) names.set(host.url, self.name);
+}
+
+/** The name of a host of a fleet: where the other hosts reach it. */
+export const nameOf = ({ url }: { readonly url: string }): string => names.get(url) ?? url;
 
 export async function fleetOf({ url }: { readonly url: string }): Promise<FleetReply> {
   return (await (await fetch(`${url}/v2/fleet`)).json()) as FleetReply;

@@ -7,7 +7,7 @@ import { createServer } from 'node:net';
 import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import { probeCuda } from '../../gpu/index.ts';
-import { checkListen, packageRoot, type HostConfig } from '../../host/index.ts';
+import { checkFleet, checkListen, packageRoot, readCertificateEnds, type HostConfig } from '../../host/index.ts';
 import { canGoOffline, countKernelKills } from '../../process/index.ts';
 import {
   findLibrary,
@@ -106,12 +106,15 @@ export async function askStore(place: string | undefined) {
 function inspectConfig({ config, file, warnings }: LoadedFor) {
   /** Why the host would refuse to listen with it. */
   let refusal: string | undefined;
+  let certificates: ReturnType<typeof readCertificateEnds> = [];
   try {
     checkListen(config);
+    checkFleet(config);
+    certificates = readCertificateEnds(config);
   } catch (error) {
     refusal = (error as Error).message;
   }
-  return { file, warnings, refusal };
+  return { file, warnings, refusal, certificates };
 }
 
 /** "20.19" of `"engines": {"node": ">=20.19"}`. */

@@ -5,7 +5,7 @@ import { findings, isAtLeast, type Finding } from './findings.ts';
 
 /** A machine on which the host can do everything that it can without a GPU and Redis. */
 const plain: Facts = {
-  config: { file: '/etc/host.json', warnings: [], refusal: undefined },
+  config: { file: '/etc/host.json', warnings: [], refusal: undefined, certificates: [] },
   cores: {
     model: 'Imagined CPU',
     logical: 8,
@@ -54,6 +54,8 @@ const plain: Facts = {
   cuda: { state: 'fails', reason: 'the NVIDIA driver was not found: tried libcuda.so.1' },
   gpuPlaces: [],
 };
+
+const dayMs = 86_400_000;
 
 const place = (upstream: string, numaNode: number | null): Facts['gpuPlaces'][number] => ({
   folder: 'sys/bus/pci/devices/0000:17:00.0',
@@ -208,6 +210,24 @@ test.each<[topic: string, changed: Partial<Facts>, status: Finding['status'], te
     { redis: { ...answering, settings: new Map(durable), evictedKeys: 149 } },
     'warning',
     /evicted 149 keys since it started$/,
+  ],
+  [
+    'certificates',
+    { config: { ...plain.config, certificates: [{ option: 'fleet.tlsCert', endMs: Date.now() + 20 * dayMs }] } },
+    'ok',
+    /without a restart/,
+  ],
+  [
+    'certificates',
+    { config: { ...plain.config, certificates: [{ option: 'fleet.tlsCa', endMs: Date.now() + 5.5 * dayMs }] } },
+    'warning',
+    /The fleet's CA ends in 5 days/,
+  ],
+  [
+    'certificates',
+    { config: { ...plain.config, certificates: [{ option: 'fleet.tlsCert', endMs: Date.now() - dayMs }] } },
+    'broken',
+    /the fleet's other hosts refuse this host/,
   ],
   ['store', { store: { state: 'answers', place: 'the folder /srv', functions: 3 } }, 'ok', /may share/],
   ['store', { store: { state: 'away', place: 's3://m', reason: 'it was not reached' } }, 'warning', /goes on serving/],

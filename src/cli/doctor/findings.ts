@@ -1,6 +1,7 @@
 /** Turns facts into findings: for each topic whether it is present, and what that enables or costs. Pure. */
 import { durableSettings } from '../../queue/index.ts';
 import { connectionsMax, divisionText, sessionsThatFit, threadsOfProcess } from '../../hardware/index.ts';
+import { certificateTrouble } from '../../host/index.ts';
 import { asCalled, calledAs, formatBytes, formatMs } from '../../tools/index.ts';
 import { counted } from '../table.ts';
 import type { Facts } from './collect.ts';
@@ -46,6 +47,7 @@ export function findings(facts: Facts): Finding[] {
     port(facts),
     redis(facts),
     ...store(facts),
+    ...certificates(facts, Date.now()),
     confinement(facts),
     ...gpu(facts),
   ];
@@ -259,6 +261,16 @@ function store({ store: facts }: Facts): Finding[] {
     case 'unfit':
       return [say('broken', facts.reason, 'the host will not start with it')];
   }
+}
+
+function certificates({ config }: Facts, nowMs: number): Finding[] {
+  return config.certificates.map(({ option, endMs }) => {
+    const trouble = certificateTrouble({ option, endMs }, nowMs);
+    const found = `${option} ends on ${new Date(endMs).toISOString().slice(0, 10)}`;
+    const say = about('certificates');
+    if (trouble === undefined) return say('ok', found, 'a renewed file counts within ten seconds, without a restart');
+    return say(trouble.state === 'ended' ? 'broken' : 'warning', found, trouble.text);
+  });
 }
 
 /** Instances give up the same privileges on every Linux, but not every kernel can filter system calls. */

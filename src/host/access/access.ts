@@ -8,12 +8,8 @@ import { shown } from '../infer/model-spec.ts';
 import { rateLimit, type RateLimit } from './rate-limit.ts';
 import type { Statistics } from '../records/statistics.ts';
 
-/**
- * `open`: no key needed and not counted (health checks, the page's own files). `peer`: only for hosts of the same
- * fleet, which have all other scopes too.
- */
-export type RouteScope = ClientScope | 'peer';
-export type ClientScope = Scope | 'open';
+/** `open`: no key needed and not counted (health checks, the page's own files). */
+export type RouteScope = Scope | 'open';
 
 /** A request, before any of it is processed. */
 export interface Asking {
@@ -74,7 +70,7 @@ export class Access {
    * @returns name of the key that it came with
    * @throws HostError 'unauthorized' | 'forbidden' | 'rate-limited'
    */
-  admit(scope: ClientScope, asking: Asking): string | undefined {
+  admit(scope: RouteScope, asking: Asking): string | undefined {
     if (scope === 'open') return undefined;
     const key = this.#keyOf(asking);
     if (this.#byKey !== undefined && key !== undefined) this.#count(this.#byKey, key.name, `the API key '${key.name}'`);

@@ -31,6 +31,17 @@ export function readConfigFile(
   return undefined;
 }
 
+const certificates = (name: string): string =>
+  `${name} is an option no more: the hosts of a fleet know each other by certificates. Make them with \`turntable key HOST ` +
+  '--tls FOLDER`, and name them with "fleet.tlsCert", "fleet.tlsKey" and "fleet.tlsCa" (docs/fleet.md)';
+
+/** What is said of options that are gone, by their paths: a host that ignored them would be less safe than it was. */
+export const formerOptions: Readonly<Record<string, ((name: string) => string) | undefined>> = {
+  'fleet.secret': certificates,
+  'fleet.secretFile': certificates,
+  'fleet.caFile': certificates,
+};
+
 /** The content of a file that an option names. @throws ConfigError */
 export function fileOf(option: string, path: string): Buffer {
   try {
@@ -73,6 +84,8 @@ export function checkFileShape(
         continue;
       }
       const full = [...path, name].join('.');
+      const instead = formerOptions[full];
+      if (instead !== undefined) throw new ConfigError(`${file}: ${instead(`"${full}"`)}`);
       const siblings = Object.keys(properties).filter((sibling) => sibling !== '$schema');
       const sibling = nearest(name, siblings);
       // "port" at the top level is more likely a forgotten section than a typo.

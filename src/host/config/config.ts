@@ -53,8 +53,6 @@ function readerOf(values: ReadonlyMap<string, unknown>) {
     /** Undefined where a word such as "auto" or "off" stands in place of a value. */
     textIfAny: reading((value) => value === undefined || isText(value)),
     numberIfAny: reading((value) => value === undefined || isNumber(value)),
-    /** Without the slashes at its end. */
-    addressIfAny: (path: string) => reading((value) => value === undefined || isText(value))(path)?.replace(/\/+$/, ''),
     choice: <Choice extends string>(path: string, ...choices: readonly Choice[]): Choice =>
       reading((value): value is Choice => choices.some((choice) => choice === value))(path),
   };
@@ -70,7 +68,7 @@ export function assemble(
   terminal: boolean,
 ) {
   const read = readerOf(values);
-  const { text, number, list, choice, textIfAny, numberIfAny, addressIfAny } = read;
+  const { text, number, list, choice, textIfAny, numberIfAny } = read;
   // Of more cores than it may use, a host would promise runs that never come.
   const cores = Math.min(coresUsable, numberIfAny('cpu.cores') ?? coresUsable);
   const memory = memoryOf(read, environment, memoryBytes);
@@ -130,11 +128,17 @@ export function assemble(
     fleet: {
       /** Undefined: this host is in no fleet. */
       name: textIfAny('fleet.name'),
-      secret: text('fleet.secret') || undefined,
-      secretFile: textIfAny('fleet.secretFile'),
-      /** Undefined: where it listens. */
-      advertise: addressIfAny('fleet.advertise'),
-      caFile: textIfAny('fleet.caFile'),
+      port: number('fleet.port'),
+      /** Host and port; undefined: where it listens. */
+      advertise: textIfAny('fleet.advertise'),
+      /** The files, all or none. */
+      tls: {
+        certFile: textIfAny('fleet.tlsCert'),
+        keyFile: textIfAny('fleet.tlsKey'),
+        caFile: textIfAny('fleet.tlsCa'),
+        /** Undefined: each certificate names its host. */
+        name: textIfAny('fleet.tlsName'),
+      },
     },
     async: {
       keepMs: number('async.keep'),

@@ -2,11 +2,12 @@
 import { dirname } from 'node:path';
 import { readCores, readMemory, schemaErrors } from '../../hardware/index.ts';
 import { ConfigError, shown } from './config-error.ts';
-import { checkFileShape, readConfigFile } from './config-file.ts';
+import { checkFileShape, formerOptions, readConfigFile } from './config-file.ts';
 import { isLoopback } from './listen.ts';
 import { assemble, type HostConfig } from './config.ts';
 import {
   configOptions,
+  environmentName,
   isWithinRange,
   meaningOf,
   packageRoot,
@@ -98,6 +99,10 @@ export function loadConfig(input: ConfigInput = {}): LoadedConfig {
       throw new ConfigError(`${name} and ${other} name the same option, but have different values`);
     }
     setFromText(option, name, environment[name]!);
+  }
+  for (const [path, instead] of Object.entries(formerOptions)) {
+    const name = environmentName(path.split('.'));
+    if (isGiven(name, environment[name])) throw new ConfigError(instead!(name));
   }
   for (const [path, text] of Object.entries(input.flags ?? {})) {
     const option = options.find((candidate) => candidate.path === path);

@@ -58,8 +58,15 @@ export function configOptions(schema: ConfigSchema = readConfigSchema()): Config
   return visit(schema, []);
 }
 
+const wordsOf = (path: readonly string[]): string[] =>
+  path.flatMap((segment) => segment.split(/(?=[A-Z])/)).map((word) => word.toLowerCase());
+
+/** `TURNTABLE_CPU_IDLE` for `cpu.idle`. */
+export const environmentName = (path: readonly string[]): string =>
+  `TURNTABLE_${wordsOf(path).join('_').toUpperCase()}`;
+
 function optionOf(part: ConfigSchema, path: readonly string[], group: string) {
-  const words = path.flatMap((segment) => segment.split(/(?=[A-Z])/)).map((word) => word.toLowerCase());
+  const words = wordsOf(path);
   const short = part['x-short'] === undefined ? [] : [part['x-short']];
   const secret = part['x-secret'] === true;
   const [form = part] = part.anyOf ?? [];
@@ -79,7 +86,7 @@ function optionOf(part: ConfigSchema, path: readonly string[], group: string) {
     /** The allowed texts or list entries, to follow "must be" in a sentence. */
     allowed: part['x-allowed'] ?? textAllowed(form),
     /** "TURNTABLE_CPU_IDLE", and a shorter name where there is one. */
-    environmentNames: [words.join('_'), ...short].map((name) => `TURNTABLE_${name.toUpperCase()}`),
+    environmentNames: [environmentName(path), ...short.map((name) => environmentName([name]))],
     /** "--cpu-idle", shortest last; none for most secrets, since every user of a machine can read command lines. */
     flags: secret && part['x-flag'] !== true ? [] : [words.join('-'), ...short].map((name) => `--${name}`),
     /** Its value never appears in a message. */

@@ -1,55 +1,37 @@
+import { isMemberName } from '../../fleet/index.ts';
 import { ConfigError } from '../config/config-error.ts';
-import { fileOf } from '../config/config-file.ts';
 import type { HostConfig } from '../config/config.ts';
+import { isLoopback } from '../config/listen.ts';
 
-const secretLengthMin = 16;
+type FleetConfig = Pick<HostConfig, 'fleet' | 'redis' | 'store' | 'listen'>;
 
-/**
- * The secret of the fleet; undefined if the host is in none.
- *
- * @throws ConfigError if the host could not join the configured fleet
- */
-export function fleetSecret({
-  fleet,
-  redis,
-  store,
-}: Pick<HostConfig, 'fleet' | 'redis' | 'store'>): string | undefined {
-  if (fleet.name === undefined) return undefined;
+/** @throws ConfigError if the host could not join the configured fleet */
+export function checkFleet({ fleet, redis, store, listen }: FleetConfig): void {
+  const { name, advertise, tls } = fleet;
+  if (name === undefined) return;
   if (redis.url === undefined) {
-    throw new ConfigError(
-      `the hosts of the fleet '${fleet.name}' find each other in Redis: set its address with --redis`,
-    );
+    throw new ConfigError(`the hosts of the fleet '${name}' find each other in Redis: set its address with --redis`);
   }
   if (store.place === undefined) {
     throw new ConfigError(
-      `the hosts of the fleet '${fleet.name}' share one store of functions: name a folder or a bucket with --store`,
+      `the hosts of the fleet '${name}' share one store of functions: name a folder or a bucket with --store`,
     );
   }
-  const { secret, secretFile } = fleet;
-  if (secret !== undefined && secretFile !== undefined) {
-    throw new ConfigError('both "fleet.secret" and "fleet.secretFile" are set; one is enough');
-  }
-  if (secret === undefined && secretFile === undefined) {
+  if (advertise !== undefined && !isMemberName(advertise)) {
     throw new ConfigError(
-      `joining the fleet '${fleet.name}' needs its secret: set TURNTABLE_FLEET_SECRET, or name a file with ` +
-        '--fleet-secret-file',
+      `"fleet.advertise" is '${advertise}', and must be the host and port where the fleet's other hosts reach this ` +
+        'one, such as 10.0.0.5:8002',
     );
   }
-  return secret ?? secretIn(secretFile!);
-}
-
-/** The certificates in "fleet.caFile". @throws ConfigError */
-export function fleetCa({ fleet }: Pick<HostConfig, 'fleet'>): string | undefined {
-  if (fleet.caFile === undefined) return undefined;
-  const text = fileOf('fleet.caFile', fleet.caFile).toString().trim();
-  if (text.includes('-----BEGIN CERTIFICATE-----')) return text;
-  throw new ConfigError(`"fleet.caFile": ${fleet.caFile} holds no certificate in PEM form`);
-}
-
-function secretIn(file: string): string {
-  const text = fileOf('fleet.secretFile', file).toString().trim();
-  if (text.length >= secretLengthMin) return text;
-  throw new ConfigError(
-    `"fleet.secretFile": ${file} holds ${text.length} characters; a secret has at least ${secretLengthMin}`,
-  );
+  const files = [tls.certFile, tls.keyFile, tls.caFile];
+  if (files.includes(undefined) && files.some((file) => file !== undefined)) {
+    throw new ConfigError('"fleet.tlsCert", "fleet.tlsKey" and "fleet.tlsCa" are set together, or none of them');
+  }
+  if (tls.certFile === undefined && !isLoopback(listen.host)) {
+    throw new ConfigError(
+      `the fleet '${name}' would listen on ${listen.host} without TLS, and so only listens on loopback: make ` +
+        'certificates with `turntable key HOST --tls FOLDER`, and name them with --fleet-tls-cert, --fleet-tls-key and ' +
+        '--fleet-tls-ca (or listen on 127.0.0.1)',
+    );
+  }
 }

@@ -1,22 +1,22 @@
 /** This host as a member of a fleet: connects the parts of the fleet with those of the host. */
+import { hostname } from 'node:os';
 import type { Logger } from 'pino';
-import { Fleet, type MemberView } from '../../fleet/index.ts';
+import { Fleet, MemberListener, type MemberTls, type MemberView, type Serve } from '../../fleet/index.ts';
 import { loadRedisQueue } from '../../queue/index.ts';
+import type { CertificateFiles } from '../config/certificate-files.ts';
 import type { HostConfig } from '../config/config.ts';
 import { HostError } from '../errors.ts';
 import type { EventLog } from '../history/index.ts';
 import type { LiveScheduler } from '../../live/index.ts';
-import { reachable } from '../queueing/index.ts';
 import type { Statistics } from '../records/statistics.ts';
 import type { DiskModelStore } from '../store/index.ts';
-import { fleetCa } from './config-fleet.ts';
 import { hostNews } from './host-news.ts';
 import { Routing } from './routing.ts';
 
 export interface FleetMemberOptions {
   readonly config: HostConfig;
-  /** As `fleetSecret` gives it. */
-  readonly secret: string;
+  /** Undefined: plain TCP, on this machine. */
+  readonly tls: CertificateFiles | undefined;
   readonly hostVersion: string;
   readonly eventLog: EventLog;
   readonly logger: Logger;
@@ -24,8 +24,9 @@ export interface FleetMemberOptions {
 
 /** The parts of the host that the fleet needs, once they exist. */
 export interface HostParts {
-  /** Where this host listens. */
+  /** Where this host listens for clients. */
   readonly url: string;
+  readonly serve: Serve;
   readonly store: DiskModelStore;
   readonly live: LiveScheduler;
   readonly statistics: Statistics;
@@ -58,21 +59,32 @@ export class FleetMember {
   }
 
   /** Joins. If Redis is away, this host goes on with its last state, and joins as soon as Redis is back. */
-  async start({ url: listensAt, store, live, statistics }: HostParts): Promise<void> {
-    const { config, secret, logger, hostVersion } = this.#options;
-    const { fleet: settings, redis, listen, cpu } = config;
+  async start({ url: listensAt, serve, store, live, statistics }: HostParts): Promise<void> {
+    const { config, logger, hostVersion } = this.#options;
+    const { fleet: settings, redis, listen, limits, cpu } = config;
     if (settings?.name === undefined || redis.url === undefined) {
       throw new Error('a host without a fleet joined one');
     }
     const { RedisLink } = await loadRedisQueue();
     const link = new RedisLink({ url: redis.url, prefix: redis.prefix });
-    const url = settings.advertise ?? reachable(listensAt, listen.host);
+    const tls = memberTls(this.#options.tls, settings.tls.name);
+    const listener: MemberListener = await MemberListener.listen({
+      host: listen.host,
+      port: settings.port,
+      tls,
+      connectionsMax: limits.connectionsMax,
+      stallMs: limits.bodyTimeoutMs,
+      greet: (hello) => this.#joined?.fleet.greet(hello) ?? { refused: 'it is starting' },
+      serve,
+    });
+    const name = settings.advertise ?? `${reachableName(listen.host)}:${listener.port}`;
+    const url = clientsUrl(listensAt, new URL(`tcp://${name}`).hostname);
     const fleet: Fleet = new Fleet({
       link,
       fleet: settings.name,
-      secret,
-      url,
-      ca: fleetCa(config),
+      name,
+      listener,
+      tls,
       report: () => ({
         url,
         hostVersion,
@@ -101,6 +113,11 @@ export class FleetMember {
   /** Tells the others that this host leaves. */
   async stopping(): Promise<void> {
     await this.#joined?.fleet.stopping();
+  }
+
+  /** Calls of other hosts under way are answered first, within `graceMs`. */
+  hangUp(graceMs: number): void {
+    this.#joined?.fleet.hangUp(graceMs);
   }
 
   async close(): Promise<void> {
@@ -132,4 +149,27 @@ function heldVersions(store: DiskModelStore): number {
     for (const { state } of store.versions(name)) if (state.status !== 'elsewhere') count++;
   }
   return count;
+}
+
+function memberTls(files: CertificateFiles | undefined, name: string | undefined): MemberTls | undefined {
+  if (files === undefined) return undefined;
+  return {
+    name,
+    get pems() {
+      return files.pems;
+    },
+    onChange: (listener) => files.onChange(listener),
+  };
+}
+
+/** An address that listens on everything is none that others can use. */
+function reachableName(listenHost: string): string {
+  if (listenHost === '0.0.0.0' || listenHost === '::') return hostname();
+  return listenHost.includes(':') ? `[${listenHost}]` : listenHost;
+}
+
+/** Where clients reach a host that other hosts know under this name. */
+function clientsUrl(listensAt: string, name: string): string {
+  const { protocol, port } = new URL(listensAt);
+  return `${protocol}//${name}:${port}`;
 }

@@ -1,5 +1,5 @@
 /** Sends a call to another host and reads its answer, as frames. */
-import type { Fleet, Member } from '../../fleet/index.ts';
+import type { Asked, Fleet, Member } from '../../fleet/index.ts';
 import type { PoolInput, PoolResult } from '../../cpu/index.ts';
 import {
   inputMessage,
@@ -43,7 +43,7 @@ export interface PassedFailure {
   readonly message: string;
 }
 
-type CallHeader = Omit<PassedCall, 'input'> & { readonly input: InputHeader };
+type CallHeader = Asked & Omit<PassedCall, 'input'> & { readonly input: InputHeader };
 type AnswerHeader =
   | { readonly failure: PassedFailure }
   | { readonly result: ResultHeader; readonly placed: string; readonly isGpu: boolean };
@@ -57,8 +57,8 @@ export async function pass(
 ): Promise<PassedAnswer> {
   const { input, ...rest } = call;
   const { header: described, tensors } = inputMessage(input);
-  const frame = { header: { ...rest, input: described } satisfies CallHeader, tensors };
-  const answer = (await fleet.peers.pass(member, frame, signal)) as Message<AnswerHeader>;
+  const frame = { header: { ask: 'call', ...rest, input: described } satisfies CallHeader, tensors };
+  const answer = (await fleet.peers.ask(member, frame, { signal })) as Message<AnswerHeader>;
   const { header } = answer;
   if ('failure' in header) return header;
   const { result, placed, isGpu } = header;

@@ -1,7 +1,7 @@
 /** Common to all gRPC methods: deadline, cancellation, authorization, accounting, and errors as status codes. */
 import { Metadata, type handleUnaryCall, type sendUnaryData, type ServerUnaryCall } from '@grpc/grpc-js';
 import { toHostError, type HostError } from '../errors.ts';
-import type { Asking, ClientScope } from '../access/access.ts';
+import type { Asking, RouteScope } from '../access/access.ts';
 import type { HostContext } from '../http/host-context.ts';
 import type { HeaderList } from '../calls/infer.ts';
 import { accountReply } from '../replied.ts';
@@ -13,14 +13,14 @@ import type { FunctionVersion } from '../types.ts';
 export type GrpcContext = Omit<HostContext, 'bodies' | 'exchangeMeans' | 'events' | 'logs'>;
 
 /** Who may call a handler; the guard looks before the handler's message is read. */
-const scopes = new WeakMap<object, ClientScope>();
+const scopes = new WeakMap<object, RouteScope>();
 
-export function forScope<Handler extends object>(scope: ClientScope, handler: Handler): Handler {
+export function forScope<Handler extends object>(scope: RouteScope, handler: Handler): Handler {
   scopes.set(handler, scope);
   return handler;
 }
 
-export function scopeOfHandler(handler: object): ClientScope {
+export function scopeOfHandler(handler: object): RouteScope {
   const scope = scopes.get(handler);
   if (scope === undefined) throw new Error('a handler says nothing about who may call it');
   return scope;
@@ -105,7 +105,7 @@ export function metadataOf(headers: HeaderList): Metadata {
 export function unary<Request, Response>(
   context: GrpcContext,
   method: string,
-  scope: ClientScope,
+  scope: RouteScope,
   work: (request: Request, call: ServerUnaryCall<Request, Response>) => Response | Promise<Response>,
 ): handleUnaryCall<Request, Response> {
   return forScope(scope, (call: ServerUnaryCall<Request, Response>, callback: sendUnaryData<Response>) => {

@@ -6,7 +6,7 @@
 import type { Http2Session, Http2Stream } from 'node:http2';
 import { constants } from 'node:http2';
 import { Server, ServerInterceptingCall, type ServerInterceptor } from '@grpc/grpc-js';
-import type { Asking, ClientScope } from '../access/access.ts';
+import type { Asking, RouteScope } from '../access/access.ts';
 import { HostError, toHostError } from '../errors.ts';
 import { openDecoder, type Decoder } from '../limits/decoders.ts';
 import type { HeldBytes } from '../limits/in-flight.ts';
@@ -43,7 +43,7 @@ export class ParsingServer extends Server {
 
 export interface GuardOptions {
   /** Of a method's path; methods of libraries (health, reflection) are open. */
-  readonly scopeOf: (path: string) => ClientScope;
+  readonly scopeOf: (path: string) => RouteScope;
   readonly watches: Watches;
 }
 

@@ -4,7 +4,8 @@ import { once } from 'node:events';
 import { createServer, type AddressInfo, type Socket } from 'node:net';
 import { HealthImplementation } from 'grpc-health-check';
 import { doneWithin } from '../../tools/index.ts';
-import type { ClientScope } from '../access/access.ts';
+import type { CertificateFiles } from '../config/certificate-files.ts';
+import type { RouteScope } from '../access/access.ts';
 import { backlog } from '../limits/connections.ts';
 import { Watches } from '../limits/watches.ts';
 import { scopeOfHandler, type GrpcContext } from './call.ts';
@@ -29,8 +30,8 @@ export interface GrpcListen {
   readonly host: string;
   /** 0 takes a free one. */
   readonly port: number;
-  /** PEM files; without them connections are not encrypted. */
-  readonly tls: { readonly cert: Buffer; readonly key: Buffer } | undefined;
+  /** Without it connections are not encrypted. */
+  readonly tls: CertificateFiles | undefined;
 }
 
 /** @throws Error with the code of `listen`, such as EADDRINUSE */
@@ -40,7 +41,7 @@ export async function createGrpcServer(context: GrpcContext, { host, port, tls }
   const protos = loadProtos();
   const { bodyBytesMax, bodyTimeoutMs, inFlightBytesMax } = context.config.limits;
   const watches = new Watches(bodyTimeoutMs);
-  const scopes = new Map<string, ClientScope>();
+  const scopes = new Map<string, RouteScope>();
   const server = new ParsingServer({
     interceptors: [guard(context, { scopeOf: (path) => scopes.get(path) ?? 'open', watches })],
     'grpc.max_receive_message_length': bodyBytesMax,
@@ -62,11 +63,8 @@ export async function createGrpcServer(context: GrpcContext, { host, port, tls }
   const health = new HealthImplementation({ '': 'SERVING', 'inference.GRPCInferenceService': 'SERVING' });
   health.addToServer(server);
   addReflection(server, protos);
-  const credentials =
-    tls === undefined
-      ? ServerCredentials.createInsecure()
-      : ServerCredentials.createSsl(null, [{ cert_chain: tls.cert, private_key: tls.key }]);
-  const injector = server.createConnectionInjector(credentials);
+  let injector = server.createConnectionInjector(credentialsOf(tls));
+  tls?.onChange(() => (injector = server.createConnectionInjector(credentialsOf(tls))));
   const listener = createServer({ noDelay: true });
   context.connections.watch(listener, 'grpc');
   const sockets = new Set<Socket>();
@@ -102,4 +100,10 @@ export async function createGrpcServer(context: GrpcContext, { host, port, tls }
       return clean;
     },
   };
+}
+
+function credentialsOf(tls: CertificateFiles | undefined): ServerCredentials {
+  if (tls === undefined) return ServerCredentials.createInsecure();
+  const [cert, key] = [tls.pems.cert, tls.pems.key].map((pem) => Buffer.from(pem));
+  return ServerCredentials.createSsl(null, [{ cert_chain: cert!, private_key: key! }]);
 }

@@ -6,7 +6,6 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { HostError, toHostError } from '../errors.ts';
 import { accountReply } from '../replied.ts';
 import { Exchange, sendError, type HeaderList } from './exchange.ts';
-import { notInFleet, peerOf, unsigned } from './fleet-routes.ts';
 import { call, infer } from './call-routes.ts';
 import type { HostContext } from './host-context.ts';
 import type { RouteHandler } from './route.ts';
@@ -92,10 +91,7 @@ async function run(
     checkHeaders(exchange);
     checkOrigin(context.config, exchange.incoming, scope);
     allowOrigin(context.config.cors.origins, exchange);
-    // Hosts of a fleet sign their requests in this header.
-    if (exchange.authorization !== undefined) exchange.peer = peerOf(context, exchange.incoming);
-    if (exchange.peer === undefined) exchange.keyName = admitClient(context, scope, exchange);
-    else context.connections.takePeer(incoming.socket);
+    exchange.keyName = admitClient(context, scope, exchange);
     const reply = await handler(context, exchange);
     if (reply !== undefined) exchange.json(200, reply);
     account(context, exchange, exchange.outgoing.statusCode, undefined, scope);
@@ -107,20 +103,14 @@ async function run(
 }
 
 /** Name of the API key of a client's request. @throws HostError */
-function admitClient(
-  { access, connections, fleet }: HostContext,
-  scope: RouteScope,
-  exchange: Exchange,
-): string | undefined {
+function admitClient({ access, connections }: HostContext, scope: RouteScope, exchange: Exchange): string | undefined {
   const { incoming, outgoing } = exchange;
   connections.admit(
     incoming.socket,
     (name) => exchange.header(name),
     (over) => outgoing.once('close', over),
   );
-  if (scope !== 'peer') return access.admit(scope, exchange);
-  if (fleet === undefined) throw notInFleet();
-  throw unsigned();
+  return access.admit(scope, exchange);
 }
 
 /** Checks that Node leaves to us, so that we refuse with our own messages. */

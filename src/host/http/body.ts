@@ -1,5 +1,4 @@
 /** Request bodies: whole for invocations, streamed for uploads; limited in size and time. */
-import { createHash } from 'node:crypto';
 import type { Readable } from 'node:stream';
 import { HostError } from '../errors.ts';
 import { formatDuration } from '../../tools/index.ts';
@@ -27,19 +26,9 @@ export class Bodies {
    * limit as they arrive.
    *
    * @throws HostError 'body-too-large' (from Content-Length, before anything is read), 'body-timeout', 'client-gone',
-   *   'unsupported-media-type', 'bad-request', 'too-many-requests', 'forbidden' for a body without its host's signature
+   *   'unsupported-media-type', 'bad-request', 'too-many-requests'
    */
-  read(exchange: Exchange, bytesMax: number): Promise<Buffer> {
-    const whole = this.#whole(exchange, bytesMax);
-    const signed = exchange.peer?.bodySha256;
-    if (signed === undefined) return whole;
-    return whole.then((body) => {
-      if (createHash('sha256').update(body).digest('hex') === signed) return body;
-      throw new HostError('forbidden', 'a request between hosts is refused: its body is not the one that was signed');
-    });
-  }
-
-  async #whole(exchange: Exchange, bytesMax: number): Promise<Buffer> {
+  async read(exchange: Exchange, bytesMax: number): Promise<Buffer> {
     const { incoming, held } = exchange;
     const encoding = incoming.headers['content-encoding']?.toLowerCase();
     if (encoding !== undefined && encoding !== 'identity') return this.#decoded(exchange, encoding, bytesMax);
@@ -136,7 +125,6 @@ export class Bodies {
    */
   async *stream(exchange: Exchange, bytesMax: number): AsyncGenerator<Uint8Array> {
     const { incoming } = exchange;
-    if (exchange.peer !== undefined) throw new HostError('forbidden', 'a host of a fleet publishes nothing at another');
     if (!['identity', undefined].includes(incoming.headers['content-encoding']?.toLowerCase())) {
       throw new HostError('unsupported-media-type', 'an upload with a Content-Encoding is not taken; send it as it is');
     }

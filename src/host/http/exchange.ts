@@ -6,7 +6,6 @@ import type { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { createGzip } from 'node:zlib';
 import { setMaxListeners } from 'node:events';
-import type { PeerSender } from '../../fleet/index.ts';
 import { HostError, toHostError } from '../errors.ts';
 import type { HeaderList } from '../calls/infer.ts';
 import { bytesOf } from '../infer/answer.ts';
@@ -69,8 +68,6 @@ export class Exchange {
   called: FunctionVersion | undefined;
   /** Name of the request's API key; for the log. */
   keyName: string | undefined;
-  /** The host of the fleet that passed the request on; undefined: a client sent it. */
-  peer: PeerSender | undefined;
 
   /** Set when the rest of the body is not worth waiting for: the connection is closed with the reply. */
   abandoned = false;

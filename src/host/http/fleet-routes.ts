@@ -1,6 +1,5 @@
-/** The fleet over HTTP: for operators, and between its hosts. */
-import type { IncomingMessage } from 'node:http';
-import { isFromFleet, PeerLost, type Fleet, type MemberView, type PeerSender } from '../../fleet/index.ts';
+/** The fleet over HTTP, for operators. */
+import { PeerLost, type Asked, type Fleet, type MemberView } from '../../fleet/index.ts';
 import type { FleetAnswer, FleetFunctionAnswer, FleetHostAnswer } from '../dashboard/index.ts';
 import { HostError } from '../errors.ts';
 import type { FleetMember } from '../fleet-member/index.ts';
@@ -9,31 +8,7 @@ import type { Exchange } from './exchange.ts';
 import { versionAsked, type HostContext } from './host-context.ts';
 
 const bodyBytesMax = 4096;
-
-/**
- * The host of the fleet that sent a request; undefined if a client did.
- *
- * @throws HostError 'forbidden' for a sender that falsely claims to be a host
- */
-export function peerOf(
-  context: HostContext,
-  { method = 'GET', url = '/', headers }: IncomingMessage,
-): PeerSender | undefined {
-  const { authorization } = headers;
-  if (!isFromFleet(authorization)) return undefined;
-  if (context.fleet === undefined) throw notInFleet();
-  const { fleet } = context.fleet;
-  const sender = fleet.senderOf(authorization, { method, path: url });
-  if ('from' in sender) return sender;
-  throw new HostError('forbidden', `a request between hosts is refused: ${sender.refused}`);
-}
-
-/** The error for a host's path without a signature. */
-export const unsigned = (): HostError =>
-  new HostError('unauthorized', 'this path is for hosts of the fleet, which sign their requests with its secret');
-
-export const notInFleet = (): HostError =>
-  new HostError('no-fleet', 'this host is in no fleet; start it with --redis and --fleet to join one');
+const drainTimeoutMs = 10_000;
 
 /** `GET /v2/fleet`: the hosts, and how they stand with this one. Reading it is never a use. */
 export function showFleet(context: HostContext): object {
@@ -61,11 +36,6 @@ export function showFleetFunction(context: HostContext, exchange: Exchange): obj
   } satisfies FleetFunctionAnswer;
 }
 
-/** `GET /v2/fleet/ping`: for measuring the round trip. */
-export function pingFleet(_context: HostContext, exchange: Exchange): void {
-  exchange.send(200, [], []);
-}
-
 /** `POST /v2/fleet/hosts/{host}/drain`, at any host, which passes it on: `{"draining": false}` ends the drain. */
 export async function drainHost(context: HostContext, exchange: Exchange): Promise<void> {
   const { fleet } = fleetOf(context);
@@ -81,9 +51,10 @@ export async function drainHost(context: HostContext, exchange: Exchange): Promi
   const member = fleet.membership.find(name);
   if (member === undefined) throw unknownHost(fleet, name);
   try {
-    const path = `/v2/fleet/hosts/${encodeURIComponent(name)}/drain`;
-    const reply = await fleet.peers.send(member, { method: 'POST', path, body: [body], timeoutMs: 10_000 });
-    exchange.send(reply.status, ['Content-Type', 'application/json'], [reply.body]);
+    const asked: Asked = { ask: 'drain', draining };
+    const { header } = await fleet.peers.ask(member, { header: asked, tensors: [] }, { timeoutMs: drainTimeoutMs });
+    if ('failure' in header) throw new PeerLost(`host ${name} did not take it`);
+    exchange.json(200, { host: name, draining });
   } catch (error) {
     if (error instanceof PeerLost) throw new HostError('fleet-unavailable', error.message, { cause: error });
     throw error;
@@ -92,8 +63,8 @@ export async function drainHost(context: HostContext, exchange: Exchange): Promi
 
 /** @throws HostError 'no-fleet' | 'not-ready' */
 function fleetOf({ fleet }: HostContext): FleetMember {
-  if (fleet === undefined) throw notInFleet();
-  return fleet;
+  if (fleet !== undefined) return fleet;
+  throw new HostError('no-fleet', 'this host is in no fleet; start it with --redis and --fleet to join one');
 }
 
 function unknownHost(fleet: Fleet, name: string): HostError {

@@ -1,3 +1,3 @@
 /** The host's HTTP side. */
 export type { Lifecycle } from './lifecycle.ts';
-export { createHttpServer, readTls, type HttpServer, type HttpServerOptions } from './server.ts';
+export { createHttpServer, type HttpServer, type HttpServerOptions } from './server.ts';

@@ -165,7 +165,6 @@ export const routes: readonly Route[] = [
   ...versioned(del('/functions/:name', functions.removeFunction, 'Removes a function, or one version of it')),
   get('/v2/fleet', fleet.showFleet, 'The hosts of the fleet'),
   get('/v2/fleet/functions/:name', fleet.showFleetFunction, "A function's homes, and the hosts that have its content"),
-  route('GET', 'peer')('/v2/fleet/ping', fleet.pingFleet, 'For hosts of the fleet: measures the way here'),
   post('/v2/fleet/hosts/:host/drain', fleet.drainHost, 'Has a host of the fleet take no calls of others, or again'),
   get('/v2/workers', listWorkers, 'Workers that take overflow', 'Workers'),
   route('GET', 'publish')('/blobs/:digest', readBlob, 'A stored file, or whether it is stored'),

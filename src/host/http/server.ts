@@ -1,15 +1,20 @@
 /** The HTTP server: Node's own, with Hono as its listener, and with the same error form for failures below HTTP. */
 import { once } from 'node:events';
-import { createServer, STATUS_CODES, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import {
+  createServer,
+  STATUS_CODES,
+  type IncomingMessage,
+  type Server,
+  type ServerOptions,
+  type ServerResponse,
+} from 'node:http';
 import { createServer as createSecureServer, type Server as SecureServer } from 'node:https';
 import type { AddressInfo, Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
-import { createSecureContext } from 'node:tls';
 import { getRequestListener } from '@hono/node-server';
-import { ConfigError } from '../config/config-error.ts';
-import { fileOf } from '../config/config-file.ts';
+import type { CertificateFiles } from '../config/certificate-files.ts';
 import type { HostConfig } from '../config/config.ts';
-import { HostError, toHostError } from '../errors.ts';
+import { HostError } from '../errors.ts';
 import { doneWithin, formatDuration, Semaphore } from '../../tools/index.ts';
 import { callRunner } from './accepted-calls.ts';
 import { createApp } from './app.ts';
@@ -18,11 +23,11 @@ import { backlog } from '../limits/connections.ts';
 import { EventStreams, LogStreams } from './event-streams.ts';
 import { findGoneClient, replyInTurn } from './half-closed.ts';
 import type { HostContext } from './host-context.ts';
-import { CallLinks } from './passed-calls.ts';
+import { serveMembers } from './passed-calls.ts';
 import { RequestTurns } from './request-turns.ts';
 
 export interface HttpServerOptions extends Omit<HostContext, 'bodies' | 'events' | 'logs' | 'exchangeMeans'> {
-  readonly tls?: TlsFiles | undefined;
+  readonly tls?: CertificateFiles | undefined;
 }
 
 export type HttpServer = Awaited<ReturnType<typeof createHttpServer>>;
@@ -37,7 +42,6 @@ const unusedMs = 100;
 export async function createHttpServer(options: HttpServerOptions) {
   const { config, tls } = options;
   const context = contextOf(options);
-  const links = new CallLinks(context);
   const server = serverOf(config, tls);
   const connections = new Set<Socket>();
   const turns = new RequestTurns();
@@ -58,12 +62,9 @@ export async function createHttpServer(options: HttpServerOptions) {
   });
   const listener = listenerOf(context, turns);
   for (const event of ['request', 'checkContinue', 'checkExpectation']) server.on(event, listener);
-  server.on('connect', (incoming: IncomingMessage, socket: Socket, head: Buffer) => {
-    try {
-      links.take(incoming, socket, head);
-    } catch (error) {
-      endWith(socket, toHostError(error));
-    }
+  // This host is no proxy.
+  server.on('connect', (_incoming: IncomingMessage, socket: Socket) => {
+    endWith(socket, new HostError('method-not-allowed', 'CONNECT is not for this host'));
   });
   server.on('clientError', (error, socket) => tellClient(context, error, socket));
   const { host } = config.listen;
@@ -74,12 +75,14 @@ export async function createHttpServer(options: HttpServerOptions) {
   const endStreams = (graceMs: number): void => {
     context.events.close();
     context.logs.close();
-    links.close(graceMs);
+    context.fleet?.hangUp(graceMs);
   };
   return {
     server,
     /** Runs asynchronous calls like synchronous ones. */
     runCall: callRunner(context),
+    /** Answers the other hosts of the fleet. */
+    serveMembers: serveMembers(context),
     host,
     port,
     /** `http://127.0.0.1:8000`, an address that a client can use. */
@@ -134,7 +137,7 @@ function contextOf(options: HttpServerOptions): HostContext {
   };
 }
 
-function serverOf({ limits: { bodyTimeoutMs } }: HostConfig, tls: TlsFiles | undefined): Server | SecureServer {
+function serverOf({ limits: { bodyTimeoutMs } }: HostConfig, tls: CertificateFiles | undefined): Server | SecureServer {
   const settings = {
     headersTimeout: bodyTimeoutMs,
     // Bodies have their own limits, which an upload passes as long as it moves.
@@ -143,12 +146,17 @@ function serverOf({ limits: { bodyTimeoutMs } }: HostConfig, tls: TlsFiles | und
     keepAliveTimeout: keepAliveMs,
     requireHostHeader: false,
   };
-  const server =
-    tls === undefined
-      ? createServer(settings)
-      : createSecureServer({ ...settings, ...tls, handshakeTimeout: bodyTimeoutMs });
+  const server = tls === undefined ? createServer(settings) : secureServer(tls, settings, bodyTimeoutMs);
   // HTTP, too, goes on after a client's FIN. Node does not document it.
   return Object.assign(server, { httpAllowHalfOpen: true });
+}
+
+/** Connections that are open when its certificate is renewed go on with the former one. */
+function secureServer(tls: CertificateFiles, settings: ServerOptions, handshakeTimeout: number): SecureServer {
+  const own = (): { cert: string; key: string } => ({ cert: tls.pems.cert, key: tls.pems.key });
+  const server = createSecureServer({ ...settings, ...own(), handshakeTimeout });
+  tls.onChange(() => server.setSecureContext(own()));
+  return server;
 }
 
 function listenerOf(
@@ -210,23 +218,6 @@ function tellClient({ config, statistics, logger }: HostContext, error: NodeJS.E
   statistics.failed(failure);
   logger.warn({ code: failure.code, error: failure.message, status: failure.status }, 'connection failed');
   afterReply(socket, () => endWith(socket, failure));
-}
-
-/** PEM texts. */
-export type TlsFiles = NonNullable<ReturnType<typeof readTls>>;
-
-/** The certificate and its key; undefined: plain HTTP. @throws ConfigError if the files cannot be read */
-export function readTls({ listen: { tls } }: HostConfig) {
-  if (tls.certFile === undefined || tls.keyFile === undefined) return undefined;
-  const [cert, key] = [fileOf('listen.tlsCert', tls.certFile), fileOf('listen.tlsKey', tls.keyFile)];
-  try {
-    createSecureContext({ cert, key });
-  } catch (error) {
-    throw new ConfigError(
-      `"listen.tlsCert" and "listen.tlsKey" are not a PEM certificate and its key: ${(error as Error).message}`,
-    );
-  }
-  return { cert, key };
 }
 
 async function closeWithin(

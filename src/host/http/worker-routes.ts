@@ -23,6 +23,8 @@ export function listWorkers({ queueing }: HostContext): object {
             ...(health.status === 'up' ? {} : { reason: health.reason }),
           },
     outstanding: state?.outstanding ?? 0,
+    /** Of all hosts. Workers are scaled by it. */
+    outstanding_at_workers: workers.reduce((sum, { outstanding }) => sum + outstanding, 0),
     moved_elsewhere: state?.movedElsewhere ?? 0,
     late_answers: state?.lateAnswers ?? 0,
     workers: workers.map((worker) => ({

@@ -92,20 +92,6 @@ describe('connections', () => {
     doors.fail('grpc', 'ECONNABORTED');
     expect(doors.connections.refusals).toEqual({ limit: 0, address: 0, files: 3 });
   });
-
-  test('of hosts of the fleet count for no share, and come in over the limit', () => {
-    const doors = new Doors({ max: 4 });
-    const taken = doors.accept('http', '192.0.2.1');
-    doors.connections.takePeer(taken);
-    expect([1, 2].map(() => doors.refusal(doors.accept('http', '192.0.2.1')))).toEqual([undefined, undefined]);
-    const over = doors.accept('http', '192.0.2.1');
-    expect(doors.refusal(over)).toContain('of this address are open');
-    doors.connections.takePeer(over);
-    expect(doors.refusal(over)).toBeUndefined();
-    for (const socket of [taken, over]) socket.emit('close');
-    // What ended here was counted no longer.
-    expect(doors.refusal(doors.accept('http', '192.0.2.1'))).toContain('of this address are open');
-  });
 });
 
 describe('behind proxies', () => {

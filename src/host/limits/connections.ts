@@ -39,12 +39,6 @@ export interface ConnectionsOptions {
 /** The parts of a socket that tell it from all others: HTTP/2 and TLS show other objects for it. */
 type Ends = Pick<Socket, 'remoteAddress' | 'remotePort' | 'localPort'>;
 
-interface Refused {
-  readonly error: HostError;
-  /** Takes the connection after all. */
-  readonly take: () => void;
-}
-
 export class Connections {
   /** Connections now, by door. */
   readonly open: Record<Door, number> = { http: 0, grpc: 0 };
@@ -54,9 +48,7 @@ export class Connections {
   readonly #isProxy: (address: string) => boolean;
   /** Connections of each address, and requests that proxies pass on for it. */
   readonly #ofAddress = new Map<string, number>();
-  readonly #refused = new Map<string, Refused>();
-  /** Ends the share of its address in a connection. */
-  readonly #leave = new Map<string, () => void>();
+  readonly #refused = new Map<string, HostError>();
   #counted = 0;
   #warnedAtMs = -Infinity;
 
@@ -107,7 +99,7 @@ export class Connections {
   ): void {
     const { remoteAddress = '' } = socket;
     const refused = this.#refused.size === 0 ? undefined : this.#refused.get(nameOf(socket));
-    if (refused !== undefined) throw refused.error;
+    if (refused !== undefined) throw refused;
     if (onOver === undefined || !this.#isProxy(remoteAddress)) return;
     const client = this.#clientOf(remoteAddress, header);
     // A proxy that asks for itself.
@@ -121,13 +113,6 @@ export class Connections {
     onOver(this.#share(address));
   }
 
-  /** Takes a connection of another host of the fleet, also over the limit: hosts count for nobody's share. */
-  takePeer(socket: Ends): void {
-    const name = nameOf(socket);
-    this.#refused.get(name)?.take();
-    this.#leave.get(name)?.();
-  }
-
   #accept(socket: Socket, door: Door): void {
     const { remoteAddress = '' } = socket;
     const address = this.#isProxy(remoteAddress) ? undefined : networkOf(remoteAddress);
@@ -136,16 +121,10 @@ export class Connections {
     const [reason, error] = this.#whyNot(socket, address) ?? [];
     if (reason === undefined || error === undefined) {
       this.#counted++;
-      const leave = once(address === undefined ? () => undefined : this.#share(address));
-      const end = once(() => {
-        this.#counted--;
-        leave();
-      });
-      const name = nameOf(socket);
-      this.#leave.set(name, end);
+      const leave = address === undefined ? undefined : this.#share(address);
       socket.once('close', () => {
-        end();
-        if (this.#leave.get(name) === end) this.#leave.delete(name);
+        this.#counted--;
+        leave?.();
       });
       return;
     }
@@ -190,12 +169,11 @@ export class Connections {
   #refuse(socket: Socket, error: HostError): void {
     const name = nameOf(socket);
     const timer = setTimeout(() => socket.destroy(), refusedMsMax).unref();
-    const forget = once(() => {
+    this.#refused.set(name, error);
+    socket.once('close', () => {
       clearTimeout(timer);
       this.#refused.delete(name);
     });
-    this.#refused.set(name, { error, take: forget });
-    socket.once('close', forget);
   }
 
   #count(reason: Reason, { message }: HostError, address: string | undefined): void {
@@ -218,15 +196,6 @@ const outOfFiles = (): HostError =>
 
 const nameOf = ({ remoteAddress, remotePort, localPort }: Ends): string =>
   `${remoteAddress} ${remotePort} ${localPort}`;
-
-function once(work: () => void): () => void {
-  let isDone = false;
-  return () => {
-    if (isDone) return;
-    isDone = true;
-    work();
-  };
-}
 
 /** The addresses of a header of proxies in their order, undefined for those that are none; undefined without a header. */
 function forwardedFor(header: string | undefined): (string | undefined)[] | undefined {

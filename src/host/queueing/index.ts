@@ -1,3 +1,3 @@
 /** The host's side of overflow and asynchronous calls. */
-export { createQueueing, reachable, type Queueing } from './queueing.ts';
+export { createQueueing, type Queueing } from './queueing.ts';
 export { WorkersWatch } from './workers-watch.ts';

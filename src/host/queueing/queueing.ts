@@ -1,5 +1,4 @@
 /** Puts together what carries work out of this process: the overflow queue, and with Redis the asynchronous calls. */
-import { hostname } from 'node:os';
 import type { Logger } from 'pino';
 import {
   CallbackTargets,
@@ -121,11 +120,4 @@ export async function createQueueing(options: QueueingOptions): Promise<Queueing
       link.close();
     },
   };
-}
-
-/** An address that listens on everything is none that others can use. */
-export function reachable(url: string, listenHost: string): string {
-  if (listenHost !== '0.0.0.0' && listenHost !== '::') return url;
-  const { protocol, port } = new URL(url);
-  return `${protocol}//${hostname()}:${port}`;
 }

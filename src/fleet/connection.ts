@@ -1,42 +1,34 @@
 /**
- * One end of a kept connection between two hosts, for passed calls: a sealed frame there and one back. It has one call
- * at a time, so that no call waits behind the bytes of another, and closing it gives up only its own call.
+ * One end of a kept connection between two members: a frame there and one back. It has one request at a time, so that
+ * no call waits behind the bytes of another, and closing it gives up only its own request.
  */
 import type { Socket } from 'node:net';
-import { socketChannel, type Channel, type ChannelSeals } from '../process/index.ts';
+import { socketChannel, type Channel } from '../process/index.ts';
 import type { Message } from '../tensor/index.ts';
 
-/** The target that a host asks another for by CONNECT. No proxies are involved: hosts reach each other directly. */
-export const linkTarget = 'fleet-calls:1';
-/** The reply's header with the nonce that the accepting host has drawn for its seals. */
-export const linkNonceHeader = 'x-turntable-nonce';
-
-export interface CallLinkEvents {
+export interface ConnectionEvents {
   readonly message: (message: Message<object>) => void;
   /** Called once, as the last event. */
   readonly ended: (error: Error) => void;
 }
 
-export class CallLink {
+export class Connection {
   readonly socket: Socket;
   readonly #channel: Channel<object>;
   #error: Error | undefined;
   isUp = true;
 
-  /** @param head bytes received with the reply to CONNECT, or with the request */
-  constructor(socket: Socket, head: Buffer, seals: ChannelSeals, { message, ended }: CallLinkEvents) {
+  constructor(socket: Socket, { message, ended }: ConnectionEvents) {
     this.socket = socket;
     socket.setNoDelay(true);
-    socket.setTimeout(0);
     socket.on('error', (error) => (this.#error ??= error));
     socket.once('end', () => socket.destroy());
     socket.once('close', () => {
       this.isUp = false;
       ended(this.#error ?? new Error('the connection was closed'));
     });
-    if (head.byteLength > 0) socket.unshift(head);
     const unreadable = (reason: string): void => this.destroy(new Error(reason));
-    this.#channel = socketChannel<object, object>(socket, { message, unreadable }, seals);
+    this.#channel = socketChannel<object, object>(socket, { message, unreadable });
     if (socket.destroyed) this.isUp = false;
   }
 
@@ -56,39 +48,46 @@ interface Waiting {
   readonly reject: (error: Error) => void;
 }
 
-/** The end that sends calls. */
-export class CallClient {
-  readonly #link: CallLink;
+/** The end that asks. */
+export class ConnectionClient {
+  readonly #connection: Connection;
   #waiting: Waiting | undefined;
 
-  constructor(socket: Socket, head: Buffer, seals: ChannelSeals) {
-    this.#link = new CallLink(socket, head, seals, {
+  constructor(socket: Socket) {
+    this.#connection = new Connection(socket, {
       message: (answer) => this.#end()?.resolve(answer),
       ended: (error) => this.#end()?.reject(error),
     });
   }
 
   get isUp(): boolean {
-    return this.#link.isUp;
+    return this.#connection.isUp;
   }
 
-  /** One call at a time. Rejects if the connection ends before the answer, or the caller is gone. */
-  async ask(call: Message<object>, signal: AbortSignal | undefined): Promise<Message<object>> {
+  /**
+   * One request at a time. Rejects if the connection ends before the answer, or the caller is gone.
+   *
+   * @param timeoutMs default: the answer may take any time
+   */
+  async ask(request: Message<object>, signal?: AbortSignal, timeoutMs?: number): Promise<Message<object>> {
     if (!this.isUp || signal?.aborted === true) throw new Error('the connection was closed');
     const stop = (): void => this.destroy(new Error('the client is gone'));
+    const late = (): void => this.destroy(new Error(`no answer within ${timeoutMs} ms`));
+    const timer = timeoutMs === undefined ? undefined : setTimeout(late, timeoutMs);
     signal?.addEventListener('abort', stop, { once: true });
     try {
       return await new Promise<Message<object>>((resolve, reject) => {
         this.#waiting = { resolve, reject };
-        this.#link.send(call);
+        this.#connection.send(request);
       });
     } finally {
+      clearTimeout(timer);
       signal?.removeEventListener('abort', stop);
     }
   }
 
   destroy(error: Error): void {
-    this.#link.destroy(error);
+    this.#connection.destroy(error);
   }
 
   #end(): Waiting | undefined {
