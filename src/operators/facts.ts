@@ -7,7 +7,7 @@ import type { NodeProto } from '../onnx/index.ts';
 import type { Rule as ChunkRule } from './chunks/rules.ts';
 import type { Rule as RowRule } from './row-rules/step.ts';
 import type { Rule as ShapeRule } from './shapes/rule.ts';
-import type { Write } from './writing.ts';
+import type { Expression, Write } from './writing.ts';
 
 export type LayerKind = 'embedding' | 'linear' | 'conv' | 'norm' | 'recurrent' | 'other';
 
@@ -62,6 +62,8 @@ export interface OperatorFacts {
   readonly arithmetic: 'elements' | 'shape' | 'none';
   /** It may have inputs of 32 bits and a result of 16. */
   readonly mixesPrecisions?: true;
+  /** Elementwise: what it computes. Chains of such operators become one kernel. */
+  readonly expression?: Expression;
   /** How it is written as other operators, for one that has no kernels. */
   readonly write?: Write;
   /** How it deals with values that are kept in 16 bits; undefined: as an elementwise operator, or not at all. */

@@ -1,6 +1,7 @@
 /** What is known about ONNX's operators, in one record each, and what follows from it alone: shapes, layers, cells. */
 import type * as Unroll from './unroll/index.ts';
 export { families, fused, argumentsOf, factsOf, kernelFacts } from './records.ts';
+export { accumulatorOf, elementOf, floatLiteral, plain, type Element } from './element.ts';
 export type { LayerKind, Narrow, OperatorFacts } from './facts.ts';
 export { layers, type Layer } from './layers.ts';
 export { differingAxis, outerAt, placeOf, RowsMeet, type Place, type RowCounts } from './row-rules/place.ts';
@@ -31,6 +32,7 @@ export {
   requireDatatype,
   Unsupported,
   type Term,
+  type Expression,
   type Write,
   type Writer,
 } from './writing.ts';

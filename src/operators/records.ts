@@ -3,7 +3,7 @@ import { isDefaultDomain, type NodeProto } from '../onnx/index.ts';
 import type { Arguments, OperatorFacts } from './facts.ts';
 import { attention } from './families/attention.ts';
 import { dense } from './families/dense.ts';
-import { elementwise } from './families/elementwise.ts';
+import { elementwise, scaleShift } from './families/elementwise.ts';
 import { movement } from './families/movement.ts';
 import { normalization } from './families/normalization.ts';
 import { pooling } from './families/pooling.ts';
@@ -29,7 +29,7 @@ export const families = {
   withoutKernels,
 } as const satisfies Record<string, Readonly<Record<string, OperatorFacts>>>;
 
-type KernelFacts = Pick<OperatorFacts, 'keeps' | 'narrow'>;
+type KernelFacts = Pick<OperatorFacts, 'keeps' | 'narrow' | 'expression'>;
 
 const computed: KernelFacts = { keeps: 'nothing' };
 const product: KernelFacts = { keeps: 'nothing', narrow: 'product' };
@@ -38,7 +38,7 @@ const ofRows: KernelFacts = { keeps: 'nothing', narrow: 'row' };
 /** Operators that the compiler makes of several nodes. No model has them, so they have these facts alone. */
 export const fused = {
   views: { 'turntable.View': { keeps: 'bytes' } },
-  elementwise: { 'turntable.ScaleShift': computed },
+  elementwise: { 'turntable.ScaleShift': { ...computed, expression: scaleShift } },
   attention: {
     'turntable.HeadProduct': product,
     'turntable.Attention': ofRows,

@@ -23,8 +23,8 @@ export interface Term {
   readonly shape: readonly number[];
 }
 
-/** A node, and what writes it as nodes of other operators. */
-export interface Writer {
+/** A node with what is known about it. */
+export interface Reader {
   readonly node: GraphNode;
   readonly opset: number;
   readonly input: (index: number) => Term | undefined;
@@ -32,6 +32,19 @@ export interface Writer {
   readonly required: (index: number, allowed?: readonly DataType[]) => Term;
   readonly constant: (index: number) => Tensor | undefined;
   readonly attribute: AttributeReader;
+}
+
+/**
+ * The C expression of an element over those of its inputs, of the C type that the output's datatype is computed in. ''
+ * stands for an input that is omitted.
+ */
+export type Expression = (
+  node: Reader & { readonly output: (index: number) => Term | undefined },
+  inputs: readonly string[],
+) => string;
+
+/** Writes a node as nodes of other operators. */
+export interface Writer extends Reader {
   /** The first result, and one behind it if a node uses it. */
   readonly output: Term;
   readonly result: (place: number) => Term | undefined;
@@ -92,28 +105,26 @@ export const requiredFrom =
 export const floats: readonly DataType[] = ['FP32', 'FP16', 'BF16', 'FP64'];
 export const numbers: readonly DataType[] = [...floats, 'INT32', 'INT64', 'INT8', 'UINT8'];
 
-type Reader = Pick<Writer, 'node' | 'input' | 'constant'>;
-
 /**
  * The elements of an input that is constant; undefined if it is omitted.
  *
  * @throws Unsupported if it is computed at run time
  */
-export function knownNumbers(emitter: Reader, index: number, what: string): number[] | undefined {
-  const value = emitter.input(index);
+export function knownNumbers(reader: Reader, index: number, what: string): number[] | undefined {
+  const value = reader.input(index);
   if (value === undefined) return undefined;
-  const tensor = emitter.constant(index);
+  const tensor = reader.constant(index);
   if (tensor === undefined) throw new Unsupported(`'${value.name}', its ${what}, is computed at run time`);
   return Array.from(elements(tensor), Number);
 }
 
 /** A list that is an attribute in old versions of an operator, and an input in new ones. */
-export function listOf(emitter: Reader, attribute: string, input: number): number[] | undefined {
-  const known = knownNumbers(emitter, input, attribute);
+export function listOf(reader: Reader, attribute: string, input: number): number[] | undefined {
+  const known = knownNumbers(reader, input, attribute);
   if (known !== undefined) return known;
-  return findAttribute(emitter, attribute)?.ints?.map(Number);
+  return findAttribute(reader, attribute)?.ints?.map(Number);
 }
 
-export function findAttribute(emitter: Reader, name: string): AttributeProto | undefined {
-  return emitter.node.proto.attribute.find((attribute) => attribute.name === name);
+export function findAttribute(reader: Reader, name: string): AttributeProto | undefined {
+  return reader.node.proto.attribute.find((attribute) => attribute.name === name);
 }

@@ -8,7 +8,7 @@ import { wholeAttention } from './attention/whole.ts';
 import { convolutionOperators } from './dense/convolution.ts';
 import { matmulOperators } from './dense/matmul.ts';
 import { recurrentOperators } from './dense/recurrent.ts';
-import { elementwiseOperators } from './elementwise/expressions.ts';
+import { elementwiseOperators } from './elementwise/expressed.ts';
 import { gatheringOperators } from './movement/gathering.ts';
 import { joiningOperators } from './movement/joining.ts';
 import { pad } from './movement/padding.ts';
@@ -46,7 +46,6 @@ const kernelsOf = <Kernels extends Record<KernelFamily, readonly Operator[]>>(
 /** The kernels of each family of records. */
 const byFamily = kernelsOf({
   views: viewOperators,
-  elementwise: elementwiseOperators,
   /** Attention operators, and the parts that fusion makes. */
   attention: [headProduct, wholeAttention, attention, ...rotaryOperators, ...microsoftAttentionOperators],
   /** Matrix products, convolutions, and recurrent networks. */
@@ -83,4 +82,4 @@ const written = Object.values(families)
   .flatMap((family) => Object.entries<OperatorFacts>(family))
   .flatMap(([type, { write }]): Operator[] => (write === undefined ? [] : [{ type, write, emit() {} }]));
 
-export const operators: readonly Operator[] = [...Object.values(byFamily).flat(), ...written];
+export const operators: readonly Operator[] = [...elementwiseOperators, ...Object.values(byFamily).flat(), ...written];

@@ -3,7 +3,7 @@
  * launches over buffers, which get places in memory later.
  */
 import type { AttributeReader, GraphNode } from '../../onnx/index.ts';
-import type { families, fused, Term, Write } from '../../operators/index.ts';
+import type { families, fused, Expression, Term, Write } from '../../operators/index.ts';
 import type { DataType, Tensor } from '../../tensor/index.ts';
 import type { MatmulDescription } from '../driver/types.ts';
 import type { ProgramSettings } from '../program/types.ts';
@@ -84,9 +84,12 @@ export interface Emitter {
 
 type Families = typeof families;
 
-/** The operators of a family that are not written as others. */
+/** The operators of a family that are neither an expression nor written as others. */
 type NotWritten<Family extends keyof Families> = {
-  [Type in keyof Families[Family] & string]: Families[Family][Type] extends { readonly write: Write } ? never : Type;
+  [Type in keyof Families[Family] & string]: Families[Family][Type] extends
+    { readonly write: Write } | { readonly expression: Expression }
+    ? never
+    : Type;
 }[keyof Families[Family] & string];
 
 /** Families of operators that have kernels. */

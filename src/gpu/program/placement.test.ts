@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import fc from 'fast-check';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { ElementType, Graph, type ModelProto } from '../../onnx/index.ts';
-import { elementwiseOperators } from '../operators/elementwise/expressions.ts';
+import { elementwiseOperators } from '../operators/elementwise/expressed.ts';
 import type { Operator } from '../operators/types.ts';
 import { viewOperators } from '../operators/views.ts';
 import type { FunctionBase } from './base.ts';

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { buildArchitecture, ElementType, GraphBuilder, readModel, tensorBytes, writeModel } from '../../onnx/index.ts';
 import type { Emitter, Operator } from '../operators/types.ts';
-import { elementwiseOperators } from '../operators/elementwise/expressions.ts';
+import { elementwiseOperators } from '../operators/elementwise/expressed.ts';
 import { viewOperators } from '../operators/views.ts';
 import { compileModel, ProgramError, type Program } from './index.ts';
 import { singlesToFp16 } from '../../tensor/index.ts';

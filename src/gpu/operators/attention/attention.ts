@@ -1,7 +1,6 @@
 /** ONNX's Attention, opsets 23 to 25. */
-import { floats, requireDatatype, Unsupported } from '../../../operators/index.ts';
+import { floats, requireDatatype, Unsupported, elementOf } from '../../../operators/index.ts';
 import { elementBytes } from '../../../tensor/index.ts';
-import { elementOf } from '../common/element.ts';
 import { weightedSum, broadcastStrides } from '../common/indexing.ts';
 import { parametersOf } from '../common/elements.ts';
 import { asDeclared, requiredOutput } from '../common/inputs.ts';

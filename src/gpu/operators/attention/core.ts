@@ -2,8 +2,8 @@
  * Attention over heads by strides: softmax(scale x Q x transposed K, changed by masks) x V, as one kernel, or as two
  * products with a softmax between them. All attention operators end here.
  */
+import { floatLiteral } from '../../../operators/index.ts';
 import { elementBytes, type DataType } from '../../../tensor/index.ts';
-import { floatLiteral } from '../common/element.ts';
 import { coordinates, stridesOf } from '../common/indexing.ts';
 import { forEachElement, written, type Elements } from '../common/elements.ts';
 import type { Parameter } from '../common/launching.ts';

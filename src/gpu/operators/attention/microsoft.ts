@@ -2,9 +2,8 @@
  * ONNX Runtime's attention: com.microsoft.Attention, QAttention, MultiHeadAttention. GroupQueryAttention is in
  * group-query.ts.
  */
-import { floats, requireDatatype, Unsupported } from '../../../operators/index.ts';
+import { floats, requireDatatype, Unsupported, elementOf, floatLiteral } from '../../../operators/index.ts';
 import { elementBytes } from '../../../tensor/index.ts';
-import { elementOf, floatLiteral } from '../common/element.ts';
 import { broadcastStrides, weightedSum } from '../common/indexing.ts';
 import { requiredOutput } from '../common/inputs.ts';
 import { parametersOf } from '../common/elements.ts';

@@ -2,9 +2,9 @@
  * Attention as one launch (kernels/attention.cu). Scores stay in a block's registers and shared memory; all sums are
  * computed in 32 bits.
  */
+import { elementOf, floatLiteral } from '../../../operators/index.ts';
 import { elementBytes, type DataType } from '../../../tensor/index.ts';
 import type { ProgramSettings } from '../../program/types.ts';
-import { elementOf, floatLiteral } from '../common/element.ts';
 import { weightedSum } from '../common/indexing.ts';
 import { argumentsOf, declaredBehind, read, write } from '../common/launching.ts';
 import { teamKernel } from '../common/teams.ts';

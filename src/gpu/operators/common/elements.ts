@@ -1,7 +1,7 @@
 /** Kernels in which each thread makes one element, with their tensors by name. */
+import { elementOf, plain, type Element } from '../../../operators/index.ts';
 import { elementBytes, type DataType } from '../../../tensor/index.ts';
 import type { Buffer, Emitter } from '../types.ts';
-import { elementOf, plain, type Element } from './element.ts';
 import { forEachIndex, wordType, type IndexOptions, type Parameter } from './launching.ts';
 
 /** Stored elements: a {@link Value}, or part of one. */

@@ -1,5 +1,5 @@
 /** Teams: the threads that share one row in reductions. */
-import { accumulatorOf, elementOf } from './element.ts';
+import { accumulatorOf, elementOf } from '../../../operators/index.ts';
 import type { DataType } from '../../../tensor/index.ts';
 import type { Emitter, KernelArgument } from '../types.ts';
 import { kernelFrom, type Definitions } from './kernel-file.ts';

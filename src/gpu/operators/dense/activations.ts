@@ -1,6 +1,5 @@
 /** Activations that attributes name: those of recurrent cells, and of products that ONNX Runtime has fused. */
-import { Unsupported } from '../../../operators/index.ts';
-import { floatLiteral } from '../common/element.ts';
+import { Unsupported, floatLiteral } from '../../../operators/index.ts';
 
 interface Activation {
   /** Defaults of its parameters, alpha and beta, in this order. If ONNX has no default, it is ONNX Runtime's 0. */

@@ -6,9 +6,8 @@
  * - few input channels for each group (depthwise): a kernel that reads the input directly
  * - all others: a product with the matrix of the input's windows (im2col)
  */
-import { floats, Unsupported } from '../../../operators/index.ts';
+import { floats, Unsupported, accumulatorOf, floatLiteral } from '../../../operators/index.ts';
 import { elementBytes } from '../../../tensor/index.ts';
-import { accumulatorOf, floatLiteral } from '../common/element.ts';
 import { changed, forEachElement, written, type Stored } from '../common/elements.ts';
 import { coordinates, indexType, product, stridesOf, weightedSum } from '../common/indexing.ts';
 import { requiredOutput } from '../common/inputs.ts';

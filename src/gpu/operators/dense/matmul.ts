@@ -1,5 +1,5 @@
 /** MatMul, Gemm, and `turntable.Product`, which fusion makes of them. */
-import { broadcast, Unsupported, requireDatatype } from '../../../operators/index.ts';
+import { broadcast, Unsupported, requireDatatype, floatLiteral } from '../../../operators/index.ts';
 import { elementBytes, type DataType } from '../../../tensor/index.ts';
 import { given } from '../../../tools/index.ts';
 import { broadcastIndex, broadcastStrides } from '../common/indexing.ts';
@@ -7,7 +7,6 @@ import { requiredOutput, scratchValue } from '../common/inputs.ts';
 import type { Buffer, Emitter, Kernels, Value } from '../types.ts';
 import { emitProduct, productTypes, type Activation, type Factor } from './product.ts';
 import { forEachElement, written } from '../common/elements.ts';
-import { floatLiteral } from '../common/element.ts';
 
 /** A matrix for each item of a batch. */
 export type Matrices = ReturnType<typeof matricesOf>;

@@ -2,10 +2,9 @@
  * Matrix products of every form. cuBLASLt computes them if it can; the engine's own kernel computes 64-bit floats,
  * integers, batches that would need too many calls, and all products if the settings say so.
  */
-import { Unsupported } from '../../../operators/index.ts';
+import { Unsupported, accumulatorOf, elementOf, floatLiteral } from '../../../operators/index.ts';
 import { elementBytes, type DataType } from '../../../tensor/index.ts';
 import type { MatmulEpilogue, MatmulType } from '../../driver/types.ts';
-import { accumulatorOf, elementOf, floatLiteral } from '../common/element.ts';
 import { changed, forEachElement, parametersOf, written, type Stored } from '../common/elements.ts';
 import { collapse, coordinates, product as productOf, stridesOf, weightedSum } from '../common/indexing.ts';
 import { kernelFrom } from '../common/kernel-file.ts';

@@ -3,9 +3,8 @@
  * kernel runs all steps (recurrent-sequence.ts). If the layer is too large for that, each step is a product of the
  * state with the recurrent weights, and a kernel for the gates. Directions are independent of each other.
  */
-import { findAttribute, Unsupported } from '../../../operators/index.ts';
+import { findAttribute, Unsupported, floatLiteral } from '../../../operators/index.ts';
 import { elementBytes, type DataType } from '../../../tensor/index.ts';
-import { floatLiteral } from '../common/element.ts';
 import {
   changed,
   elementsOf,

@@ -2,9 +2,9 @@
  * One kernel for a tree of elementwise nodes. Shapes and strides are part of its source; contiguous operands are read
  * in vectors.
  */
+import { elementOf } from '../../../operators/index.ts';
 import { elementBytes, elementCount, type DataType, type Tensor } from '../../../tensor/index.ts';
 import type { Recorder } from '../../program/recorder.ts';
-import { elementOf } from '../common/element.ts';
 import { parametersOf, written } from '../common/elements.ts';
 import { broadcastStrides, collapse } from '../common/indexing.ts';
 import { argumentsOf, declared } from '../common/launching.ts';

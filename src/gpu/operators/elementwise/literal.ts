@@ -1,6 +1,6 @@
 /** Constants as C source. */
+import { floatLiteral } from '../../../operators/index.ts';
 import { bf16ToNumber, elements, fp16ToNumber, type Tensor } from '../../../tensor/index.ts';
-import { floatLiteral } from '../common/element.ts';
 
 /** The only element of a tensor as a C expression, of the type that its datatype is computed in. */
 export function literal(tensor: Tensor): string {

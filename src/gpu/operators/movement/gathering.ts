@@ -2,10 +2,9 @@
  * Gather, GatherElements and GatherND. A kernel cannot report an index beyond its axis, and must not read outside the
  * tensor. The result then has all bits set: NaN in every float type, and -1 in signed integers.
  */
-import { Unsupported } from '../../../operators/index.ts';
+import { Unsupported, elementOf } from '../../../operators/index.ts';
 import { elementBytes } from '../../../tensor/index.ts';
 import type { Emitter, Kernels, Value } from '../types.ts';
-import { elementOf } from '../common/element.ts';
 import { axisOf, coordinates, indexType, product, stridesOf, weightedSum } from '../common/indexing.ts';
 import { requiredOutput } from '../common/inputs.ts';
 import { forEachIndex, widestWord, wordType } from '../common/launching.ts';

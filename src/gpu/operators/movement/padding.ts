@@ -1,10 +1,9 @@
 /** Pad: constant, reflect, edge and wrap. Negative padding removes elements. */
-import { Unsupported, findAttribute, knownNumbers, listOf } from '../../../operators/index.ts';
+import { Unsupported, findAttribute, knownNumbers, listOf, floatLiteral } from '../../../operators/index.ts';
 import type { Emitter, Kernels, Value } from '../types.ts';
 import { axisOf, coordinates, product, stridesOf, weightedSum } from '../common/indexing.ts';
 import { asDeclared, requiredOutput } from '../common/inputs.ts';
 import { moveStrided, sideOf } from '../common/launching.ts';
-import { floatLiteral } from '../common/element.ts';
 import { forEachElement, written, asBits } from '../common/elements.ts';
 
 /** Padding before each axis of the input; padding behind follows from the output's shape. */

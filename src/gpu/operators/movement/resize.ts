@@ -1,8 +1,14 @@
 /** Resize and Upsample: nearest, linear and cubic, along any axes, with and without antialiasing. */
-import { Unsupported, floats, requireDatatype, findAttribute, knownNumbers } from '../../../operators/index.ts';
+import {
+  Unsupported,
+  floats,
+  requireDatatype,
+  findAttribute,
+  knownNumbers,
+  floatLiteral,
+} from '../../../operators/index.ts';
 import type { DataType } from '../../../tensor/index.ts';
 import type { Emitter, Kernels, Value } from '../types.ts';
-import { floatLiteral } from '../common/element.ts';
 import { axisOf, coordinates, stridesOf, weightedSum } from '../common/indexing.ts';
 import { asDeclared, requiredOutput } from '../common/inputs.ts';
 import { forEachElement, written, asBits } from '../common/elements.ts';

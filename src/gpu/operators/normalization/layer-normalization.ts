@@ -9,9 +9,8 @@
  * numpy's rules, so that an addend may be the bias of a layer. Attributes: `axis` (-1, the first normalised axis),
  * `epsilon` (1e-5). Outputs: Y; S (optional), for the next residual connection.
  */
-import { Unsupported, floats, requireDatatype } from '../../../operators/index.ts';
+import { Unsupported, floats, requireDatatype, accumulatorOf, elementOf } from '../../../operators/index.ts';
 import type { Emitter, KernelName, Kernels, Operator, Value } from '../types.ts';
-import { accumulatorOf, elementOf } from '../common/element.ts';
 import { axisOf, broadcastIndex, indexType, product } from '../common/indexing.ts';
 import { requiredOutput } from '../common/inputs.ts';
 import { argumentsOf, declared } from '../common/launching.ts';

@@ -7,9 +7,15 @@
  * `axis` (-1). It replaces Mul or Div by a constant, Add of a mask, and Softmax. It computes the same in float, without
  * rounding to 16 bits in between.
  */
-import { Unsupported, floats, requireDatatype } from '../../../operators/index.ts';
+import {
+  Unsupported,
+  floats,
+  requireDatatype,
+  accumulatorOf,
+  elementOf,
+  floatLiteral,
+} from '../../../operators/index.ts';
 import type { Emitter, KernelName, Kernels, Operator, Value } from '../types.ts';
-import { accumulatorOf, elementOf, floatLiteral } from '../common/element.ts';
 import { axisOf, broadcastIndex, coordinates, indexType, product, weightedSum } from '../common/indexing.ts';
 import { parametersOf, type Stored } from '../common/elements.ts';
 import { requiredOutput } from '../common/inputs.ts';

@@ -1,7 +1,6 @@
 /** MaxPool, AveragePool and LpPool. Their global forms are reductions over the spatial axes. */
-import { poolWindows, Unsupported, floats } from '../../../operators/index.ts';
+import { poolWindows, Unsupported, floats, accumulatorOf } from '../../../operators/index.ts';
 import type { Emitter, KernelName, Kernels, Operator, Value } from '../types.ts';
-import { accumulatorOf } from '../common/element.ts';
 import { indexType } from '../common/indexing.ts';
 import { requiredOutput } from '../common/inputs.ts';
 import { read, write } from '../common/launching.ts';

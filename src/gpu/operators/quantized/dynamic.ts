@@ -1,6 +1,5 @@
 /** DynamicQuantizeLinear: scale and zero point from the range of the elements, in two launches. */
-import { floats } from '../../../operators/index.ts';
-import { elementOf } from '../common/element.ts';
+import { floats, elementOf } from '../../../operators/index.ts';
 import { indexType } from '../common/indexing.ts';
 import { asDeclared, requiredOutput } from '../common/inputs.ts';
 import { forEachElement, written } from '../common/elements.ts';

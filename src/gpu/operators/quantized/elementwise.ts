@@ -1,6 +1,6 @@
 /** Sums and products of 8-bit tensors: one expression over all inputs. */
 import { typedEntries } from '../../../tools/index.ts';
-import { emitNothing } from '../elementwise/expressions.ts';
+import { emitNothing } from '../elementwise/expressed.ts';
 import type { Emitter } from '../types.ts';
 import { narrowed } from './products.ts';
 

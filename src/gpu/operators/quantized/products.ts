@@ -1,7 +1,6 @@
 /** MatMulInteger: products of 8-bit integers minus their zero points. Sums are 32-bit integers, and exact. */
-import { requireDatatype, Unsupported } from '../../../operators/index.ts';
+import { requireDatatype, Unsupported, elementOf, floatLiteral } from '../../../operators/index.ts';
 import type { DataType } from '../../../tensor/index.ts';
-import { elementOf, floatLiteral } from '../common/element.ts';
 import { coordinates, product as productOf, weightedSum } from '../common/indexing.ts';
 import { requiredOutput } from '../common/inputs.ts';
 import { allElementsOf, parametersOf, written } from '../common/elements.ts';

@@ -1,8 +1,7 @@
 /** Reductions over any axes, by teams of threads along rows, or down columns. */
-import { floats, numbers, requireDatatype } from '../../../operators/index.ts';
+import { floats, numbers, requireDatatype, accumulatorOf } from '../../../operators/index.ts';
 import type { DataType } from '../../../tensor/index.ts';
 import type { Emitter, Value } from '../types.ts';
-import { accumulatorOf } from '../common/element.ts';
 import { axisOf, collapse, coordinates, indexType, product, stridesOf, weightedSum } from '../common/indexing.ts';
 import { asDeclared, requiredOutput } from '../common/inputs.ts';
 import { forEachElement, written } from '../common/elements.ts';

@@ -1,6 +1,5 @@
 /** GridSample samples an image at the coordinates of a grid, along any number of axes. */
-import { floats, Unsupported } from '../../../operators/index.ts';
-import { floatLiteral } from '../common/element.ts';
+import { floats, Unsupported, floatLiteral } from '../../../operators/index.ts';
 import { forEachElement, written } from '../common/elements.ts';
 import { coordinates, product, stridesOf, weightedSum } from '../common/indexing.ts';
 import { requiredOutput } from '../common/inputs.ts';

@@ -2,8 +2,7 @@
  * Pooling of regions of interest: RoiAlign and MaxRoiPool. Regions are known only at run time, so each thread finds the
  * elements of its bin.
  */
-import { floats, Unsupported } from '../../../operators/index.ts';
-import { floatLiteral } from '../common/element.ts';
+import { floats, Unsupported, floatLiteral } from '../../../operators/index.ts';
 import { forEachElement, written } from '../common/elements.ts';
 import { coordinates } from '../common/indexing.ts';
 import { requiredOutput } from '../common/inputs.ts';

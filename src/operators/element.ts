@@ -1,6 +1,6 @@
 /** How elements of each datatype are stored on a device, and how kernels load and store them. */
-import { Unsupported } from '../../../operators/index.ts';
-import type { DataType } from '../../../tensor/index.ts';
+import type { DataType } from '../tensor/index.ts';
+import { Unsupported } from './writing.ts';
 
 /** C types of the kernels' prelude. 16-bit floats are stored as bit patterns and computed as float. */
 export interface Element {
