@@ -1,6 +1,8 @@
 /**
  * Asynchronous calls: accepted into Redis and run by whichever host takes them. Their replies are kept for a while and
- * sent to the callback URL if there is one. BullMQ keeps the order and notices hosts that die while running a call.
+ * sent to the callback URL if there is one. BullMQ keeps order, state and tries, cancels runs, and notices hosts that die
+ * while running a call. Beside its job a call has its content, and at its end the reply: whoever writes that first, a run
+ * or a cancellation, ends the call, so that a run that a dead host had begun cannot answer it a second time.
  *
  *     accept -> [waiting] -> [running] -> reply kept -> callback queue -> delivered | given up
  *                  ^------------+ host died, or the call must be tried again
@@ -57,7 +59,6 @@ const jobOf = (id: string): string => `call-${id}`;
 export class AsyncCalls {
   readonly #options: AsyncCallsOptions;
   readonly #store: CallStore;
-  readonly #running = new Map<string, AbortController>();
   readonly #callbacks: CallbackSender;
   readonly #endListening: () => void;
   #calls: Queue<CallJob, CallEnd> | undefined;
@@ -88,14 +89,14 @@ export class AsyncCalls {
   start(): void {
     const { link, concurrency, log } = this.#options;
     const calls = startWorker<CallJob, CallEnd>(link, 'calls', log, {
-      run: async (job) => await this.#run(job),
+      run: async (job, _token, signal) => await this.#run(job, signal),
       concurrency,
       settings: { backoffStrategy: (made: number) => Math.min(againMsMax, 100 * 2 ** Math.min(made, 10)) },
     });
     this.#workers = [calls, this.#callbacks.start()];
     const cancellations = link.waiting();
     this.#cancellations = cancellations;
-    cancellations.on('message', (_channel, id: string) => this.#running.get(id)?.abort());
+    cancellations.on('message', (_channel, id: string) => calls.cancelJob(jobOf(id)));
     cancellations.subscribe(link.key('cancel')).catch(() => undefined);
   }
 
@@ -120,6 +121,8 @@ export class AsyncCalls {
       if (put === 'other') return 'conflict';
       const { id, functionName, acceptedAtMs } = call;
       let accepted = put === 'put';
+      // BullMQ keeps an ended job until another one ends, and takes none of the same id meanwhile.
+      if (accepted) await queue.remove(jobOf(call.id));
       // If this is the same call again, its first acceptance may have stopped before the job was added.
       if (put === 'put' || (await this.#store.call(id)) !== undefined) {
         await queue.add(
@@ -144,10 +147,13 @@ export class AsyncCalls {
   async status(id: string): Promise<CallStatus | undefined> {
     return await this.#withRedis(async () => {
       const reply = await this.#store.reply(id);
-      if (reply !== undefined) return reply;
+      if (reply !== undefined) return await this.#withCallback(reply);
       const call = await this.#store.call(id);
-      // It may have ended between the two reads.
-      if (call === undefined) return await this.#store.reply(id);
+      if (call === undefined) {
+        // It may have ended between the two reads.
+        const ended = await this.#store.reply(id);
+        return ended && (await this.#withCallback(ended));
+      }
       const state = await this.queue.getJobState(jobOf(id));
       const { functionName, version, acceptedAtMs, callbackUrl } = call;
       const callback = callbackUrl === undefined ? undefined : ({ state: 'pending', attempts: 0 } as const);
@@ -156,6 +162,11 @@ export class AsyncCalls {
         call: { id, functionName, version, acceptedAtMs, callback },
       };
     });
+  }
+
+  async #withCallback(reply: StoredReply): Promise<CallStatus> {
+    const callback = await this.#callbacks.stateOf(reply.call.id, reply.callbackUrl);
+    return { ...reply, call: { ...reply.call, callback } };
   }
 
   /** @throws QueueError 'unavailable' */
@@ -247,7 +258,7 @@ export class AsyncCalls {
     }
   }
 
-  async #run(job: Job<CallJob, CallEnd>): Promise<CallEnd> {
+  async #run(job: Job<CallJob, CallEnd>, signal = new AbortController().signal): Promise<CallEnd> {
     const { id } = job.data;
     const earlier = await this.#store.reply(id);
     if (earlier !== undefined) {
@@ -257,17 +268,13 @@ export class AsyncCalls {
     }
     const call = await this.#store.call(id);
     if (call === undefined) return { status: undefined };
-    const controller = new AbortController();
-    this.#running.set(id, controller);
     let reply: CallReply;
     try {
-      reply = await this.#options.run(call, controller.signal);
+      reply = await this.#options.run(call, signal);
     } catch (error) {
       // While this host is stopping, only another host, or this one after its restart, can do better.
       if (!(error instanceof CallAgain) || this.#stopping || job.attemptsMade + 1 < attemptsMax) throw error;
       ({ reply } = error);
-    } finally {
-      this.#running.delete(id);
     }
     const isLast = job.attemptsMade + 1 >= attemptsMax && !this.#stopping;
     const kept = await this.#keep(call, reply, isLast);

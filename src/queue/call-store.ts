@@ -6,7 +6,7 @@
 import { createHash } from 'node:crypto';
 import { bodyIn, bodyTensor } from '../cpu/index.ts';
 import { decodeMessage } from '../tensor/index.ts';
-import type { AcceptedCall, CallbackState, CallReply, CallSummary } from './calls.ts';
+import type { AcceptedCall, CallReply, CallSummary } from './calls.ts';
 import { joined } from './payload.ts';
 import type { RedisLink } from './redis-link.ts';
 import { given } from '../tools/index.ts';
@@ -34,7 +34,7 @@ type ReplyHeader = Ending &
 export type StoredCall = AcceptedCall & { readonly digest: string };
 
 export type StoredReply = {
-  readonly call: CallSummary;
+  readonly call: Omit<CallSummary, 'callback'>;
   readonly callbackUrl: string | undefined;
   readonly finishedAtMs: number;
   readonly digest: string;
@@ -108,33 +108,14 @@ export class CallStore {
   }
 
   async reply(id: string): Promise<StoredReply | undefined> {
-    const [bytes, callback] = await Promise.all([
-      this.#link.commands.getBuffer(this.#link.key('reply', id)),
-      this.callback(id),
-    ]);
+    const bytes = await this.#link.commands.getBuffer(this.#link.key('reply', id));
     if (bytes === null) return undefined;
     const { header, tensors } = decodeMessage<ReplyHeader>(bytes);
     const { functionName, version, acceptedAtMs, callbackUrl, finishedAtMs, digest } = header;
-    const call: CallSummary = {
-      id,
-      functionName,
-      version,
-      acceptedAtMs,
-      callback: callbackUrl === undefined ? undefined : (callback ?? { state: 'pending', attempts: 0 }),
-    };
-    const common = { call, callbackUrl, finishedAtMs, digest };
+    const common = { call: { id, functionName, version, acceptedAtMs }, callbackUrl, finishedAtMs, digest };
     if (header.state === 'cancelled') return { ...common, state: 'cancelled' };
     const { status, headers } = header;
     return { ...common, state: 'finished', reply: { status, headers, body: bodyIn(tensors) } };
-  }
-
-  async callback(id: string): Promise<CallbackState | undefined> {
-    const text = await this.#link.commands.get(this.#link.key('callback', id));
-    return text === null ? undefined : (JSON.parse(text) as CallbackState);
-  }
-
-  async setCallback(id: string, state: CallbackState): Promise<void> {
-    await this.#link.commands.set(this.#link.key('callback', id), JSON.stringify(state), 'PX', this.#keepMs);
   }
 }
 

@@ -1,14 +1,16 @@
 /**
  * Sends replies to the callback URLs of their clients, again and again until one is accepted or the tries are used up.
+ * BullMQ counts the tries and keeps what became of them.
  */
 import { clientId } from './call-ids.ts';
-import { DelayedError, type Job, type Queue, type Worker } from 'bullmq';
+import { DelayedError, UnrecoverableError, type Job, type Queue, type Worker } from 'bullmq';
 import type { CallStore } from './call-store.ts';
 import { postCallback, type CallbackOptions } from './callback.ts';
 import { keptFor, openQueue, startWorker } from './job-queues.ts';
 import { Receivers } from './receivers.ts';
 import type { RedisLink } from './redis-link.ts';
-import type { Log } from '../tools/index.ts';
+import { given, type Log } from '../tools/index.ts';
+import type { CallbackState } from './calls.ts';
 
 export interface CallbackSenderOptions {
   readonly link: RedisLink;
@@ -25,6 +27,11 @@ interface CallbackJob {
   readonly origin: string;
 }
 
+/** What BullMQ stores of a callback that was accepted. */
+type Delivered = true;
+
+const jobOf = (id: string): string => `callback-${id}`;
+
 /** Callbacks that a host sends at once, and how many of them to one receiver. */
 const [callbacksAtOnce, callbacksPerReceiver] = [64, 16];
 
@@ -33,7 +40,7 @@ export class CallbackSender {
   readonly #store: CallStore;
   readonly #receivers = new Receivers(callbacksPerReceiver);
   readonly counts = { callbacksDelivered: 0, callbacksGivenUp: 0 };
-  #queue: Queue<CallbackJob> | undefined;
+  #queue: Queue<CallbackJob, Delivered> | undefined;
 
   constructor(options: CallbackSenderOptions) {
     this.#options = options;
@@ -41,9 +48,9 @@ export class CallbackSender {
   }
 
   /** Starts to send callbacks, also those of other hosts. */
-  start(): Worker<CallbackJob> {
+  start(): Worker<CallbackJob, Delivered> {
     const { link, log } = this.#options;
-    return startWorker<CallbackJob, void>(link, 'callbacks', log, {
+    return startWorker<CallbackJob, Delivered>(link, 'callbacks', log, {
       run: async (job, token) => await this.#callBack(job, token),
       concurrency: callbacksAtOnce,
     });
@@ -58,12 +65,11 @@ export class CallbackSender {
   async ask(id: string, url: string | undefined): Promise<void> {
     if (url === undefined) return;
     const { attemptsMax: attempts, backoffMs } = this.#options.callback;
-    this.#queue ??= openQueue<CallbackJob, unknown>(this.#options.link, 'callbacks');
-    await this.#queue.add(
+    await this.#opened().add(
       'callback',
       { id, origin: new URL(url).origin },
       {
-        jobId: `callback-${id}`,
+        jobId: jobOf(id),
         attempts,
         backoff: { type: 'exponential', delay: backoffMs },
         ...keptFor(this.#options.keepMs),
@@ -71,44 +77,56 @@ export class CallbackSender {
     );
   }
 
-  async #callBack(job: Job<CallbackJob>, token: string | undefined): Promise<void> {
+  /** @param url undefined: the client wants none */
+  async stateOf(id: string, url: string | undefined): Promise<CallbackState | undefined> {
+    if (url === undefined) return undefined;
+    const job = await this.#opened().getJob(jobOf(id));
+    if (job === undefined) return { state: 'pending', attempts: 0 };
+    const { attemptsMade: attempts, failedReason: lastError, finishedOn } = job;
+    // Not null: it has ended.
+    if ((job.returnvalue as Delivered | null) === true) return { state: 'delivered', attempts };
+    if (finishedOn !== undefined) return { state: 'given-up', attempts, lastError };
+    return { state: 'pending', attempts, ...given({ lastError }) };
+  }
+
+  #opened(): Queue<CallbackJob, Delivered> {
+    return (this.#queue ??= openQueue<CallbackJob, Delivered>(this.#options.link, 'callbacks'));
+  }
+
+  async #callBack(job: Job<CallbackJob, Delivered>, token: string | undefined): Promise<Delivered> {
     const turn = this.#receivers.begin(job.data.origin, performance.now());
     if ('putOffMs' in turn) {
       await job.moveToDelayed(Date.now() + turn.putOffMs, token);
       throw new DelayedError(); // It was no try.
     }
     try {
-      await this.#send(job);
+      return await this.#send(job);
     } finally {
       turn.end(performance.now());
     }
   }
 
-  async #send(job: Job<CallbackJob>): Promise<void> {
-    const { id } = job.data;
-    const stored = await this.#store.reply(id);
-    if (stored === undefined) {
-      this.counts.callbacksGivenUp++;
-      const reason = 'the reply was kept no longer';
-      this.#options.log.warn({ callId: clientId(id), attempts: job.attemptsMade, reason }, 'a callback was given up');
-      return;
+  async #send(job: Job<CallbackJob, Delivered>): Promise<Delivered> {
+    const stored = await this.#store.reply(job.data.id);
+    if (stored?.state !== 'finished' || stored.callbackUrl === undefined) {
+      throw new UnrecoverableError(this.#givenUp(job, 'the reply was kept no longer'));
     }
-    if (stored.state !== 'finished' || stored.callbackUrl === undefined) return;
-    const attempts = job.attemptsMade + 1;
     try {
       await postCallback(stored.callbackUrl, stored, this.#options.callback);
     } catch (error) {
-      const lastError = error instanceof Error ? error.message : String(error);
       // The host that queued it may have had another limit.
-      const last = attempts >= (job.opts.attempts ?? this.#options.callback.attemptsMax);
-      if (last) {
-        this.counts.callbacksGivenUp++;
-        this.#options.log.warn({ callId: clientId(id), attempts, reason: lastError }, 'a callback was given up');
-      }
-      await this.#store.setCallback(id, { state: last ? 'given-up' : 'pending', attempts, lastError });
+      const isLast = job.attemptsMade + 1 >= (job.opts.attempts ?? this.#options.callback.attemptsMax);
+      if (isLast) this.#givenUp(job, error instanceof Error ? error.message : String(error));
       throw error;
     }
     this.counts.callbacksDelivered++;
-    await this.#store.setCallback(id, { state: 'delivered', attempts });
+    return true;
+  }
+
+  #givenUp({ data, attemptsMade }: Job<CallbackJob>, reason: string): string {
+    this.counts.callbacksGivenUp++;
+    const fields = { callId: clientId(data.id), attempts: attemptsMade + 1, reason };
+    this.#options.log.warn(fields, 'a callback was given up');
+    return reason;
   }
 }

@@ -41,7 +41,7 @@ export function callbackSignature(secret: string, timestamp: string, body: Uint8
  */
 export async function postCallback(
   url: string,
-  { call, reply }: { readonly call: CallSummary; readonly reply: CallReply },
+  { call, reply }: { readonly call: Omit<CallSummary, 'callback'>; readonly reply: CallReply },
   { targets, timeoutMs, secret }: CallbackOptions,
 ): Promise<void> {
   // An older host may have accepted a URL that this one refuses.

@@ -29,7 +29,8 @@ export function startWorker<Data, Result>(
     run,
     ...options
   }: Pick<WorkerOptions, 'concurrency' | 'settings' | 'removeOnComplete' | 'removeOnFail'> & {
-    readonly run: (job: Job<Data, Result>, token: string | undefined) => Promise<Result>;
+    /** @param signal aborts when the worker's `cancelJob` is called; only if `run` takes it */
+    readonly run: (job: Job<Data, Result>, token: string | undefined, signal?: AbortSignal) => Promise<Result>;
   },
 ): Worker<Data, Result> {
   const worker = new Worker<Data, Result>(name, run, {

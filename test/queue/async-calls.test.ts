@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import { createServer, type IncomingHttpHeaders, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { buffer } from 'node:stream/consumers';
+import { Queue } from 'bullmq';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import {
   callbackAllowProblem,
@@ -161,6 +162,9 @@ describe.skipIf(redisMissing !== undefined)('asynchronous calls', () => {
     readonly timeoutMs?: number;
     readonly allow?: readonly string[];
     readonly secret?: string;
+    /** Default: one that no other test uses. */
+    readonly prefix?: string;
+    readonly url?: string;
   }
 
   interface Made extends AsyncDisposable {
@@ -170,9 +174,16 @@ describe.skipIf(redisMissing !== undefined)('asynchronous calls', () => {
 
   async function make(
     run: CallRunner,
-    { keepMs = 3_600_000, backoffMs = 10, timeoutMs = waitLimitMs, ...callback }: MakeOptions = {},
+    {
+      keepMs = 3_600_000,
+      backoffMs = 10,
+      timeoutMs = waitLimitMs,
+      prefix = `calls${++count}`,
+      url = server.url,
+      ...callback
+    }: MakeOptions = {},
   ): Promise<Made> {
-    const link = new RedisLink({ url: server.url, prefix: `calls${++count}` });
+    const link = new RedisLink({ url, prefix });
     await link.ready(waitLimitMs);
     const calls = new AsyncCalls({
       link,
@@ -224,6 +235,116 @@ describe.skipIf(redisMissing !== undefined)('asynchronous calls', () => {
     await until(async () => (await made.calls.status('a')) === undefined);
     await until(async () => (await made.calls.list(10)).length === 0);
     expect(made.calls.counts.finished).toBe(1);
+  });
+
+  test('an id is free again once its reply has expired', async () => {
+    let runs = 0;
+    await using made = await make(() => Promise.resolve({ ...replied, status: 200 + ++runs }), { keepMs: 1000 });
+    for (const run of [1, 2]) {
+      expect(await made.calls.accept(call('a'))).toBe('accepted');
+      await until(async () => (await made.calls.status('a'))?.state === 'finished');
+      expect(await made.calls.status('a')).toMatchObject({ reply: { status: 200 + run } });
+      await until(async () => (await made.calls.status('a')) === undefined);
+    }
+  });
+
+  test("states and tries of calls and callbacks are those of BullMQ's own board", async () => {
+    const receiver = createServer((request, response) => {
+      response.writeHead(request.url === '/takes' ? 204 : 500).end();
+    });
+    receiver.listen(0, '127.0.0.1');
+    await once(receiver, 'listening');
+    const address = `http://127.0.0.1:${(receiver.address() as AddressInfo).port}`;
+    const held: (() => void)[] = [];
+    const run: CallRunner = async ({ id }) => {
+      if (id.startsWith('held')) await new Promise<void>((resolve) => void held.push(resolve));
+      return replied;
+    };
+    await using made = await make(run);
+    const { calls, link } = made;
+    await calls.accept(call('delivered', `${address}/takes`));
+    await calls.accept(call('given-up', `${address}/refuses`));
+    await until(async () => calls.counts.callbacksDelivered + calls.counts.callbacksGivenUp === 2);
+    for (let index = 0; index < 7; index++) await calls.accept(call(`held${index}`));
+    await until(async () => (await calls.waiting()).running === 4);
+    await calls.cancel('held0');
+    await until(async () => (await calls.list(20)).some(({ id }) => id === 'held0'));
+
+    const options = { connection: link.commands, prefix: link.key('queues') };
+    const board = { calls: new Queue('calls', options), callbacks: new Queue('callbacks', options) };
+    const said = await calls.waiting();
+    const counts = await board.calls.getJobCounts('waiting', 'active', 'completed', 'failed', 'delayed');
+    expect(counts).toEqual({ waiting: said.waiting, active: said.running, completed: 2, failed: 0, delayed: 0 });
+    expect(said).toEqual({ waiting: 3, running: 4 });
+    const listed = await calls.list(20);
+    for (const state of ['waiting', 'running', 'finished'] as const) {
+      const there = { waiting: 3, running: 4, finished: 2 }[state];
+      expect(listed.filter((each) => each.state === state)).toHaveLength(there);
+    }
+    expect(await board.callbacks.getJobCounts('completed', 'failed')).toEqual({ completed: 1, failed: 1 });
+    expect((await calls.status('delivered'))?.call.callback).toEqual({ state: 'delivered', attempts: 1 });
+    const job = await board.callbacks.getJob('callback-given-up');
+    expect((await calls.status('given-up'))?.call.callback).toEqual({
+      state: 'given-up',
+      attempts: 3,
+      lastError: job!.failedReason,
+    });
+    for (const resolve of held) resolve();
+    await Promise.all([board.calls.close(), board.callbacks.close()]);
+    receiver.close();
+  });
+
+  test('accepted calls are answered beside deaths of hosts and of Redis, each with one reply and its callback', async () => {
+    await using redis = await RedisServer.start({ durable: true });
+    const called = new Map<string, string>();
+    const take = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
+      called.set(String(request.headers['x-call-id']), (await buffer(request)).toString());
+      response.writeHead(204).end();
+    };
+    const receiver = createServer((request, response) => void take(request, response));
+    receiver.listen(0, '127.0.0.1');
+    await once(receiver, 'listening');
+    const callbackUrl = `http://127.0.0.1:${(receiver.address() as AddressInfo).port}/`;
+    const ids = Array.from({ length: 40 }, (_, index) => `c${index}`);
+    const runs = new Map<string, number>();
+    /** Runs of the first host, which dies with them. */
+    const dying: (() => void)[] = [];
+    const answer = ({ id }: AcceptedCall): CallReply => {
+      runs.set(id, (runs.get(id) ?? 0) + 1);
+      return { ...replied, body: Buffer.from(`the answer of ${id}`) };
+    };
+    const shared = { prefix: 'kills', url: redis.url };
+    const first = await make(async (each) => {
+      await new Promise<void>((resolve) => void dying.push(resolve));
+      return answer(each);
+    }, shared);
+    for (const id of ids.slice(0, 20)) await first.calls.accept(call(id, callbackUrl));
+    await until(() => Promise.resolve(dying.length === 4));
+    first.link.close(); // It renews no lock any more, as if it had been killed.
+
+    await using second = await make((each) => Promise.resolve(answer(each)), shared);
+    await second.calls.accept(call('c20', callbackUrl));
+    await until(async () => (await second.calls.status('c20'))?.state === 'finished');
+    await redis.kill();
+    await expect(second.calls.accept(call('c21', callbackUrl))).rejects.toMatchObject({ code: 'unavailable' });
+    await redis.start();
+    await second.link.ready(waitLimitMs);
+    for (const id of ids.slice(20)) {
+      const outcome = await second.calls.accept(call(id, callbackUrl));
+      expect(outcome).toBe(id === 'c20' ? 'known' : 'accepted');
+    }
+    // What the dead host was running runs again at the other.
+    await until(() => Promise.resolve(called.size === ids.length));
+    for (const resolve of dying) resolve(); // Had it only been cut off, its replies would come too late.
+    for (const id of ids) {
+      const status = await second.calls.status(id);
+      expect(status?.state === 'finished' && Buffer.from(status.reply.body).toString()).toBe(`the answer of ${id}`);
+      expect(called.get(id)).toBe(`the answer of ${id}`);
+    }
+    expect(await second.calls.waiting()).toEqual({ waiting: 0, running: 0 });
+    expect((await second.calls.list(100)).map(({ state }) => state)).toEqual(ids.map(() => 'finished'));
+    receiver.close();
+    await first.calls.stop(0);
   });
 
   test('a call whose acceptance failed before it had a job is counted by the retry that finishes it', async () => {
