@@ -32,9 +32,14 @@ const lookMs = 1000;
 const setParentDeathSignal = 1;
 const sigkill = 9;
 
-/** The channel to the parent of this process or thread. Call it once. */
+/**
+ * The channel to the parent of this process or thread. Call it once.
+ *
+ * @param lends tensors in memory that the two share are read in place: `take` has each message released
+ */
 export function parentChannel<Out extends object, In extends object>(
   take: (message: Message<In>) => void,
+  { lends = false } = {},
 ): Channel<Out> {
   if (!isMainThread && parentPort !== null) return portChannel<Out, In>(parentPort, take);
   const text = process.env[startedVariable];
@@ -44,7 +49,7 @@ export function parentChannel<Out extends object, In extends object>(
   endWithParent(parent);
   confine(limits);
   const region = hasRegion ? openRegion() : undefined;
-  const decoder = new FrameDecoder<In>(undefined, region);
+  const decoder = new FrameDecoder<In>(undefined, region, lends);
   const socket = openSocket(socketFd, frameReader(decoder, { message: take, unreadable: endNow }));
   socket.on('close', endNow);
   socket.on('error', endNow);

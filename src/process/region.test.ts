@@ -2,7 +2,7 @@
 import fc from 'fast-check';
 import { closeSync, fstatSync, ftruncateSync, readFileSync } from 'node:fs';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
-import { FrameDecoder, encodeMessage, type FrameRegion, type Message, type Tensor } from '../tensor/index.ts';
+import { FrameDecoder, encodeMessage, owned, type FrameRegion, type Message, type Tensor } from '../tensor/index.ts';
 import { libcFunction } from './libc.ts';
 import { makeRegion, Region } from './region.ts';
 
@@ -43,6 +43,22 @@ const writtenBytes = (): number => fstatSync(fd).blocks * 512;
 const mapped = (): number => readFileSync('/proc/self/maps', 'utf8').split('memfd:turntable-tensors').length;
 
 describe('memory that two processes share', () => {
+  test('is read in place where the reader releases each message, and written to again only after that', () => {
+    const decoder = new FrameDecoder<object>(undefined, child, true);
+    const send = (first: number): Message<object> =>
+      decoder.push(frame({ header: {}, tensors: [tensor(6 * MiB, first)] }, host))[0]!;
+    const [first, second] = [send(1), send(2)];
+    expect(first.tensors[0]!.data[0]).toBe(2);
+    // There is no room behind the two, and the first is not released: it goes through the socket.
+    const third = send(3);
+    expect([third.release, first.tensors[0]!.data[5]]).toEqual([undefined, 1]);
+    first.release!();
+    const fourth = send(4);
+    expect([fourth.tensors[0]!.data[5], first.tensors[0]!.data[5]]).toEqual([4, 4]);
+    const own = owned(second);
+    expect([own.release, own.tensors[0]!.data[5]]).toEqual([undefined, 2]);
+  });
+
   test('carries the tensors of a message, both ways, and the frame does not', () => {
     for (const [from, to] of [
       [host, child],

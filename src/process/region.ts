@@ -3,8 +3,9 @@
  * twice, 200 KB at a time, and wakes one of the two for each part.
  *
  * Each side writes to an area of its own and reads from the other's. The header of a message goes through the socket and
- * says where its tensors are. The reader copies them out as it takes the message, so the other side can change nothing that
- * was looked at, nobody else sees this memory, and no view of it outlives its child. Messages are taken in their order, so a
+ * says where its tensors are. The host copies them out as it takes the message, so the child can change nothing that was
+ * looked at, nobody else sees this memory, and no view of it outlives its child. A child may read them in place until it has
+ * answered, since the host changes nothing before. Messages are taken in their order, so a
  * count of them says what is free. Both counts and places are another process's words, and are checked: a child that lies
  * spoils its own messages.
  */
@@ -109,17 +110,22 @@ export class Region implements FrameRegion, Disposable {
 
   /** A copy of the tensors of the next message. */
   take(from: number, bytes: number): Uint8Array {
-    const other = this.#views?.other;
-    if (other === undefined || from + bytes > areaBytes) {
-      throw new TensorError(`a message has ${bytes} bytes at ${from} of shared memory, which has ${areaBytes}`);
-    }
     const copy = Buffer.allocUnsafeSlow(bytes);
-    copy.set(other.subarray(from, from + bytes));
+    copy.set(this.lend(from, bytes));
     this.skip();
     return copy;
   }
 
-  /** The tensors of the next message are not wanted. */
+  /** The tensors of the next message, until {@link skip}. */
+  lend(from: number, bytes: number): Uint8Array {
+    const other = this.#views?.other;
+    if (other === undefined || from + bytes > areaBytes) {
+      throw new TensorError(`a message has ${bytes} bytes at ${from} of shared memory, which has ${areaBytes}`);
+    }
+    return other.subarray(from, from + bytes);
+  }
+
+  /** The tensors of the next message are not wanted, or no more. */
   skip(): void {
     if (this.#views !== undefined) Atomics.add(this.#views.counts, this.#side === 'host' ? hostCount : childCount, 1);
   }

@@ -22,6 +22,8 @@ export interface Message<Header extends object = Record<string, unknown>> {
   readonly tensors: readonly Tensor[];
   /** Why there was no room for its tensors, which were dropped as they came. */
   readonly whyDropped?: Error;
+  /** Ends the time for which its tensors may be read; undefined: they are the receiver's. Called once, in the messages' order. */
+  readonly release?: () => void;
 }
 
 /** An account of memory that others share. */
@@ -49,7 +51,12 @@ export interface FrameRegion {
    * @throws TensorError if no tensors can be there
    */
   take(from: number, bytes: number): Uint8Array;
-  /** The next message's tensors are left out. */
+  /**
+   * The next message's tensors where they are, until {@link skip}.
+   * @throws TensorError if no tensors can be there
+   */
+  lend(from: number, bytes: number): Uint8Array;
+  /** The next message's tensors are left out, or done with. */
   skip(): void;
 }
 
@@ -141,6 +148,14 @@ function reserve(bytes: number): Buffer {
   return slab.subarray(slabUsedBytes, (slabUsedBytes += bytes));
 }
 
+/** The message with tensors of the receiver's own, and nothing to release. */
+export function owned<Header extends object>({ header, tensors, release }: Message<Header>): Message<Header> {
+  if (release === undefined) return { header, tensors };
+  const copies = tensors.map((tensor) => ({ ...tensor, data: Buffer.from(tensor.data) }));
+  release();
+  return { header, tensors: copies };
+}
+
 /** Cuts the tensors that `described` names from `payload`, as views. */
 export function sliceTensors(described: unknown, payload: Uint8Array): Tensor[] {
   if (described === undefined) {
@@ -203,6 +218,7 @@ export class FrameDecoder<Header extends object = Record<string, unknown>> {
   #slab: Buffer = nothing;
   readonly #account: FrameAccount<Header> | undefined;
   readonly #region: FrameRegion | undefined;
+  readonly #lends: boolean;
   /** Bytes for which the current frame counts; undefined until its header is there. */
   #countedBytes: number | undefined;
   #dropping: { readonly header: Header; readonly whyDropped: Error; leftBytes: number } | undefined;
@@ -210,10 +226,12 @@ export class FrameDecoder<Header extends object = Record<string, unknown>> {
   /**
    * @param account default: there is always room
    * @param region where the tensors of some messages are
+   * @param lends they are read there, and each message that has some is released; else they are copied
    */
-  constructor(account?: FrameAccount<Header>, region?: FrameRegion) {
+  constructor(account?: FrameAccount<Header>, region?: FrameRegion, lends = false) {
     this.#account = account;
     this.#region = region;
+    this.#lends = lends;
   }
 
   /** The stream has ended: the rest of a frame never comes. */
@@ -311,6 +329,9 @@ export class FrameDecoder<Header extends object = Record<string, unknown>> {
     const [from, bytes] = [place.readUInt32LE(0), place.readUInt32LE(4)];
     const whyDropped = this.#account && this.#count(this.#account, header, bytes);
     this.#giveBack();
+    if (whyDropped === undefined && this.#lends) {
+      return { header, tensors: sliceTensors(described, region.lend(from, bytes)), release: () => region.skip() };
+    }
     if (whyDropped === undefined) return { header, tensors: sliceTensors(described, region.take(from, bytes)) };
     region.skip();
     return { header, tensors: [], whyDropped };

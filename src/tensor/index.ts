@@ -12,6 +12,7 @@ export {
   type FrameRegion,
   type Message,
   type TensorHeader,
+  owned,
 } from './frame.ts';
 export {
   dataTypeOfOnnxRuntime,

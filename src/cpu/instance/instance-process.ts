@@ -3,7 +3,7 @@
  * its own. It starts without any. See protocol.ts for the messages.
  */
 import { goOffline, heap, parentChannel, tagOutput } from '../../process/index.ts';
-import type { Message, Tensor } from '../../tensor/index.ts';
+import { owned, type Message, type Tensor } from '../../tensor/index.ts';
 import { given } from '../../tools/index.ts';
 import type { Handler, HandlerContext } from './handler.ts';
 import {
@@ -31,12 +31,15 @@ import { WaitMeter, type DiskRead } from './wait-meter.ts';
 let last: Promise<void> = Promise.resolve();
 /** Messages received and not finished. */
 let waiting = 0;
-const host = parentChannel<FromInstance, ToInstance>((message) => {
-  const work = waiting === 0 ? take(message) : last.then(() => take(message));
-  if (work === undefined) return;
-  waiting++;
-  last = work.then(() => void waiting--);
-});
+const host = parentChannel<FromInstance, ToInstance>(
+  (message) => {
+    const work = waiting === 0 ? take(message) : last.then(() => take(message));
+    if (work === undefined) return;
+    waiting++;
+    last = work.then(() => void waiting--);
+  },
+  { lends: true },
+);
 
 /** A function in this process. */
 interface Loaded {
@@ -122,10 +125,13 @@ function release({ session }: ToInstance & { op: 'release' }): undefined {
  * Runs a message's calls: every preprocess, as few runs of the model as they can share, every postprocess. Without a
  * handler all is done when this returns: a promise for each step would take longer than a small model.
  */
-function run(header: ToInstance & { op: 'run' }, tensors: readonly Tensor[]): Promise<void> | undefined {
+function run(header: ToInstance & { op: 'run' }, message: Message<ToInstance>): Promise<void> | undefined {
   const startMs = performance.now();
   const session = sessions.get(header.session);
   if (session === undefined) throw new Error(`a run came for session ${header.session}, which is not loaded`);
+  // A handler may keep what it gets, and other messages come before the run is over.
+  const isAtOnce = session.handler === undefined && session.model.isLoaded;
+  const { tensors } = isAtOnce ? message : owned(message);
   const { join } = header;
   const mine: Run = {
     session,
@@ -141,10 +147,10 @@ function run(header: ToInstance & { op: 'run' }, tensors: readonly Tensor[]): Pr
     memory: session.isLong ? memoryUse() : undefined,
     letGo: () => undefined,
   };
-  if (session.handler !== undefined || !session.model.isLoaded)
-    return holding(mine, () => runSteps(mine, header.asksForModel));
+  if (!isAtOnce) return holding(mine, () => runSteps(mine, header.asksForModel));
   runModel(mine);
   answer(mine);
+  message.release?.();
   return undefined;
 }
 
@@ -346,7 +352,7 @@ function resultOf({ error, response, outputs, batch, batchRows }: InstanceCall, 
 
 /** Undefined: it is done. */
 function take(message: Message<ToInstance>): Promise<void> | undefined {
-  const { header, tensors } = message;
+  const { header } = message;
   current = sessionOf(header) ?? current;
   switch (header.op) {
     case 'load':
@@ -358,9 +364,9 @@ function take(message: Message<ToInstance>): Promise<void> | undefined {
     case 'release':
       return release(header);
     case 'run':
-      return run(header, tensors);
+      return run(header, message);
     case 'answered':
-      return comeBack(header, tensors);
+      return comeBack(header, owned(message).tensors);
   }
 }
 
