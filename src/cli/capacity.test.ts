@@ -36,7 +36,7 @@ async function reportOf(...words: readonly string[]): Promise<CapacityReport> {
 const busy = ['--functions', 'bert-base=4', '--slo', '50ms', '--requests', '1500', '--warmup', '100', '--seed', '1'];
 
 describe('turntable plan capacity', () => {
-  test('finds the fewest GPUs that are enough, and what runs out with one less', async () => {
+  test('turntable plan capacity finds the fewest GPUs that are enough, and what runs out with one less', async () => {
     const { answers, goodput } = await reportOf(...busy, '--poisson', '250');
     const [{ enough, short, runs }] = answers as [CapacityReport['answers'][number]];
     expect(goodput).toBe(0.99);
@@ -50,7 +50,7 @@ describe('turntable plan capacity', () => {
     expect(runs.map(({ gpus }) => gpus)).toEqual(runs.map(({ gpus }) => gpus).toSorted((a, b) => a - b));
   });
 
-  test('warns in text, JSON and HTML that the tokens of a trace are ignored', async () => {
+  test('turntable plan capacity warns in text, JSON and HTML that the tokens of a trace are ignored', async () => {
     const trace = join(folder, 'mooncake.jsonl');
     const lines = Array.from({ length: 5 }, (_, at) =>
       JSON.stringify({ timestamp: at * 1000, input_length: 9, output_length: 300 }),
@@ -81,7 +81,7 @@ describe('turntable plan capacity', () => {
     expect(answers[0]!.enough!.gpus).toBe(8);
   });
 
-  test('names the links or the memory as the shortage when weights come and go again and again', async () => {
+  test('turntable plan capacity names the links or the memory as the shortage when weights come and go again and again', async () => {
     const many = [
       '--functions',
       'bert-base=150',
@@ -101,7 +101,7 @@ describe('turntable plan capacity', () => {
     expect(short!.goodput_with['gpu memory']).toBeGreaterThan(enough!.goodput! - 0.01);
   });
 
-  test('says that host memory ran out when the functions do not fit, and that two hosts have room', async () => {
+  test('turntable plan capacity says that host memory ran out when the functions do not fit, and that two hosts have room', async () => {
     const many = [
       '--functions',
       'bert-base=900',
@@ -118,7 +118,7 @@ describe('turntable plan capacity', () => {
     expect([enough!.hosts, short!.hosts, short!.resource]).toEqual([2, 1, 'host memory']);
   });
 
-  test('finds the number of cores without GPUs, and with GPUs the cores for what the CPU runs', async () => {
+  test('turntable plan capacity finds the number of cores without GPUs, and with GPUs the cores for what the CPU runs', async () => {
     const cpu = ['--cpu', 'bert-base=180ms@4:1s:450MB', '--functions', 'bert-base=4', '--slo', '1s', '--warmup', '60'];
     const alone = await reportOf(...cpu, '--machine', 'cpu-16', '--poisson', '8', '--requests', '400');
     const [{ enough, short }] = alone.answers as [CapacityReport['answers'][number]];
@@ -132,12 +132,12 @@ describe('turntable plan capacity', () => {
     expect(answer.cores_needed).toBe(1);
   });
 
-  test('says so when no allowed size is enough', async () => {
+  test('turntable plan capacity says so when no allowed size is enough', async () => {
     const text = await run(...busy, '--poisson', '100', '--slo', '5ms', '--hosts-max', '1');
     expect(text).toContain('p3.8xlarge: not within what was allowed. 4 GPUs reach 0.0%:');
   });
 
-  test('writes a table, a page with its plots and CSV of the same runs', async () => {
+  test('turntable plan capacity writes a table, a page with its plots and CSV of the same runs', async () => {
     const page = join(folder, 'capacity.html');
     const csv = join(folder, 'capacity.csv');
     const text = await run(...busy, '--poisson', '60', '--requests', '400', '--html', page, '--csv', csv);
@@ -156,7 +156,7 @@ describe('turntable plan capacity', () => {
     [['--goodput', '120%'], 'It must be a share such as 99% or 0.99.'],
     [['--machine', 'abacus'], "there is no machine 'abacus'"],
     [['--machine', 'cpu-16x2'], "'cpu-16x2' is 2 GPUs of a machine that has 0"],
-  ])('refuses %s', async (words, message) => {
+  ])('turntable plan capacity refuses %s', async (words, message) => {
     await expect(run(...busy, '--poisson', '10', ...words)).rejects.toThrow(message);
   });
 });

@@ -49,7 +49,7 @@ const tiny = ['--set', 'layers=2', 'hidden=8', 'input=4', '--set', 'output=3'];
 const sha256 = (path: string): string => createHash('sha256').update(readFileSync(path)).digest('hex');
 
 describe('turntable make', () => {
-  test('writes a function folder that ONNX Runtime can run and the schema of function.json allows', async () => {
+  test('turntable make writes a function folder that ONNX Runtime can run and the schema of function.json allows', async () => {
     const out = join(folder, 'nested', 'small');
     const printed = await make('mlp', '--out', out, '--slo', '50ms', ...tiny);
     expect(printed).toMatch(/wrote .*model\.onnx: 67 parameters, \d+ B in .*\nwrote .*function\.json/);
@@ -156,14 +156,14 @@ describe('turntable make', () => {
 });
 
 describe('turntable make --list', () => {
-  test('names every architecture with its parameters', async () => {
+  test('turntable make --list names every architecture with its parameters', async () => {
     const printed = await make('--list');
     for (const { name } of architectures) expect(printed).toContain(`\n${name} `);
     expect(printed).toContain('109,482,240');
     expect(printed).toMatch(/\nresnet101 +image=224 .*blocks=3,4,23,3/);
   });
 
-  test('with a name, lists each setting with its default and its values', async () => {
+  test('turntable make --list with a name, lists each setting with its default and its values', async () => {
     const printed = await make('resnet50', '--list');
     expect(printed).toMatch(/\nblocks +3,4,6,3 +4 integers from 1 to 1000/);
   });

@@ -19,7 +19,7 @@ const row = {
 };
 
 describe('turntable ps', () => {
-  test('shows where a function is, and its evictions by cause', () => {
+  test('turntable ps shows where a function is, and its evictions by cause', () => {
     const [heading, line] = placedText({ functions: [row] }, nowMs).split('\n');
     expect(heading).toMatch(
       /^FUNCTION +STATE +SLO +GPU +HOST +LAST USE +HITS +COLD +OVERFLOW +EVICTIONS +LAST COLD START +PLAN +NOTE$/,
@@ -29,7 +29,7 @@ describe('turntable ps', () => {
     );
   });
 
-  test('shows that a function was never used, and that another is broken', () => {
+  test('turntable ps shows that a function was never used, and that another is broken', () => {
     const text = placedText(
       { functions: [{ ...row, state: 'unavailable', reason: 'no handler', lastUseMs: 0, gpuBytes: 0, evictions: {} }] },
       nowMs,
@@ -37,24 +37,24 @@ describe('turntable ps', () => {
     expect(text).toMatch(/unavailable +50 ms +- .* never .* - +pt\+dha +no handler$/);
   });
 
-  test('says why the latest instance of a function died', () => {
+  test('turntable ps says why the latest instance of a function died', () => {
     const text = placedText({ functions: [{ ...row, reason: null, lastDeath: 'a run of slow@1 hung' }] }, nowMs);
     expect(text).toMatch(/ an instance died: a run of slow@1 hung$/);
   });
 
-  test('lists the most recently used function first', () => {
+  test('turntable ps lists the most recently used function first', () => {
     const functions = [row, { ...row, name: 'bert-2', lastUseMs: nowMs }, { ...row, name: 'bert-0' }];
     const [, ...lines] = placedText({ functions }, nowMs).split('\n');
     expect(lines.map((line) => line.split('@')[0])).toEqual(['bert-2', 'bert-0', 'bert-1']);
   });
 
-  test('shows a replaced version that is still in memory', () => {
+  test('turntable ps shows a replaced version that is still in memory', () => {
     const others = [{ ...row, version: '1', gpuBytes: 2 ** 20 }];
     const [, ...lines] = placedText({ functions: [{ ...row, version: '2' }], others }, nowMs).split('\n');
     expect(lines.map((line) => line.split(/ +/)[0])).toEqual(['bert-1@2', 'bert-1@1']);
   });
 
-  test('reads the reply of an older host, which lacks fields', () => {
+  test('turntable ps reads the reply of an older host, which lacks fields', () => {
     const [, line] = placedText({ functions: [{ name: 'old' }, 7] }, nowMs).split('\n');
     expect(line).toMatch(/^old@ +- +- +- +never +0 +0 +0 +- +- +- +-$/);
     expect(placedText('nothing of the kind', nowMs)).toBe('no functions');

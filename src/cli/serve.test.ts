@@ -9,7 +9,7 @@ function listed(changed: Partial<ListedFunction>): Partial<ListedFunction> {
 }
 
 describe('the functions on the terminal', () => {
-  test('are a table, with the calls of their examples', () => {
+  test('the functions on the terminal are a table, with the calls of their examples', () => {
     const text = describeFunctions(url, [
       listed({ name: 'language-id', example: "Où est l'hôtel ?" }),
       listed({ name: 'x' }),
@@ -28,21 +28,21 @@ describe('the functions on the terminal', () => {
     );
   });
 
-  test('name the command that publishes one when there are none', () => {
+  test('the functions on the terminal name the command that publishes one when there are none', () => {
     expect(describeFunctions(url, [])).toContain(`curl -T model.onnx ${url}/functions/my-model`);
   });
 
-  test('have the reason in place of the description when a function cannot serve', () => {
+  test('the functions on the terminal have the reason in place of the description when a function cannot serve', () => {
     const text = describeFunctions(url, [listed({ state: 'unavailable', reason: 'its model is missing' })]);
     expect(text).toContain('unavailable  its model is missing');
     expect(text).not.toContain('What it does.');
   });
 
-  test('of a host that tells less of them are shown as far as they are known', () => {
+  test('the functions on the terminal of a host that tells less of them are shown as far as they are known', () => {
     expect(describeFunctions(url, [{}, listed({})])).toContain('x         ready  What it does.');
   });
 
-  test('fit the width of the terminal, without control characters', () => {
+  test('the functions on the terminal fit the width of the terminal, without control characters', () => {
     const text = describeFunctions(url, [listed({ description: `\u001B[2J${'long '.repeat(50)}` })], 60);
     const table = text.split('\n').slice(0, 2);
     expect(table.every((line) => line.length <= 60)).toBe(true);
@@ -61,7 +61,7 @@ describe('a host that cannot listen', () => {
     [{ code: 'EACCES', syscall: 'listen' }, /^port 80 needs privileges/],
     [{ code: 'EACCES', syscall: 'mkdir' }, /^the data folder \/data cannot be written: /],
     [{ code: 'ENOTFOUND', syscall: 'getaddrinfo' }, /^the name 127\.0\.0\.1 in listen\.host has no address$/],
-  ])('for %j is told in words', (facts, message) => {
+  ])('a host that cannot listen for %j is told in words', (facts, message) => {
     const told = listenError(config, Object.assign(new Error('as the system says it'), facts));
     expect(told).toMatchObject({ name: 'CliError', exitCode: 1, message: expect.stringMatching(message) as string });
   });

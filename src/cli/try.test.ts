@@ -36,7 +36,7 @@ const shell = promisify(execFile);
 const typed = async (line: string): Promise<string> => (await shell('bash', ['-c', line], { cwd: dir })).stdout;
 
 describe('commands that a command names', () => {
-  test('by init run in the folder that it was called in, which is not that of the checkout', async () => {
+  test('commands that a command names by init run in the folder that it was called in, which is not that of the checkout', async () => {
     const [, tried = '', tested = '', served = '', called = ''] = told.split('\n');
     expect(JSON.parse(await typed(tried))).toMatchObject({ trend: 'rising' });
     expect(await typed(tested)).toMatch(/^(#|ℹ) pass 2$/m);
@@ -44,7 +44,7 @@ describe('commands that a command names', () => {
     expect(called).toBe(`  node ${command} call trend --file functions/trend/example.json`);
   });
 
-  test('by help, errors and lists are called as the command was', async () => {
+  test('commands that a command names by help, errors and lists are called as the command was', async () => {
     const lines = [[], ['--help'], ['publish'], ['set', '--help'], ['plan', 'serf', '--no'], ['make', '--list']];
     const outcomes = await Promise.all(
       [...lines, ['ps', '--url', 'http://127.0.0.1:9']].map((words) => turntable(words, { cwd: dir })),
@@ -59,13 +59,13 @@ describe('commands that a command names', () => {
 });
 
 describe('a folder of turntable init', () => {
-  test('with a model of its author passes the tests that it comes with', async () => {
+  test('a folder of turntable init with a model of its author passes the tests that it comes with', async () => {
     const env = { ...process.env, TURNTABLE: command };
     const { stdout } = await shell(process.execPath, ['--test', join(folder('language'), 'handler.test.mjs')], { env });
     expect(stdout).toMatch(/^(#|ℹ) pass 2$/m);
   });
 
-  test('has types that the compiler accepts without installed packages', async () => {
+  test('a folder of turntable init has types that the compiler accepts without installed packages', async () => {
     const tsc = join(packageRoot, 'node_modules', 'typescript', 'bin', 'tsc');
     for (const config of ['trend/tsconfig.json', 'typed/tsconfig.json', 'language/jsconfig.json']) {
       await promisify(execFile)(process.execPath, [tsc, '-p', folder(config)]);
@@ -76,7 +76,7 @@ describe('a folder of turntable init', () => {
     await expect(wrong).rejects.toMatchObject({ stdout: expect.stringContaining('"FP31"') as string });
   });
 
-  test('is not made in an existing folder, or with an invalid name', async () => {
+  test('a folder of turntable init is not made in an existing folder, or with an invalid name', async () => {
     const again = await turntable(['init', 'trend'], { cwd: dir });
     expect(again).toMatchObject({ exitCode: 1, stderr: expect.stringContaining('exists already') as string });
     expect((await turntable(['init', '../up'], { cwd: dir })).exitCode).toBe(2);
@@ -114,7 +114,7 @@ describe('sizes that nobody gave', () => {
     await writeSound(model());
   });
 
-  test('are tried by init until the model runs, and its example passes its own test', async () => {
+  test('sizes that nobody gave are tried by init until the model runs, and its example passes its own test', async () => {
     const made = await turntable(['init', 'sound', '--model', model()], { cwd: dir });
     expect(made).toMatchObject({ exitCode: 0, stderr: '' });
     expect(made.stdout).toMatch(/example\.json: the model runs with .*audio\.1 = 128.*--dim audio\.1=N/);
@@ -127,7 +127,7 @@ describe('sizes that nobody gave', () => {
     expect(stdout).toMatch(/^(#|ℹ) pass 2$/m);
   });
 
-  test('can be given to init, and are told where no size runs', async () => {
+  test('sizes that nobody gave can be given to init, and are told where no size runs', async () => {
     const given = await turntable(['init', 'given', '--model', model(), '--dim', 'audio.1=100'], { cwd: dir });
     expect(given.stdout).toContain('audio.1 = 100');
     const short = await turntable(['init', 'short', '--model', model(), '--dim', 'audio.1=5'], { cwd: dir });
@@ -140,7 +140,7 @@ describe('sizes that nobody gave', () => {
     expect(existsSync(folder('odd'))).toBe(false);
   });
 
-  test('are tried for a model file, and named on standard error', async () => {
+  test('sizes that nobody gave are tried for a model file, and named on standard error', async () => {
     const tried = await turntable(['try', model()]);
     expect(JSON.parse(tried.stdout)).toMatchObject({ outputs: { level: [[0]] } });
     expect(tried.stderr).toMatch(/^the model runs with .*audio\.1 = 128/);
@@ -148,7 +148,7 @@ describe('sizes that nobody gave', () => {
     expect(given).toMatchObject({ exitCode: 1, stderr: expect.stringMatching(/did not run with .*= 5/) as string });
   });
 
-  test('are tried and named by the doctor, which looks at files and folders too', async () => {
+  test('sizes that nobody gave are tried and named by the doctor, which looks at files and folders too', async () => {
     const report = await turntable(['doctor', model()]);
     expect(report).toMatchObject({ exitCode: 0 });
     expect(report.stdout).toMatch(/^sound\.onnx \(file, /);
@@ -170,7 +170,7 @@ describe('sizes that nobody gave', () => {
 });
 
 describe('turntable try', () => {
-  test('prints only the reply on standard output, and the times on standard error', async () => {
+  test('turntable try prints only the reply on standard output, and the times on standard error', async () => {
     const fromExample = await turntable(['try', folder('trend')]);
     expect(JSON.parse(fromExample.stdout)).toEqual({ trend: 'rising', confidence: 0.952 });
     expect(fromExample.stderr).toMatch(
@@ -203,7 +203,7 @@ describe('turntable try', () => {
     expect(missing.stderr).toContain('cannot be read');
   });
 
-  test('calls a function without a handler with nested numbers', async () => {
+  test('turntable try calls a function without a handler with nested numbers', async () => {
     const place = join(dir, 'plain');
     const sizes = ['input=2', 'hidden=2', 'output=3', 'layers=2'];
     await turntable(['make', 'mlp', '--out', place, '--set', ...sizes]);
@@ -217,7 +217,7 @@ describe('turntable try', () => {
     });
   });
 
-  test('reports an error of the handler with file, line and stack, and keeps its output out of the reply', async () => {
+  test('turntable try reports an error of the handler with file, line and stack, and keeps its output out of the reply', async () => {
     const path = join(folder('trend'), 'handler.ts');
     const source = readFileSync(path, 'utf8');
     writeFileSync(
@@ -241,7 +241,7 @@ describe('turntable try', () => {
     expect(failed.stderr).toMatch(/turntable: the handler's postprocess failed: .*undefined.* \[HTTP 500\]\n$/);
   });
 
-  test('reports in one line what is wrong with a folder', async () => {
+  test('turntable try reports in one line what is wrong with a folder', async () => {
     const none = await turntable(['try', dir]);
     expect(none.stderr).toMatch(/^turntable: .*function\.json cannot be read: .*\n$/);
     writeFileSync(join(folder('language'), 'function.json'), '{"sloo": "1s"}');

@@ -65,7 +65,7 @@ describe('an upload', () => {
     expect(progress).toEqual([...progress].sort((a, b) => a - b));
   });
 
-  test('sends no byte when the host refuses it at once', async () => {
+  test('an upload sends no byte when the host refuses it at once', async () => {
     const received: Buffer[] = [];
     const host = await listen((request, response) => {
       request.on('data', (chunk: Buffer) => received.push(chunk));
@@ -76,7 +76,7 @@ describe('an upload', () => {
     expect(received).toEqual([]);
   });
 
-  test('reports the reason of the host, not the broken connection, when it is refused half-way', async () => {
+  test('an upload reports the reason of the host, not the broken connection, when it is refused half-way', async () => {
     const host = await listen((request, response) => {
       request.once('data', () => {
         response.writeHead(413, { connection: 'close' }).end('{"error":"the model is over the limit"}');
@@ -86,7 +86,7 @@ describe('an upload', () => {
     await expect(sent).rejects.toThrow('the model is over the limit [HTTP 413]');
   });
 
-  test('says how to start a host when none listens', async () => {
+  test('an upload says how to start a host when none listens', async () => {
     const host = await listen(() => undefined);
     server.close();
     await once(server, 'close');

@@ -33,7 +33,7 @@ const seeded = (goodputs: readonly number[], p99s: readonly number[]): Figures[]
   goodputs.map((goodput, seed) => ({ goodput, p99: p99s[seed]!, seed }));
 
 describe('a comparison', () => {
-  test('tells the winner by goodput before p99, and by how much', () => {
+  test('a comparison tells the winner by goodput before p99, and by how much', () => {
     const { verdict, winner } = comparisonOf([
       system('lru', { goodput: 0.9, p99: 100 }),
       system('best', { goodput: 0.98, p99: 80 }),
@@ -48,7 +48,7 @@ describe('a comparison', () => {
     ).toMatch(/^b wins over a: goodput 95.0% against 90.0%, p99 800% higher/);
   });
 
-  test('goes by p99 where goodput differs by noise', () => {
+  test('a comparison goes by p99 where goodput differs by noise', () => {
     const { verdict } = comparisonOf([
       system('a', { goodput: 0.991, p99: 100 }),
       system('b', { goodput: 0.99, p99: 50 }),
@@ -58,7 +58,7 @@ describe('a comparison', () => {
     );
   });
 
-  test('tells no winner where the differences of seeds have no clear sign, though the means differ', () => {
+  test('a comparison tells no winner where the differences of seeds have no clear sign, though the means differ', () => {
     const noisy = comparisonOf([
       system('a', ...seeded([0.9, 0.96, 0.93, 0.95], [90, 80, 85, 70])),
       system('b', ...seeded([0.95, 0.94, 0.96, 0.91], [70, 86, 90, 88])),
@@ -78,7 +78,7 @@ describe('a comparison', () => {
     ['slo_ms', 20, 100],
     ['trace', 'a.csv', 'b.csv'],
     ['speed', 1, 2],
-  ])('of loads that differ in %s has no winner', (setting, one, other) => {
+  ])('a comparison of loads that differ in %s has no winner', (setting, one, other) => {
     const { verdict, winner } = comparisonOf([
       system('a', { goodput: 0.5, p99: 10, settings: { [setting]: one } }),
       system('b', { goodput: 0.9, p99: 5, settings: { [setting]: other } }),
@@ -87,14 +87,14 @@ describe('a comparison', () => {
     expect(verdict).toBe(`None wins: the reports are not of one load (${setting}: ${one}, ${other}).`);
   });
 
-  test('of different numbers of requests has no winner', () => {
+  test('a comparison of different numbers of requests has no winner', () => {
     const few = system('a', { goodput: 0.5, p99: 10, requests: 10 });
     expect(comparisonOf([few, system('b', { goodput: 0.9, p99: 5 })]).verdict).toMatch(
       /one load \(requests: 10, 10000\)/,
     );
   });
 
-  test('does not depend on the order, never has a winner over the same, and names a system that nothing beats', () => {
+  test('a comparison does not depend on the order, never has a winner over the same, and names a system that nothing beats', () => {
     const figures = fc.record({
       goodput: fc.integer({ min: 0, max: 100 }).map((percent) => percent / 100),
       p99: fc.integer({ min: 1, max: 1000 }),

@@ -20,7 +20,7 @@ const verdict = (changes: object, ...hopeless: readonly HopelessFunction[]): str
   verdictOf({ ...replay, ...changes } as unknown as Judged, hopeless);
 
 describe('the verdict of a replay', () => {
-  test('is enough from 99% on', () => {
+  test('the verdict of a replay is enough from 99% on', () => {
     expect(verdict({ goodput: 0.99 })).toBe(
       'Enough: 99.0% of 1,000 requests were answered within their SLO, p99 80 ms.',
     );
@@ -63,7 +63,7 @@ describe('the verdict of a replay', () => {
       },
       '500 came late, nearly all while memory was filled: 99.8% in the second half',
     ],
-  ])('names %s', (_, changes, said) => {
+  ])('the verdict of a replay names %s', (_, changes, said) => {
     expect(verdict(changes)).toContain(said);
   });
 
@@ -77,7 +77,7 @@ describe('the verdict of a replay', () => {
     ['a part', { goodput: 0.5 }, { ...times, requests: 300 }, /300 of them came late, because a run/],
     ['a small part', { goodput: 0.5 }, { ...times, requests: 200 }, /the mean wait for a turn/],
     ['a function that could be in time', none, { ...times, sloMs: 30 }, /1,000 were shed: the mean wait/],
-  ])('says why functions could have no call in time: %s', (_, changes, hopeless, said) => {
+  ])('the verdict of a replay says why functions could have no call in time: %s', (_, changes, hopeless, said) => {
     expect(verdict(changes, hopeless)).toMatch(said);
   });
 });

@@ -32,7 +32,7 @@ function workOf(turns: FairTurns, callers: readonly string[], signals: readonly 
 }
 
 describe('turns', () => {
-  test('go to callers in rotation, one at a time for each', async () => {
+  test('turns go to callers in rotation, one at a time for each', async () => {
     const { settled, end } = workOf(new FairTurns(2), ['a', 'a', 'a', 'b', 'c']);
     expect(await settled()).toBe('ab');
     expect(await end('a')).toBe('abc');
@@ -40,7 +40,7 @@ describe('turns', () => {
     expect(await end('a')).toBe('abcaa');
   });
 
-  test('are lost by those who leave, and by nobody else', async () => {
+  test('turns are lost by those who leave, and by nobody else', async () => {
     const leaving = new AbortController();
     const { settled, end, failed } = workOf(
       new FairTurns(1),
@@ -55,7 +55,7 @@ describe('turns', () => {
     expect(await end('c')).toBe('aca');
   });
 
-  test('are refused to a caller who has left already', async () => {
+  test('turns are refused to a caller who has left already', async () => {
     await expect(new FairTurns(1).lock('a', AbortSignal.abort('left'))).rejects.toBe('left');
   });
 });

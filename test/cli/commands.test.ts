@@ -38,7 +38,7 @@ async function client(...words: string[]): ReturnType<typeof turntable> {
 }
 
 describe('a running host', () => {
-  test('lists its functions as a table, or as JSON', async () => {
+  test('a running host lists its functions as a table, or as JSON', async () => {
     const table = await client('ps');
     expect(table.stdout).toMatch(/^FUNCTION +STATE +SLO .* NOTE\n/);
     expect(table.stdout).toMatch(/^language-id@1 +(cold|cpu) +100 ms .* Names the language/m);
@@ -47,7 +47,7 @@ describe('a running host', () => {
     expect(functions.map(({ name }) => name)).toContain('language-id');
   });
 
-  test('answers a call whose body comes from --data, from a file or from standard input', async () => {
+  test('a running host answers a call whose body comes from --data, from a file or from standard input', async () => {
     const sentence = 'Où est la bibliothèque ?';
     const file = join(dir, 'sentence.txt');
     writeFileSync(file, sentence);
@@ -63,7 +63,7 @@ describe('a running host', () => {
     expect(outcomes[0]?.stderr).toMatch(/^cpu pool .*inference [\d.]+ ms, total [\d.]+ ms\n$/);
   });
 
-  test('reports an unknown function in one line', async () => {
+  test('a running host reports an unknown function in one line', async () => {
     expect(await client('call', 'nope', '--data', '{}')).toEqual({
       exitCode: 1,
       stdout: '',
@@ -108,14 +108,14 @@ describe('a running host', () => {
   test.each([
     ['without a key', {}, 401],
     ['with a wrong key', { TURNTABLE_API_KEY: 'not-the-key' }, 401],
-  ])('refuses a model %s', async (_name, env, status) => {
+  ])('a running host refuses a model %s', async (_name, env, status) => {
     const outcome = await turntable(['publish', 'tiny', model, '--url', host.url], { env });
     expect(outcome.exitCode).toBe(1);
     expect(outcome.stderr).toMatch(/^turntable: [^\n]*\(the key is taken from TURNTABLE_API_KEY\)[^\n]*\n$/);
     expect(outcome.stderr).toContain(`[HTTP ${status}]`);
   });
 
-  test('reports a bad setting, a bad model and a missing file in one line each', async () => {
+  test('a running host reports a bad setting, a bad model and a missing file in one line each', async () => {
     const outcomes = await Promise.all([
       client('publish', 'tiny', model, '--set', 'sloo=1s'),
       client('publish', 'tiny', join(packageRoot, 'package.json')),
@@ -130,7 +130,7 @@ describe('a running host', () => {
     expect(outcomes.map(({ exitCode }) => exitCode)).toEqual([1, 1, 1]);
   });
 
-  test('is told apart by the doctor from another program on the port', async () => {
+  test('a running host is told apart by the doctor from another program on the port', async () => {
     const port = new URL(host.url).port;
     const { stdout, exitCode } = await turntable(['doctor', '--json', '--port', port, '--data', join(dir, 'data')]);
     const { findings } = JSON.parse(stdout) as { findings: { topic: string; status: string; found: string }[] };
@@ -143,7 +143,7 @@ describe('a running host', () => {
 });
 
 describe('turntable serve', () => {
-  test('on a port that is taken says so in one line', async () => {
+  test('turntable serve on a port that is taken says so in one line', async () => {
     const port = new URL(host.url).port;
     const outcome = await turntable(['serve', '--port', port, '--data', join(dir, 'other')]);
     expect(outcome.exitCode).toBe(1);
@@ -160,7 +160,7 @@ describe('turntable serve', () => {
     ],
     [['--drain', 'soon'], /^turntable: --drain is "soon", but must be a duration[^\n]*\n$/],
     [['--config', 'gone.json'], /^turntable: the configuration file [^\n]*gone\.json cannot be read[^\n]*\n$/],
-  ])('with %j does not start, and says why in one line', async (words, message) => {
+  ])('turntable serve with %j does not start, and says why in one line', async (words, message) => {
     const outcome = await turntableHere(['serve', ...words]);
     expect(outcome).toMatchObject({ exitCode: 1, stdout: '' });
     expect(outcome.stderr).toMatch(message);
@@ -177,7 +177,7 @@ describe('turntable serve', () => {
 });
 
 describe('the command line', () => {
-  test('without words shows the commands, like --help and help', async () => {
+  test('the command line without words shows the commands, like --help and help', async () => {
     const [none, flag, word] = await Promise.all([turntable([]), turntable(['--help']), turntable(['help'])]);
     expect(flag.stdout).toMatch(/^Usage: node bin\/turntable\.js /);
     for (const name of ['serve', 'ps', 'call', 'publish', 'rm', 'make', 'doctor', 'version']) {
@@ -208,7 +208,7 @@ describe('the command line', () => {
     expect(outcome.stderr).not.toContain('    at ');
   });
 
-  test('starts Node with room for the memory of bodies and answers', () => {
+  test('the command line starts Node with room for the memory of bodies and answers', () => {
     const tell = 'data:text/javascript,console.error(process.execArgv.join())';
     const env = { ...process.env, NODE_OPTIONS: `--import=${tell}` };
     const { stdout, stderr } = spawnSync(join(packageRoot, 'bin', 'turntable.js'), ['--version'], {
@@ -244,7 +244,7 @@ describe('the command line', () => {
     expect(commands.map((each) => each.name)).toEqual(expect.arrayContaining(typed.filter((word) => word !== 'help')));
   });
 
-  test('finds the host at the port in TURNTABLE_PORT', async () => {
+  test('the command line finds the host at the port in TURNTABLE_PORT', async () => {
     const { port } = new URL(host.url);
     const listed = await turntable(['ps'], { env: { TURNTABLE_PORT: port } });
     expect(listed.stdout).toContain('language-id');
@@ -252,13 +252,13 @@ describe('the command line', () => {
     expect(nobody.stderr).toContain('no host answers at http://127.0.0.1:65534;');
   });
 
-  test('loads a function and frees its memory', async () => {
+  test('the command line loads a function and frees its memory', async () => {
     expect((await client('load', 'language-id')).stdout).toMatch(/^loaded language-id in /);
     expect((await client('unload', 'language-id')).stdout).toBe('unloaded language-id\n');
     expect((await client('load', 'nothing')).stderr).toContain("'nothing'");
   });
 
-  test('shows the stack of an error only with --debug', async () => {
+  test('the command line shows the stack of an error only with --debug', async () => {
     const words = ['ps', '--url', 'http://127.0.0.1:9'];
     const [plain, debug] = await Promise.all([turntable(words), turntable([...words, '--debug'])]);
     expect(plain).toMatchObject({ exitCode: 1, stdout: '' });
@@ -266,7 +266,7 @@ describe('the command line', () => {
     expect(debug.stderr).toContain('    at ');
   });
 
-  test('prints the versions', async () => {
+  test('the command line prints the versions', async () => {
     const { version } = JSON.parse(readFileSync(join(packageRoot, 'package.json'), 'utf8')) as { version: string };
     const [text, json, flag] = await Promise.all([
       turntable(['version']),
@@ -280,7 +280,7 @@ describe('the command line', () => {
     expect(flag.stdout).toBe(`${version}\n`);
   });
 
-  test('works from any working directory', async () => {
+  test('the command line works from any working directory', async () => {
     const { stdout, exitCode } = await turntable(['doctor', 'language-id'], { cwd: dir });
     expect(stdout).toContain(`language-id version 1 (folder, ${join(packageRoot, 'functions', 'language-id')})`);
     expect(exitCode).toBe(0);
@@ -288,7 +288,7 @@ describe('the command line', () => {
 });
 
 describe('the doctor', () => {
-  test('finds everything on this machine that the host needs', async () => {
+  test('the doctor finds everything on this machine that the host needs', async () => {
     const { stdout, exitCode } = await turntable(['doctor', '--port', '0', '--data', join(dir, 'data')]);
     expect(stdout).toMatch(/^STATUS +WHAT +FOUND +EFFECT\n/);
     expect(stdout).not.toMatch(/^broken/m);
@@ -297,7 +297,7 @@ describe('the doctor', () => {
     expect(exitCode).toBe(0);
   });
 
-  test('ends with exit code 1 if something is broken, or the function is unknown', async () => {
+  test('the doctor ends with exit code 1 if something is broken, or the function is unknown', async () => {
     writeFileSync(join(dir, 'file'), '');
     const [broken, unknown] = await Promise.all([
       turntable(['doctor', '--port', '0', '--data', join(dir, 'file', 'data')]),
@@ -309,7 +309,7 @@ describe('the doctor', () => {
     expect(unknown.stderr).toMatch(/^turntable: there is no function 'no-such' in /);
   });
 
-  test('says on a machine without a GPU driver that the GPUs cannot be tested', async () => {
+  test('the doctor says on a machine without a GPU driver that the GPUs cannot be tested', async () => {
     const { exitCode, stderr } = await turntable(['doctor', '--gpu', '--data', join(dir, 'data')], {
       env: { TURNTABLE_LIBCUDA: join(dir, 'no-libcuda.so') },
     });

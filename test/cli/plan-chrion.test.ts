@@ -91,7 +91,7 @@ describe('turntable plan chrion <function>', () => {
     },
   );
 
-  test("takes the GPU's times from a machine, and says that they are estimated", async () => {
+  test("turntable plan chrion <function> takes the GPU's times from a machine, and says that they are estimated", async () => {
     const data = join(folder, 'estimated');
     const words = [network, '--estimate', 'h200', '--cells', '2', '--samples', '2', '--data', data];
     const stdout = await planChrion(words);
@@ -119,7 +119,7 @@ describe('turntable plan chrion <function>', () => {
       2,
       '--cores is 0, and operators are timed on one core at least',
     ],
-  ])('refuses %j', async (words, exitCode, message) => {
+  ])('turntable plan chrion <function> refuses %j', async (words, exitCode, message) => {
     const given = words.map((word) => (word === 'network' ? network : word));
     const refused = await planChrion([...given, '--data', join(folder, 'refused')]).catch((error: unknown) => error);
     expect(refused).toSatisfy(isSpoken);
@@ -128,7 +128,7 @@ describe('turntable plan chrion <function>', () => {
     expect((refused as { exitCode?: number }).exitCode ?? 1).toBe(exitCode);
   });
 
-  test('says what else to do if there is no GPU', async () => {
+  test('turntable plan chrion <function> says what else to do if there is no GPU', async () => {
     const nowhere = { TURNTABLE_LIBCUDA: join(folder, 'no-library.so') };
     await expect(planChrion([network, '--data', join(folder, 'none')], nowhere)).rejects.toThrow(
       /^there is no GPU to time operators on: .*--estimate takes a machine to estimate its GPU for, such as h200$/,

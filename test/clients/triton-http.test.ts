@@ -106,7 +106,7 @@ describe('loading with files', () => {
     expect(metadata).toMatchObject({ versions: ['1', '2'], outputs: [{ name: 'z' }] });
   });
 
-  test('is refused by name if the file is not base64, or not a model', async () => {
+  test('loading with files is refused by name if the file is not base64, or not a model', async () => {
     const broken = { parameters: { config: '{}', 'file:1/model.onnx': 'not base64!' } };
     expect(await (await load('broken', broken)).text()).toMatch(
       /failed to load 'broken': .*'model.onnx' is not base64/,

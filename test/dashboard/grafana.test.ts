@@ -139,7 +139,7 @@ describe('deploy/grafana/turntable.json', () => {
     expect(await call(other, names[0]!)).toEqual([2, 4, 6, 8]);
   });
 
-  it('has one panel for each dependency of a host, first of all', () => {
+  it('deploy/grafana/turntable.json has one panel for each dependency of a host, first of all', () => {
     const first = dashboard.panels
       .slice(0, dependencyNames.length)
       .flatMap(({ targets }) => targets.map(({ expr }) => expr));
@@ -163,7 +163,7 @@ describe('deploy/prometheus/turntable.rules.yaml', async () => {
   };
   const alerts = rules.groups.flatMap((group) => group.rules);
 
-  it('asks metrics that a host has, by labels that they have', async () => {
+  it('deploy/prometheus/turntable.rules.yaml asks metrics that a host has, by labels that they have', async () => {
     const declared = await declaredBy(host!.url);
     const names = alerts.flatMap(({ expr }) => asked(expr)).map(({ name }) => name);
     expect(names.length).toBeGreaterThan(10);
@@ -173,7 +173,7 @@ describe('deploy/prometheus/turntable.rules.yaml', async () => {
     expect(missingFrom(emitted, queries).filter((each) => each.startsWith('label '))).toEqual([]);
   });
 
-  it('has an alert for each dependency of a host, and each alert says what it means', () => {
+  it('deploy/prometheus/turntable.rules.yaml has an alert for each dependency of a host, and each alert says what it means', () => {
     const watched = alerts.flatMap(({ expr }) => /dependency="(\w+)"/.exec(expr)?.[1] ?? []);
     expect(watched).toEqual([...dependencyNames]);
     expect(new Set(alerts.map(({ alert }) => alert)).size).toBe(alerts.length);

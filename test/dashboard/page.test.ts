@@ -40,7 +40,7 @@ describe.skipIf(!hasBrowser)('the dashboard in Chromium', () => {
     await host?.[Symbol.asyncDispose]();
   });
 
-  it('shows on every view the counts of /metrics', async () => {
+  it('the dashboard in Chromium shows on every view the counts of /metrics', async () => {
     await using opened = await openPage(browser, host.url);
     const { page, complaints } = opened;
     await page.goto(`${host.url}/#/`);
@@ -76,7 +76,7 @@ describe.skipIf(!hasBrowser)('the dashboard in Chromium', () => {
     expect(complaints).toEqual([]);
   });
 
-  it('shows an SLO breach and a killed instance by itself, with no further request', async () => {
+  it('the dashboard in Chromium shows an SLO breach and a killed instance by itself, with no further request', async () => {
     await using opened = await openPage(browser, host.url);
     const { page, complaints } = opened;
     await page.goto(`${host.url}/#/`);
@@ -96,7 +96,7 @@ describe.skipIf(!hasBrowser)('the dashboard in Chromium', () => {
     expect(complaints.filter((text) => !text.includes('ERR_FAILED'))).toEqual([]);
   });
 
-  it('says that the host does not answer, and greys out old data', async () => {
+  it('the dashboard in Chromium says that the host does not answer, and greys out old data', async () => {
     const dying = await startReluHost(['relu']);
     try {
       await using opened = await openPage(browser, dying.url);
@@ -151,7 +151,7 @@ describe.skipIf(!hasBrowser)('the dashboard in Chromium', () => {
     expect(complaints.filter((complaint) => !isExpected(complaint))).toEqual([]);
   });
 
-  it('shows reports of the command line from files, replays side by side, and closes them', async () => {
+  it('the dashboard in Chromium shows reports of the command line from files, replays side by side, and closes them', async () => {
     const load = '--poisson 250 --requests 1000 --functions bert-base=4'.split(' ');
     const file = async (name: string, ...words: string[]): Promise<string> => {
       const path = join(host.folder, name);
@@ -180,7 +180,7 @@ describe.skipIf(!hasBrowser)('the dashboard in Chromium', () => {
     expect(complaints).toEqual([]);
   });
 
-  it('shows a report from a file that --html wrote, without a host and in the colours of the system', async () => {
+  it('the dashboard in Chromium shows a report from a file that --html wrote, without a host and in the colours of the system', async () => {
     const builder = new ReportBuilder();
     for (let index = 0; index < 20; index++) {
       const placement = { kind: 'gpu', gpu: 0, residency: index === 0 ? 'cold' : 'warm' } as const;
@@ -209,51 +209,54 @@ describe.skipIf(!hasBrowser)('the dashboard in Chromium', () => {
     }
   });
 
-  it.skipIf(redisMissing !== undefined)('shows the hosts of a fleet and the homes of a function', async () => {
-    await using fleet = await FleetHosts.start(2);
-    const [one, other] = fleet.hosts.map(nameOf) as [string, string];
-    const [{ url, folder }] = fleet.hosts as [ReluHost, ReluHost];
-    await using opened = await openPage(browser, url);
-    const { page, complaints } = opened;
-    await page.goto(`${url}/#/`);
-    await page.getByRole('link', { name: 'Fleet' }).click();
-    await page.locator(`tr[data-note="${one}"]`).getByText('this page is of it').waitFor();
-    await page.getByRole('heading', { name: 'lab: 2 hosts up' }).waitFor();
+  it.skipIf(redisMissing !== undefined)(
+    'the dashboard in Chromium shows the hosts of a fleet and the homes of a function',
+    async () => {
+      await using fleet = await FleetHosts.start(2);
+      const [one, other] = fleet.hosts.map(nameOf) as [string, string];
+      const [{ url, folder }] = fleet.hosts as [ReluHost, ReluHost];
+      await using opened = await openPage(browser, url);
+      const { page, complaints } = opened;
+      await page.goto(`${url}/#/`);
+      await page.getByRole('link', { name: 'Fleet' }).click();
+      await page.locator(`tr[data-note="${one}"]`).getByText('this page is of it').waitFor();
+      await page.getByRole('heading', { name: 'lab: 2 hosts up' }).waitFor();
 
-    const model = new Uint8Array(await readFile(await writeReluModel(folder, 3)));
-    const publish = async (): Promise<number> =>
-      (await fetch(`${url}/functions/shared`, { method: 'PUT', body: model })).status;
-    // On a busy machine the other host may not have the file yet.
-    await expect.poll(publish).toBe(201);
-    await page.goto(`${url}/#/functions/shared`);
-    await page.locator('tr[data-home]').getByText('first').waitFor();
+      const model = new Uint8Array(await readFile(await writeReluModel(folder, 3)));
+      const publish = async (): Promise<number> =>
+        (await fetch(`${url}/functions/shared`, { method: 'PUT', body: model })).status;
+      // On a busy machine the other host may not have the file yet.
+      await expect.poll(publish).toBe(201);
+      await page.goto(`${url}/#/functions/shared`);
+      await page.locator('tr[data-home]').getByText('first').waitFor();
 
-    await page.goto(`${url}/#/fleet`);
-    const row = page.locator(`tr[data-host="${other}"]`);
-    const questions: string[] = [];
-    const answer = (accept: boolean) =>
-      page.once('dialog', (dialog) => {
-        questions.push(dialog.message());
-        void (accept ? dialog.accept() : dialog.dismiss());
-      });
-    answer(false);
-    await row.getByRole('button', { name: 'Drain' }).click();
-    expect(questions).toEqual([expect.stringMatching(new RegExp(`^Drain ${other}\\? .* 1 other host is up\\.$`))]);
-    expect(await statesAt({ url })).toEqual({ [one]: 'up', [other]: 'up' });
-    answer(true);
-    await row.getByRole('button', { name: 'Drain' }).click();
-    await page.getByText(`${other} drains: done`).waitFor();
-    await page.getByRole('heading', { name: 'lab: 1 of 2 hosts drains' }).waitFor();
-    await page.locator(`tr[data-host="${other}"] .state.draining`).waitFor();
-    await page.goto(`${url}/#/functions/shared`);
-    await page.locator(`tr[data-home="${one}"]`).getByText('first').waitFor();
-    await page.goto(`${url}/#/fleet`);
-    await row.getByRole('button', { name: 'Take back' }).click();
-    await page.getByRole('heading', { name: 'lab: 2 hosts up' }).waitFor();
-    expect(complaints).toEqual([]);
-  });
+      await page.goto(`${url}/#/fleet`);
+      const row = page.locator(`tr[data-host="${other}"]`);
+      const questions: string[] = [];
+      const answer = (accept: boolean) =>
+        page.once('dialog', (dialog) => {
+          questions.push(dialog.message());
+          void (accept ? dialog.accept() : dialog.dismiss());
+        });
+      answer(false);
+      await row.getByRole('button', { name: 'Drain' }).click();
+      expect(questions).toEqual([expect.stringMatching(new RegExp(`^Drain ${other}\\? .* 1 other host is up\\.$`))]);
+      expect(await statesAt({ url })).toEqual({ [one]: 'up', [other]: 'up' });
+      answer(true);
+      await row.getByRole('button', { name: 'Drain' }).click();
+      await page.getByText(`${other} drains: done`).waitFor();
+      await page.getByRole('heading', { name: 'lab: 1 of 2 hosts drains' }).waitFor();
+      await page.locator(`tr[data-host="${other}"] .state.draining`).waitFor();
+      await page.goto(`${url}/#/functions/shared`);
+      await page.locator(`tr[data-home="${one}"]`).getByText('first').waitFor();
+      await page.goto(`${url}/#/fleet`);
+      await row.getByRole('button', { name: 'Take back' }).click();
+      await page.getByRole('heading', { name: 'lab: 2 hosts up' }).waitFor();
+      expect(complaints).toEqual([]);
+    },
+  );
 
-  it('asks for the API key once if the host has one', async () => {
+  it('the dashboard in Chromium asks for the API key once if the host has one', async () => {
     await using locked = await startReluHost(['relu'], { apiKeys: ['secret-key-of-the-test'] });
     await using opened = await openPage(browser, locked.url);
     const { page } = opened;

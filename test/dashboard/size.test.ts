@@ -11,7 +11,7 @@ import { hasBrowser, launchBrowser, openPage } from '../support/browser.ts';
 import { startHostWithHistory } from '../support/dashboard-load.ts';
 
 describe('the size of the page', () => {
-  it('is under 150 kB compressed in total', async () => {
+  it('the size of the page is under 150 kB compressed in total', async () => {
     await using host = await startTestHost();
     let bytes = 0;
     for (const path of ['/', '/dashboard/page.js', '/dashboard/page.css']) {
@@ -24,7 +24,7 @@ describe('the size of the page', () => {
     expect(bytes).toBeLessThan(150_000);
   });
 
-  it('is downloaded again only when it has changed, and compressed', async () => {
+  it('the page is downloaded again only when it has changed, and compressed', async () => {
     await using host = await startTestHost();
     const first = await fetch(`${host.url}/dashboard/page.js`, { headers: { 'Accept-Encoding': 'br' } });
     const length = Number(first.headers.get('content-length'));
@@ -38,7 +38,7 @@ describe('the size of the page', () => {
     expect(again.status).toBe(304);
   });
 
-  it('allows no script, style or data from elsewhere', async () => {
+  it('the page allows no script, style or data from elsewhere', async () => {
     await using host = await startTestHost();
     const page = await fetch(`${host.url}/`, { headers: { Accept: 'text/html' } });
 
@@ -59,7 +59,7 @@ describe.skipIf(!hasBrowser)('500 functions and an hour of history', () => {
     await host?.[Symbol.asyncDispose]();
   });
 
-  it('are drawn in the overview with under 400 elements, from under 150 kB of answers', async () => {
+  it('500 functions and an hour of history are drawn in the overview with under 400 elements, from under 150 kB of answers', async () => {
     await using opened = await openPage(browser, host.url);
     const { page } = opened;
     const answers = answersOf(page);
@@ -77,7 +77,7 @@ describe.skipIf(!hasBrowser)('500 functions and an hour of history', () => {
     expect(bytes.reduce((sum, size) => sum + size, 0)).toBeLessThan(150_000);
   });
 
-  it('are listed in a table that sorts and filters', async () => {
+  it('500 functions and an hour of history are listed in a table that sorts and filters', async () => {
     await using opened = await openPage(browser, host.url);
     const { page, complaints } = opened;
     await page.addInitScript("localStorage.setItem('turntable-range', '1h')");

@@ -35,7 +35,7 @@ describe('the configuration schema', () => {
     },
   );
 
-  test('is a valid schema, and every option reaches the configuration', () => {
+  test('the configuration schema is a valid schema, and every option reaches the configuration', () => {
     expect(new Ajv({ strict: false }).validateSchema(readConfigSchema())).toBe(true);
     const read = new Set<string>();
     // Changing any single option must change the configuration: an option that nothing reads would not.
@@ -47,7 +47,7 @@ describe('the configuration schema', () => {
     expect([...read]).toEqual(options.map(({ path }) => path));
   });
 
-  test('gives every option unique names', () => {
+  test('the configuration schema gives every option unique names', () => {
     const names = options.flatMap((option) => [...option.environmentNames, ...option.flags]);
     expect(new Set(names).size).toBe(names.length);
   });

@@ -21,7 +21,7 @@ const sources = readdirSync(join(root, 'src'), { recursive: true, encoding: 'utf
   .filter((path) => path.endsWith('.ts') && !path.endsWith('.test.ts'));
 
 describe('memory and cores of the machine', () => {
-  test('are read and divided in src/hardware alone', () => {
+  test('memory and cores of the machine are read and divided in src/hardware alone', () => {
     const outside = sources
       .filter((path) => !path.startsWith('hardware/'))
       .flatMap((path) => {

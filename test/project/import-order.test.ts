@@ -171,7 +171,7 @@ describe('the import order', () => {
     expect(flagged.has(file)).toBe(!allowed);
   });
 
-  test('names every folder of src/', () => {
+  test('the import order names every folder of src/', () => {
     const folders = readdirSync(join(packageRoot, 'src'), { withFileTypes: true }).filter((entry) =>
       entry.isDirectory(),
     );

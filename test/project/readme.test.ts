@@ -59,21 +59,21 @@ afterAll(async () => {
 });
 
 describe('the README', () => {
-  it('is short, and shows a picture of the page and one of a cold start', () => {
+  it('the README is short, and shows a picture of the page and one of a cold start', () => {
     expect(readme?.split(/\s+/).length).toBeLessThan(900);
     expect(readme).toContain('](docs/dashboard/overview.png)');
     expect(readme).toContain('](docs/dashboard/cold-starts.png)');
   });
 
-  it('begins with the two commands', () => {
+  it('the README begins with the two commands', () => {
     expect(steps.slice(0, 2).map(({ command }) => command)).toEqual(['npm ci', 'npm start']);
   });
 
-  it('shows the line that the host prints when it is ready', () => {
+  it('the README shows the line that the host prints when it is ready', () => {
     expect(normal(readyLine)).toBe(normal(steps[1]?.shown[0] ?? ''));
   });
 
-  it('runs the command of this checkout without npx, which may build the project again first', () => {
+  it('the README runs the command of this checkout without npx, which may build the project again first', () => {
     for (const { command } of steps) expect(command).not.toMatch(/\bnpx\b/);
     expect(stepsOf(readme ?? '').some(({ command }) => command.startsWith('node bin/turntable.js '))).toBe(true);
     expect(readme).toMatch(/write `turntable`\. In this checkout that is `node bin\/turntable\.js`/);
@@ -95,7 +95,7 @@ describe('the README', () => {
 });
 
 describe('the handler of handlers.md', () => {
-  it('is a valid handler for the compiler and at run time', async () => {
+  it('the handler of handlers.md is a valid handler for the compiler and at run time', async () => {
     const [, source = ''] = /^```ts\n([\s\S]*?)^```$/m.exec(handlers ?? '') ?? [];
     // Inside the package, so that 'turntable' is the package itself.
     const place = await mkdtemp(join(packageRoot, 'functions', '_readme-'));

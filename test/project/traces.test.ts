@@ -19,7 +19,7 @@ const linesOf = (file: string): unknown[] =>
     .map((line) => JSON.parse(line) as unknown);
 
 describe('the sample traces', () => {
-  it('are those that scripts/traces.ts writes', async () => {
+  it('the sample traces are those that scripts/traces.ts writes', async () => {
     await writeSampleTraces(folder);
     for (const name of sampleFiles) {
       expect(readFileSync(join(folder, name)).equals(readFileSync(sample(name))), name).toBe(true);
@@ -46,7 +46,7 @@ describe('the sample traces', () => {
 });
 
 describe('trace.schema.json', () => {
-  it('is valid for every line of the sample and of a recording', async () => {
+  it('trace.schema.json is valid for every line of the sample and of a recording', async () => {
     const recording = join(folder, 'recording.jsonl');
     const writer = await TraceWriter.create(recording, { recorded_at: '2026-01-01T00:00:00Z' });
     writer.write({
@@ -65,7 +65,7 @@ describe('trace.schema.json', () => {
     }
   });
 
-  it('refuses lines that are neither a heading nor an invocation', () => {
+  it('trace.schema.json refuses lines that are neither a heading nor an invocation', () => {
     expect(validate({ arrival_ms: -1, function: 'a' })).toBe(false);
     expect(validate({ arrival_ms: 1 })).toBe(false);
     expect(validate({ format: 'turntable-trace', version: 2 })).toBe(false);

@@ -56,7 +56,7 @@ describe('Redis', () => {
   };
   const asRedis = (command: string): string => answers[command] ?? '+OK\r\n';
 
-  test('that answers is reported with its version', async () => {
+  test('Redis that answers is reported with its version', async () => {
     const port = await answering(asRedis);
     expect(await askRedis(`redis://127.0.0.1:${port}`, 20_000)).toMatchObject({
       state: 'answers',
@@ -65,7 +65,7 @@ describe('Redis', () => {
     });
   });
 
-  test('gets its password first, which no fact contains', async () => {
+  test('Redis gets its password first, which no fact contains', async () => {
     const seen: string[] = [];
     const port = await answering(asRedis, seen);
     const facts = await askRedis(`redis://me:s%C3%A9cret@127.0.0.1:${port}`, 20_000);
@@ -75,7 +75,7 @@ describe('Redis', () => {
     expect(JSON.stringify(facts)).not.toContain('cret');
   });
 
-  test.skipIf(redisMissing !== undefined)('tells the settings on which accepted calls depend', async () => {
+  test.skipIf(redisMissing !== undefined)('Redis tells the settings on which accepted calls depend', async () => {
     await using server = await RedisServer.start({ durable: true });
     expect(await askRedis(server.url, 5000)).toMatchObject({
       settings: new Map([
@@ -85,7 +85,7 @@ describe('Redis', () => {
     });
   });
 
-  test('that needs a password is reported as locked', async () => {
+  test('Redis that needs a password is reported as locked', async () => {
     const port = await answering(() => '-NOAUTH Authentication required.\r\n');
     expect(await askRedis(`redis://127.0.0.1:${port}`, 20_000)).toMatchObject({
       state: 'locked',
@@ -101,7 +101,7 @@ describe('Redis', () => {
     expect(await askRedis(`redis://127.0.0.1:${port}`, timeoutMs)).toMatchObject({ state: 'silent', reason });
   });
 
-  test('on a Unix socket that does not exist is silent', async () => {
+  test('Redis on a Unix socket that does not exist is silent', async () => {
     expect(await askRedis(`unix://${dir}/redis.sock`, 2000)).toMatchObject({
       state: 'silent',
       address: `${dir}/redis.sock`,
@@ -110,24 +110,24 @@ describe('Redis', () => {
 });
 
 describe('the port', () => {
-  test('is free when no program listens on it', async () => {
+  test('the port is free when no program listens on it', async () => {
     expect(await inspectPort({ host: '127.0.0.1', port: 0 })).toMatchObject({ state: 'free' });
   });
 
-  test('of a running host is distinguished from that of another program', async () => {
+  test('the port of a running host is distinguished from that of another program', async () => {
     const host = await listen(createHttpServer((_request, response) => response.end('{"name":"turntable"}')));
     expect(await inspectPort({ host: '127.0.0.1', port: host })).toMatchObject({ state: 'turntable' });
     const other = await listen(createHttpServer((_request, response) => response.end('hello')));
     expect(await inspectPort({ host: '127.0.0.1', port: other })).toMatchObject({ state: 'taken' });
   });
 
-  test('is unusable with an address that this machine does not have', async () => {
+  test('the port is unusable with an address that this machine does not have', async () => {
     expect(await inspectPort({ host: '192.0.2.1', port: 8000 })).toMatchObject({ state: 'unusable' });
   });
 });
 
 describe('a folder', () => {
-  test('that exists, or can be made, is writable and has free space', async () => {
+  test('a folder that exists, or can be made, is writable and has free space', async () => {
     expect(await inspectFolder(dir)).toMatchObject({ state: 'writable', exists: true });
     const facts = await inspectFolder(join(dir, 'a', 'b'));
     expect(facts).toMatchObject({ state: 'writable', exists: false });
@@ -143,14 +143,14 @@ describe('a folder', () => {
     expect(await inspectFolder(join(dir, 'file', 'data'))).toMatchObject({ state: 'unusable' });
   });
 
-  test('that accepts no files is unusable, whatever its permission bits say', async () => {
+  test('a folder that accepts no files is unusable, whatever its permission bits say', async () => {
     // Not even root can make a file there.
     expect(await inspectFolder('/proc')).toMatchObject({ state: 'unusable', path: '/proc' });
   });
 });
 
 describe('ONNX Runtime', () => {
-  test('loads here and lists its providers', async () => {
+  test('ONNX Runtime loads here and lists its providers', async () => {
     const facts = await inspectRuntime();
     expect(facts).toMatchObject({ state: 'loads' });
     expect(facts.state === 'loads' && facts.providers).toContainEqual({ name: 'cpu', bundled: true });
@@ -180,7 +180,7 @@ function write(name: string, files: Record<string, string>): void {
 }
 
 describe('the functions folder', () => {
-  test('lists good and broken functions, with the reason for each broken one', async () => {
+  test('the functions folder lists good and broken functions, with the reason for each broken one', async () => {
     write('good', { 'function.json': '\uFEFF{"handler": "handler.ts"}', 'model.onnx': '12345', 'handler.ts': '' });
     write('no-model', { 'function.json': '{"model": "other.onnx"}', 'model.onnx': '' });
     write('no-handler', { 'function.json': '{"handler": "gone.ts"}', 'model.onnx': '' });
@@ -205,7 +205,7 @@ describe('the functions folder', () => {
     ]);
   });
 
-  test('that is missing is unusable', async () => {
+  test('the functions folder that is missing is unusable', async () => {
     rmSync(dir, { recursive: true });
     expect(await inspectFunctions(config())).toMatchObject({ state: 'unusable', path: dir });
   });

@@ -46,7 +46,7 @@ const profile = {
 };
 
 describe('turntable plan deepplan', () => {
-  test('answers a given profile with the documented JSON', async () => {
+  test('turntable plan deepplan answers a given profile with the documented JSON', async () => {
     const file = fileOf('layers.json', profile);
     const answer: unknown = JSON.parse(
       await deepplan('--profile', file, '--machine', 'p3.8xlarge', '--mode', 'dha', '--json'),
@@ -65,7 +65,7 @@ describe('turntable plan deepplan', () => {
     });
   });
 
-  test('names the links of a parallel plan by their GPUs', async () => {
+  test('turntable plan deepplan names the links of a parallel plan by their GPUs', async () => {
     const file = fileOf('layers.json', profile);
     for (const [gpu, links] of [
       ['0', [null, 0, null, 2]],
@@ -103,7 +103,7 @@ describe('turntable plan deepplan', () => {
     expect(given).not.toContain('assumed of open dimensions');
   });
 
-  test('adds times and residency to the JSON on request', async () => {
+  test('turntable plan deepplan adds times and residency to the JSON on request', async () => {
     const file = fileOf('layers.json', profile);
     const json = await deepplan('--profile', file, '--mode', 'pt+dha', '--timeline', '--residency', '--json');
     const answer = JSON.parse(json) as {
@@ -116,7 +116,7 @@ describe('turntable plan deepplan', () => {
     expect(answer.residency.warm_ms).toBeCloseTo(0.6);
   });
 
-  test('draws the timelines of all modes as a page that says where the times come from', async () => {
+  test('turntable plan deepplan draws the timelines of all modes as a page that says where the times come from', async () => {
     const file = fileOf('layers.json', { ...profile, layers: [{ ...profile.layers[1], name: '</script><b>&"' }] });
     const page = join(folder, 'timeline.html');
     await deepplan('--profile', file, '--mode', 'all', '--html', page, '--json');
@@ -127,13 +127,13 @@ describe('turntable plan deepplan', () => {
     expect(modes[1]!.stallMs).toBe(0.5);
   });
 
-  test('writes the profile that it used, which gives the same plan again', async () => {
+  test('turntable plan deepplan writes the profile that it used, which gives the same plan again', async () => {
     const saved = join(folder, 'saved.json');
     const first = await deepplan('--model', 'resnet50', '--save-profile', saved, '--json');
     expect(await deepplan('--profile', saved, '--json')).toBe(first);
   });
 
-  test('says when no GPU of the machine can help', async () => {
+  test('turntable plan deepplan says when no GPU of the machine can help', async () => {
     const text = await deepplan('--profile', fileOf('layers.json', profile), '--machine', 'h200');
     expect(text).toContain('to help GPU 0 takes one on another PCIe switch');
   });
@@ -149,7 +149,7 @@ describe('turntable plan deepplan', () => {
       ['--model', 'bert-base', '--dimension', 'batch=none'],
       "--dimension takes name=size such as sequence=64, and 'batch=none'",
     ],
-  ])('refuses %j in one sentence', async (argv, message) => {
+  ])('turntable plan deepplan refuses %j in one sentence', async (argv, message) => {
     await expect(deepplan(...argv)).rejects.toThrow(message);
     await expect(deepplan(...argv)).rejects.toSatisfy(isSpoken);
   });
@@ -163,7 +163,7 @@ describe('turntable plan deepplan', () => {
     [{ ...profile, layers: [{ name: 'x' }] }, "the layer profile has no field 'layers[0].kind'"],
     ['{"unit":"ms","layers":[{"name":"x","kind":"y","bytes":1,"load":1e999,"exec":1,"dha":1}]}', "'layers[0].load'"],
     ['{', 'is not JSON'],
-  ])('refuses a profile %j and names the field', async (json, message) => {
+  ])('turntable plan deepplan refuses a profile %j and names the field', async (json, message) => {
     const file = fileOf('bad.json', json);
     await expect(deepplan('--profile', file, '--json')).rejects.toThrow(message);
   });

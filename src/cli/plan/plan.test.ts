@@ -52,7 +52,7 @@ const service = {
 const graph = lstmCells({ layers: 6, batch: 8, ioSize: 64, sequence: 12 });
 
 describe('turntable plan packrat', () => {
-  test('answers with the documented JSON', async () => {
+  test('turntable plan packrat answers with the documented JSON', async () => {
     const answer: unknown = JSON.parse(
       await plan('packrat', '--profile', bert, '--threads', '14', '--batches', '16,73', '--exact', '--json'),
     );
@@ -62,13 +62,13 @@ describe('turntable plan packrat', () => {
     ]);
   });
 
-  test('answers null when no instances add up', async () => {
+  test('turntable plan packrat answers null when no instances add up', async () => {
     const json = await plan('packrat', '--profile', bert, '--threads', '1', '--batches', '145', '--json');
     expect(JSON.parse(json)).toEqual([{ batch: 145, latency_ms: null, instances: [] }]);
     expect(await plan('packrat', '--profile', bert, '--threads', '1', '--batches', '145')).toContain('infeasible');
   });
 
-  test('leaves threads idle unless told otherwise, keeps sockets apart, and scales by interference', async () => {
+  test('turntable plan packrat leaves threads idle unless told otherwise, keeps sockets apart, and scales by interference', async () => {
     const profile = fileOf('pool.json', pool);
     const args = ['packrat', '--profile', profile, '--threads', '3', '--batches', '2', '--json'];
     expect(JSON.parse(await plan(...args))).toEqual([{ batch: 2, latency_ms: 8, instances: [[1, 2, 2]] }]);
@@ -88,7 +88,7 @@ describe('turntable plan packrat', () => {
 });
 
 describe('turntable plan serf', () => {
-  test('answers with the documented JSON, null where everything is overloaded', async () => {
+  test('turntable plan serf answers with the documented JSON, null where everything is overloaded', async () => {
     const profile = fileOf('service.json', service);
     const answer = JSON.parse(await plan('serf', '--profile', profile, '--rates', '1,12,20', '--json')) as unknown[];
     const expected = predictService([100], 1);
@@ -105,7 +105,7 @@ describe('turntable plan serf', () => {
     expect(answer[2]).toMatchObject({ rate: 20, best: null, latency_ms: null });
   });
 
-  test('finds the least resources for an SLO', async () => {
+  test('turntable plan serf finds the least resources for an SLO', async () => {
     const profile = fileOf('service.json', service);
     const args = ['serf', '--profile', profile, '--rates', '12', '--machines', '4', '--slo', '150ms'];
     const [answer] = JSON.parse(await plan(...args, '--json')) as [{ least: object }];
@@ -115,7 +115,7 @@ describe('turntable plan serf', () => {
     expect(await plan(...args)).toMatch(/LEAST FOR 150 ms\n.*1 at once x 8 threads on 3 machines$/);
   });
 
-  test('has ten load levels when none are named', async () => {
+  test('turntable plan serf has ten load levels when none are named', async () => {
     const table = await plan('serf', '--profile', fileOf('service.json', service));
     expect(table.split('\n')).toHaveLength(11);
     expect(table).toMatch(/4 at once x 2 threads$/);
@@ -123,7 +123,7 @@ describe('turntable plan serf', () => {
 });
 
 describe('turntable plan chrion', () => {
-  test('answers with the documented JSON', async () => {
+  test('turntable plan chrion answers with the documented JSON', async () => {
     const profile = fileOf('graph.json', graph);
     const answer: unknown = JSON.parse(
       await plan('chrion', '--profile', profile, '--alpha', '0.2', '--cores', '5', '--json'),
@@ -139,7 +139,7 @@ describe('turntable plan chrion', () => {
     });
   });
 
-  test('shows the ladder with its calls, as a table, JSON and timelines', async () => {
+  test('turntable plan chrion shows the ladder with its calls, as a table, JSON and timelines', async () => {
     const stack = liveStack({ layers: 4, cells: 8, gpuMs: 0.1, cpuMs: 0.5, callMs: 0.05 });
     const page = join(folder, 'ladder.html');
     const args = ['chrion', '--profile', fileOf('stack.json', stack), '--ladder'];
@@ -172,7 +172,7 @@ describe('turntable plan chrion', () => {
     expect(ladder[1]?.segments.flatMap(({ operators }) => operators)).toHaveLength(8);
   });
 
-  test('says so when there is no ladder within the limit, and draws none', async () => {
+  test('turntable plan chrion says so when there is no ladder within the limit, and draws none', async () => {
     const page = join(folder, 'no-ladder.html');
     const args = ['chrion', '--profile', fileOf('graph.json', graph), '--ladder', '--limit', '0.001ms'];
     const table = await plan(...args, '--html', page);
@@ -193,7 +193,7 @@ describe('turntable plan chrion', () => {
     expect(timelines[0]!.lanes.map(({ name }) => name)).toEqual(['GPU']);
   });
 
-  test('keeps within a latency limit, or says that no plan does', async () => {
+  test('turntable plan chrion keeps within a latency limit, or says that no plan does', async () => {
     const profile = fileOf('graph.json', graph);
     const args = ['chrion', '--profile', profile, '--pattern', 'memory', '--json'];
     const tight = JSON.parse(await plan(...args, '--limit', '4ms')) as { latency_ms: number; gpu_bytes: number };

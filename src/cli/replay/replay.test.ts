@@ -48,7 +48,7 @@ const sloOf = (text: string, name: string): number | undefined =>
 const poisson = ['--poisson', '100', '--requests', '1500', '--functions', 'bert-base=140', '--seed', '1'] as const;
 
 describe('turntable replay', () => {
-  it('gives the documented JSON, the same bytes for the same seed', async () => {
+  it('turntable replay gives the documented JSON, the same bytes for the same seed', async () => {
     const words = [
       ...poisson,
       '--machine',
@@ -80,7 +80,7 @@ describe('turntable replay', () => {
     expect(other.p99_ms).not.toBe(report.p99_ms);
   });
 
-  it('leaves the warm-up out, and takes single settings over those of the policy', async () => {
+  it('turntable replay leaves the warm-up out, and takes single settings over those of the policy', async () => {
     const words = [
       '--plan',
       'dha',
@@ -101,13 +101,13 @@ describe('turntable replay', () => {
     });
   });
 
-  it('takes a warm-up of nothing, and a bound of an hour', async () => {
+  it('turntable replay takes a warm-up of nothing, and a bound of an hour', async () => {
     const words = ['--warmup', '0', '--wait-bound', '1h', '--json', '-'];
     const report = JSON.parse(await replay(...poisson, ...words)) as Report;
     expect(report).toMatchObject({ requests: 1500, warmup_requests: 0, settings: { wait_bound_ms: 3_600_000 } });
   });
 
-  it("goes by a trace's own objectives, unless --slo says otherwise", async () => {
+  it("turntable replay goes by a trace's own objectives, unless --slo says otherwise", async () => {
     const file = join(folder, 'own-slos.jsonl');
     const lines = Array.from({ length: 40 }, (_, index) =>
       JSON.stringify({ arrival_ms: index * 50, function: 'bert-base/0', slo_ms: index % 2 === 0 ? 5 : 500 }),
@@ -124,7 +124,7 @@ describe('turntable replay', () => {
     expect(given).toMatchObject({ goodput: 1, slos: [], settings: { slo_ms: 100 } });
   });
 
-  it('lists SLOs by share, and the error of predictions', async () => {
+  it('turntable replay lists SLOs by share, and the error of predictions', async () => {
     const text = await replay(...poisson, '--slo', '20ms@50%,1s@50%');
     expect(text).toMatch(/SLO 20ms@50%,1s@50%/);
     expect(text).toMatch(/^ +SLO +REQUESTS +GOODPUT +SHED\n *20 ms +\d+ .*\n +1 s +\d+ +100\.0%/m);
@@ -132,7 +132,7 @@ describe('turntable replay', () => {
     expect(text).toMatch(/^gpu cold +\d/m);
   });
 
-  it('says when the functions do not fit into host memory', async () => {
+  it('turntable replay says when the functions do not fit into host memory', async () => {
     const words = ['--poisson', '20', '--requests', '200', '--seed', '1', '--json', '-'];
     const over = JSON.parse(await replay(...words, '--machine', 'h200', '--functions', 'bert-base=2000')) as Report;
     expect(over.host_memory).toMatchObject({ exceeded: true, capacity_bytes: 112 * 2 ** 30 });
@@ -161,7 +161,7 @@ describe('turntable replay', () => {
     expect((helped.workers ?? 0) + helped.offloaded).toBe(300);
   });
 
-  it('can evict by the known future of its load', async () => {
+  it('turntable replay can evict by the known future of its load', async () => {
     const words = [...poisson, '--functions', 'bert-base=220', '--json', '-'];
     const report = JSON.parse(await replay(...words, '--eviction', 'oracle')) as Report;
     expect(report.settings).toMatchObject({ policy: 'best', eviction: 'oracle' });
@@ -169,17 +169,17 @@ describe('turntable replay', () => {
     expect(report.cold_starts + report.partial_starts).toBeLessThan(best.cold_starts + best.partial_starts);
   });
 
-  it('refuses --workers and --cpu-memory without --cpu', async () => {
+  it('turntable replay refuses --workers and --cpu-memory without --cpu', async () => {
     await expect(replay(...poisson, '--workers', '4@20ms')).rejects.toThrow('--workers and --cpu-memory need --cpu');
     await expect(replay(...poisson, '--workers', '4')).rejects.toThrow(/such as 16@20ms/);
   });
 
-  it('ends generated traffic after ten thousand requests by default', async () => {
+  it('turntable replay ends generated traffic after ten thousand requests by default', async () => {
     const report = JSON.parse(await replay('--poisson', '50', '--functions', 'mlp=2', '--json', '-')) as Report;
     expect(report.requests).toBe(10_000);
   });
 
-  it('prints a table, and writes JSON, CSV and a page on request', async () => {
+  it('turntable replay prints a table, and writes JSON, CSV and a page on request', async () => {
     const files = ['json', 'csv', 'html'].map((kind) => join(folder, `report.${kind}`));
     const text = await replay(...poisson, '--json', files[0]!, '--csv', files[1]!, '--html', files[2]!);
     expect(text).toMatch(/^simulated, machine preset p3\.8xlarge: 1,500 requests in/);
@@ -191,7 +191,7 @@ describe('turntable replay', () => {
     expect(savedIn(page)).toEqual(JSON.parse(readFileSync(files[0]!, 'utf8')));
   });
 
-  it('makes the same decisions for a trace that it saved', async () => {
+  it('turntable replay makes the same decisions for a trace that it saved', async () => {
     const file = join(folder, 'saved.jsonl');
     const settings = ['--plan', 'pt+dha', '--policy', 'artifact', '--json', '-'];
     const first = JSON.parse(await replay(...poisson, ...settings, '--save-trace', file)) as Report;
@@ -247,7 +247,7 @@ describe('turntable replay', () => {
     ['--no-load-ahead'],
     ['--system', 'lru'],
     ['--save-trace', 'x.jsonl'],
-  ])('refuses %s beside --live: a running host has its own', async (...flag) => {
+  ])('turntable replay refuses %s beside --live: a running host has its own', async (...flag) => {
     await expect(replay('--live', '--poisson', '1', ...flag)).rejects.toThrow(
       `${flag[0]} is for a replay on a virtual clock`,
     );
@@ -257,13 +257,13 @@ describe('turntable replay', () => {
     ['--speed', '2'],
     ['--body', 'mlp=x'],
     ['--url', 'http://127.0.0.1:1'],
-  ])('refuses %s without --live', async (...flag) => {
+  ])('turntable replay refuses %s without --live', async (...flag) => {
     await expect(replay('--poisson', '1', '--functions', 'mlp', ...flag)).rejects.toThrow(
       `${flag[0]} goes with --live`,
     );
   });
 
-  it('says when no host is there for a live replay', async () => {
+  it('turntable replay says when no host is there for a live replay', async () => {
     const server = createServer().listen(0, '127.0.0.1');
     await once(server, 'listening');
     const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
@@ -298,7 +298,7 @@ describe('turntable replay --over', () => {
     expect(savedIn(readFileSync(page, 'utf8'))).toEqual(sweep);
   });
 
-  it('takes any option with a value: the rate of what is generated, hosts, words', async () => {
+  it('turntable replay --over takes any option with a value: the rate of what is generated, hosts, words', async () => {
     const load = ['--functions', 'bert-base=40', '--requests', '200', '--poisson', '10'];
     const atOf = async (text: string): Promise<unknown[]> => {
       const { runs } = JSON.parse(await replay(...load, '--over', text, '--json', '-')) as SweepReport;
@@ -349,7 +349,7 @@ describe('turntable replay --over', () => {
     [['--system', 'lru,best'], /--system lru,best sets its policy twice; give --system once for each system/],
     [['--system', 'lru', '--system', 'lru'], /--system lru is given twice/],
     [['--system', 'lru', '--seeds', '3'], /--seeds goes with two or more --system/],
-  ])('refuses %j in one sentence', async (flags, message) => {
+  ])('turntable replay --over refuses %j in one sentence', async (flags, message) => {
     const load = ['--poisson', '5', '--requests', '5', '--functions', 'mlp=1'];
     await expect(replay(...load, ...flags)).rejects.toThrow(message);
   });
@@ -358,7 +358,7 @@ describe('turntable replay --over', () => {
 describe('turntable replay of several systems', () => {
   const load = ['--poisson', '100', '--requests', '1500', '--functions', 'bert-base=140', '--warmup', '500'];
 
-  it('says which wins and by how much, against the noise of seeds', async () => {
+  it('turntable replay of several systems says which wins and by how much, against the noise of seeds', async () => {
     const page = join(folder, 'systems.html');
     const systems = ['--system', 'artifact,pipeswitch', '--system', 'best'];
     const text = await replay(...load, ...systems, '--seeds', '3', '--html', page);
@@ -373,7 +373,7 @@ describe('turntable replay of several systems', () => {
     ]);
   });
 
-  it('says that systems which do the same differ by no more than noise', async () => {
+  it('turntable replay of several systems says that systems which do the same differ by no more than noise', async () => {
     const same = ['--system', 'best', '--system', 'policy=best,plan=interleave'];
     const json = await replay(...load, ...same, '--seeds', '2', '--json', '-');
     const { verdict, winner } = JSON.parse(json) as Comparison;
@@ -400,13 +400,13 @@ describe('turntable replay with the files of reports', () => {
     expect(savedIn(readFileSync(page, 'utf8'))).toMatchObject({ format: 'turntable-comparison', winner: 'dha' });
   });
 
-  it('shows one as it was printed', async () => {
+  it('turntable replay with the files of reports shows one as it was printed', async () => {
     const file = join(folder, 'one.json');
     const text = await replay(...poisson, '--json', file);
     expect(await replay(file)).toBe(text);
   });
 
-  it('names a file that is no report, and an option that would replay anew', async () => {
+  it('turntable replay with the files of reports names a file that is no report, and an option that would replay anew', async () => {
     const file = join(folder, 'other.json');
     writeFileSync(file, '{}');
     await expect(replay(file)).rejects.toThrow(/other\.json is no report/);
@@ -449,7 +449,7 @@ describe('what a replay does not tell', () => {
     expect(savedIn(readFileSync(html, 'utf8'))).toMatchObject(warned);
   });
 
-  it('of functions that a trace never calls is counted by model', async () => {
+  it('what a replay does not tell of functions that a trace never calls is counted by model', async () => {
     const file = join(folder, 'few.csv');
     const rows = Array.from({ length: 8 }, (_, at) => `a,f${at},${at + 1},0.1`);
     writeFileSync(file, ['app,func,end_timestamp,duration', ...rows].join('\n'));
@@ -458,7 +458,7 @@ describe('what a replay does not tell', () => {
     expect(await replay('--trace', file, '--functions', 'bert-base=8')).not.toContain('warning');
   });
 
-  it('of requests that all are left out is an error with the reason', async () => {
+  it('what a replay does not tell of requests that all are left out is an error with the reason', async () => {
     const short = ['--poisson', '1', '--functions', 'gpt2=1'];
     await expect(replay(...short, '--duration', '0.001ms')).rejects.toThrow(/none arrives within --duration/);
     const none = replay(...short, '--requests', '5', '--warmup', '5');
@@ -487,12 +487,12 @@ describe('turntable replay --host-machines', () => {
     expect(await replay(...load, ...words)).toMatch(/host2 \(h200\)/);
   });
 
-  it('of one machine is --hosts', async () => {
+  it('turntable replay --host-machines of one machine is --hosts', async () => {
     const named = await replay(...load, '--host-machines', 'p3.8xlarge=3', '--json', '-');
     expect(named).toBe(await replay(...load, '--hosts', '3', '--json', '-'));
   });
 
-  it('as one scheduler has the memory of all hosts', async () => {
+  it('turntable replay --host-machines as one scheduler has the memory of all hosts', async () => {
     // 328 GB of weights: more than the 245 and the 120 GB of the hosts, and less than both together.
     const many = ['--functions', 'bert-base=750', '--poisson', '100', '--requests', '300', '--router', 'one'];
     const report = JSON.parse(await replay(...many, '--host-machines', 'p3.8xlarge,h200', '--json', '-')) as Report;
@@ -507,7 +507,7 @@ describe('turntable replay --host-machines', () => {
     [['--fail-host', '2@1s'], '--fail-host names host 2, but the hosts are 0 to 1'],
     [['--fail-gpu', '0@1s'], 'in a fleet, --fail-host loses a host'],
     [['--eviction', 'oracle'], '--eviction oracle knows the arrivals at one machine'],
-  ])('says what is wrong with %j beside it', async (flags, message) => {
+  ])('turntable replay --host-machines says what is wrong with %j beside it', async (flags, message) => {
     await expect(replay(...load, '--host-machines', 'p3.8xlarge,h200', ...flags)).rejects.toThrow(message);
   });
 
@@ -515,7 +515,7 @@ describe('turntable replay --host-machines', () => {
     ['abacus=2', "there is no machine 'abacus'"],
     ['h200=0', 'It must be a whole number of 1 or more'],
     ['h200=1,h200=2', "'h200' stands there twice"],
-  ])('says what is wrong with %s', async (text, message) => {
+  ])('turntable replay --host-machines says what is wrong with %s', async (text, message) => {
     await expect(replay(...load, '--host-machines', text)).rejects.toThrow(message);
   });
 });
@@ -662,7 +662,7 @@ describe('--rows', () => {
     ['CPU and workers', ['--functions', 'bert-base=300', '--cpu', 'bert-base=60ms@8:0ms:1MB', '--workers', '2@20ms']],
     ['hosts of which one is lost', ['--hosts', '3', '--fail-host', '1@3s+2s', '--warmup', '100']],
     ['no place at all', ['--machine', 'cpu-16']],
-  ])('has what the report counts: %s', async (_, flags) => {
+  ])('--rows has what the report counts: %s', async (_, flags) => {
     const report = JSON.parse(await replay(...poisson, '--rows', file, '--json', '-', ...flags)) as Report;
     const rows = rowsOf();
     expect(report).toMatchObject(rounded(figuresOf(rows)) as object);
@@ -672,7 +672,7 @@ describe('--rows', () => {
     );
   });
 
-  it('of a comparison names system and seed', async () => {
+  it('--rows of a comparison names system and seed', async () => {
     const words = ['--system', 'lru', '--system', 'best', '--seeds', '2', '--rows', file, '--json', '-'];
     const text = await replay(...poisson, ...words);
     const { systems } = JSON.parse(text) as Comparison;
@@ -733,7 +733,7 @@ describe('values of flags', () => {
     expect(() => parseSlo('20ms@30%@70%')).toThrow('has more than one share');
   });
 
-  it('of objectives by share hold for any part of the functions', () => {
+  it('values of flags of objectives by share hold for any part of the functions', () => {
     const given = parseSlo('20ms@20%,100ms@50%,1s@30%');
     for (const step of [1, 2, 3]) {
       const counts = new Map<number | undefined, number>();
@@ -748,7 +748,7 @@ describe('values of flags', () => {
     }
   });
 
-  it('of durations take every form that the host takes', () => {
+  it('values of flags of durations take every form that the host takes', () => {
     expect(['100ms', '1.5s', '2m', '3h', '0'].map(parseDurationMs)).toEqual([100, 1500, 120_000, 1.08e7, 0]);
     expect(() => parseDurationMs('3 days')).toThrow(/It must be a duration/);
     for (const given of ['100', 'gpt2=100', '100@30%,1s@70%', '1s@30%,100@70%']) {
@@ -758,7 +758,7 @@ describe('values of flags', () => {
 });
 
 describe("a recording of a host's traffic", () => {
-  it('is a new trace for each start', async () => {
+  it("a recording of a host's traffic is a new trace for each start", async () => {
     const place = join(folder, 'recordings');
     vi.spyOn(process.stderr, 'write').mockImplementation(() => true);
     const recording = await startRecording(place, silentLog, new Date('2026-01-02T03:04:05.006Z'));

@@ -82,7 +82,7 @@ describe('API keys', () => {
 });
 
 describe('the limit of rate', () => {
-  test('takes as many requests at once as it allows a second, then one each interval, and says when', () => {
+  test('the limit of rate takes as many requests at once as it allows a second, then one each interval, and says when', () => {
     let nowMs = 0;
     const gate = access([], { perAddress: 4, now: () => nowMs });
     const ask = (): [string, number | undefined] | undefined => refusal(() => gate.admit('invoke', from(address)));
@@ -100,7 +100,7 @@ describe('the limit of rate', () => {
     ]);
   });
 
-  test('counts each address apart', () => {
+  test('the limit of rate counts each address apart', () => {
     const gate = access([], { perAddress: 1 });
     const ask = (other: string): boolean => refusal(() => gate.admit('read', from(other))) === undefined;
     expect([ask('192.0.2.1'), ask('192.0.2.2'), ask('192.0.2.1')]).toEqual([true, true, false]);
@@ -116,7 +116,7 @@ describe('the limit of rate', () => {
     expect([ask(withKey('guess-one')), ask(withKey('guess-two'))]).toEqual(['unauthorized', 'rate-limited']);
   });
 
-  test('does not count health checks', () => {
+  test('the limit of rate does not count health checks', () => {
     const gate = access([], { perAddress: 1 });
     for (let each = 0; each < 10; each++) gate.admit('open', from(address));
     expect(gate.admit('read', from(address))).toBeUndefined();

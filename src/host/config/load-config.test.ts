@@ -274,7 +274,7 @@ describe('listening beyond loopback', () => {
     },
   );
 
-  test('is refused without an API key, with what to set', () => {
+  test('listening beyond loopback is refused without an API key, with what to set', () => {
     const { config } = load({ flags: { 'listen.host': '0.0.0.0' } });
     expect(() => checkListen(config)).toThrow(/^listening on 0\.0\.0\.0, .* set TURNTABLE_API_KEYS or "apiKeys"/);
     expect(() => checkListen({ ...config, apiKeys: ['a-long-key'] })).not.toThrow();

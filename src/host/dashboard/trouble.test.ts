@@ -109,7 +109,7 @@ class Host {
 }
 
 describe('full cores', () => {
-  test('of other programs are advised against if runs waited for them, and not if GPUs or other machines ran the calls', async () => {
+  test('full cores of other programs are advised against if runs waited for them, and not if GPUs or other machines ran the calls', async () => {
     const count = fc.nat({ max: 12 });
     await fc.assert(
       fc.asyncProperty(
@@ -128,7 +128,7 @@ describe('full cores', () => {
     );
   });
 
-  test('are no advice while calls may wait for a GPU, wherever earlier ones ran, and whether it has the function yet', async () => {
+  test('full cores are no advice while calls may wait for a GPU, wherever earlier ones ran, and whether it has the function yet', async () => {
     for (const onGpus of [[0], []])
       for (const whyNot of [null, 'an operator is missing']) {
         const host = new Host({ onGpus, whyNot });
@@ -138,7 +138,7 @@ describe('full cores', () => {
       }
   });
 
-  test('are no advice where clients left without an answer that may have waited for a GPU', async () => {
+  test('full cores are no advice where clients left without an answer that may have waited for a GPU', async () => {
     for (const whyNot of [null, 'an operator is missing']) {
       const host = new Host({ onGpus: [], whyNot });
       for (let call = 0; call < 20; call++) host.late('queue', places.cpu);
@@ -147,7 +147,7 @@ describe('full cores', () => {
     }
   });
 
-  test('are advised against where the host itself or a handler needs them, wherever the model runs', async () => {
+  test('full cores are advised against where the host itself or a handler needs them, wherever the model runs', async () => {
     for (const cause of ['busy', 'body', 'handler'] as const) {
       const host = new Host();
       for (let call = 0; call < 20; call++) host.late(cause, places.gpu);
@@ -157,7 +157,7 @@ describe('full cores', () => {
 });
 
 describe('a GPU process that went down', () => {
-  test('is what calls waited for that ran on cores meanwhile, until it was before the range', async () => {
+  test('a GPU process that went down is what calls waited for that ran on cores meanwhile, until it was before the range', async () => {
     for (const cause of ['queue', 'load', 'model'] as const) {
       const host = new Host({ onGpus: [] });
       for (let call = 0; call < 20; call++) host.late(cause, places.cpu);
@@ -179,7 +179,7 @@ describe('a GPU process that went down', () => {
 });
 
 describe('a process in which nothing runs', () => {
-  test('is named at once if a signal has stopped it, and cores are not to blame', async () => {
+  test('a process in which nothing runs is named at once if a signal has stopped it, and cores are not to blame', async () => {
     const stopped = await stoppedProcess();
     try {
       for (const [options, facts] of [
@@ -198,7 +198,7 @@ describe('a process in which nothing runs', () => {
     }
   });
 
-  test('is the GPU process once it has left pings unanswered for two seconds, for functions that may wait for it', async () => {
+  test('a process in which nothing runs is the GPU process once it has left pings unanswered for two seconds, for functions that may wait for it', async () => {
     for (const whyNot of [null, 'an operator is missing']) {
       const asleep = spawn(process.execPath, ['-e', 'setInterval(() => undefined, 1e6)'], { stdio: 'ignore' });
       try {
@@ -251,7 +251,7 @@ test('requests over a limit are a sentence of their own, with the caller of the 
 });
 
 describe('evictions for room', () => {
-  test('are named with the limit, however many seconds of late calls came after them', async () => {
+  test('evictions for room are named with the limit, however many seconds of late calls came after them', async () => {
     const host = new Host({ memoryUsedBytes: 99e6 });
     for (let time = 0; time < 7; time++) host.left('room', 'the CPU pool');
     for (let second = 0; second < 100; second++)
@@ -260,7 +260,7 @@ describe('evictions for room', () => {
     expect((await host.row()).facts).toMatch(/^evicted 7 times: up to 99 MB of 100 MB used \(cpu\.memory\); cores /);
   });
 
-  test("are no reason for a first load onto a GPU, however full the cores' memory is", async () => {
+  test("evictions for room are no reason for a first load onto a GPU, however full the cores' memory is", async () => {
     for (const [placement, facts] of [
       [places.gpu, 'its first use: nothing had loaded it'],
       [places.cpu, 'its first use: nothing had loaded it, and memory is full: up to 99 MB of 100 MB used (cpu.memory)'],

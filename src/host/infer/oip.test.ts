@@ -58,7 +58,7 @@ function altered(changes: Record<string, unknown>): unknown {
 }
 
 describe('a request is decoded', () => {
-  test('from JSON, flat or nested', () => {
+  test('a request is decoded from JSON, flat or nested', () => {
     expect(decodeInfer(json(altered({ shape: [0, 2], data: [] })), undefined, pair)).toMatchObject({ rows: 0 });
     for (const data of [
       [1, 2, 3, 4],
@@ -73,7 +73,7 @@ describe('a request is decoded', () => {
     }
   });
 
-  test('from JSON followed by binary data, without a copy', () => {
+  test('a request is decoded from JSON followed by binary data, without a copy', () => {
     const [body, length] = withBinary(
       altered({ data: undefined, parameters: { binary_data_size: 8 } }),
       floats(0.5, -3),
@@ -83,7 +83,7 @@ describe('a request is decoded', () => {
     expect(call.tensors[0]?.data.buffer).toBe(body.buffer);
   });
 
-  test('from a mixture of JSON and binary inputs in any order', () => {
+  test('a request is decoded from a mixture of JSON and binary inputs in any order', () => {
     const ids = new Uint8Array(BigInt64Array.from([5n, 6n]).buffer);
     const [body, length] = withBinary(
       {
@@ -101,7 +101,7 @@ describe('a request is decoded', () => {
     });
   });
 
-  test('by a header seen before, with the data that comes with it now, and with the same refusals', () => {
+  test('a request is decoded by a header seen before, with the data that comes with it now, and with the same refusals', () => {
     const header = altered({ data: undefined, parameters: { binary_data_size: 8 } });
     for (const values of [
       [0.5, -3],
@@ -120,7 +120,7 @@ describe('a request is decoded', () => {
     expect(() => decodeInfer(body, length, bert)).toThrow("the model has no input 'x'");
   });
 
-  test('by a header that contains some of the data, whatever follows it the second time', () => {
+  test('a request is decoded by a header that contains some of the data, whatever follows it the second time', () => {
     const ids = { name: 'ids', shape: [1, 2], datatype: 'INT64', parameters: { binary_data_size: 16 } };
     const header = { inputs: [{ name: 'mask', shape: [1, 2], datatype: 'INT64', data: [1, 0] }, ids] };
     const [body, length] = withBinary(header, new Uint8Array(16));
@@ -132,11 +132,11 @@ describe('a request is decoded', () => {
     expect(() => decodeInfer(longer, length, bert)).toThrow('16 bytes follow the data of the last input');
   });
 
-  test('with a byte order mark before the JSON', () => {
+  test('a request is decoded with a byte order mark before the JSON', () => {
     expect(decodeInfer(Buffer.concat([Buffer.from([0xef, 0xbb, 0xbf]), json(good)]), undefined, pair).rows).toBe(1);
   });
 
-  test('with its id, parameters and outputs', () => {
+  test('a request is decoded with its id, parameters and outputs', () => {
     const call = decodeInfer(
       json({
         ...good,
@@ -152,23 +152,23 @@ describe('a request is decoded', () => {
     expect(call.binary.byName?.get('y')).toBe(false);
   });
 
-  test('with 0 as timeout and priority for the default, and an empty list of outputs for all of them', () => {
+  test('a request is decoded with 0 as timeout and priority for the default, and an empty list of outputs for all of them', () => {
     const call = decodeInfer(json({ ...good, parameters: { timeout: 0, priority: 0 }, outputs: [] }), undefined, pair);
     expect([call.timeoutMs, call.priority, call.outputs]).toEqual([undefined, undefined, undefined]);
   });
 
-  test('from raw bytes for a model with one input, as a batch of 1, answered in binary', () => {
+  test('a request is decoded from raw bytes for a model with one input, as a batch of 1, answered in binary', () => {
     const call = decodeInfer(Buffer.from(floats(1, 2)), 0, pair);
     expect(call.tensors[0]?.shape).toEqual([1, 2]);
     expect(call.binary.byDefault).toBe(true);
   });
 
-  test('from raw bytes whose number gives the one other varying size', () => {
+  test('a request is decoded from raw bytes whose number gives the one other varying size', () => {
     const sequence = modelSpec(metadata([spec('x', 'FP32', ['batch', 'time', 2])], [spec('y', 'FP32', ['batch'])]));
     expect(decodeInfer(Buffer.from(floats(1, 2, 3, 4, 5, 6)), 0, sequence).tensors[0]?.shape).toEqual([1, 3, 2]);
   });
 
-  test('from raw bytes as the one element of a BYTES input', () => {
+  test('a request is decoded from raw bytes as the one element of a BYTES input', () => {
     const call = decodeInfer(Buffer.from('Où'), 0, words);
     expect(call.tensors.map(valuesToJson)).toEqual([['Où']]);
   });
@@ -245,38 +245,38 @@ const refused: [string, unknown, RegExp][] = [
 ];
 
 describe('a request is refused with a sentence', () => {
-  test.each(refused)('for %s', (_what, request, sentence) => {
+  test.each(refused)('a request is refused with a sentence for %s', (_what, request, sentence) => {
     expect(() => decodeInfer(json(request), undefined, pair)).toThrow(sentence);
   });
 
-  test('for bare NaN outside of tensors, with its own code', () => {
+  test('a request is refused with a sentence for bare NaN outside of tensors, with its own code', () => {
     const error = thrownBy(() => decodeInfer(Buffer.from('{"a":NaN}'), undefined, pair));
     expect(error).toMatchObject({ code: 'bad-json', status: 400 });
   });
 
-  test('for bytes that are not UTF-8', () => {
+  test('a request is refused with a sentence for bytes that are not UTF-8', () => {
     expect(() => decodeInfer(Buffer.from([0x22, 0xff, 0x22]), undefined, pair)).toThrow(/not UTF-8/);
   });
 
-  test('for binary data that is cut short, too long, or followed by more', () => {
+  test('a request is refused with a sentence for binary data that is cut short, too long, or followed by more', () => {
     expect(decodeSized(8, 7)).toThrow("input 'x' has a binary_data_size of 8, but only 7 bytes are left in the body");
     expect(decodeSized(12, 12)).toThrow("tensor 'x' has 12 bytes of data, but FP32 of shape [1,2] takes 8");
     expect(decodeSized(8, 9)).toThrow('1 bytes follow the data of the last input');
   });
 
-  test('for a header length beyond the body, or one that is not a number', () => {
+  test('a request is refused with a sentence for a header length beyond the body, or one that is not a number', () => {
     expect(() => decodeInfer(json(good), 10_000, pair)).toThrow(/Inference-Header-Content-Length is 10000, but/);
     for (const text of ['-1', '1.5', 'x', '', '0x10', ' 5']) expect(() => parseHeaderLength(text)).toThrow(HostError);
   });
 
-  test('for raw bytes of the wrong number, or for a model with two inputs', () => {
+  test('a request is refused with a sentence for raw bytes of the wrong number, or for a model with two inputs', () => {
     expect(() => decodeInfer(Buffer.alloc(9), 0, pair)).toThrow(
       /has 9 bytes of data, but FP32 of shape \[1,2\] takes 8/,
     );
     expect(() => decodeInfer(Buffer.alloc(8), 0, bert)).toThrow(/only a model with one input takes/);
   });
 
-  test('for data nested a hundred thousand deep, without overflowing the stack', () => {
+  test('a request is refused with a sentence for data nested a hundred thousand deep, without overflowing the stack', () => {
     const deep = '['.repeat(100_000) + ']'.repeat(100_000);
     for (const data of [deep, `[1,${deep}]`, `[[1,${deep}]]`]) {
       const body = `{"inputs":[{"name":"x","shape":[1,2],"datatype":"FP32","data":${data}}],"id":"a"}`;
@@ -287,7 +287,7 @@ describe('a request is refused with a sentence', () => {
     ).toBe(1);
   });
 
-  test('for a million inputs at the first one too many', () => {
+  test('a request is refused with a sentence for a million inputs at the first one too many', () => {
     const inputs = Array.from({ length: 100_000 }, () => good.inputs[0]);
     expect(() => decodeInfer(json({ inputs }), undefined, pair)).toThrow(/given twice/);
   });
@@ -376,7 +376,7 @@ describe('a reply', () => {
   const hidden = tensorOf('hidden', 'FP32', [1, 1, 4], Float32Array.from([1, 2, 3, 4]));
   const pooled = tensorOf('pooled', 'FP16', [1, 4], Uint16Array.from([0x3c00, 0, 0, 0]));
 
-  test('sends FP16 as JSON, and as binary on request', () => {
+  test('a reply sends FP16 as JSON, and as binary on request', () => {
     const model = { name: 'm', version: '1' };
     expect(JSON.parse(bytesOf(encodeInfer(model, call, [hidden, pooled])).toString())).toMatchObject({
       outputs: [
@@ -408,13 +408,13 @@ describe('a reply', () => {
     expect(reply.parts[1]).toBe(large.data);
   });
 
-  test('is refused if its JSON is over the limit', () => {
+  test('a reply is refused if its JSON is over the limit', () => {
     const long = tensorOf('hidden', 'FP32', [1, 25_000, 4], new Float32Array(100_000).fill(1 / 3));
     const error = thrownBy(() => encodeInfer({ name: 'm', version: '1' }, call, [long], 1_000_000));
     expect(error).toMatchObject({ code: 'reply-too-large', status: 413 });
   });
 
-  test('writes values that JSON cannot hold as strings', () => {
+  test('a reply writes values that JSON cannot hold as strings', () => {
     const odd = tensorOf('y', 'FP32', [1, 2], Float32Array.from([NaN, -Infinity]));
     const reply = encodeInfer({ name: 'm', version: '1' }, call, [odd]);
     expect(bytesOf(reply).toString()).toContain('["NaN","-Infinity"]');

@@ -76,20 +76,20 @@ describe('a call is refused with a sentence', () => {
     ['an unknown name', { inputs: { z: [[1, 2]] } }, /no input 'z'; it has 'x'/],
     ['a missing name', { inputs: {} }, /input 'x' .* is missing/],
   ];
-  test.each(cases)('for %s', (_what, value, sentence) => {
+  test.each(cases)('a call is refused with a sentence for %s', (_what, value, sentence) => {
     expect(() => decodePlain(body(value), pair)).toThrow(sentence);
   });
 
-  test('for an unknown name if the model has two inputs', () => {
+  test('a call is refused with a sentence for an unknown name if the model has two inputs', () => {
     const form = 'the body has \'ids\', but no \'input\' or \'inputs\', as in {"inputs": {"a": ..., "b": ...}}';
     expect(() => decodePlain(body({ ids: [1] }), two)).toThrow(form);
   });
 
-  test('for one input if the model has two', () => {
+  test('a call is refused with a sentence for one input if the model has two', () => {
     expect(() => decodePlain(body({ input: [1] }), two)).toThrow("the model has 2 inputs: name 'a', 'b' in 'inputs'");
   });
 
-  test('for nesting that is deeper than any tensor', () => {
+  test('a call is refused with a sentence for nesting that is deeper than any tensor', () => {
     const deep = '['.repeat(50_000) + ']'.repeat(50_000);
     expect(() => decodePlain(Buffer.from(`{"input":${deep}}`), pair)).toThrow(
       /'x': 'data' is nested deeper than 16 dimensions/,

@@ -12,7 +12,7 @@ const split = (one: number, two: number, more: Partial<Traffic> = {}): Traffic =
 const noHeaders = (): undefined => undefined;
 
 describe('dividing calls', () => {
-  test('gives each version its share of any 100 calls in a row, to one call', () => {
+  test('dividing calls gives each version its share of any 100 calls in a row, to one call', () => {
     const traffic = split(90, 10);
     for (const start of [0, 37, 1000, 123_456]) {
       let second = 0;
@@ -23,7 +23,7 @@ describe('dividing calls', () => {
     }
   });
 
-  test('sends the same key to the same version, and a growing share keeps the keys that it has', () => {
+  test('dividing calls sends the same key to the same version, and a growing share keeps the keys that it has', () => {
     const before = split(90, 10, { key: 'x-user' });
     const after = split(70, 30, { key: 'x-user' });
     let [few, more, lost] = [0, 0, 0];
@@ -42,7 +42,7 @@ describe('dividing calls', () => {
 });
 
 describe('a version that leaves', () => {
-  test('leaves its share to the others in their proportion', () => {
+  test('a version that leaves leaves its share to the others in their proportion', () => {
     const shares = [
       { version: '1', percent: 60 },
       { version: '2', percent: 20 },
@@ -57,7 +57,7 @@ describe('a version that leaves', () => {
     expect(withoutVersion(allTo('1'), '1')).toBeUndefined();
   });
 
-  test('gives its share back to the version that it came from', () => {
+  test('a version that leaves gives its share back to the version that it came from', () => {
     expect(moved(split(90, 10), '2', '1').shares).toEqual([{ version: '1', percent: 100 }]);
     expect(moved(allTo('2'), '2', '1').shares).toEqual([{ version: '1', percent: 100 }]);
   });
@@ -70,7 +70,7 @@ describe('a version that leaves', () => {
 });
 
 describe('the body of a change', () => {
-  test('keeps what it leaves out', () => {
+  test('the body of a change keeps what it leaves out', () => {
     const now = split(90, 10, { key: 'x-user' });
     expect(parseTraffic({ key: null }, now)).toEqual({ ...now, key: undefined });
     expect(parseTraffic({ shares: { 1: 100, 2: 0 } }, now)).toEqual({ ...now, shares: allTo('1').shares });

@@ -10,13 +10,13 @@ import { RowCost } from './row-cost.ts';
 import { RowSplit } from './row-split.ts';
 
 describe('the time of a run by its rows', () => {
-  test('is unknown after runs of one length', () => {
+  test('the time of a run by its rows is unknown after runs of one length', () => {
     const cost = new RowCost();
     for (let run = 0; run < 100; run++) cost.observe(64, 10 + (run % 3));
     expect(cost.ms(64)).toBeUndefined();
   });
 
-  test('is the line through runs of different lengths', () => {
+  test('the time of a run by its rows is the line through runs of different lengths', () => {
     const line = fc.record({
       fixedMs: fc.double({ min: 0, max: 50, noNaN: true }),
       perRowMs: fc.double({ min: 0, max: 5, noNaN: true }),
@@ -36,22 +36,22 @@ describe('the time of a run by its rows', () => {
 describe('the number of lanes that work on a request', () => {
   const wish = { rows: 64, msOf: (rows: number) => 2 + rows, overheadMs: 1, ratePerSecond: 0, lanes: 4 };
 
-  test('is all of them if rows take the time and no other request arrives', () => {
+  test('the number of lanes that work on a request is all of them if rows take the time and no other request arrives', () => {
     expect(nodesFor(wish)).toBe(4);
   });
 
-  test('is one if a part costs more than it saves', () => {
+  test('the number of lanes that work on a request is one if a part costs more than it saves', () => {
     expect(nodesFor({ ...wish, overheadMs: 70 })).toBe(1);
     expect(nodesFor({ ...wish, msOf: () => 20 })).toBe(1);
   });
 
-  test('is one if parts would take the lanes from other requests', () => {
+  test('the number of lanes that work on a request is one if parts would take the lanes from other requests', () => {
     // Four lanes do 60 whole requests a second, or 53 in halves.
     expect(nodesFor({ ...wish, ratePerSecond: 55, msOf: (rows) => 10 + 0.88 * rows })).toBe(1);
     expect(nodesFor({ ...wish, ratePerSecond: 5, msOf: (rows) => 10 + 0.88 * rows })).toBe(4);
   });
 
-  test('is at most the number of rows', () => {
+  test('the number of lanes that work on a request is at most the number of rows', () => {
     expect(nodesFor({ ...wish, rows: 2, msOf: (rows) => 100 * rows })).toBe(2);
     expect(nodesFor({ ...wish, rows: 1 })).toBe(1);
   });
@@ -148,7 +148,7 @@ describe('a request of several rows', () => {
     };
   }
 
-  test('runs in parts once runs have shown that this is faster, and comes back in order', async () => {
+  test('a request of several rows runs in parts once runs have shown that this is faster, and comes back in order', async () => {
     const lanes = new Lanes();
     const run = split(lanes);
     for (let call = 0; call < 3; call++) expect(placementText((await run(7)).placement)).toBe('cpu pool warm');
@@ -161,7 +161,7 @@ describe('a request of several rows', () => {
     );
   });
 
-  test('stays whole with one lane, for one row, and for a function without batching', async () => {
+  test('a request of several rows stays whole with one lane, for one row, and for a function without batching', async () => {
     const lanes = new Lanes();
     for (const [run, rows] of [
       [split(lanes, 1), 7],
@@ -183,7 +183,7 @@ describe('a request of several rows', () => {
     return run;
   }
 
-  test('runs the last part again when it takes twice the expected time, and the first answer counts', async () => {
+  test('a request of several rows runs the last part again when it takes twice the expected time, and the first answer counts', async () => {
     const lanes = new Lanes();
     const run = await trained(lanes);
     const running = run(6);

@@ -35,7 +35,7 @@ describe('recent events', () => {
     event(4000, 'eviction', 'b', 'info'),
   ];
 
-  it('have warnings first, once for each function, then routine by kind', () => {
+  it('recent events have warnings first, once for each function, then routine by kind', () => {
     const { worries, routine } = foldEvents(seen);
     expect(worries.map(({ latest, count, sinceMs }) => [latest.functionName, latest.atMs, count, sinceMs])).toEqual([
       ['a', 9000, 2, 7000],
@@ -68,7 +68,7 @@ describe('a fleet', () => {
     host('10.0.0.8:8000', 'sick', { reason: 'no answer for 2 s' }),
   ];
 
-  it('has hosts that need attention first, then all by name', () => {
+  it('a fleet has hosts that need attention first, then all by name', () => {
     expect(sortHosts(hosts).map(({ name }) => name)).toEqual([
       '10.0.0.8:8000',
       '10.0.0.7:8000',
@@ -77,7 +77,7 @@ describe('a fleet', () => {
     ]);
   });
 
-  it('says how many hosts are sick or draining, and why one is', () => {
+  it('a fleet says how many hosts are sick or draining, and why one is', () => {
     const say = (count: number): string => fleetHeadline({ fleet: 'lab', hosts: hosts.slice(0, count) });
     expect([1, 2, 3, 4].map(say)).toEqual([
       'lab: 1 host up',
@@ -101,7 +101,7 @@ describe('a fleet', () => {
     expect(hostPage(host('a', 'up', { url: 'javascript:alert(1)' }))).toBeUndefined();
   });
 
-  it('has the homes of a function in order, then other hosts that have its content', () => {
+  it('a fleet has the homes of a function in order, then other hosts that have its content', () => {
     const holders = [
       { host: 'c', predicted_ms: null },
       { host: 'b', predicted_ms: 7 },
@@ -117,14 +117,14 @@ describe('a fleet', () => {
 const cause = (status: number, count: number) => ({ status, count, code: '', when: '', lastMs: 0 });
 
 describe('errors', () => {
-  it('are summed for callers and for the host', () => {
+  it('errors are summed for callers and for the host', () => {
     const sums = errorSums({ causes: [cause(400, 1200), cause(404, 4), cause(499, 1), cause(500, 2), cause(503, 31)] });
     expect(sums).toEqual({ client: 1205, host: 33 });
     expect(errorNote(sums)).toBe('1,205 of callers (4xx), 33 of the host (5xx)');
     expect(errorNote({ client: 0, host: 0 })).toBe('no request was refused or failed');
   });
 
-  it("are a flood if any is the host's, or if callers are refused more than once in twenty calls", () => {
+  it("errors are a flood if any is the host's, or if callers are refused more than once in twenty calls", () => {
     expect(isFlood({ client: 0, host: 1 }, 1e6)).toBe(true);
     expect(isFlood({ client: 5, host: 0 }, 95)).toBe(false);
     expect(isFlood({ client: 6, host: 0 }, 94)).toBe(true);
@@ -149,11 +149,11 @@ describe('formats', () => {
     [formatAgo(0, 5000), 'never'],
     [formatAgo(1000, 2000), 'now'],
     [formatAgo(1000, 91_000), '2 min ago'],
-  ])('show %s', (shown, expected) => {
+  ])('formats show %s', (shown, expected) => {
     expect(shown).toBe(expected);
   });
 
-  it('never show a share below 1 as 100%', () => {
+  it('formats never show a share below 1 as 100%', () => {
     fc.assert(
       fc.property(fc.double({ min: 0, max: 1, noNaN: true, maxExcluded: true }), (share) => {
         expect(formatShare(share)).not.toMatch(/^100/);
@@ -192,7 +192,7 @@ const tick = (atMs: number): TickEvent => ({
 });
 
 describe('series', () => {
-  it('stack to their sum, each above the one before', () => {
+  it('series stack to their sum, each above the one before', () => {
     const columns = fc
       .integer({ min: 1, max: 8 })
       .chain((length) =>
@@ -210,11 +210,11 @@ describe('series', () => {
     );
   });
 
-  it('turn counts of a step into rates per second', () => {
+  it('series turn counts of a step into rates per second', () => {
     expect(perSecond([10, 0], 10_000)).toEqual([1, 0]);
   });
 
-  it('of many steps are drawn in wider ones that begin at fixed instants, and no whole step loses a count', () => {
+  it('series of many steps are drawn in wider ones that begin at fixed instants, and no whole step loses a count', () => {
     const range = fc.record({ from: fc.nat(10_000), calls: fc.array(fc.nat(9), { minLength: 1, maxLength: 900 }) });
     fc.assert(
       fc.property(range, ({ from, calls }) => {
@@ -234,7 +234,7 @@ describe('series', () => {
     );
   });
 
-  it('move on by a second with each tick and keep their length', () => {
+  it('series move on by a second with each tick and keep their length', () => {
     const next = withTick(history([1000, 2000, 3000]), tick(4000));
 
     expect(next.columns.atMs).toEqual([2000, 3000, 4000]);
@@ -243,14 +243,14 @@ describe('series', () => {
     expect(next.totals).toMatchObject({ in_slo: 7, offered: 8 });
   });
 
-  it('update a second that they already have', () => {
+  it('series update a second that they already have', () => {
     const next = withTick(history([1000, 2000, 3000]), tick(2000));
 
     expect(next.columns.atMs).toEqual([1000, 2000, 3000]);
     expect(next.columns.in_slo).toEqual([0, 7, 0]);
   });
 
-  it('update earlier seconds that a tick corrects, and add those that had no tick', () => {
+  it('series update earlier seconds that a tick corrects, and add those that had no tick', () => {
     const later = { ...tick(1000), in_slo: 0, offered: 3 };
     const untold = { ...tick(4000), in_slo: 1, offered: 1 };
     const next = withTick(history([1000, 2000, 3000]), {
@@ -267,7 +267,7 @@ describe('series', () => {
     expect(kept.totals).toMatchObject({ offered: 11, in_slo: 7 });
   });
 
-  it('are not extrapolated over a gap, and coarser steps stay as they are', () => {
+  it('series are not extrapolated over a gap, and coarser steps stay as they are', () => {
     const gap = history([1000, 2000]);
     const coarse = history([0, 10_000], 10_000);
 
@@ -275,11 +275,11 @@ describe('series', () => {
     expect(withTick(coarse, tick(11_000))).toBe(coarse);
   });
 
-  it('zoom to the steps between two instants', () => {
+  it('series zoom to the steps between two instants', () => {
     expect(zoomed(history([1000, 2000, 3000, 4000]).columns, [1500, 3500]).atMs).toEqual([2000, 3000]);
   });
 
-  it('have no share if no call ended', () => {
+  it('series have no share if no call ended', () => {
     expect(goodputShare({ in_slo: 0, late: 0, shed: 0, failed: 0 })).toBeNull();
     expect(goodputShare({ in_slo: 3, late: 1, shed: 0, failed: 0 })).toBe(0.75);
   });
@@ -376,7 +376,7 @@ describe('addresses', () => {
 });
 
 describe('calls to copy', () => {
-  it('are quoted as one shell word each', () => {
+  it('calls to copy are quoted as one shell word each', () => {
     expect(curlOf({ url: 'http://h/function/a', body: "it's", json: false })).toBe(
       String.raw`curl -s --data-binary 'it'\''s' http://h/function/a`,
     );
@@ -405,7 +405,7 @@ describe('calls to copy', () => {
 });
 
 describe('the map of a memory', () => {
-  it('shows a part as full if the host keeps it to its limit, and not what is only set aside for processes', () => {
+  it('the map of a memory shows a part as full if the host keeps it to its limit, and not what is only set aside for processes', () => {
     for (const part of ['sessions', 'pinned', 'inFlight']) {
       expect([95, 96].map((usedBytes) => isFull({ part, bytes: 100, usedBytes }))).toEqual([false, true]);
     }
@@ -414,7 +414,7 @@ describe('the map of a memory', () => {
     }
   });
 
-  it('is to scale, has no overlaps and loses no byte', () => {
+  it('the map of a memory is to scale, has no overlaps and loses no byte', () => {
     fc.assert(
       fc.property(
         fc.array(fc.nat(10_000), { maxLength: 40 }),
@@ -466,7 +466,7 @@ describe('the lanes of a cold start', () => {
     stallMs: 2,
   };
 
-  it('are one for each link, NVLink if used, and the execution with its stalls', () => {
+  it('the lanes of a cold start are one for each link, NVLink if used, and the execution with its stalls', () => {
     const lanes = lanesOf({
       layers: [
         layer,
@@ -497,18 +497,18 @@ describe('reports', () => {
     ['{}', 'this JSON is not a report of `turntable replay --json` or `plan capacity --json`'],
     ['null', 'this JSON is not a report of `turntable replay --json` or `plan capacity --json`'],
     ['{"format":"turntable-sweep","version":1}', 'this sweep is of an older Turntable'],
-  ])('refuse %s in words', (text, message) => {
+  ])('reports refuse %s in words', (text, message) => {
     expect(() => parseReport(text)).toThrow(message);
   });
 
-  it('mark the better of their figures, where one is better', () => {
+  it('reports mark the better of their figures, where one is better', () => {
     expect(bestOf([0.9, 0.95], 'more')).toBe(1);
     expect(bestOf([null, 80, 50], 'less')).toBe(2);
     expect(bestOf([3, 3], 'less')).toBe(-1);
     expect(bestOf([3, 4], 'neither')).toBe(-1);
   });
 
-  it('tell the share of answers within any latency from a few points', () => {
+  it('reports tell the share of answers within any latency from a few points', () => {
     const cdf = [
       [0, 2],
       [0.5, 4],
@@ -550,7 +550,7 @@ describe('the head of the overview', () => {
     worst: [],
   };
 
-  it('says how many of all functions miss their SLO', () => {
+  it('the head of the overview says how many of all functions miss their SLO', () => {
     expect(headline(answer)).toBe('3 of 120 functions miss their SLO');
     expect(headline({ ...answer, functions: 1, called: 1, missing: 1 })).toBe('1 of 1 function misses its SLO');
     expect(headline({ ...answer, overdue: { calls: 12, oldestMs: 24_000 } })).toBe(
@@ -563,7 +563,7 @@ describe('the head of the overview', () => {
     );
   });
 
-  it('says once what is true of all functions, and of each what is left', () => {
+  it('the head of the overview says once what is true of all functions, and of each what is left', () => {
     const cores = 'cores 5% by Turntable, 90% by others';
     const [memory, others] = ['Give them more memory (cpu.memory), or pin it.', 'Other programs use the cores.'];
     const rows = [
@@ -581,7 +581,7 @@ describe('the head of the overview', () => {
     expect(saidOnce([{ facts: 'failed', advice: null }, rows[1]!]).all).toBe('');
   });
 
-  it("says how many calls were refused for the caller's mistake, which count as no function's miss", () => {
+  it("the head of the overview says how many calls were refused for the caller's mistake, which count as no function's miss", () => {
     expect(refusedText(refused)).toBeUndefined();
     expect(refusedText({ calls: 1, functions: 1, most: 'ocr' })).toMatch(/^1 call was refused .*: at$/);
     expect(refusedText({ calls: 1200, functions: 2, most: 'ocr' })).toMatch(
@@ -589,7 +589,7 @@ describe('the head of the overview', () => {
     );
   });
 
-  it('lists the causes by their share of the missed calls', () => {
+  it('the head of the overview lists the causes by their share of the missed calls', () => {
     const causes = [
       { cause: 'load' as const, words: 'waited for the model', calls: 6 },
       { cause: 'failed' as const, words: 'failed', calls: 3 },
@@ -598,7 +598,7 @@ describe('the head of the overview', () => {
     expect(causesText(causes)).toBe('waited for the model 60.0%, failed 30.0%, waited for a turn 10.0%');
   });
 
-  it('says since when calls miss, and whether it goes on', () => {
+  it('the head of the overview says since when calls miss, and whether it goes on', () => {
     expect(spanText({ sinceMs: 5000, lastMs: 70_000, overdue: none }, 100_000, clock)).toBe('since 5s, and still');
     expect(spanText({ sinceMs: 5000, lastMs: 30_000, overdue: none }, 100_000, clock)).toBe('from 5s to 30s');
     const overdue = { calls: 3, oldestMs: 24_000 };
@@ -607,13 +607,13 @@ describe('the head of the overview', () => {
 });
 
 describe('points of a plot', () => {
-  it('are drawn for values without a neighbour, which a line would not show', () => {
+  it('points of a plot are drawn for values without a neighbour, which a line would not show', () => {
     expect(alone([null, 5, null, 1, 2, null, 3])).toEqual([1, 6]);
     expect(alone([1, 2, 3])).toBeNull();
     expect(alone([])).toBeNull();
   });
 
-  it('end with the latest value', () => {
+  it('points of a plot end with the latest value', () => {
     expect(latestOf([1, 0, null])).toBe(0);
     expect(latestOf([null])).toBeNull();
   });
