@@ -51,7 +51,7 @@ async function run(
 }
 
 describe('live replay', () => {
-  it('is an open loop: every request is sent although none has been answered', async () => {
+  it('live replay is an open loop: every request is sent although none has been answered', async () => {
     const waiting: ServerResponse[] = [];
     const url = await listen((_, response) => {
       waiting.push(response);
@@ -65,7 +65,7 @@ describe('live replay', () => {
     for (const { endMs } of outcomes) expect(endMs).toBeGreaterThanOrEqual(95);
   });
 
-  it('sends the given requests to the given host', async () => {
+  it('live replay sends the given requests to the given host', async () => {
     const seen: unknown[] = [];
     const url = await listen((incoming, response) => {
       const { method, headers } = incoming;
@@ -82,7 +82,7 @@ describe('live replay', () => {
     expect(seen).toEqual([['POST', '/behind/v2/models/a/infer', 'yes', 'Bearer key', 'input']]);
   });
 
-  it('reports where each answer came from, how long it waited and its SLO', async () => {
+  it('live replay reports where each answer came from, how long it waited and its SLO', async () => {
     const url = await listen((_, response) => {
       response.setHeader('x-turntable-placement', 'gpu1 cold pt+dha');
       response.setHeader('x-queue-time', '3.5');
@@ -111,19 +111,19 @@ describe('live replay', () => {
     [503, 'shed'],
     [504, 'shed'],
     [429, 'shed'],
-  ])('counts HTTP %i as %s', async (status, kind) => {
+  ])('live replay counts HTTP %i as %s', async (status, kind) => {
     const url = await listen((_, response) => response.writeHead(status).end('{"error":"full"}'));
     const { outcomes } = await run(url, traceOf(0));
     expect(outcomes).toMatchObject([{ placement: { kind } }]);
   });
 
-  it("counts another status as failed, in the host's own words", async () => {
+  it("live replay counts another status as failed, in the host's own words", async () => {
     const url = await listen((_, response) => response.writeHead(400).end('{"error":"input x is missing"}'));
     const { outcomes } = await run(url, traceOf(0));
     expect(outcomes).toMatchObject([{ placement: { kind: 'failed', reason: 'HTTP 400: input x is missing' } }]);
   });
 
-  it('counts a connection that ends, and an answer that does not come, as failed, each once', async () => {
+  it('live replay counts a connection that ends, and an answer that does not come, as failed, each once', async () => {
     let count = 0;
     const url = await listen((incoming, response) => {
       count++;
@@ -141,7 +141,7 @@ describe('live replay', () => {
     expect(outcomes.map(({ arrivalMs }) => arrivalMs)).toEqual([0, 50]);
   });
 
-  it('stops sending when it is interrupted, and waits for what it sent', async () => {
+  it('live replay stops sending when it is interrupted, and waits for what it sent', async () => {
     const interrupt = new AbortController();
     const url = await listen((_, response) => {
       interrupt.abort();
@@ -159,13 +159,13 @@ describe('live replay', () => {
     ['cpu pool cold', 'true', { kind: 'cpu', coldStart: true }],
     ['cpu pool overflow: gpu would finish in 180 ms', 'false', { kind: 'cpu', coldStart: false }],
     ['', '', { kind: 'cpu', coldStart: false }],
-  ])('reads the placement %j', (text, cold, expected) => {
+  ])('live replay reads the placement %j', (text, cold, expected) => {
     expect(placementOf(text, cold)).toEqual(expected);
   });
 });
 
 describe('requests made from metadata', () => {
-  it('have the stated inputs in binary form, open sizes filled in', () => {
+  it('requests made from metadata have the stated inputs in binary form, open sizes filled in', () => {
     const inputs = parseLiveInputs(
       {
         inputs: [
@@ -192,7 +192,7 @@ describe('requests made from metadata', () => {
     for (const id of ids) expect(id === 0n || id === 1n).toBe(true);
   });
 
-  it('are of the stated length for every datatype, and the same for a seed', () => {
+  it('requests made from metadata are of the stated length for every datatype, and the same for a seed', () => {
     fc.assert(
       fc.property(
         fc.constantFrom(...dataTypes),
@@ -230,7 +230,7 @@ const metrics = (count: number): string =>
   ].join('\n');
 
 describe('evictions and changes of plan of a live host', () => {
-  it('are those since the reading before, of functions that the replay calls', () => {
+  it('evictions and changes of plan of a live host are those since the reading before, of functions that the replay calls', () => {
     const told: (EvictionRecord | PlanChangeRecord)[] = [];
     const observer = {
       outcome: () => undefined,
@@ -247,7 +247,7 @@ describe('evictions and changes of plan of a live host', () => {
     expect(told).toEqual([eviction, eviction, change, change]);
   });
 
-  it('are those of all GPUs, and of functions whose names need quoting', () => {
+  it('evictions and changes of plan of a live host are those of all GPUs, and of functions whose names need quoting', () => {
     const causes: string[] = [];
     const observer = {
       outcome: () => undefined,

@@ -218,7 +218,7 @@ describe('a trace', () => {
   const shapes = [{ layers: [40] }, { layers: [70] }, { layers: [20, 30], overlapPrefix: 1 }];
   const arrivals = Array.from({ length: 300 }, (_, index) => [index * 9, (index * 7 + (index >> 3)) % 3] as const);
 
-  test('comes to the same outcomes each time', () => {
+  test('a trace comes to the same outcomes each time', () => {
     const gpus = smallGpus(2, 75, 1.5);
     for (const policy of [policies.artifact, policies.best]) {
       const first = simulateSmall(arrivals, shapes, { gpus, policy });
@@ -229,7 +229,7 @@ describe('a trace', () => {
     }
   });
 
-  test('is not reported while it warms up', () => {
+  test('a trace is not reported while it warms up', () => {
     const gpus = smallGpus(1, 100);
     const all = simulateSmall(arrivals, shapes, { gpus });
     const builder = new ReportBuilder();

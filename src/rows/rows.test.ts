@@ -107,7 +107,7 @@ describe("a model in the form of PyTorch's exporters", () => {
 describe('a check by runs', () => {
   const { FLOAT, INT64 } = ElementType;
 
-  test('finds the whole numbers that a lookup takes, and a mask that decides which rows count', async () => {
+  test('a check by runs finds the whole numbers that a lookup takes, and a mask that decides which rows count', async () => {
     const graph = new GraphBuilder('lookup');
     const ids = graph.input('ids', INT64, ['n', 'length']);
     const mask = graph.input('mask', INT64, ['n', 'length']);
@@ -131,7 +131,7 @@ describe('a check by runs', () => {
     expect(await byRuns(graph.build(), inputs)).toEqual({ kind: 'independent' });
   });
 
-  test('tells a random model from one that mixes', async () => {
+  test('a check by runs tells a random model from one that mixes', async () => {
     const graph = new GraphBuilder('random');
     const x = graph.input('x', FLOAT, ['n', columns]);
     graph.output(graph.node('Add', [x, graph.node('RandomNormalLike', [x])]), FLOAT, ['n', columns], 'y');
@@ -141,7 +141,7 @@ describe('a check by runs', () => {
     });
   });
 
-  test('of a model that runs single rows alone says so', async () => {
+  test('a check by runs of a model that runs single rows alone says so', async () => {
     const graph = new GraphBuilder('single');
     const x = graph.input('x', FLOAT, ['n', columns]);
     graph.output(graph.node('Reshape', [x, graph.constant({ ints: [1, columns] })]), FLOAT, ['n', columns], 'y');

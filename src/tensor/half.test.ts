@@ -32,7 +32,7 @@ function isNearest(value: number, bits: number, back: (bits: number) => number):
 }
 
 describe('conversion to 16 bits', () => {
-  it('gives the nearest half, the even one of two', () => {
+  it('conversion to 16 bits gives the nearest half, the even one of two', () => {
     fc.assert(
       fc.property(fc.float({ min: -65000, max: 65000, noNaN: true }), (value) => {
         expect(isNearest(value, converted(value, singlesToFp16), fromHalf)).toBe(true);
@@ -41,7 +41,7 @@ describe('conversion to 16 bits', () => {
     );
   });
 
-  it('gives the nearest half of a number of 64 bits, also beside a tie', () => {
+  it('conversion to 16 bits gives the nearest half of a number of 64 bits, also beside a tie', () => {
     const ties = Array.from({ length: 0x7bff }, (_, bits) => (fromHalf(bits) + fromHalf(bits + 1)) / 2);
     const beside = ties.flatMap((tie) => [tie * (1 - 2 ** -50), tie, tie * (1 + 2 ** -50)]);
     expect(beside.filter((value) => !isNearest(value, numberToFp16(value), fromHalf))).toEqual([]);
@@ -56,7 +56,7 @@ describe('conversion to 16 bits', () => {
     expect([...to]).toEqual(all);
   });
 
-  it('gives the nearest brain float', () => {
+  it('conversion to 16 bits gives the nearest brain float', () => {
     fc.assert(
       fc.property(
         fc.float({ noNaN: true, noDefaultInfinity: true, max: Math.fround(3e38), min: Math.fround(-3e38) }),
@@ -68,7 +68,7 @@ describe('conversion to 16 bits', () => {
     );
   });
 
-  it('keeps NaN and infinities, and overflows to infinity', () => {
+  it('conversion to 16 bits keeps NaN and infinities, and overflows to infinity', () => {
     expect(fromHalf(converted(NaN, singlesToFp16))).toBeNaN();
     expect(fromBrain(converted(NaN, singlesToBf16))).toBeNaN();
     expect(fromHalf(converted(65519, singlesToFp16))).toBe(65504);

@@ -199,7 +199,7 @@ describe('a document around tensors', () => {
     return Object.fromEntries(Object.entries(value).map(([key, part]) => [key, filled(part)]));
   };
 
-  test('is parsed as JSON.parse does, or refused as it does', () => {
+  test('a document around tensors is parsed as JSON.parse does, or refused as it does', () => {
     const shaped = fc.record({
       inputs: fc.array(fc.record({ data: fc.jsonValue(), name: fc.jsonValue() })),
       named: fc.jsonValue(),
@@ -220,7 +220,7 @@ describe('a document around tensors', () => {
     );
   });
 
-  test('leaves tensors as text, and takes names as they are', () => {
+  test('a document around tensors leaves tensors as text, and takes names as they are', () => {
     const parsed = parse('{"__proto__": 1, "named": {"__proto__": [1], "2": [2], "1": 3}}') as Record<string, unknown>;
     expect(Object.keys(parsed)).toEqual(['__proto__', 'named']);
     expect([...(parsed['named'] as Map<string, JsonText>).keys()]).toEqual(['__proto__', '2', '1']);
@@ -232,7 +232,7 @@ describe('a document around tensors', () => {
     return inputs[0].data instanceof JsonText;
   };
 
-  test('leaves a tensor as text however its name is spelled, and in a short document too', () => {
+  test('a document around tensors leaves a tensor as text however its name is spelled, and in a short document too', () => {
     expect(isText('{"inputs":[{"data":[9007199254740993]}]}')).toBe(true);
     expect(isText(String.raw`{"inputs":[{"d\u0061ta":[9007199254740993]}]}`)).toBe(true);
     expect(isText(String.raw`{"\u0069nputs":[{"data":[9007199254740993]}]}`)).toBe(true);
@@ -245,7 +245,7 @@ describe('a document around tensors', () => {
     expect(() => parse(`{"other": ${deep}}`)).not.toThrow();
   });
 
-  test('with long values other than tensors is refused, since those cannot be read in slices', () => {
+  test('a document around tensors with long values other than tensors is refused, since those cannot be read in slices', () => {
     expect(() => parse(`{"other": [${'1,'.repeat(1_200_000)}1]}`)).toThrow(/over the 2097152 bytes/);
   });
 });

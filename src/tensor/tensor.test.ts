@@ -71,7 +71,7 @@ function messageOf(size: number): Buffer {
 }
 
 describe('the wire codec', () => {
-  it('returns any message as it was', () => {
+  it('the wire codec returns any message as it was', () => {
     fc.assert(
       fc.property(messages, (message) => {
         expect(plain(decodeMessage(Buffer.concat(encodeMessage(message))))).toEqual(plain(message));
@@ -79,7 +79,7 @@ describe('the wire codec', () => {
     );
   });
 
-  it('finds the messages of a stream wherever the stream is cut', () => {
+  it('the wire codec finds the messages of a stream wherever the stream is cut', () => {
     fc.assert(
       fc.property(
         fc.array(messages, { maxLength: 4 }),
@@ -109,7 +109,7 @@ describe('the wire codec', () => {
     expect(plain(decodeMessage(Buffer.concat(buffers)))).toEqual(plain({ header: {}, tensors: [large] }));
   });
 
-  it('answers arbitrary bytes with a TensorError or with nothing', () => {
+  it('the wire codec answers arbitrary bytes with a TensorError or with nothing', () => {
     fc.assert(
       fc.property(fc.uint8Array({ maxLength: 200 }), (bytes) => {
         expect(thrownBy(() => new FrameDecoder().push(bytes))).toSatisfy(
@@ -119,7 +119,7 @@ describe('the wire codec', () => {
     );
   });
 
-  it('refuses tensors that take more or fewer bytes than the message has', () => {
+  it('the wire codec refuses tensors that take more or fewer bytes than the message has', () => {
     expect(() => decodeMessage(messageOf(5))).toThrow(/takes 5 bytes/);
     expect(() => decodeMessage(messageOf(3))).toThrow(/1 bytes follow/);
     expect(decodeMessage(messageOf(4)).tensors).toHaveLength(1);
@@ -127,7 +127,7 @@ describe('the wire codec', () => {
 });
 
 describe('tensor data', () => {
-  it('is read correctly at any alignment', () => {
+  it('tensor data is read correctly at any alignment', () => {
     fc.assert(
       fc.property(
         fc.constantFrom<DataType>(...fixedTypes),
@@ -146,12 +146,12 @@ describe('tensor data', () => {
     );
   });
 
-  it('of the wrong length is refused with both lengths', () => {
+  it('tensor data of the wrong length is refused with both lengths', () => {
     const tensor: Tensor = { name: 'pixels', datatype: 'FP32', shape: [2, 3], data: new Uint8Array(23) };
     expect(() => checkBytes(tensor)).toThrow(/'pixels' has 23 bytes .* takes 24/);
   });
 
-  it('of BYTES is counted element by element', () => {
+  it('tensor data of BYTES is counted element by element', () => {
     const data = packBytes(['un', 'deux', '']);
     expect(() => checkBytes({ name: 'w', datatype: 'BYTES', shape: [3], data })).not.toThrow();
     expect(() => checkBytes({ name: 'w', datatype: 'BYTES', shape: [2], data })).toThrow(/3 BYTES elements/);
@@ -165,7 +165,7 @@ describe('tensor data', () => {
 });
 
 describe('bytesOfNumbers', () => {
-  it('gives the bytes from which the elements of every type are read back', () => {
+  it('bytesOfNumbers gives the bytes from which the elements of every type are read back', () => {
     for (const datatype of dataTypes) {
       if (datatype === 'BYTES') continue;
       const data = bytesOfNumbers(datatype, [0, 1, 100]);

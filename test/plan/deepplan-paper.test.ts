@@ -92,7 +92,7 @@ const decided = (choose: (profile: LayerProfile) => LayerMethod[], kind: 'initia
 };
 
 describe('decisions', () => {
-  test("by layer are the paper's in 95% of all layers with weights, and in 99% of those of transformers", () => {
+  test("decisions by layer are the paper's in 95% of all layers with weights, and in 99% of those of transformers", () => {
     expect(decided(deepPlan, 'dha', names).count).toBe(1134);
     expect(decided(deepPlan, 'dha', names).share).toBeGreaterThanOrEqual(0.95);
     expect(decided(deepPlan, 'dha', transformers).share).toBeGreaterThanOrEqual(0.99);

@@ -9,7 +9,7 @@ const h200 = loadMachine('h200');
 const measured = measuredLatencies();
 
 describe('the preset h200', () => {
-  test('is of the GPU that was measured, and says that it was fitted to it', () => {
+  test('the preset h200 is of the GPU that was measured, and says that it was fitted to it', () => {
     expect(h200.gpus.map(({ model }) => model)).toEqual(gpu.machine.gpus);
     expect(h200.gpus[0]!.linkGBps).toBe(gpu.settings.linkGBps);
     expect(h200.source).toContain('fitted');
@@ -23,7 +23,7 @@ describe('the preset h200', () => {
     }
   });
 
-  test('takes as long as starts under load were measured to take, within 10%', () => {
+  test('the preset h200 takes as long as starts under load were measured to take, within 10%', () => {
     expect(serve.machine.gpus).toEqual(gpu.machine.gpus);
     const table = serve.tables.find(({ columns }) => columns.some(({ title }) => title === 'SYSTEM'))!;
     const { warm, pipeswitch, dha } = predictedLatencies('bert-base', h200);

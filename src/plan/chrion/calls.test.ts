@@ -43,7 +43,7 @@ function callsOf({ segments }: ChrionPlan): string {
 }
 
 describe('operators of one core', () => {
-  test('are one call if nothing has to come or leave in between', () => {
+  test('operators of one core are one call if nothing has to come or leave in between', () => {
     const plan = planChrion(graph('ABC', { edges: ['AB', 'BC'], callMs: 0.5 }), { alpha: 0 });
     expect(callsOf(plan)).toBe('ABC');
     expect(plan.latencyMs).toBe(3.5);
@@ -51,7 +51,7 @@ describe('operators of one core', () => {
     expect(plan.operators.map(({ startMs }) => startMs)).toEqual([0.5, 1.5, 2.5]);
   });
 
-  test('are two calls if the GPU waits for the first and a call costs less than the wait', () => {
+  test('operators of one core are two calls if the GPU waits for the first and a call costs less than the wait', () => {
     // A and B on the core; G on the GPU needs only A, and Z at the end needs both.
     const edges = ['AG', 'AB', 'GH', 'HZ', 'BZ'];
     const cheap = planChrion(graph('ABGHZ', { gpu: 'GHZ', edges, callMs: 0.25 }), { alpha: 0 });
@@ -62,12 +62,12 @@ describe('operators of one core', () => {
     expect(dear.latencyMs).toBe(4 + 2 + 3);
   });
 
-  test('are never one call if the second waits for the GPU, which waits for the first', () => {
+  test('operators of one core are never one call if the second waits for the GPU, which waits for the first', () => {
     const plan = planChrion(graph('AGB', { gpu: 'G', edges: ['AG', 'GB', 'AB'], callMs: 100 }), { alpha: 0 });
     expect(callsOf(plan)).toBe('A B');
   });
 
-  test('stay together on a core if a call elsewhere would cost more than waiting', () => {
+  test('operators of one core stay together on a core if a call elsewhere would cost more than waiting', () => {
     expect(planChrion(onTwoCores(0.25), { alpha: 0 })).toMatchObject({ cores: 2, latencyMs: 2.5 });
     expect(planChrion(onTwoCores(4), { alpha: 0 }).latencyMs).toBe(7);
   });
@@ -121,7 +121,7 @@ function plansOf(profile: GraphProfile): ChrionPlan[] {
 }
 
 describe('every plan of any graph', () => {
-  test('can be carried out, and ends at its latency', () => {
+  test('every plan of any graph can be carried out, and ends at its latency', () => {
     fc.assert(
       fc.property(anyLiveGraph(), (profile) => {
         for (const plan of plansOf(profile)) {
@@ -132,7 +132,7 @@ describe('every plan of any graph', () => {
     );
   });
 
-  test('has each operator in one place, after its inputs, and calls in sequence on their cores', () => {
+  test('every plan of any graph has each operator in one place, after its inputs, and calls in sequence on their cores', () => {
     fc.assert(
       fc.property(anyLiveGraph(), (profile) => {
         for (const plan of plansOf(profile)) {
@@ -155,7 +155,7 @@ describe('every plan of any graph', () => {
     );
   });
 
-  test('counts the memory of its operators, shared weights and copied tensors once', () => {
+  test('every plan of any graph counts the memory of its operators, shared weights and copied tensors once', () => {
     fc.assert(
       fc.property(anyLiveGraph(), (profile) => {
         for (const plan of plansOf(profile)) expect(plan.gpuBytes).toBe(bytesBy(profile, plan));
@@ -164,7 +164,7 @@ describe('every plan of any graph', () => {
     );
   });
 
-  test('is no slower than with each operator in its own call', () => {
+  test('every plan of any graph is no slower than with each operator in its own call', () => {
     fc.assert(
       fc.property(anyLiveGraph(), (profile) => {
         for (const plan of plansOf(profile)) {
@@ -178,7 +178,7 @@ describe('every plan of any graph', () => {
     );
   });
 
-  test('of lowest latency is no slower than the GPU, the CPU or the paper’s choice', () => {
+  test('every plan of any graph of lowest latency is no slower than the GPU, the CPU or the paper’s choice', () => {
     fc.assert(
       fc.property(anyLiveGraph(), (profile) => {
         const { latencyMs } = planChrion(profile, { alpha: 0 });

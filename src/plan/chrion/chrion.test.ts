@@ -96,11 +96,11 @@ describe('the order of placement', () => {
   const nodes = ['A', 'B', 'C', 'D', 'E', 'F'].map((name) => [name, 1, 1] as const);
   const edges = [['A', 'B'], ['A', 'C'], ['B', 'D'], ['C', 'E'], ['D', 'F'], ['E', 'F']] as const; // prettier-ignore
 
-  test('is breadth-first if execution outweighs copies', () => {
+  test('the order of placement is breadth-first if execution outweighs copies', () => {
     expect(orderOf(planChrion(graph(nodes, edges, { copyMs: 0.5 }), { alpha: 0 }))).toBe('ABCDEF');
   });
 
-  test('follows a branch if copies outweigh execution', () => {
+  test('the order of placement follows a branch if copies outweigh execution', () => {
     expect(orderOf(planChrion(graph(nodes, edges, { copyMs: 2 }), { alpha: 0 }))).toBe('ABDCEF');
   });
 
@@ -111,17 +111,17 @@ describe('the order of placement', () => {
 });
 
 describe('device selection', () => {
-  test('runs independent operators in parallel', () => {
+  test('device selection runs independent operators in parallel', () => {
     const plan = planChrion(graph([['A', 4, 5], ['B', 4, 5], ['C', 4, 5]], [], { cores: 2 }), { alpha: 0 }); // prettier-ignore
     expect(plan).toMatchObject({ latencyMs: 5, cores: 2 });
   });
 
-  test('keeps a chain together if copies are expensive', () => {
+  test('device selection keeps a chain together if copies are expensive', () => {
     const plan = planChrion(graph([['A', 1, 9], ['B', 1, 0.5], ['C', 1, 9]], [['A', 'B'], ['B', 'C']], { copyMs: 1 }), { alpha: 0 }); // prettier-ignore
     expect(plan).toMatchObject({ latencyMs: 3, cores: 0, copies: [] });
   });
 
-  test('counts a copy as GPU time', () => {
+  test('device selection counts a copy as GPU time', () => {
     // The GPU cannot run B: A ends at 1, its copy at 3, and C waits for the copy although it does not need it.
     const profile = graph([['A', 1, 50], ['B', null, 1], ['C', 1, 50]], [['A', 'B']], { copyMs: 2 }); // prettier-ignore
     const plan = planChrion(profile, { alpha: 0 });
@@ -129,7 +129,7 @@ describe('device selection', () => {
     expect(plan.copies).toEqual([{ from: 'A', to: 'B', direction: 'to-cpu', startMs: 1, endMs: 3 }]);
   });
 
-  test('puts an operator that the GPU cannot run on the CPU', () => {
+  test('device selection puts an operator that the GPU cannot run on the CPU', () => {
     const profile = graph([['A', 1, 5], ['B', null, 5], ['C', 1, 5]], [['A', 'B'], ['B', 'C']], { copyMs: 0.1 }); // prettier-ignore
     const plan = planChrion(profile, { alpha: 0 });
     expect(plan.operators.map(({ device }) => device)).toEqual(['gpu', 'cpu', 'gpu']);
@@ -145,7 +145,7 @@ describe('device selection', () => {
     expect(planChrion(profile, { alpha: 0.4 })).toMatchObject({ latencyMs: 4, gpuBytes: 0, cores: 1 });
   });
 
-  test('refuses options out of range by name', () => {
+  test('device selection refuses options out of range by name', () => {
     const profile = graph([['A', 1, 1]], []);
     expect(() => planChrion(profile, { alpha: -1 })).toThrow('alpha is -1');
     expect(() => planChrion(profile, { alpha: 0, cores: 2 })).toThrow(
@@ -159,7 +159,7 @@ function reductionPercent(reduced: number, whole: number): number {
 }
 
 describe('the rows of Table 6', () => {
-  test('have the reductions of their own megabytes and milliseconds, within 0.4 points', () => {
+  test('the rows of Table 6 have the reductions of their own megabytes and milliseconds, within 0.4 points', () => {
     for (const row of table6) {
       const pairs = [
         [row.latencyOptimalMemoryReductionPercent, row.latencyOptimalMegabytes, row.gpuMegabytes],

@@ -22,7 +22,7 @@ const stack = liveStack({ layers: 12, cells: 8, gpuMs: 0.1, cpuMs: 0.3, callMs: 
 describe('the variants of a stack of recurrent layers', () => {
   const variants = planVariants(stack);
 
-  test('begin with everything on the GPU and end with little of it', () => {
+  test('the variants of a stack of recurrent layers begin with everything on the GPU and end with little of it', () => {
     expect(variants[0]).toMatchObject({ cores: 0, gpuBytes: 96e6, alpha: 0, segments: [] });
     expect(variants.length).toBe(4);
     expect(variants.at(-1)?.gpuBytes).toBeLessThanOrEqual(24e6);
@@ -34,13 +34,13 @@ describe('the variants of a stack of recurrent layers', () => {
     expect(second.latencyMs).toBeLessThan(0.8 * whole.latencyMs);
   });
 
-  test('are the first layers if dividing a layer gains nothing', () => {
+  test('the variants of a stack of recurrent layers are the first layers if dividing a layer gains nothing', () => {
     const profile = liveStack({ layers: 4, cells: 8, gpuMs: 0.1, cpuMs: 0.5, callMs: 0.05 });
     const layers = planVariants(profile).map((variant) => layersOf(profile, variant));
     expect(layers).toEqual(['0 1 2 3', '0 1 2', '0 1', '0']);
   });
 
-  test('are left out if they are slower than the limit', () => {
+  test('the variants of a stack of recurrent layers are left out if they are slower than the limit', () => {
     const [whole, , third] = variants as [ChrionPlan, ChrionPlan, ChrionPlan];
     const limited = planVariants(stack, { limitMs: third.latencyMs });
     expect(limited.length).toBeGreaterThan(0);
@@ -50,14 +50,14 @@ describe('the variants of a stack of recurrent layers', () => {
     expect(tight.every(({ cores }) => cores > 0)).toBe(true);
   });
 
-  test('are at most as many as requested, and only the GPU alone without cores', () => {
+  test('the variants of a stack of recurrent layers are at most as many as requested, and only the GPU alone without cores', () => {
     for (const variantsMax of [1, 2, 3, 6])
       expect(planVariants(stack, { variantsMax }).length).toBeLessThanOrEqual(variantsMax);
     expect(planVariants(stack, { variantsMax: 1 })).toEqual([planGpuOnly(stack)]);
     expect(planVariants(stack, { cores: 0 })).toEqual([planGpuOnly(stack)]);
   });
 
-  test('can be executed by an engine', () => {
+  test('the variants of a stack of recurrent layers can be executed by an engine', () => {
     const last = variants.at(-1) as ChrionPlan;
     const plan = hybridPlanOf(last, 'smallest');
     expect(plan.id).toBe('smallest');
@@ -126,7 +126,7 @@ describe('the variants of any graph', () => {
     });
   });
 
-  test('are slower the less they keep, except one that needs no core', () => {
+  test('the variants of any graph are slower the less they keep, except one that needs no core', () => {
     always((_profile, variants) => {
       for (const [index, variant] of variants.entries()) {
         const above = variants[index - 1];
@@ -136,7 +136,7 @@ describe('the variants of any graph', () => {
     });
   });
 
-  test('can be carried out within the limit, with something on the GPU and within the number of cores', () => {
+  test('the variants of any graph can be carried out within the limit, with something on the GPU and within the number of cores', () => {
     always((profile, variants, limitMs) => {
       for (const variant of variants) {
         expect(carriedOutMs(profile, variant)).toBe(variant.latencyMs);
@@ -147,7 +147,7 @@ describe('the variants of any graph', () => {
     });
   });
 
-  test('begin with everything on the GPU if that is fast enough', () => {
+  test('the variants of any graph begin with everything on the GPU if that is fast enough', () => {
     always((profile, variants, limitMs) => {
       const whole = planGpuOnly(profile);
       if (whole === undefined || whole.latencyMs > limitMs) return;

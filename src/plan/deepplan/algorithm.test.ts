@@ -50,7 +50,7 @@ const anyLayer = fc
   );
 
 describe('Algorithm 1', () => {
-  it("gives the answers of the paper's planner for its own profiles", () => {
+  it("Algorithm 1 gives the answers of the paper's planner for its own profiles", () => {
     const { cases } = JSON.parse(
       readFileSync(new URL('../../../test/reference/deepplan-planner.json', import.meta.url), 'utf8'),
     ) as {
@@ -83,19 +83,19 @@ describe('Algorithm 1', () => {
     );
   });
 
-  it('leaves a large table in host memory and loads the next layers meanwhile', () => {
+  it('Algorithm 1 leaves a large table in host memory and loads the next layers meanwhile', () => {
     const layers = [layer('Embedding', 90e6, 8, 0.1, 0.3), layer('Linear', 2e6, 0.2, 0.1, 3)];
     expect(deepPlan({ layers })).toEqual(['dha', 'load']);
   });
 
-  it('does not change a layer whose host access costs more than 1.5 times its loading', () => {
+  it('Algorithm 1 does not change a layer whose host access costs more than 1.5 times its loading', () => {
     const first = layer('Linear', 1e6, 1, 1, 2.6);
     const second = layer('Linear', 9e6, 9, 1, 90);
     expect(deepPlan({ layers: [first, second] })).toEqual(['load', 'load']);
     expect(deepPlan({ layers: [{ ...first, dha: 2.5 }, second] })).toEqual(['dha', 'load']);
   });
 
-  it('stops at the first overloaded layer, even if a later candidate would do', () => {
+  it('Algorithm 1 stops at the first overloaded layer, even if a later candidate would do', () => {
     const first = layer('Linear', 1e6, 0.5, 5, 5.7);
     const overloaded = layer('LayerNorm', 6e3, 0.01, 0.1, 0.75);
     const stalled = layer('Linear', 9e6, 19, 1, 90);
@@ -103,7 +103,7 @@ describe('Algorithm 1', () => {
     expect(deepPlan({ layers: [first, overloaded, stalled] })).toEqual(['load', 'load', 'load']);
   });
 
-  it('never changes layers without weights', () => {
+  it('Algorithm 1 never changes layers without weights', () => {
     const layers = [layer('ReLU', 0, 0, 1, 1), layer('Linear', 9e6, 9, 1, 90)];
     expect(deepPlan({ layers })).toEqual(['dha', 'load']);
     expect(loadAll({ layers })).toEqual(['dha', 'load']);
@@ -131,7 +131,7 @@ describe('the initial approach', () => {
 });
 
 describe('the pipeline', () => {
-  it('waits for the part of a load that earlier execution does not hide', () => {
+  it('the pipeline waits for the part of a load that earlier execution does not hide', () => {
     const layers = [layer('a', 1, 2, 3, 9), layer('b', 1, 4, 1, 9)];
     const steps = pipelineSteps(layers, ['load', 'load']);
     expect(steps.map(({ stall }) => stall)).toEqual([2, 1]);

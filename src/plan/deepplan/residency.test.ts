@@ -21,12 +21,12 @@ describe('partial residency', () => {
     expect(hidden.latencyMs).toBeCloseTo(5);
   });
 
-  it('needs no layers if loading is hidden anyway', () => {
+  it('partial residency needs no layers if loading is hidden anyway', () => {
     const profile = { layers: even.map((each) => ({ ...each, load: 0.01, exec: 1 })) };
     expect(residencyOf(profile, machine, planColdStart(profile, machine, 'dha')).hidden.layers).toBe(0);
   });
 
-  it('never makes a cold start slower by keeping more', () => {
+  it('partial residency never makes a cold start slower by keeping more', () => {
     fc.assert(
       fc.property(anyLayers, fc.constantFrom(...coldStartModes), (layers, mode) => {
         const plan = planColdStart({ layers }, machine, mode);
@@ -43,7 +43,7 @@ describe('partial residency', () => {
     );
   });
 
-  it('loads only what is missing', () => {
+  it('partial residency loads only what is missing', () => {
     const profile = { layers: even };
     const plan = planColdStart(profile, machine, 'interleave');
     const timeline = withPrefix(profile, machine, plan, 4);
@@ -55,7 +55,7 @@ describe('partial residency', () => {
     expect(new Set(timeline.layers.slice(4).map(({ link }) => link))).toEqual(new Set([0, 2]));
   });
 
-  it('answers the latency for any number of kept bytes', () => {
+  it('partial residency answers the latency for any number of kept bytes', () => {
     const profile = { layers: even };
     const residency = residencyOf(profile, machine, planColdStart(profile, machine, 'pipeswitch'));
     expect(latencyKeeping(residency, 0)).toBe(residency.curve[0]!.latencyMs);

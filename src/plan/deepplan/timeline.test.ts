@@ -37,7 +37,7 @@ const costOf = (hostRead: number, tensorBytes: number[]) => ({
 });
 
 describe('a timeline', () => {
-  it('never executes a layer before its weights are there and the layer before it is done', () => {
+  it('a timeline never executes a layer before its weights are there and the layer before it is done', () => {
     fc.assert(
       fc.property(
         anyLayers,
@@ -76,7 +76,7 @@ describe('a timeline', () => {
     );
   });
 
-  it("of a measured profile on one link is the planner's own pipeline", () => {
+  it("a timeline of a measured profile on one link is the planner's own pipeline", () => {
     fc.assert(
       fc.property(fc.array(measuredLayer, { minLength: 1, maxLength: 30 }), (layers) => {
         for (const [mode, methods] of [
@@ -94,14 +94,14 @@ describe('a timeline', () => {
     );
   });
 
-  it('of the baseline loads everything, then executes', () => {
+  it('a timeline of the baseline loads everything, then executes', () => {
     const layers = [layer(1e6, 2, 3, 9), layer(1e6, 4, 1, 9)];
     const timeline = simulate({ layers }, twoSwitches, planColdStart({ layers }, twoSwitches, 'baseline'));
     expect(timeline.latencyMs).toBe(10);
     expect(timeline.stallMs).toBe(6);
   });
 
-  it('of parallel transmission copies both halves at once and sends the second on over NVLink', () => {
+  it('a timeline of parallel transmission copies both halves at once and sends the second on over NVLink', () => {
     // 10 MB a layer at 10 GB/s are 1 ms, at the 50 GB/s of NVLink 0.2 ms more.
     const layers = Array.from({ length: 4 }, () => layer(1e7, 1, 0.1, 9));
     const plan = planColdStart({ layers }, twoSwitches, 'pt');
@@ -112,7 +112,7 @@ describe('a timeline', () => {
     expect(latencyMs).toBeCloseTo(2.3, 9);
   });
 
-  it('of interleaved layers has the second layer there as early as the first', () => {
+  it('a timeline of interleaved layers has the second layer there as early as the first', () => {
     const layers = Array.from({ length: 4 }, () => layer(1e7, 1, 0.1, 9));
     const plan = planColdStart({ layers }, twoSwitches, 'interleave');
     expect(plan.layers.map(({ link }) => link)).toEqual([0, 2, 0, 2]);
@@ -131,7 +131,7 @@ describe('a timeline', () => {
     expect(times[1]!.copy!.endMs).toBeCloseTo(1.5, 9);
   });
 
-  it('without anything to load takes only the execution time', () => {
+  it('a timeline without anything to load takes only the execution time', () => {
     fc.assert(
       fc.property(fc.array(measuredLayer, { minLength: 1, maxLength: 20 }), (layers) => {
         const plan = planColdStart({ layers }, twoSwitches, 'pipeswitch');
@@ -145,7 +145,7 @@ describe('a timeline', () => {
     );
   });
 
-  it('of two cold starts at once is no faster than of one', () => {
+  it('a timeline of two cold starts at once is no faster than of one', () => {
     fc.assert(
       fc.property(anyLayers, (layers) => {
         const plan = planColdStart({ layers }, twoSwitches, 'pt+dha');
@@ -156,7 +156,7 @@ describe('a timeline', () => {
     );
   });
 
-  it('of interleave is never slower than of parallel transmission, whatever the profile', () => {
+  it('a timeline of interleave is never slower than of parallel transmission, whatever the profile', () => {
     fc.assert(
       fc.property(anyLayers, fc.constantFrom<Machine>(...machines), (layers, machine) => {
         const latency = (mode: 'interleave' | 'pt+dha') =>

@@ -9,16 +9,16 @@ import { modeText } from './types.ts';
 const layer = (bytes: number) => ({ name: 'x', kind: 'linear', bytes, load: bytes / 1e7, exec: 1, dha: 9 });
 
 describe('secondary GPUs', () => {
-  it('of a p3.8xlarge are on the other switch, and differ for the GPUs of one switch', () => {
+  it('secondary GPUs of a p3.8xlarge are on the other switch, and differ for the GPUs of one switch', () => {
     const machine = loadMachine('p3.8xlarge');
     expect([0, 1, 2, 3].map((gpu) => secondaryGpus(machine, gpu))).toEqual([[2], [3], [0], [1]]);
   });
 
-  it('are never on the switch of the primary', () => {
+  it('secondary GPUs are never on the switch of the primary', () => {
     expect(secondaryGpus(machineOf([0, 0]), 0)).toEqual([]);
   });
 
-  it('must be joined to the primary by NVLink', () => {
+  it('secondary GPUs must be joined to the primary by NVLink', () => {
     expect(
       secondaryGpus(
         machineOf([0, 1], () => false),
@@ -31,13 +31,13 @@ describe('secondary GPUs', () => {
     expect(secondaryGpus(onlyLast, 1)).toEqual([]);
   });
 
-  it('are one for each other switch', () => {
+  it('secondary GPUs are one for each other switch', () => {
     expect(secondaryGpus(machineOf([0, 0, 1, 1, 2, 2, 3, 3]), 1)).toEqual([3, 5, 7]);
   });
 });
 
 describe('link speeds', () => {
-  it('are bounded by the uplink of the switch', () => {
+  it('link speeds are bounded by the uplink of the switch', () => {
     const speeds = linkSpeeds(
       machineOf([0, 1], () => true, 4),
       0,
@@ -48,18 +48,18 @@ describe('link speeds', () => {
 });
 
 describe('partitions', () => {
-  it('end before the layer that would exceed their share of the loaded bytes', () => {
+  it('partitions end before the layer that would exceed their share of the loaded bytes', () => {
     const layers = [100, 4, 3, 3, 6, 4].map(layer);
     // The first layer stays in host memory: 20 bytes are loaded, 10 each.
     expect(partitionByLoadedBytes(layers, (index) => index > 0, 2)).toEqual([undefined, 0, 0, 0, 1, 1]);
   });
 
-  it('leave a layer too large for its share to the last one', () => {
+  it('partitions leave a layer too large for its share to the last one', () => {
     expect(partitionByLoadedBytes([2, 90, 3].map(layer), () => true, 2)).toEqual([0, 1, 1]);
     expect(partitionByLoadedBytes([90, 3].map(layer), () => true, 3)).toEqual([2, 2]);
   });
 
-  it('are consecutive, and each but the last holds no more than its share', () => {
+  it('partitions are consecutive, and each but the last holds no more than its share', () => {
     fc.assert(
       fc.property(anyLayers, fc.integer({ min: 1, max: 4 }), (layers, count) => {
         const loaded = (index: number) => layers[index]!.bytes > 0;
@@ -80,7 +80,7 @@ describe('partitions', () => {
 });
 
 describe('a plan', () => {
-  it('refuses a GPU that the machine does not have, by name', () => {
+  it('a plan refuses a GPU that the machine does not have, by name', () => {
     const profile = { layers: [layer(1)] };
     expect(() => planColdStart(profile, machineOf([0, 1]), 'dha', { primary: 2 })).toThrow(
       "machine 'test' has no GPU 2: it has GPUs 0 to 1",
@@ -88,7 +88,7 @@ describe('a plan', () => {
     expect(() => planColdStart(profile, loadMachine('cpu-16'), 'dha')).toThrow("machine 'cpu-16' has no GPU");
   });
 
-  it('without a helper is the plan for one link', () => {
+  it('a plan without a helper is the plan for one link', () => {
     const layers = [layer(1e6), layer(1e6)];
     const alone = machineOf([0, 0]);
     for (const [parallel, single] of [
@@ -102,7 +102,7 @@ describe('a plan', () => {
     }
   });
 
-  it('names the mode in effect, and why no other GPU helps', () => {
+  it('a plan names the mode in effect, and why no other GPU helps', () => {
     const layers = [layer(1e6), layer(1e6)];
     const text = (machine: Machine): string => modeText(planColdStart({ layers }, machine, 'pt+dha'));
     const joined = machineOf([0, 1]);
@@ -112,7 +112,7 @@ describe('a plan', () => {
     expect(modeText(planColdStart({ layers }, { ...joined, nvlinks: [] }, 'dha'))).toBe('dha');
   });
 
-  it('counts the bytes of the layers that it loads', () => {
+  it('a plan counts the bytes of the layers that it loads', () => {
     const layers = [{ ...layer(9e7), load: 9, dha: 1.2 }, layer(1e6)];
     expect(planColdStart({ layers }, machineOf([0]), 'dha').bytesGpu).toBe(1e6);
     expect(planColdStart({ layers }, machineOf([0]), 'pipeswitch').bytesGpu).toBe(9.1e7);

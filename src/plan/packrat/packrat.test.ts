@@ -46,7 +46,7 @@ describe.each(models)("the published table of $name's optimizer", ({ reference, 
     },
   );
 
-  test('is reproduced in full, and its items are its own cells', () => {
+  test("the published table of $name's optimizer is reproduced in full, and its items are its own cells", () => {
     const table = packratTable(profile, { threads: 18, batch: 1024 });
     for (const [row, threads] of profile.threads.entries()) {
       for (const [column, batch] of profile.batches.entries()) {
@@ -56,7 +56,7 @@ describe.each(models)("the published table of $name's optimizer", ({ reference, 
     expect(table.flatMap((row) => [row[0]]).every((cell, t) => cell === (t === 0 ? 0 : Infinity))).toBe(true);
   });
 
-  test('follows from its irreducible measurements alone', () => {
+  test("the published table of $name's optimizer follows from its irreducible measurements alone", () => {
     const known = new Set(reference.irreducible.map(([threads, batch]) => `${threads} ${batch}`));
     const latency = profile.threads.map((threads, row) =>
       profile.batches.map((batch, column) =>
@@ -94,7 +94,7 @@ describe("the configurations of the paper's Table 2", () => {
     expect(Math.max(...groups.map(([, t, b]) => cell(t, b)))).toBeCloseTo(paperMs, 9);
   });
 
-  test('are as fast as ours in 15 of 16 rows', () => {
+  test("the configurations of the paper's Table 2 are as fast as ours in 15 of 16 rows", () => {
     expect(rows.filter(([, , , paperMs, tableMs]) => Math.abs(paperMs - tableMs) < 1e-6)).toHaveLength(15);
   });
 });
@@ -110,7 +110,7 @@ describe('idle threads', () => {
     ],
   };
 
-  test('are left if using them would slow the batch down', () => {
+  test('idle threads are left if using them would slow the batch down', () => {
     expect(planPackrat(profile, { threads: 3, batch: 2 })).toEqual({
       state: 'planned',
       batch: 2,
@@ -139,7 +139,7 @@ describe('idle threads', () => {
 });
 
 describe('ties', () => {
-  test('go to the fewest instances', () => {
+  test('ties go to the fewest instances', () => {
     const profile: PoolProfile = {
       unit: 'ms',
       threads: [1, 4],
@@ -153,7 +153,7 @@ describe('ties', () => {
     expect(plan.groups).toEqual([{ instances: 1, threads: 4, batch: 4, latencyMs: 10 }]);
   });
 
-  test('go to instances of equal size if equally few', () => {
+  test('ties go to instances of equal size if equally few', () => {
     const flat: PoolProfile = {
       unit: 'ms',
       threads: [1, 2, 3],
@@ -180,7 +180,7 @@ describe('sockets', () => {
     expect(planPackrat(fat, { threads: 4, batch: 1, sockets: [2, 2] })).toEqual({ state: 'infeasible', batch: 1 });
   });
 
-  test('are filled in turn', () => {
+  test('sockets are filled in turn', () => {
     expect(fillSockets(24, 16)).toEqual([16, 8]);
     expect(fillSockets(16, 16)).toEqual([16]);
     expect(fillSockets(5, 2)).toEqual([2, 2, 1]);

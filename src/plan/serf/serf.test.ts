@@ -181,19 +181,19 @@ const profile: ServiceProfile = {
 };
 
 describe('the table of best configurations', () => {
-  test('changes with the load', () => {
+  test('the table of best configurations changes with the load', () => {
     const single: ServiceProfile = { unit: 'ms', configurations: profile.configurations.slice(0, 2) };
     const bests = serfTable(single, [1, 7, 9.5, 12, 14]).map(({ best }) => best?.configuration.concurrency);
     expect(bests).toEqual([1, 1, 4, 4, undefined]);
   });
 
-  test('has every configuration, overloaded ones included', () => {
+  test('the table of best configurations has every configuration, overloaded ones included', () => {
     const [level] = serfTable(profile, [12]);
     expect(level?.all.map(({ prediction }) => prediction.state)).toEqual(['overloaded', 'stable', 'stable']);
     expect(level?.best?.configuration.nodes).toBe(2);
   });
 
-  test('divides a cluster into serving units', () => {
+  test('the table of best configurations divides a cluster into serving units', () => {
     const [level] = serfTable(profile, [9], { machines: 2 });
     expect(level?.all.map(({ units }) => units)).toEqual([2, 2, 1]);
     const alone = predictService([100], 4.5);
@@ -202,7 +202,7 @@ describe('the table of best configurations', () => {
     expect(tooFew?.all[2]).toMatchObject({ units: 0, prediction: { state: 'overloaded' } });
   });
 
-  test('picks the configuration with fewest threads if several are equally fast', () => {
+  test('the table of best configurations picks the configuration with fewest threads if several are equally fast', () => {
     const equal: ServiceProfile = {
       unit: 'ms',
       configurations: [
@@ -213,7 +213,7 @@ describe('the table of best configurations', () => {
     expect(serfTable(equal, [1])[0]?.best?.configuration.threads).toBe(4);
   });
 
-  test('has default load levels', () => {
+  test('the table of best configurations has default load levels', () => {
     const levels = evenLoadLevels(profile, 10);
     expect(levels).toHaveLength(10);
     expect(levels.at(-1)).toBeCloseTo(0.95 * (1000 / 60), 2);
@@ -222,30 +222,30 @@ describe('the table of best configurations', () => {
 });
 
 describe('least resources for an SLO', () => {
-  test('are found with as few machines as possible', () => {
+  test('least resources for an SLO are found with as few machines as possible', () => {
     const choice = leastResources(profile, { ratePerSecond: 8, sloMs: 301, machines: 10 });
     expect(choice).toMatchObject({ machines: 1, threads: 8 });
     const faster = leastResources(profile, { ratePerSecond: 8, sloMs: 90, machines: 10 });
     expect(faster).toMatchObject({ machines: 2, threads: 16, configuration: { nodes: 2 } });
   });
 
-  test('are undefined if all machines together are not enough', () => {
+  test('least resources for an SLO are undefined if all machines together are not enough', () => {
     expect(leastResources(profile, { ratePerSecond: 1, sloMs: 50, machines: 10 })).toBeUndefined();
     expect(leastResources(profile, { ratePerSecond: 1000, sloMs: 1000, machines: 10 })).toBeUndefined();
   });
 
-  test('are found among a billion machines too', () => {
+  test('least resources for an SLO are found among a billion machines too', () => {
     const choice = leastResources(profile, { ratePerSecond: 1e6, sloMs: 65, machines: 1e9 });
     expect(choice?.configuration.nodes).toBe(2);
     expect(choice?.machines).toBeGreaterThan(2e5);
   });
 
-  test('are refused without an SLO or machines', () => {
+  test('least resources for an SLO are refused without an SLO or machines', () => {
     expect(() => leastResources(profile, { ratePerSecond: 1, sloMs: 0, machines: 1 })).toThrow('the SLO is 0');
     expect(() => leastResources(profile, { ratePerSecond: 1, sloMs: 9, machines: 0.5 })).toThrow('machines is 0.5');
   });
 
-  test('meet the SLO, while one machine less does not', () => {
+  test('least resources for an SLO meet the SLO, while one machine less does not', () => {
     fc.assert(
       fc.property(
         fc.double({ min: 1, max: 100, noNaN: true }),

@@ -26,7 +26,7 @@ const tied = (head: boolean) => {
 };
 
 describe('an estimate', () => {
-  it('for BERT-Base has the PCIe reads that the paper counted', () => {
+  it('an estimate for BERT-Base has the PCIe reads that the paper counted', () => {
     const layers = estimate('bert-base');
     const cost = (name: string) => layers.find((layer) => layer.name === name)!;
     // Table 1: 18,459 and 18,267 reads by the large and the medium embedding, 446,276 by a small linear layer.
@@ -49,14 +49,17 @@ describe('an estimate', () => {
     ['gpt2-medium', 147, 147, 1419.29],
     ['resnet50', 158, 107, 102.44],
     ['resnet101', 311, 209, 178.62],
-  ])('of %s has the layers that the paper plans: %i, of them %i with weights, %f MB', (name, count, weighted, mb) => {
-    const layers = estimate(name);
-    expect(layers).toHaveLength(count);
-    expect(layers.filter(({ bytes }) => bytes > 0)).toHaveLength(weighted);
-    expect(layers.reduce((sum, { bytes }) => sum + bytes, 0) / 1e6).toBeCloseTo(mb, 1);
-  });
+  ])(
+    'an estimate of %s has the layers that the paper plans: %i, of them %i with weights, %f MB',
+    (name, count, weighted, mb) => {
+      const layers = estimate(name);
+      expect(layers).toHaveLength(count);
+      expect(layers.filter(({ bytes }) => bytes > 0)).toHaveLength(weighted);
+      expect(layers.reduce((sum, { bytes }) => sum + bytes, 0) / 1e6).toBeCloseTo(mb, 1);
+    },
+  );
 
-  it('is consistent: layers without weights cost the same anywhere, the others no less from host memory', () => {
+  it('an estimate is consistent: layers without weights cost the same anywhere, the others no less from host memory', () => {
     for (const name of ['bert-base', 'gpt2', 'resnet50', 'mobilenet-v2', 'lstm']) {
       for (const { bytes, load, exec, dha, cost } of estimate(name)) {
         expect(cost!.tensorBytes.reduce((sum, size) => sum + size, 0)).toBeGreaterThanOrEqual(bytes);
@@ -88,7 +91,7 @@ describe('an estimate', () => {
     expect(shared!.cost!.hostRead - alone!.cost!.hostRead).toBeCloseTo(more, 6);
   });
 
-  it('in 16 bits holds, loads and reads half of the bytes, and is executed in the same time', () => {
+  it('an estimate in 16 bits holds, loads and reads half of the bytes, and is executed in the same time', () => {
     const { model, dimensions } = namedModel('bert-base');
     const layersIn = (weightBits: 16 | 32) => estimateLayers(model, machine, { dimensions, weightBits }).profile.layers;
     const wide = layersIn(32);
@@ -100,12 +103,12 @@ describe('an estimate', () => {
     }
   });
 
-  it('counts an exact GELU as one kernel', () => {
+  it('an estimate counts an exact GELU as one kernel', () => {
     const layers = estimate('bert-base');
     expect(layers.find(({ name }) => name === 'encoder.layer.3.intermediate.dense')!.cost!.operators.count).toBe(1);
   });
 
-  it('names the nodes that it could not estimate', () => {
+  it('an estimate names the nodes that it could not estimate', () => {
     const graph = new GraphBuilder('custom');
     const x = graph.input('x', ElementType.FLOAT, [1, 4]);
     const made = graph.node('Mystery', [x], {}, { name: 'riddle', domain: 'com.example' });
@@ -115,7 +118,7 @@ describe('an estimate', () => {
     expect(estimateLayers(model, machine).unknown).toEqual(['/riddle']);
   });
 
-  it('refuses a machine without GPUs, and an unknown name', () => {
+  it('an estimate refuses a machine without GPUs, and an unknown name', () => {
     const { model } = namedModel('mlp');
     expect(() => estimateLayers(model, loadMachine('cpu-16'))).toThrow("machine 'cpu-16' has no GPU 0");
     expect(() => namedModel('bert')).toThrow("there is no model 'bert'; there are bert-base");

@@ -14,7 +14,7 @@ const { model } = buildArchitecture('lstm', {
 });
 
 describe('an estimate of operators', () => {
-  test('has a time for every node, and more for a recurrent cell than for moving its input', () => {
+  test('an estimate of operators has a time for every node, and more for a recurrent cell than for moving its input', () => {
     const { gpuMs, bandwidth, latencyMs } = estimateOperators(model, machine, { dimensions: { batch: 8 } });
     expect(gpuMs.size).toBe(model.graph.node.length);
     const timesOf = (opType: string): number[] =>
@@ -25,7 +25,7 @@ describe('an estimate of operators', () => {
     expect(latencyMs).toBeGreaterThan(0);
   });
 
-  test('needs a GPU', () => {
+  test('an estimate of operators needs a GPU', () => {
     expect(() => estimateOperators(model, loadMachine('cpu-16'))).toThrow("machine 'cpu-16' has no GPU 0 to estimate");
   });
 });

@@ -11,7 +11,7 @@ const names = (count: number): string[] => Array.from({ length: count }, (_, ind
 describe('minstd_rand', () => {
   // Printed by a C++ program with std::minstd_rand(0), exponential_distribution(100) and uniform_int_distribution(0,
   // 179).
-  it('draws the same numbers as C++', () => {
+  it('minstd_rand draws the same numbers as C++', () => {
     const random = new MinstdRandom(0);
     const drawn = Array.from({ length: 6 }, () => [random.exponential(100), random.below(180)] as const);
     const expected = [
@@ -28,7 +28,7 @@ describe('minstd_rand', () => {
     }
   });
 
-  it('draws the same after eleven thousand requests', () => {
+  it('minstd_rand draws the same after eleven thousand requests', () => {
     const random = new MinstdRandom(0);
     let intervals = 0;
     let positions = 0;
@@ -40,7 +40,7 @@ describe('minstd_rand', () => {
     expect(positions).toBe(3_969_278);
   });
 
-  it('has the 10,000th value that the C++ standard states', () => {
+  it('minstd_rand has the 10,000th value that the C++ standard states', () => {
     // [rand.predef]: the 10000th consecutive invocation of a default-constructed minstd_rand produces 399268537.
     const random = new MinstdRandom(1);
     let value = 0;
@@ -50,7 +50,7 @@ describe('minstd_rand', () => {
 });
 
 describe('the random source', () => {
-  it('is uniform enough: mean, variance and every sixteenth', () => {
+  it('the random source is uniform enough: mean, variance and every sixteenth', () => {
     const random = new Xoshiro(7);
     const count = 200_000;
     const sixteenths = Array<number>(16).fill(0);
@@ -74,7 +74,7 @@ describe('the random source', () => {
     expect(new Xoshiro(5).uniform()).toBe(new Xoshiro(5).uniform());
   });
 
-  it('chooses in proportion to weights, and never an index of weight 0', () => {
+  it('the random source chooses in proportion to weights, and never an index of weight 0', () => {
     fc.assert(
       fc.property(fc.array(fc.nat(9), { minLength: 1, maxLength: 12 }), fc.nat(), (weights, seed) => {
         fc.pre(weights.some((weight) => weight > 0));
@@ -95,7 +95,7 @@ describe('the random source', () => {
     expect(() => new WeightedChoice([1, -1])).toThrow(/weight 1 is -1/);
   });
 
-  it('counts with the mean and variance of Poisson, small and large', () => {
+  it('the random source counts with the mean and variance of Poisson, small and large', () => {
     for (const mean of [0.3, 4, 29, 31, 400]) {
       const random = new Xoshiro(11);
       const counts = Array.from({ length: 20_000 }, () => poissonCount(mean, random));
@@ -187,7 +187,7 @@ describe.each(Object.entries(generators))('%s arrivals', (_, generate) => {
 });
 
 describe('Poisson arrivals', () => {
-  it("of minstd_rand are the artifact's own sequence", () => {
+  it("Poisson arrivals of minstd_rand are the artifact's own sequence", () => {
     const trace = poissonTrace({ functionNames: names(180), ratePerS: 100, requests: 3, seed: 0, generator: 'minstd' });
     const [first, second, third] = [...trace.invocations()];
     expect([first?.functionIndex, second?.functionIndex, third?.functionIndex]).toEqual([108, 34, 47]);
@@ -210,7 +210,7 @@ describe('bursts', () => {
 });
 
 describe('the diurnal load', () => {
-  it('is highest a quarter of the day in, and lowest at three quarters', () => {
+  it('the diurnal load is highest a quarter of the day in, and lowest at three quarters', () => {
     const trace = diurnalTrace({ functionNames: names(3), ratePerS: 20, durationMs: 1_000_000, periodMs: 1_000_000 });
     const tenths = Array<number>(10).fill(0);
     for (const { arrivalMs } of trace.invocations()) tenths[Math.floor(arrivalMs / 100_000)]!++;
@@ -223,7 +223,7 @@ describe('the diurnal load', () => {
 describe('the Azure-like mix', () => {
   const options = { functionNames: names(108), ratePerS: 150, minutes: 180, seed: 1 };
 
-  it('has the wanted rate, spikes and rare functions, in order', () => {
+  it('the Azure-like mix has the wanted rate, spikes and rare functions, in order', () => {
     const perMinute = Array<number>(180).fill(0);
     const totals = Array<number>(108).fill(0);
     let lastMs = 0;
@@ -243,7 +243,7 @@ describe('the Azure-like mix', () => {
     expect(Math.max(...perMinute) / Math.min(...perMinute)).toBeGreaterThan(1.3);
   });
 
-  it('has every kind of function, however few there are', () => {
+  it('the Azure-like mix has every kind of function, however few there are', () => {
     expect(new Set(azureLikeKinds({ ...options, functionNames: names(4) }))).toEqual(
       new Set(['sustained', 'fluctuating', 'spiky', 'rare']),
     );
@@ -252,7 +252,7 @@ describe('the Azure-like mix', () => {
     ).toBeGreaterThan(0);
   });
 
-  it('is another with another seed', () => {
+  it('the Azure-like mix is another with another seed', () => {
     const short = { ...options, minutes: 2 };
     const one = [...azureLikeTrace(short).invocations()];
     expect([...azureLikeTrace(short).invocations()]).toEqual(one);
@@ -261,7 +261,7 @@ describe('the Azure-like mix', () => {
 });
 
 describe('the functions of a trace', () => {
-  it("are BERT-Base, RoBERTa-Base and GPT-2 at 4 : 4 : 1 in the paper's mix", () => {
+  it("the functions of a trace are BERT-Base, RoBERTa-Base and GPT-2 at 4 : 4 : 1 in the paper's mix", () => {
     expect(paperMix(108)).toEqual([
       { model: 'bert-base', count: 48 },
       { model: 'roberta-base', count: 48 },
@@ -274,7 +274,7 @@ describe('the functions of a trace', () => {
     );
   });
 
-  it.each(functionOrders)('in the order %s hold every group as often as it says', (order) => {
+  it.each(functionOrders)('the functions of a trace in the order %s hold every group as often as it says', (order) => {
     const counts = fc.array(fc.integer({ min: 1, max: 20 }), { minLength: 1, maxLength: 5 });
     fc.assert(
       fc.property(counts, fc.nat(), (given, seed) => {
@@ -287,7 +287,7 @@ describe('the functions of a trace', () => {
     );
   });
 
-  it('are mixed so that every prefix has its share of each model', () => {
+  it('the functions of a trace are mixed so that every prefix has its share of each model', () => {
     const order = orderGroups(paperMix(108), 'mixed');
     for (let length = 1; length <= 108; length++) {
       const gpt2 = order.slice(0, length).filter((group) => group === 2).length;

@@ -113,7 +113,7 @@ describe('a simulated fleet', () => {
     expect(meanMs(far.outcomes) - meanMs(near.outcomes)).toBeGreaterThan(40 * far.row.passed * 0.8);
   });
 
-  test('with homes meets more SLOs than one without, and nearly as many as a single scheduler', async () => {
+  test('a simulated fleet with homes meets more SLOs than one without, and nearly as many as a single scheduler', async () => {
     const [homes, random, one] = await Promise.all(
       (['homes', 'random', 'one'] as const).map(async (router) => await play({ router })),
     );
@@ -122,7 +122,7 @@ describe('a simulated fleet', () => {
     expect(homes!.row.content_bytes).toBeLessThan(random!.row.content_bytes);
   });
 
-  test('that loses a host runs its passed calls elsewhere, and its functions get other homes', async () => {
+  test('a simulated fleet that loses a host runs its passed calls elsewhere, and its functions get other homes', async () => {
     // Long calls, so that some are under way.
     const slow: FleetSettings = { ...fleet, failures: [{ host: 2, atMs: 10_000, backMs: Infinity }], roundTripMs: 60 };
     const { row, outcomes } = await play(slow);
@@ -136,24 +136,27 @@ describe('a simulated fleet', () => {
     );
   });
 
-  test.each([2, 4])('of %i hosts spreads one hot function over them, once they have its content', async (hosts) => {
-    const calls = 1000 * hosts;
-    // At half of what the GPUs of the hosts execute.
-    const random = new Xoshiro(1);
-    let arrivalMs = 0;
-    const hot: Trace = {
-      functionNames: ['bert-base/0'],
-      *invocations() {
-        for (let call = 0; call < calls; call++) {
-          arrivalMs += random.exponential(200 * hosts) * 1000;
-          yield { arrivalMs, functionIndex: 0 };
-        }
-      },
-    };
-    const observer = observed();
-    simulateFleet(hot, hostsOf(hosts), fleet, observer);
-    expect(inSlo(observer.outcomes.filter(({ sequence }) => sequence >= calls / 4))).toBeGreaterThan(0.95);
-  });
+  test.each([2, 4])(
+    'a simulated fleet of %i hosts spreads one hot function over them, once they have its content',
+    async (hosts) => {
+      const calls = 1000 * hosts;
+      // At half of what the GPUs of the hosts execute.
+      const random = new Xoshiro(1);
+      let arrivalMs = 0;
+      const hot: Trace = {
+        functionNames: ['bert-base/0'],
+        *invocations() {
+          for (let call = 0; call < calls; call++) {
+            arrivalMs += random.exponential(200 * hosts) * 1000;
+            yield { arrivalMs, functionIndex: 0 };
+          }
+        },
+      };
+      const observer = observed();
+      simulateFleet(hot, hostsOf(hosts), fleet, observer);
+      expect(inSlo(observer.outcomes.filter(({ sequence }) => sequence >= calls / 4))).toBeGreaterThan(0.95);
+    },
+  );
 
   test.each(fleetRouters)(
     'under %s counts only what arrives behind the warm-up, each call at one host',
@@ -212,7 +215,7 @@ describe('a simulated fleet', () => {
     });
   });
 
-  test('refuses a failure of a host that it does not have', async () => {
+  test('a simulated fleet refuses a failure of a host that it does not have', async () => {
     await expect(play({ failures: [{ host: 4, atMs: 0, backMs: Infinity }] })).rejects.toThrow(
       'there is no host 4 to fail; there are 4, from 0 on',
     );

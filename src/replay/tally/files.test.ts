@@ -46,7 +46,7 @@ const sweep: SweepReport = {
 };
 
 describe('CSV', () => {
-  it('has a row for the whole, each GPU, model, minute and function, all of one width', () => {
+  it('CSV has a row for the whole, each GPU, model, minute and function, all of one width', () => {
     const rows = renderReportCsv(simulated).trimEnd().split('\n');
     const scopes = rows.slice(1).map((row) => row.split(',')[0]);
     expect(scopes).toEqual([
@@ -65,13 +65,13 @@ describe('CSV', () => {
     expect(new Set(widths).size).toBe(1);
   });
 
-  it('of a sweep has a row for each run', () => {
+  it('CSV of a sweep has a row for each run', () => {
     expect(renderSweepCsv(sweep).trimEnd().split('\n')).toHaveLength(5);
   });
 });
 
 describe('a report in a file', () => {
-  it('comes back as it was', () => {
+  it('a report in a file comes back as it was', () => {
     expect(parseReport(JSON.stringify(simulated), 'a.json')).toEqual(simulated);
   });
 
@@ -87,7 +87,7 @@ describe('a report in a file', () => {
     ],
     [JSON.stringify({ ...simulated, per_minute: undefined }), "the report has no field 'per_minute'"],
     [JSON.stringify({ ...simulated, measured: true }), 'either "simulated" or "measured"'],
-  ])('is refused where it is none or damaged: %.40s', (text, message) => {
+  ])('a report in a file is refused where it is none or damaged: %.40s', (text, message) => {
     expect(() => parseReport(text, 'a.json')).toThrow(message);
   });
 });

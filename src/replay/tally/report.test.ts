@@ -20,7 +20,7 @@ function nearestRank(values: readonly number[], share: number): number {
 }
 
 describe('a sketch', () => {
-  it('of few values gives the percentiles of a plain sort', () => {
+  it('a sketch of few values gives the percentiles of a plain sort', () => {
     fc.assert(
       fc.property(fc.array(value, { minLength: 1, maxLength: 50 }), quantile, (values, share) => {
         const sketch = new Sketch({ exactMax: 50, precisionBits: 7 });
@@ -31,7 +31,7 @@ describe('a sketch', () => {
     );
   });
 
-  it('of many values is off by at most its stated error', () => {
+  it('a sketch of many values is off by at most its stated error', () => {
     fc.assert(
       fc.property(
         fc.array(value, { minLength: 9, maxLength: 300 }),
@@ -75,13 +75,13 @@ describe('a sketch', () => {
     );
   });
 
-  it('of nothing has no percentile', () => {
+  it('a sketch of nothing has no percentile', () => {
     expect(new Sketch({ exactMax: 4, precisionBits: 4 }).quantile(0.5)).toBeNaN();
   });
 });
 
 describe('a series of intervals', () => {
-  it('keeps every count, however long the trace, in a bounded number of rows', () => {
+  it('a series of intervals keeps every count, however long the trace, in a bounded number of rows', () => {
     const instants = fc.array(fc.integer({ min: 0, max: 40 * 24 * 3600 * 1000 }), { minLength: 1, maxLength: 60 });
     fc.assert(
       fc.property(instants, (all) => {
@@ -97,7 +97,7 @@ describe('a series of intervals', () => {
     );
   });
 
-  it('splits what a GPU executes over the intervals that it lies in', () => {
+  it('a series of intervals splits what a GPU executes over the intervals that it lies in', () => {
     const series = new IntervalSeries();
     series.busy(1, 500, 3250);
     expect(series.rows.map(({ busyMs }) => busyMs)).toEqual([
@@ -151,7 +151,7 @@ const coldStart = (arrivalMs: number, endMs: number): Outcome => ({
 });
 
 describe('a report', () => {
-  it('counts each invocation once, in the whole, its minute, its function and its model', () => {
+  it('a report counts each invocation once, in the whole, its minute, its function and its model', () => {
     fc.assert(
       fc.property(fc.array(outcome, { minLength: 1, maxLength: 100 }), (outcomes) => {
         const builder = new ReportBuilder();
@@ -178,7 +178,7 @@ describe('a report', () => {
     );
   });
 
-  it('leaves the warm-up out of everything but its own count', () => {
+  it('a report leaves the warm-up out of everything but its own count', () => {
     const builder = new ReportBuilder({ fromMs: Infinity });
     builder.outcome(coldStart(0, 10));
     builder.busy(0, 0, 10);
@@ -214,7 +214,7 @@ describe('a report', () => {
     expect(report.per_minute).toHaveLength(1);
   });
 
-  it('of a measured replay does not say from which GPU functions were evicted', () => {
+  it('a report of a measured replay does not say from which GPU functions were evicted', () => {
     const builder = new ReportBuilder();
     builder.outcome(coldStart(0, 10));
     builder.eviction({ atMs: 5, gpu: -1, functionIndex: 1, bytes: 0, cause: 'gpu capacity' });
@@ -222,13 +222,13 @@ describe('a report', () => {
     expect(report).toMatchObject({ evictions: 1, gpus: [{ requests: 1, cold_starts: 1, evictions: null }] });
   });
 
-  it('without answers has no percentile and no rate, and says so', () => {
+  it('a report without answers has no percentile and no rate, and says so', () => {
     const report = new ReportBuilder().finish({ ...context, kind: 'measured' });
     expect(report).toMatchObject({ requests: 0, p99_ms: null, goodput: null, cold_start_rate: null, measured: true });
     expect(report.simulated).toBeUndefined();
   });
 
-  it('takes the same size, whatever the length of the trace', () => {
+  it('a report takes the same size, whatever the length of the trace', () => {
     const sizes = [50_000, 500_000].map((count) => {
       const builder = new ReportBuilder();
       for (let index = 0; index < count; index++) {

@@ -19,7 +19,7 @@ const azureHeader = 'TIMESTAMP,ContextTokens,GeneratedTokens';
 const burstHeader = 'Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type';
 
 describe("a trace of Azure's language models", () => {
-  test('of 2023 begins with its earliest call, to a tenth of a microsecond, as one function of the file\'s name', async () => {
+  test("a trace of Azure's language models of 2023 begins with its earliest call, to a tenth of a microsecond, as one function of the file's name", async () => {
     const trace = await openTrace(
       fileOf('AzureLLMInferenceTrace_code.csv', [
         azureHeader,
@@ -33,7 +33,7 @@ describe("a trace of Azure's language models", () => {
     expect(second!.arrivalMs).toBeCloseTo(319.41, 3);
   });
 
-  test('of 2024 has instants with a zone, and may be packed', async () => {
+  test("a trace of Azure's language models of 2024 has instants with a zone, and may be packed", async () => {
     const trace = await openTrace(
       fileOf('conv_1week.csv.gz', [
         azureHeader,
@@ -45,7 +45,7 @@ describe("a trace of Azure's language models", () => {
     expect([...trace.invocations()][1]!.arrivalMs).toBeCloseTo(990.07, 2);
   });
 
-  test('is assigned to the wanted number of functions, the same ones for a seed', async () => {
+  test("a trace of Azure's language models is assigned to the wanted number of functions, the same ones for a seed", async () => {
     const rows = Array.from({ length: 400 }, (_, index) => `2024-05-10 00:00:${String(index % 60).padStart(2, '0')}+00:00,9,1`);
     const file = fileOf('dealt.csv', [azureHeader, ...rows]);
     const calls = async (seed: number): Promise<number[]> =>
@@ -66,7 +66,7 @@ describe("a trace of Azure's language models", () => {
     ['2023-11-16 18:15:46,many,2', "line 2, ContextTokens: 'many' is not a number of tokens"],
     ['2023-11-16 18:15:46,1,', "line 2, GeneratedTokens: '' is not a number of tokens"],
     ['2023-11-16 18:15:46,1', 'line 2: the row has 2 fields instead of 3'],
-  ])('with the row %s is refused', async (row, message) => {
+  ])("a trace of Azure's language models with the row %s is refused", async (row, message) => {
     const file = fileOf('bad.csv', [azureHeader, row]);
     await expect(openTrace(file)).rejects.toThrow(`${file}, ${message}`);
   });
@@ -78,7 +78,7 @@ describe('a trace of Mooncake', () => {
     '{"timestamp": 1712000027000, "input_length": 6472, "output_length": 26, "hash_ids": [46, 75]}',
   ];
 
-  test('begins with its earliest call, as one function of the file\'s name, and may be packed', async () => {
+  test("a trace of Mooncake begins with its earliest call, as one function of the file's name, and may be packed", async () => {
     for (const name of ['conversation_trace.jsonl', 'conversation_trace.jsonl.gz']) {
       const trace = await openTrace(fileOf(name, lines));
       expect(trace).toMatchObject({ format: 'mooncake', functionNames: ['conversation_trace'] });
@@ -92,7 +92,7 @@ describe('a trace of Mooncake', () => {
     ['{"timestamp": 1, "input_length": -1, "output_length": 2}', "line 3, input_length: '-1' is not a number of tokens"],
     ['{"timestamp": 1, "inp', `line 3: '{"timestamp": 1, "inp' is not JSON`],
     ['null', 'line 3, timestamp: nothing is not a number of milliseconds'],
-  ])('with the line %s is refused', async (line, message) => {
+  ])('a trace of Mooncake with the line %s is refused', async (line, message) => {
     const file = fileOf('bad.jsonl', [...lines, line]);
     await expect(openTrace(file)).rejects.toThrow(`${file}, ${message}`);
   });
@@ -113,7 +113,7 @@ test('traces of language models warn that tokens are ignored, and how many a cal
 });
 
 describe('a trace of BurstGPT', () => {
-  test('has a function for each model and kind of log, failed calls included', async () => {
+  test('a trace of BurstGPT has a function for each model and kind of log, failed calls included', async () => {
     const trace = await openTrace(
       fileOf('burst.csv', [
         burstHeader,
@@ -137,7 +137,7 @@ describe('a trace of BurstGPT', () => {
     ]);
   });
 
-  test('may have the columns of later releases between', async () => {
+  test('a trace of BurstGPT may have the columns of later releases between', async () => {
     const header = 'Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,Log Type';
     const trace = await openTrace(fileOf('later.csv', [header, '1,s1,2.5,GPT-4,3,4,7,API log']));
     expect(trace.functionNames).toEqual(['GPT-4, API log']);
@@ -148,7 +148,7 @@ describe('a trace of BurstGPT', () => {
     ['1,,1,2,3,API log', 'line 2, Model: the name of the model is empty'],
     ['1,GPT-4,-1,2,3,API log', "line 2, Request tokens: '-1' is not a number of tokens"],
     ['1,GPT-4,1,2', 'line 2: the row has 4 fields instead of 6'],
-  ])('with the row %s is refused', async (row, message) => {
+  ])('a trace of BurstGPT with the row %s is refused', async (row, message) => {
     const file = fileOf('bad-burst.csv', [burstHeader, row]);
     await expect(openTrace(file)).rejects.toThrow(`${file}, ${message}`);
   });

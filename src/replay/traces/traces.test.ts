@@ -52,7 +52,7 @@ const counted = (trace: Iterable<TraceInvocation>, fromMs: number, toMs: number)
 };
 
 describe('a trace of Azure Functions 2019', () => {
-  it('returns by minute the counts written by function', async () => {
+  it('a trace of Azure Functions 2019 returns by minute the counts written by function', async () => {
     const count = fc.oneof(fc.constant(0), fc.nat(9), fc.nat(2 ** 40));
     const table = fc
       .nat({ max: 5 })
@@ -70,7 +70,7 @@ describe('a trace of Azure Functions 2019', () => {
     );
   });
 
-  it('keeps its counts on disk when they are too many for memory', async () => {
+  it('a trace of Azure Functions 2019 keeps its counts on disk when they are too many for memory', async () => {
     // 6,000 functions with two bytes a cell overflow the 2 KiB of each minute several times.
     const counts = Array.from({ length: 6000 }, (_, row) => [row % 3, 1000 + row, 0, row % 2 === 0 ? 0 : 7]);
     const file = newFile('csv');
@@ -78,7 +78,7 @@ describe('a trace of Azure Functions 2019', () => {
     expect(cells(await readAzure2019(file))).toEqual(counts);
   });
 
-  it('is the generated trace again, invocation for invocation', async () => {
+  it('a trace of Azure Functions 2019 is the generated trace again, invocation for invocation', async () => {
     const options = { functionNames: names(40), ratePerS: 5, minutes: 12, seed: 3 };
     const file = newFile('csv');
     await writeAzure2019(file, options.minutes, azureLikeRows(options));
@@ -105,7 +105,7 @@ describe('a trace of Azure Functions 2019', () => {
     }
   });
 
-  it('is scaled to a rate and folded onto fewer functions, most invoked first', async () => {
+  it('a trace of Azure Functions 2019 is scaled to a rate and folded onto fewer functions, most invoked first', async () => {
     const counts = Array.from({ length: 30 }, (_, row) => Array<number>(20).fill((row % 5) * 10));
     const file = newFile('csv');
     await writeAzure2019(file, 20, rowsOf(counts));
@@ -117,7 +117,7 @@ describe('a trace of Azure Functions 2019', () => {
     expect(totals[0]!).toBeGreaterThan(totals[6]!);
   });
 
-  it('keeps the share of rare functions when it is scaled down', async () => {
+  it('a trace of Azure Functions 2019 keeps the share of rare functions when it is scaled down', async () => {
     // A quarter of one invocation a minute is rounded down to none, as in the artifact.
     const file = newFile('csv');
     await writeAzure2019(file, 100, rowsOf(Array.from({ length: 40 }, () => Array<number>(100).fill(1))));
@@ -126,7 +126,7 @@ describe('a trace of Azure Functions 2019', () => {
     expect(Math.abs(kept - 1000)).toBeLessThan(6 * Math.sqrt(4000 * 0.25 * 0.75));
   });
 
-  it('reads a part of it as the same part of the whole', async () => {
+  it('a trace of Azure Functions 2019 reads a part of it as the same part of the whole', async () => {
     const options = { functionNames: names(10), ratePerS: 3, minutes: 8, seed: 4 };
     const file = newFile('csv');
     await writeAzure2019(file, options.minutes, azureLikeRows(options));
@@ -138,7 +138,7 @@ describe('a trace of Azure Functions 2019', () => {
     expect(Math.max(...Array.from(part.invocations(), ({ arrivalMs }) => arrivalMs))).toBeLessThan(3 * minuteMs);
   });
 
-  it("as the artifact: counts rounded down, the whole file's mean, and its own arrivals", async () => {
+  it("a trace of Azure Functions 2019 as the artifact: counts rounded down, the whole file's mean, and its own arrivals", async () => {
     // 0.9 of 10 and of 1: the artifact keeps 9 and 0.
     const counts = [Array<number>(10).fill(10), Array<number>(10).fill(1)];
     const file = newFile('csv');
@@ -167,7 +167,7 @@ describe('a trace of Azure Functions 2019', () => {
     ['HashOwner,HashApp,HashFunction,Trigger,1,2\n\no,a,,http,1,1\n', /line 3, HashFunction: the name .* is empty/],
     ['HashOwner,HashApp,HashFunction,Trigger,1,2\no,a\n', /line 2, HashApp: the row ends here/],
     ['HashOwner,HashApp,HashFunction,Trigger,1\no,a,f,http,99999999999999999999\n', /more than a count can be/],
-  ])('is refused where it is malformed: %j', async (text, message) => {
+  ])('a trace of Azure Functions 2019 is refused where it is malformed: %j', async (text, message) => {
     await expect(openTrace(fileOf(text))).rejects.toThrow(message);
   });
 });
@@ -187,7 +187,7 @@ describe('a table of minutes that another tool wrote', () => {
     fc.constantFrom(...gaps),
   );
 
-  it('has its counts in any notation of a whole number, and gaps that count as 0 with a warning', async () => {
+  it('a table of minutes that another tool wrote has its counts in any notation of a whole number, and gaps that count as 0 with a warning', async () => {
     await fc.assert(
       fc.asyncProperty(fc.array(cell, { minLength: 1, maxLength: 8 }), async (cells) => {
         const header = ['HashOwner,HashApp,HashFunction,Trigger', ...cells.map((_, index) => index + 1)].join(',');
@@ -212,7 +212,7 @@ describe('a table of minutes that another tool wrote', () => {
 });
 
 describe('a trace of Azure Functions 2021', () => {
-  it('with seconds since 1970 begins with its earliest call', async () => {
+  it('a trace of Azure Functions 2021 with seconds since 1970 begins with its earliest call', async () => {
     const opened = await openTrace(fileOf('app,func,end_timestamp,duration\na,f,1612137602.5,0.5\na,f,1612137601,1\n'));
     expect([...opened.invocations()]).toEqual([
       { arrivalMs: 0, functionIndex: 0, durationMs: 1000 },
@@ -231,7 +231,7 @@ describe('a trace of Azure Functions 2021', () => {
     ]);
   });
 
-  it('is the generated trace again, to a microsecond', async () => {
+  it('a trace of Azure Functions 2021 is the generated trace again, to a microsecond', async () => {
     const trace = poissonTrace({ functionNames: names(5), ratePerS: 100, requests: 500, seed: 2 });
     const file = newFile('csv');
     await writeAzure2021(file, trace.functionNames, trace.invocations());
@@ -253,7 +253,7 @@ describe('a trace of Azure Functions 2021', () => {
     ['a,f,1,\n', /line 2, duration: '' is not a number of seconds/],
     ['a,f,1,-2\n', /line 2, duration: '-2' is less than no time/],
     ['a,,1,2\n', /line 2, func: the name of the function is empty/],
-  ])('is refused where it is malformed: %j', async (rows, message) => {
+  ])('a trace of Azure Functions 2021 is refused where it is malformed: %j', async (rows, message) => {
     await expect(openTrace(fileOf(`app,func,end_timestamp,duration\n${rows}`))).rejects.toThrow(message);
   });
 });
@@ -270,7 +270,7 @@ describe("Turntable's own trace", () => {
     expect([...opened.invocations()]).toEqual([...trace.invocations()]);
   });
 
-  it('is sorted by arrival when it was recorded in order of ends', async () => {
+  it("Turntable's own trace is sorted by arrival when it was recorded in order of ends", async () => {
     const file = newFile('jsonl');
     const writer = await TraceWriter.create(file, { recorded_at: '2026-01-01T00:00:00.000Z' });
     writer.write({ arrival_ms: 7, function: 'b', duration_ms: 1, outcome: 'in_slo', placement: 'gpu0 warm' });
@@ -286,11 +286,11 @@ describe("Turntable's own trace", () => {
     ]);
   });
 
-  it('does not overwrite another', async () => {
+  it("Turntable's own trace does not overwrite another", async () => {
     await expect(TraceWriter.create(fileOf('precious', 'jsonl'))).rejects.toThrow(/cannot be written/);
   });
 
-  it('may end in the middle of a line, as after a kill, but must not contain such a line elsewhere', async () => {
+  it("Turntable's own trace may end in the middle of a line, as after a kill, but must not contain such a line elsewhere", async () => {
     const heading = '{"format":"turntable-trace","version":1}\n';
     const cut = await openTrace(fileOf(`${heading}{"arrival_ms":1,"function":"a"}\n{"arrival_ms":2,"func`, 'jsonl'));
     expect([...cut.invocations()]).toHaveLength(1);
@@ -308,7 +308,7 @@ describe("Turntable's own trace", () => {
     ['{"format":"turntable-trace","version":1}\n{"arrival_ms":1,"function":"a","duration_ms":"x"}\n', /duration_ms: '"x"'/],
     ['{"format":"turntable-trace","version":1}\n{"arrival_ms":1,"function":"a","slo_ms":0}\n', /slo_ms: '0' is not a number of milliseconds above 0/],
     ['{"format":"turntable-trace","version":1}\n[1]\n7\n', /line 2, arrival_ms/],
-  ])('is refused where it is malformed: %j', async (text, message) => {
+  ])("Turntable's own trace is refused where it is malformed: %j", async (text, message) => {
     await expect(openTrace(fileOf(text, 'jsonl'))).rejects.toThrow(message);
   });
 });
@@ -327,7 +327,7 @@ describe('opening a trace', () => {
     expect([...(await openTrace(fileOf(text))).invocations()]).toHaveLength(1);
   });
 
-  it('names a file that is no trace, is empty or does not exist', async () => {
+  it('opening a trace names a file that is no trace, is empty or does not exist', async () => {
     await expect(openTrace(fileOf('time,what\n'))).rejects.toThrow(/line 1: 'time,what' begins no trace/);
     await expect(openTrace(fileOf('{"time":1,"what":"x"}\n'))).rejects.toThrow(
       /line 1: '\{"time":1,"what":"x"\}' begins no trace: .*2019 .*2021 .*LLM .*BurstGPT .*Mooncake .*turntable-trace/,
@@ -351,13 +351,13 @@ describe('a trace of which nothing is left', () => {
     ['app,func,end_timestamp,duration\n', {}, / has no invocation$/],
     [table.replace('4', '0'), {}, / has no invocation$/],
     [table.replace('4', ''), { fold: 2 }, / has no invocation$/],
-  ])('is refused with the reason: %j %j', async (text, options, message) => {
+  ])('a trace of which nothing is left is refused with the reason: %j %j', async (text, options, message) => {
     await expect(openTrace(fileOf(text), options)).rejects.toThrow(message);
   });
 });
 
 describe('sorting invocations', () => {
-  it('is by arrival, and by order of adding at one instant, whether in memory or over runs on disk', () => {
+  it('sorting invocations is by arrival, and by order of adding at one instant, whether in memory or over runs on disk', () => {
     const maybe = fc.oneof(fc.constant(NaN), fc.nat(99));
     const invocation = fc.tuple(fc.nat(50), fc.nat(9), maybe, maybe);
     fc.assert(
@@ -379,7 +379,7 @@ describe('sorting invocations', () => {
     );
   });
 
-  it('of runs longer than one reading gives every invocation once', () => {
+  it('sorting invocations of runs longer than one reading gives every invocation once', () => {
     const sorter = new InvocationSorter(5000);
     for (let index = 0; index < 12_345; index++) sorter.add((index * 7919) % 12_345, index, index);
     const seen = new Set<number>();
@@ -392,7 +392,7 @@ describe('sorting invocations', () => {
     expect(seen.size).toBe(12_345);
   });
 
-  it('works with all arrivals but one at a single instant', () => {
+  it('sorting invocations works with all arrivals but one at a single instant', () => {
     const buffer = new InvocationBuffer(2);
     for (let index = 0; index < 500; index++) buffer.push(index === 250 ? 1e9 : 500 - (index % 2), index, NaN);
     buffer.sort();
@@ -415,7 +415,7 @@ const countsOf = (each: Iterable<TraceInvocation>, weight: number): Map<string, 
 describe('transforming a trace', () => {
   const trace = poissonTrace({ functionNames: names(6), ratePerS: 20, requests: 4000, seed: 8 });
 
-  it('by a factor keeps order and comes near the wanted count', () => {
+  it('transforming a trace by a factor keeps order and comes near the wanted count', () => {
     fc.assert(
       fc.property(fc.double({ min: 0.05, max: 3, noNaN: true }), fc.nat(), (factor, seed) => {
         const scaled = [...scaleTrace(trace, factor, seed).invocations()];
@@ -427,11 +427,11 @@ describe('transforming a trace', () => {
     );
   });
 
-  it('by a whole factor has so many times the requests of each function in each minute', () => {
+  it('transforming a trace by a whole factor has so many times the requests of each function in each minute', () => {
     expect(countsOf(scaleTrace(trace, 3, 1).invocations(), 1)).toEqual(countsOf(trace.invocations(), 3));
   });
 
-  it('by a factor keeps bursts as short as they were', () => {
+  it('transforming a trace by a factor keeps bursts as short as they were', () => {
     // Ten calls within 9 ms, and nothing for the rest of each second.
     const bursts: Trace = {
       functionNames: names(1),
@@ -451,7 +451,7 @@ describe('transforming a trace', () => {
     expect(within / 1200).toBeGreaterThan(0.8);
   });
 
-  it('by a factor keeps simultaneous calls simultaneous', () => {
+  it('transforming a trace by a factor keeps simultaneous calls simultaneous', () => {
     const together: Trace = {
       functionNames: names(1),
       *invocations() {
@@ -462,7 +462,7 @@ describe('transforming a trace', () => {
     expect(scaled.filter(({ arrivalMs }) => arrivalMs === 1000).length).toBeGreaterThanOrEqual(46);
   });
 
-  it('by a window and a limit takes the invocations in it', () => {
+  it('transforming a trace by a window and a limit takes the invocations in it', () => {
     const all = [...trace.invocations()];
     const sliced = [...sliceTrace(trace, 10_000, 20_000).invocations()];
     const expected = all.filter(({ arrivalMs }) => arrivalMs >= 10_000 && arrivalMs < 20_000);
@@ -477,7 +477,7 @@ describe('transforming a trace', () => {
     expect([...folded.foldedIndex]).toEqual([0, 0, 0, 1, 1]);
   });
 
-  it('of missing minutes is empty', async () => {
+  it('transforming a trace of missing minutes is empty', async () => {
     const file = newFile('csv');
     await writeAzure2019(file, 2, rowsOf([[1, 1]]));
     const opened = openTable(await readAzure2019(file), { fromMs: 10 * minuteMs, toMs: 12 * minuteMs, ratePerS: 3 });

@@ -76,7 +76,7 @@ const texts = (rows: number): Tensor[] =>
   });
 
 describe.skipIf(emulatorMissing)('a check', () => {
-  test('of a correct program agrees, on drawn inputs and on those of a call', async () => {
+  test('a check of a correct program agrees, on drawn inputs and on those of a call', async () => {
     expect(await client.check('bert@1', { gpu: 0, plan })).toEqual({
       kind: 'agreed',
       difference: expect.any(Number),
@@ -92,7 +92,7 @@ describe.skipIf(emulatorMissing)('a check', () => {
     });
   });
 
-  test('of an earlier answer names the output and the element that differ', async () => {
+  test('a check of an earlier answer names the output and the element that differ', async () => {
     const inputs = call(4);
     const { outputs } = await client.run('bert@1', inputs, { gpu: 0, plan });
     expect(await client.check('bert@1', { gpu: 0, plan, inputs, outputs })).toMatchObject({ kind: 'agreed' });
@@ -113,13 +113,13 @@ describe.skipIf(emulatorMissing)('a check', () => {
     );
   });
 
-  test('on inputs that ONNX Runtime refuses is undecided', async () => {
+  test('a check on inputs that ONNX Runtime refuses is undecided', async () => {
     const verdict = await client.check('bert@1', { gpu: 0, plan, inputs: call(4, 1000) });
     expect(verdict).toMatchObject({ kind: 'undecided' });
     expect(verdict).toHaveProperty('why', expect.stringMatching(/out of.*bounds|out of.*range/i));
   });
 
-  test('is undecided where all outputs are too small to tell, and decided by inputs with larger ones', async () => {
+  test('a check is undecided where all outputs are too small to tell, and decided by inputs with larger ones', async () => {
     const graph = new GraphBuilder('detector', { opset: 17 });
     graph.input('x', ElementType.FLOAT, [4]);
     graph.output(graph.node('Sigmoid', ['x']), ElementType.FLOAT, [4]);
@@ -140,7 +140,7 @@ describe.skipIf(emulatorMissing)('a check', () => {
 });
 
 describe.skipIf(emulatorMissing)('shapes', () => {
-  test('that are refused do not affect other prepared shapes', async () => {
+  test('shapes that are refused do not affect other prepared shapes', async () => {
     expect(await client.prepare('bert@1', { shapes: of(9) })).toMatchObject({ covered: true });
     const refused = await client.prepare('bert@1', { shapes: of(60) });
     expect(refused).toMatchObject({ covered: false });
@@ -148,7 +148,7 @@ describe.skipIf(emulatorMissing)('shapes', () => {
     expect(await client.check('bert@1', { gpu: 0, plan, inputs: call(12) })).toMatchObject({ kind: 'agreed' });
   });
 
-  test('of three texts run in the program for four, and their answer has three', async () => {
+  test('shapes of three texts run in the program for four, and their answer has three', async () => {
     const program = shapesOf(texts(4));
     expect(await client.prepare('bert@1', { shapes: shapesOf(texts(3)), program })).toEqual({ covered: true });
     const { outputs } = await client.run('bert@1', texts(3), { gpu: 0, plan });
@@ -158,7 +158,7 @@ describe.skipIf(emulatorMissing)('shapes', () => {
     expect(await client.check('bert@1', { gpu: 0, plan, inputs: texts(4) })).toMatchObject({ kind: 'agreed' });
   });
 
-  test('of a model that mixes rows have no larger program', async () => {
+  test('shapes of a model that mixes rows have no larger program', async () => {
     const graph = new GraphBuilder('meets', { opset: 17 });
     graph.input('x', ElementType.FLOAT, ['batch', 4]);
     const scaled = graph.node('Softmax', ['x'], { axis: 0 });

@@ -113,7 +113,7 @@ async function expectAnswer(outputs: readonly Tensor[], inputs: readonly Tensor[
 }
 
 describe.skipIf(emulatorMissing)('the GPU process', () => {
-  it('answers cold, warm, and for new shapes', async () => {
+  it('the GPU process answers cold, warm, and for new shapes', async () => {
     await withProcess(undefined, async (client) => {
       const info = await client.ready;
       expect(info.devices[0]).toMatchObject({ index: 0, limitBytes: 2 ** 26 });
@@ -130,7 +130,7 @@ describe.skipIf(emulatorMissing)('the GPU process', () => {
     });
   });
 
-  it('says before the outputs of a run come that the next one should be ordered', async () => {
+  it('the GPU process says before the outputs of a run come that the next one should be ordered', async () => {
     await withProcess(undefined, async (client) => {
       const plan = planOf(await register(client));
       const inputs = ids(1, 6);
@@ -144,7 +144,7 @@ describe.skipIf(emulatorMissing)('the GPU process', () => {
     });
   });
 
-  it('reports residency and host memory, and frees them', async () => {
+  it('the GPU process reports residency and host memory, and frees them', async () => {
     await withProcess(undefined, async (client) => {
       const coverage = await register(client);
       const tiers = async () => (await client.state()).host.functions;
@@ -174,7 +174,7 @@ describe.skipIf(emulatorMissing)('the GPU process', () => {
     });
   });
 
-  it('names the operators that it lacks before it loads anything', async () => {
+  it('the GPU process names the operators that it lacks before it loads anything', async () => {
     const graph = new GraphBuilder('odd');
     const x = graph.input('x', ElementType.FLOAT, [2, 4]);
     graph.output(
@@ -197,7 +197,7 @@ describe.skipIf(emulatorMissing)('the GPU process', () => {
     });
   });
 
-  it('uses its own kernels for products that the library has no algorithm for', async () => {
+  it('the GPU process uses its own kernels for products that the library has no algorithm for', async () => {
     const machine = JSON.stringify({ devices: [{}], defects: ['products'] });
     await withProcess({ environment: { ...environment, TURNTABLE_EMULATOR: machine } }, async (client) => {
       const plan = planOf(await register(client));
@@ -209,7 +209,7 @@ describe.skipIf(emulatorMissing)('the GPU process', () => {
     });
   });
 
-  it('measures each layer, and the bandwidths of the GPUs', async () => {
+  it('the GPU process measures each layer, and the bandwidths of the GPUs', async () => {
     await withProcess(undefined, async (client) => {
       const coverage = await register(client);
       const profile = await client.measure('bert@1', { gpu: 0, iterations: 3 });
@@ -232,7 +232,7 @@ describe.skipIf(emulatorMissing)('the GPU process', () => {
     });
   });
 
-  it("that is killed rejects requests in flight with 'died', and works again after a restart", async () => {
+  it("the GPU process that is killed rejects requests in flight with 'died', and works again after a restart", async () => {
     await withProcess(undefined, async (client) => {
       const plan = planOf(await register(client), 'dha');
       const inputs = ids(1, 6);
@@ -257,7 +257,7 @@ describe.skipIf(emulatorMissing)('the GPU process', () => {
     });
   });
 
-  it("that hangs is ended: its requests are rejected with 'died', and the next process serves", async () => {
+  it("the GPU process that hangs is ended: its requests are rejected with 'died', and the next process serves", async () => {
     await withProcess({ silenceMsMax: 3000 }, async (client) => {
       const plan = planOf(await register(client));
       const inputs = ids(1, 6);
@@ -271,7 +271,7 @@ describe.skipIf(emulatorMissing)('the GPU process', () => {
     });
   });
 
-  it('refuses with a code if GPU memory, host memory, inputs or the GPU do not fit', async () => {
+  it('the GPU process refuses with a code if GPU memory, host memory, inputs or the GPU do not fit', async () => {
     await withProcess({ gpuBytes: 2 ** 14 }, async (client) => {
       const plan = planOf(await register(client));
       expect(await codeOf(client.run('bert@1', ids(1, 6), { gpu: 0, plan }))).toBe('out-of-memory');
@@ -285,7 +285,7 @@ describe.skipIf(emulatorMissing)('the GPU process', () => {
     });
   });
 
-  it('without a driver names the libraries that it tried', async () => {
+  it('the GPU process without a driver names the libraries that it tried', async () => {
     const client = startGpuProcess({
       hostBytes: 2 ** 20,
       cacheFolder: join(folder, 'cache'),

@@ -161,7 +161,7 @@ describe.skipIf(emulatorMissing)('a function with a handler', () => {
     }
   });
 
-  test('says that its weights and its handler were cold, then that everything was warm', async () => {
+  test('a function with a handler says that its weights and its handler were cold, then that everything was warm', async () => {
     const body = 'Ou etes-vous alle hier ?';
     // The host may still be timing joined calls of the function, which brings the weights back.
     const first = await vi.waitFor(async () => {
@@ -188,7 +188,7 @@ describe.skipIf(emulatorMissing)('a function with a handler', () => {
     expect(cpu.body).toEqual(gpu.body);
   });
 
-  test('keeps no copy of its model in the CPU pool', async () => {
+  test('a function with a handler keeps no copy of its model in the CPU pool', async () => {
     await call(onGpus, 'language-id', 'Where is it?');
     const { host } = (await (await fetch(`${onGpus.url}/api/memory`)).json()) as {
       readonly host: { readonly sessions: readonly { readonly functionName: string; readonly why: string }[] };
@@ -207,7 +207,7 @@ describe.skipIf(emulatorMissing)('a function with a handler', () => {
     ['that never comes back from its second half', 'hangs', '[8]'],
     ['whose second half ends the process each time', 'dies', '[7]'],
     ['that gives an input which the model does not have', 'named-otherwise', '[1]'],
-  ])('that never returns from its first half', async (_what, name, body) => {
+  ])('a function with a handler that never returns from its first half', async (_what, name, body) => {
     const [gpu, cpu] = await Promise.all([call(onGpus, name, body), call(onCpus, name, body)]);
     expect(gpu.status).toBeGreaterThanOrEqual(400);
     expect({ status: gpu.status, body: gpu.body }).toEqual({ status: cpu.status, body: cpu.body });
@@ -224,7 +224,7 @@ describe.skipIf(emulatorMissing)('a function with a handler', () => {
     ]);
   });
 
-  test('is counted once for each call, in the metrics and in its statistics', async () => {
+  test('a function with a handler is counted once for each call, in the metrics and in its statistics', async () => {
     for (let index = 0; index < 6; index++) await call(onGpus, 'numbers', `[${index}]`);
     const reply = (await (await fetch(`${onGpus.url}/v2/models/numbers/stats`)).json()) as {
       readonly model_stats: readonly [
@@ -261,7 +261,7 @@ describe.skipIf(emulatorMissing)('a function with a handler', () => {
     expect(onGpus.gpus!.record('grows@1')?.breaker).toBeUndefined();
   });
 
-  test('goes to the CPU pool with its reason while the GPU process is away, and comes back', async () => {
+  test('a function with a handler goes to the CPU pool with its reason while the GPU process is away, and comes back', async () => {
     const gpus = onGpus.gpus!;
     process.kill(gpus.pid, 'SIGKILL');
     let placement: string;

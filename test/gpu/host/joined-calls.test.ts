@@ -122,14 +122,14 @@ describe.skipIf(emulatorMissing)('calls of a function with batching.max 4', () =
     await rm(folder, { recursive: true, force: true });
   });
 
-  test('have the times of joined runs in the offer of their function', () => {
+  test('calls of a function with batching.max 4 have the times of joined runs in the offer of their function', () => {
     const { batches, warmMs } = host.gpus!.live.sheetOf(key)!.gpus[0]!;
     expect(batches?.map(({ rows }) => rows)).toEqual([2, 4]);
     for (const { ms } of batches!) expect(ms).toBeGreaterThan(0);
     expect(warmMs).toBeGreaterThan(0);
   });
 
-  test('that arrive at once are eight answers of three runs, each that of ONNX Runtime to its own input', async () => {
+  test('calls of a function with batching.max 4 that arrive at once are eight answers of three runs, each that of ONNX Runtime to its own input', async () => {
     const before = runsSoFar();
     const placed = await Promise.all(submit(8));
     expect(placed.map(batchSizeOf)).toEqual([1, 4, 4, 4, 4, 3, 3, 3]);
@@ -173,7 +173,7 @@ describe.skipIf(emulatorMissing)('calls of a function with batching.max 4', () =
     expect((await Promise.all(placed)).map(batchSizeOf)).toEqual([1, 4, 4, 4, 4]);
   });
 
-  test('are each answered once when the GPU process is killed in their run, and joined again by the next process', async () => {
+  test('calls of a function with batching.max 4 are each answered once when the GPU process is killed in their run, and joined again by the next process', async () => {
     const { gpus } = host;
     const placed = submit(5);
     await placed[0];
@@ -190,7 +190,7 @@ describe.skipIf(emulatorMissing)('calls of a function with batching.max 4', () =
     expect((await Promise.all(submit(5))).map(batchSizeOf)).toEqual([1, 4, 4, 4, 4]);
   });
 
-  test('are joined after a restart with the stored times, and nothing is timed again', async () => {
+  test('calls of a function with batching.max 4 are joined after a restart with the stored times, and nothing is timed again', async () => {
     const folderOfTimes = join(folder, 'data', 'plans', 'batches');
     const [file] = await readdir(folderOfTimes);
     const kept = JSON.parse(await readFile(join(folderOfTimes, file!), 'utf8')) as JoinedSizes;

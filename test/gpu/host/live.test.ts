@@ -247,7 +247,7 @@ describe.skipIf(emulatorMissing)('a host with two GPUs that hold eight of 36 fun
     expect(await readdir(join(folder, 'data', 'plans', 'profiles'))).toHaveLength(kinds.length);
   });
 
-  test("answers 600 invocations as ONNX Runtime does, and all counts agree with the scheduler's", async () => {
+  test("a host with two GPUs that hold eight of 36 functions answers 600 invocations as ONNX Runtime does, and all counts agree with the scheduler's", async () => {
     const gpus = host.gpus!;
     const shares: Promise<readonly number[]>[] = [];
     const burst = await invokeAtRandom(invocationsMax, (answered) => {

@@ -86,7 +86,7 @@ describe.skipIf(emulatorMissing)('a model with BF16 edges', () => {
 
   const x = Array.from({ length: width }, (_, at) => bf16ToNumber(numberToBf16(Math.cos(at))));
 
-  test('answers in BF16 from a GPU, checked against ONNX Runtime', async () => {
+  test('a model with BF16 edges answers in BF16 from a GPU, checked against ONNX Runtime', async () => {
     let last = await infer(x);
     await vi.waitUntil(
       async () => {
@@ -100,7 +100,7 @@ describe.skipIf(emulatorMissing)('a model with BF16 edges', () => {
     for (const [at, value] of expected(x, 0.5).entries()) expect(last.output!.data[at]).toBeCloseTo(value, 2);
   }, 120_000);
 
-  test('runs on the CPU when a call gives its optional input, beside calls that do not', async () => {
+  test('a model with BF16 edges runs on the CPU when a call gives its optional input, beside calls that do not', async () => {
     const given = await infer(x, -2);
     expect(given).toMatchObject({ status: 200, output: { datatype: 'BF16' } });
     expect(given.placement).toMatch(/^cpu/);

@@ -106,7 +106,7 @@ describe.skipIf(emulatorMissing)('the precision of a function', () => {
     await rm(folder, { recursive: true, force: true });
   });
 
-  test('is its own: header, plan, memory and values differ from those of the same model in 32 bits', async () => {
+  test('the precision of a function is its own: header, plan, memory and values differ from those of the same model in 32 bits', async () => {
     await publish('exact', 0);
     await publish('half', 0, '&gpu.precision=fp16');
     await settled('exact', /^gpu0 \w+( \w+)?$/);
@@ -128,7 +128,7 @@ describe.skipIf(emulatorMissing)('the precision of a function', () => {
     expect(told).toMatchObject({ gpu: { precision: 'fp16' } });
   });
 
-  test('changes without a new version, and back to the host’s; what is none is refused by name', async () => {
+  test('the precision of a function changes without a new version, and back to the host’s; what is none is refused by name', async () => {
     expect(await change('half', { gpu: { precision: 'tf32' } })).toMatchObject({ status: 200 });
     await settled('half', /^gpu0 .*, tf32$|^gpu0 \w+, tf32$/);
     expect(await change('half', { 'gpu.precision': null })).toMatchObject({ status: 200 });
@@ -139,7 +139,7 @@ describe.skipIf(emulatorMissing)('the precision of a function', () => {
     expect(refused.text).toMatch(/'gpu\.precision' is .*half.*exact.*tf32.*fp16.*bf16/);
   });
 
-  test('in which the values do not fit keeps the function on the CPU, with the reason; another one serves', async () => {
+  test('the precision of a function in which the values do not fit keeps the function on the CPU, with the reason; another one serves', async () => {
     await publish('overflows', large, '&gpu.precision=fp16');
     await publish('fits', large, '&gpu.precision=bf16');
     await settled('fits', /^gpu0 .*, bf16$|^gpu0 \w+, bf16$/);

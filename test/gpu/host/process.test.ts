@@ -182,7 +182,7 @@ describe.skipIf(emulatorMissing)('the GPUs of a host', () => {
     await rm(folder, { recursive: true, force: true });
   });
 
-  test('are retried less and less often after they fail, however long they were up', async () => {
+  test('the GPUs of a host are retried less and less often after they fail, however long they were up', async () => {
     const libcuda = join(folder, 'libcuda-that-goes.so');
     await symlink(driver.libcuda, libcuda);
     const gpus = await open({ environment: { TURNTABLE_LIBCUDA: libcuda } });
@@ -196,7 +196,7 @@ describe.skipIf(emulatorMissing)('the GPUs of a host', () => {
     await close();
   });
 
-  test('are not given up if the first process is killed before it is up', async () => {
+  test('the GPUs of a host are not given up if the first process is killed before it is up', async () => {
     const gpus = await open(usual);
     process.kill(gpus.pid, 'SIGKILL');
     await upAgain();
@@ -206,7 +206,7 @@ describe.skipIf(emulatorMissing)('the GPUs of a host', () => {
     expect(gpus.whyNot(version.key)).toBeUndefined();
   });
 
-  test('are shown in their last state while the process does not answer', async () => {
+  test('the GPUs of a host are shown in their last state while the process does not answer', async () => {
     const gpus = await opens(usual);
     const version = publish('1');
     await gpus.settled();
@@ -222,7 +222,7 @@ describe.skipIf(emulatorMissing)('the GPUs of a host', () => {
     }
   });
 
-  test('are freed from a run that does not end, and leave its function to the CPU pool', async () => {
+  test('the GPUs of a host are freed from a run that does not end, and leave its function to the CPU pool', async () => {
     const gpus = await opens(usual);
     const version = publish('1', 1000);
     await gpus.settled();
@@ -324,7 +324,7 @@ describe.skipIf(emulatorMissing)('the GPUs of a host', () => {
     });
   });
 
-  test('keep the pinned version that serves, and load it into a new process', async () => {
+  test('the GPUs of a host keep the pinned version that serves, and load it into a new process', async () => {
     const gpus = await opens(usual);
     const first = publish('1');
     await gpus.settled();
@@ -405,7 +405,7 @@ describe.skipIf(emulatorMissing)('the GPUs of a host', () => {
     },
   );
 
-  test('are withdrawn from a function whose answer a later check finds wrong, and not given back to it', async () => {
+  test('the GPUs of a host are withdrawn from a function whose answer a later check finds wrong, and not given back to it', async () => {
     const wrong = { kind: 'disagreed', output: 'y', why: 'element 0 is 1', precision: 'fp32' } as const;
     const checked: (readonly unknown[])[] = [];
     judge = (key, { outputs }) => {

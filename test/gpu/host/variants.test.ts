@@ -296,7 +296,7 @@ describe.skipIf(emulatorMissing)('a host whose GPU holds half of nine functions 
     expect(host.gpus!.live.resident('hardmax@1', 0).variant).toBe('hybrid-1');
   });
 
-  test('answers as ONNX Runtime does, and the GPU never holds more than its limit', async () => {
+  test('a host whose GPU holds half of nine functions that have variants answers as ONNX Runtime does, and the GPU never holds more than its limit', async () => {
     const gpus = host.gpus!;
     const before = gpus.live.counts.starts;
     const seen: Promise<number>[] = [];

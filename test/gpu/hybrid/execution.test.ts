@@ -30,7 +30,7 @@ afterAll(async () => {
 const recurrent = { layers: 3, input: 8, hidden: 16, sequence: 5, unrolled: 'true' };
 
 describe.skipIf(emulatorMissing)('a function over a GPU and cores', () => {
-  it('gives the answers of ONNX Runtime under random plans, cold and warm, and takes the promised bytes', async () => {
+  it('a function over a GPU and cores gives the answers of ONNX Runtime under random plans, cold and warm, and takes the promised bytes', async () => {
     const examples = await Promise.all([
       exampleOf(folder, 'lstm', architecture('lstm', recurrent), [noise('input', [2, 5, 8], 1)]),
       exampleOf(folder, 'gru', architecture('gru', recurrent), [noise('input', [2, 5, 8], 2)]),
@@ -75,7 +75,7 @@ describe.skipIf(emulatorMissing)('a function over a GPU and cores', () => {
     }
   });
 
-  it('with a cycle between GPU and CPU is refused with the operators in it', async () => {
+  it('a function over a GPU and cores with a cycle between GPU and CPU is refused with the operators in it', async () => {
     const { prepared } = await exampleOf(folder, 'lstm', architecture('lstm', recurrent), [
       noise('input', [2, 5, 8], 1),
     ]);

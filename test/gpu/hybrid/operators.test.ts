@@ -62,7 +62,7 @@ function withNormalizer(): GraphBuilder {
 }
 
 describe.skipIf(emulatorMissing)('the operators of a function', () => {
-  it('share the weights of the layers that their cells read, whose bytes count once', async () => {
+  it('the operators of a function share the weights of the layers that their cells read, whose bytes count once', async () => {
     const settings = { layers: 2, input: 8, hidden: 16, sequence: 4, unrolled: 'true' };
     const example = await exampleOf(folder, 'lstm', architecture('lstm', settings), [noise('input', [2, 4, 8], 1)]);
     const draft = await draftOf(example);
@@ -91,7 +91,7 @@ describe.skipIf(emulatorMissing)('the operators of a function', () => {
     expect(profile.callMs).toBeGreaterThan(0);
   });
 
-  it('that the engine lacks run only on the CPU, and their outputs are copied', async () => {
+  it('the operators of a function that the engine lacks run only on the CPU, and their outputs are copied', async () => {
     const inputs = [
       tensorOf(
         'x',
@@ -122,7 +122,7 @@ describe.skipIf(emulatorMissing)('the operators of a function', () => {
     expect(times.every((ms) => ms > 0)).toBe(true);
   });
 
-  it('take as long on the GPU, in total, as a run of their fused program', async () => {
+  it('the operators of a function take as long on the GPU, in total, as a run of their fused program', async () => {
     const settings = { layers: 1, input: 4, hidden: 8, sequence: 3, unrolled: 'primitive' };
     const inputs = [noise('input', [1, 3, 4], 2)];
     const draft = await draftOf(await exampleOf(folder, 'primitive', architecture('lstm', settings), inputs));
@@ -139,7 +139,7 @@ describe.skipIf(emulatorMissing)('the operators of a function', () => {
     });
   });
 
-  it('may all be on the CPU', async () => {
+  it('the operators of a function may all be on the CPU', async () => {
     const graph = new GraphBuilder('hardmax');
     const x = graph.input('x', ElementType.FLOAT, [2, 4]);
     graph.output(

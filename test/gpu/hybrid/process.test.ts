@@ -65,7 +65,7 @@ function lastLayersOnCpu({ prepared }: Example, id: string, firstOnCpu: number):
 }
 
 describe.skipIf(emulatorMissing)('the GPU process with plans over GPU and CPU', () => {
-  it('changes a resident function to a smaller plan by freeing layers, without loading anything', async () => {
+  it('the GPU process with plans over GPU and CPU changes a resident function to a smaller plan by freeing layers, without loading anything', async () => {
     const example = await exampleOf(folder, 'lstm', architecture('lstm', lstm), [noise('input', [2, 4, 8], 1)]);
     await processes.use(async (client) => {
       const shapes = shaped({ input: [2, 4, 8] });
@@ -111,7 +111,7 @@ describe.skipIf(emulatorMissing)('the GPU process with plans over GPU and CPU', 
     });
   });
 
-  it('runs a model with operators that the engine lacks, by leaving those to the CPU', async () => {
+  it('the GPU process with plans over GPU and CPU runs a model with operators that the engine lacks, by leaving those to the CPU', async () => {
     const graph = new GraphBuilder('odd');
     const x = graph.input('x', ElementType.FLOAT, [2, 4]);
     const weight = (name: string, seed: number) =>
@@ -148,7 +148,7 @@ describe.skipIf(emulatorMissing)('the GPU process with plans over GPU and CPU', 
     });
   });
 
-  it('reports an error of the CPU share by its cause, and answers the next call normally', async () => {
+  it('the GPU process with plans over GPU and CPU reports an error of the CPU share by its cause, and answers the next call normally', async () => {
     const graph = new GraphBuilder('gather');
     const x = graph.input('x', ElementType.FLOAT, [2, 4]);
     const at = graph.input('at', ElementType.INT64, [1]);
@@ -179,7 +179,7 @@ describe.skipIf(emulatorMissing)('the GPU process with plans over GPU and CPU', 
     });
   });
 
-  it('answers many calls at once correctly, over two functions and a restart', async () => {
+  it('the GPU process with plans over GPU and CPU answers many calls at once correctly, over two functions and a restart', async () => {
     const examples = await Promise.all(
       ['lstm', 'gru'].map((name, seed) =>
         exampleOf(folder, name, architecture(name, lstm), [noise('input', [2, 4, 8], seed)]),
@@ -213,7 +213,7 @@ describe.skipIf(emulatorMissing)('the GPU process with plans over GPU and CPU', 
     });
   });
 
-  it('closes a plan for some shapes, or a replaced one, only after the runs that use it', async () => {
+  it('the GPU process with plans over GPU and CPU closes a plan for some shapes, or a replaced one, only after the runs that use it', async () => {
     const graph = new GraphBuilder('batches');
     let x = graph.input('x', ElementType.FLOAT, ['batch', 4]);
     for (const seed of [1, 2, 3]) {
@@ -261,7 +261,7 @@ describe.skipIf(emulatorMissing)('the GPU process with plans over GPU and CPU', 
     );
   });
 
-  it('refuses plans for more cores than there are', async () => {
+  it('the GPU process with plans over GPU and CPU refuses plans for more cores than there are', async () => {
     const example = await exampleOf(folder, 'lstm', architecture('lstm', lstm), [noise('input', [2, 4, 8], 1)]);
     await processes.use(
       async (client) => {

@@ -94,7 +94,7 @@ describe.skipIf(emulatorMissing)('a function whose operators the GPU process has
     }
   });
 
-  it('is timed on as many cores as the process has and no more', async () => {
+  it('a function whose operators the GPU process has timed is timed on as many cores as the process has and no more', async () => {
     const example = await exampleOf(folder, 'gru', architecture('gru', settings), [noise('input', [2, 6, 8], 1)]);
     const { modelPath } = example;
     await client.register({ key: 'g@1', modelPath, shapes: shaped({ input: [2, 6, 8] }), hybrid: { cells: 1 } });

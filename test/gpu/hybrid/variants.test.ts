@@ -97,7 +97,7 @@ function plansOf(profile: GraphProfile): ReadonlyMap<string, HybridPlan> {
 }
 
 describe.skipIf(emulatorMissing)("Table 6's networks in small", () => {
-  it('give the outputs of ONNX Runtime under the plans of every alpha, and take the bytes that the plans promise', async () => {
+  it("Table 6's networks in small give the outputs of ONNX Runtime under the plans of every alpha, and take the bytes that the plans promise", async () => {
     const seen: Record<string, number> = {};
     await withEmulatedCuda({ devices: 1, seed: 6 }, async (cuda) => {
       const engine = new Engine(cuda, { hostBytes: 2 ** 24, slabBytes: 2 ** 20, gpuBytes: 2 ** 23 });
