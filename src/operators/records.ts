@@ -39,11 +39,7 @@ const ofRows: KernelFacts = { keeps: 'nothing', narrow: 'row' };
 export const fused = {
   views: { 'turntable.View': { keeps: 'bytes' } },
   elementwise: { 'turntable.ScaleShift': { ...computed, expression: scaleShift } },
-  attention: {
-    'turntable.HeadProduct': product,
-    'turntable.Attention': ofRows,
-    'turntable.SelfAttention': computed,
-  },
+  attention: { 'turntable.HeadProduct': product, 'turntable.Attention': ofRows },
   dense: { 'turntable.Product': product, 'turntable.JointProduct': product, 'turntable.Conv': product },
   normalization: { 'turntable.MaskedSoftmax': ofRows, 'turntable.AddLayerNormalization': ofRows },
 } as const satisfies { readonly [Family in keyof typeof families]?: Readonly<Record<string, KernelFacts>> };

@@ -70,6 +70,8 @@ export interface Writer extends Reader {
   reduced(type: string, input: Term, axes: readonly number[]): Term;
   /** The same bytes with another shape. */
   viewed(input: Term, shape: readonly number[]): Term;
+  /** Entries of the first axis. Those of a constant are not copied. */
+  part(input: Term, from: number, count: number): Term;
   permuted(input: Term, order: readonly number[]): Term;
   repeated(input: Term, shape: readonly number[]): Term;
   /** A constant: a number, or the bytes of one. */

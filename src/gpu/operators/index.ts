@@ -2,7 +2,7 @@
 import { families, type OperatorFacts } from '../../operators/index.ts';
 import { attention } from './attention/attention.ts';
 import { headProduct } from './attention/head-product.ts';
-import { microsoftAttentionOperators } from './attention/microsoft.ts';
+import { groupQueryAttention } from './attention/group-query.ts';
 import { rotaryOperators } from './attention/rotary.ts';
 import { wholeAttention } from './attention/whole.ts';
 import { convolutionOperators } from './dense/convolution.ts';
@@ -47,7 +47,7 @@ const kernelsOf = <Kernels extends Record<KernelFamily, readonly Operator[]>>(
 const byFamily = kernelsOf({
   views: viewOperators,
   /** Attention operators, and the parts that fusion makes. */
-  attention: [headProduct, wholeAttention, attention, ...rotaryOperators, ...microsoftAttentionOperators],
+  attention: [headProduct, wholeAttention, attention, ...rotaryOperators, groupQueryAttention],
   /** Matrix products, convolutions, and recurrent networks. */
   dense: [...matmulOperators, ...convolutionOperators, ...recurrentOperators],
   /** Operators that move elements without computing with them. */

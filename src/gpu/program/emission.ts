@@ -74,7 +74,10 @@ export class Emission {
   #newBuffer(name: string): Buffer {
     const { weights, constants, values, viewed } = this.graph;
     const behind = viewed.get(name);
-    if (behind !== undefined) return this.buffer(behind);
+    if (behind !== undefined) {
+      const bytes = elementBytes[this.kept(behind.of)];
+      return partOf(this.buffer(behind.of), behind.from * bytes, elementCount(values.get(name)!.shape) * bytes);
+    }
     const place = weights.get(name);
     const weight = place === undefined ? undefined : this.#prepared.base.weights[place];
     if (place !== undefined && weight !== undefined) {

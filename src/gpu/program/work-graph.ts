@@ -56,8 +56,8 @@ export class WorkGraph {
   readonly #places = new Map<WorkNode, { readonly at: number; readonly span: number }>();
   readonly #producers = new Map<string, WorkNode>();
   readonly #consumers = new Map<string, WorkNode[]>();
-  /** Constants with other shapes: by name, the value whose bytes they share. */
-  readonly viewed = new Map<string, string>();
+  /** Constants with other shapes: by name, the value whose bytes they share, from an element on. */
+  readonly viewed = new Map<string, { readonly of: string; readonly from: number }>();
   readonly #isOutput: ReadonlySet<string>;
   readonly #weights: readonly BaseWeight[];
   #made = 0;
@@ -144,17 +144,18 @@ export class WorkGraph {
     return this.#places.get(a)!.at < this.#places.get(b)!.at;
   }
 
-  /** A weight or constant with another shape of as many elements. */
-  viewOfConstant(value: string, shape: readonly number[]): string {
+  /** A weight or constant with another shape, or its elements from one on. */
+  viewOfConstant(value: string, shape: readonly number[], from = 0): string {
     const { datatype } = this.values.get(value)!;
     const name = this.newValue(value, { datatype, shape });
-    this.viewed.set(name, this.viewed.get(value) ?? value);
+    const behind = this.viewed.get(value) ?? { of: value, from: 0 };
+    this.viewed.set(name, { of: behind.of, from: behind.from + from });
     return name;
   }
 
   /** Whether a value is a weight or a constant, or a view of one. */
   isConstant(value: string): boolean {
-    const behind = this.viewed.get(value) ?? value;
+    const behind = this.viewed.get(value)?.of ?? value;
     return this.weights.has(behind) || this.constants.has(behind);
   }
 

@@ -70,6 +70,17 @@ function nodesOf(graph: WorkGraph, node: WorkNode, write: NonNullable<Operator['
       return made(type, [term], { datatype: term.datatype, shape }, { axes, keepdims: 1 });
     },
     viewed,
+    part({ shape: whole, ...term }, from, count) {
+      const shape = whole.with(0, count);
+      const offset = from * elementCount(whole.slice(1));
+      if (graph.isConstant(term.name)) return { ...term, name: graph.viewOfConstant(term.name, shape, offset), shape };
+      return made(
+        'Slice',
+        [{ ...term, shape: whole }],
+        { ...term, shape },
+        { starts: [from], ends: [from + count], axes: [0] },
+      );
+    },
     permuted({ shape, ...term }, perm) {
       if (perm.every((axis, place) => axis === place)) return { shape, ...term };
       return made('Transpose', [{ shape, ...term }], { ...term, shape: perm.map((axis) => shape[axis]!) }, { perm });

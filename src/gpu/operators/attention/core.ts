@@ -6,7 +6,6 @@ import { floatLiteral } from '../../../operators/index.ts';
 import { elementBytes, type DataType } from '../../../tensor/index.ts';
 import { coordinates, stridesOf } from '../common/indexing.ts';
 import { forEachElement, written, type Elements } from '../common/elements.ts';
-import type { Parameter } from '../common/launching.ts';
 import { emitProduct } from '../dense/product.ts';
 import { emitSoftmaxRows } from '../normalization/softmax.ts';
 import type { Emitter } from '../types.ts';
@@ -85,26 +84,15 @@ export function emitAttention(emitter: Emitter, attention: Attention): void {
   forEachElement(emitter, 'attention_scores', scoreCount, tensors, body, { others });
 }
 
-/** Copies heads from one layout to another. `change`: a C expression of the copied element, over x, b, h, r and c. */
-export function moveHeads(
-  emitter: Emitter,
-  hint: string,
-  batch: number,
-  from: Heads,
-  to: Heads,
-  change?: { readonly parameters: readonly Parameter[]; readonly value: (x: string) => string },
-): void {
+/** Copies heads from one layout to another. */
+export function moveHeads(emitter: Emitter, hint: string, batch: number, from: Heads, to: Heads): void {
   const { heads, rows, size } = from;
   const [b = '0', h = '0', r = '0', c = '0'] = coordinates('i', [batch, heads, rows, size]);
   const tensors = { input: from, output: written(to) };
-  const body = (of: Record<keyof typeof tensors, Elements>): string[] => {
-    const loaded = of.input.at(`${rowAt(from)} + c`);
-    return [
-      `const i64 b = ${b}, h = ${h}, r = ${r}, c = ${c};`,
-      of.output.set(`${rowAt(to)} + c`, change?.value(loaded) ?? loaded),
-    ];
-  };
-  forEachElement(emitter, hint, batch * heads * rows * size, tensors, body, { others: change?.parameters });
+  forEachElement(emitter, hint, batch * heads * rows * size, tensors, (of) => [
+    `const i64 b = ${b}, h = ${h}, r = ${r}, c = ${c};`,
+    of.output.set(`${rowAt(to)} + c`, of.input.at(`${rowAt(from)} + c`)),
+  ]);
 }
 
 /** softcap * tanh(x / softcap) */

@@ -299,30 +299,6 @@ const selves: readonly Case[] = [
   ),
 ];
 
-/** ONNX Runtime's attention does the same behind a projection that changes nothing. */
-const projected = (name: string, inputs: readonly (CaseInput | undefined)[], outputs: readonly DataType[] = ['FP32']) =>
-  conformanceCase('turntable.SelfAttention', name, [x([2, 5, 36]), ...inputs], {
-    attributes: { num_heads: 3 },
-    outputs,
-    reference: (graph, [rows = '', ...others]) => {
-      const identity = Float32Array.from({ length: 36 * 36 }, (_, place) => Number(place % 37 === 0));
-      const given = [
-        rows,
-        graph.weight('identity', [36, 36], identity),
-        graph.weight('zero', [36], new Float32Array(36)),
-      ];
-      const attributes = { num_heads: 3 };
-      const made = { domain: 'com.microsoft', outputs: outputs.length };
-      return graph.node('Attention', [...given, ...others], attributes, made);
-    },
-  });
-
-const projecteds: readonly Case[] = [
-  projected('plain', []),
-  projected('lengths', [ints('INT32', [2], 3, 5)]),
-  projected('past', [undefined, x([2, 2, 3, 4, 4], 5)], ['FP32', 'FP32']),
-];
-
 const groupQuery = (
   name: string,
   inputs: readonly (CaseInput | undefined)[],
@@ -542,6 +518,5 @@ export const attentionCases: readonly Case[] = [
   ...scatters,
   ...multiHeads,
   ...selves,
-  ...projecteds,
   ...groupQueries,
 ];
