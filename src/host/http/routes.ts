@@ -149,12 +149,7 @@ export const routes: readonly Route[] = [
   ),
   get('/functions/:name/versions', versions.listVersions, 'Versions of a function and their shares', 'VersionList'),
   get('/functions/:name/traffic', versions.showTraffic, 'How calls are divided over the versions', 'Traffic'),
-  patch(
-    '/functions/:name/traffic',
-    versions.changeTraffic,
-    'Divides calls over versions, or copies them to one',
-    'Traffic',
-  ),
+  patch('/functions/:name/traffic', versions.changeTraffic, 'Divides calls over versions', 'Traffic'),
   post('/functions/:name/rollback', versions.rollBack, 'Gives all calls to the version that served before', 'Traffic'),
   post(
     '/functions/:name/versions/:version/promote',
