@@ -74,6 +74,7 @@ describe('the body of a change', () => {
     const now = split(90, 10, { key: 'x-user' });
     expect(parseTraffic({ key: null }, now)).toEqual({ ...now, key: undefined });
     expect(parseTraffic({ shares: { 1: 100, 2: 0 } }, now)).toEqual({ ...now, shares: allTo('1').shares });
+    expect(parseTraffic({ shadow: null, headers: null }, now)).toEqual(now);
   });
 
   test.each([
@@ -83,8 +84,10 @@ describe('the body of a change', () => {
     [{ shares: [90, 10] }, '\'shares\' is not an object such as {"1": 90, "2": 10}'],
     [{ key: 'x user' }, "'key' is not the name of a header"],
     [{ headers: [] }, "'headers' is gone: no header's value chooses a version any more. Call the version alone"],
-    [{ shadow: null }, "'shadow' is gone: calls are no longer copied to a version. Give the version a small share"],
-    [{ shadow: { version: '2', percent: 10 } }, "'shadow' is gone"],
+    [
+      { shadow: { version: '2', percent: 10 } },
+      "'shadow' is gone: calls are no longer copied to a version. Give the version a small share",
+    ],
     [{ fallback: 1 }, "'fallback' is not true or false"],
   ])('%j is refused by name', (body, sentence) => {
     expect(() => parseTraffic(body, allTo('1'))).toThrow(sentence);

@@ -114,8 +114,8 @@ const headerName = /^[!#$%&'*+.^_`|~0-9a-z-]{1,100}$/;
  * @throws HostError 'bad-request'
  */
 export function parseTraffic(body: Readonly<Record<string, unknown>>, now: Traffic): Traffic {
-  for (const [name, sentence] of Object.entries(retired)) if (Object.hasOwn(body, name)) throw refused(sentence);
-  const unknown = Object.keys(body).find((name) => !fields.includes(name));
+  for (const [name, sentence] of Object.entries(retired)) if ((body[name] ?? null) !== null) throw refused(sentence);
+  const unknown = Object.keys(body).find((name) => !fields.includes(name) && !Object.hasOwn(retired, name));
   if (unknown !== undefined) throw refused(`unknown field '${unknown.slice(0, 80)}': known are ${fields.join(', ')}`);
   const { key, ...others } = body;
   const { shares, fallback } = withoutNulls(others);
