@@ -121,7 +121,7 @@ async function runWorker(flags: WorkerFlags): Promise<number> {
     log: logger,
   });
   await taker.start();
-  const worker = await startRemoteWorker({ link, taker, log: logger });
+  const worker = await startRemoteWorker({ link, taker, version: packageVersion(), log: logger });
   outliveDefects({ log: logger, exit: (code) => process.exit(code) });
   tellServiceManager('READY=1');
   const stop = async (): Promise<boolean> => {

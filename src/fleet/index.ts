@@ -1,7 +1,9 @@
-/** A fleet of hosts on one Redis: its members, what each offers, and the connections between them. */
+/** The members on one Redis, hosts and workers: who is there, what each offers, and the connections between hosts. */
 export { Fleet } from './fleet.ts';
 export { MemberListener, type Serve } from './listener.ts';
-export type { FunctionOffer, OfferChange } from './offers.ts';
+export { goneAfterMs, Membership, reportEveryMs } from './membership.ts';
+export { answerMs, shareMs, type FunctionOffer, type OfferChange } from './offers.ts';
 export { PeerLost } from './peers.ts';
 export { isMemberName, type MemberPems, type MemberTls } from './tls.ts';
-export type { Asked, Member, MemberView } from './types.ts';
+export type { Change, TellOptions } from './told.ts';
+export type { Asked, Member, MemberReport, MemberView } from './types.ts';

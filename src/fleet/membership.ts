@@ -1,40 +1,52 @@
 /**
- * The fleet's members. Each host writes its report into Redis twice a second, under a key that expires, and reads those
- * of the others. A report counts once the host at its address has confirmed it, by its certificate: whoever writes to
- * Redis invents no members. While Redis is away the last known reports count, and dead hosts are detected by failing
- * calls.
+ * The members on one Redis, hosts and workers. Each writes its report twice a second, under a key that expires, and reads
+ * those of the others. Where a follower asks for it, a report counts once the member at its address has confirmed it:
+ * whoever writes to Redis invents no host. While Redis is away the last known reports count, and dead hosts are detected
+ * by failing calls.
  */
 import { randomBytes } from 'node:crypto';
-import type { RedisLink } from '../queue/index.ts';
 import { jsonAs, type Log } from '../tools/index.ts';
+import type { MemberLink } from './link.ts';
+import { checkedOffer, tellOffers, type FunctionOffer, type OfferChange } from './offers.ts';
+import { TellIn, TellOut, type TellOptions } from './told.ts';
 import { isMemberName } from './tls.ts';
-import { fleetFormat, type HostReport, type Member } from './types.ts';
+import { fleetFormat, type Member, type MemberReport } from './types.ts';
 
-/** A host that has been silent for this long is gone. */
+/** A member that has been silent for this long is gone. */
 export const reportEveryMs = 500;
 export const goneAfterMs = 2500;
-/** So long the others can read that a host has left. */
+/** So long the others can read that a member has left. */
 const saidForMs = 60_000;
 /** Whoever writes to Redis may name any number of addresses. */
 const confirmedAtOnceMax = 16;
 
 export interface MembershipOptions {
-  readonly link: RedisLink;
-  readonly fleet: string;
-  readonly report: () => HostReport;
-  /** Of this host's reports; those of another one are not understood. */
-  readonly format: number;
-  /** Why a report of a host that has just started is not its own; undefined: it is. */
-  readonly confirm: (member: Member) => Promise<string | undefined>;
-  /** Before each report. */
-  readonly onSpeak: () => Promise<void>;
-  /** A report of another host has arrived. */
-  readonly onReport: (member: Member) => Promise<void>;
-  /** A host came, went, or drains. */
-  readonly onChange: () => void;
-  /** Called before `onChange`: this host has just found that one gone. @param isLost it did not leave */
-  readonly onGone: (member: Member, isLost: boolean) => void;
+  readonly link: MemberLink;
+  /** Default: an id of this start. */
+  readonly name?: string | undefined;
+  readonly report: () => MemberReport;
+  /** What this member offers; `all`: for every function. */
+  readonly offers: (all: boolean) => Iterable<OfferChange>;
+  /** What workers need of this host's functions. */
+  readonly manifests?: TellOptions<unknown>;
+  /** Default: that of this release. */
+  readonly format?: number | undefined;
   readonly log: Log;
+}
+
+export interface MemberFollower {
+  /** Why a report of a member that has just started is not its own; undefined: it is, or nobody need ask. */
+  readonly confirm?: (member: Member) => Promise<string | undefined>;
+  /** A report of another member has arrived, with what it tells. */
+  readonly heard?: (member: Member) => void;
+  /** This member has just found that one gone. Called before `changed`. @param isLost it did not leave */
+  readonly gone?: (member: Member, isLost: boolean) => void;
+  /** This member is the first to find that one gone: what it left in Redis is to be removed. */
+  readonly leftover?: (name: string) => void;
+  /** A member came, went, or drains. */
+  readonly changed?: () => void;
+  /** What members tell of manifests has changed. */
+  readonly manifestsChanged?: () => void;
 }
 
 interface Heard {
@@ -44,15 +56,22 @@ interface Heard {
 }
 
 export class Membership {
-  readonly name: string;
-  readonly #options: MembershipOptions;
   /** Of this start. */
   readonly id = randomBytes(6).toString('hex');
+  readonly name: string;
+  /** Of the other members. */
+  readonly offers: TellIn<FunctionOffer>;
+  readonly manifests: TellIn<unknown>;
+  readonly format: number;
+  readonly #options: MembershipOptions;
+  readonly #offersOut: TellOut<FunctionOffer>;
+  readonly #manifestsOut: TellOut<unknown>;
+  readonly #followers: MemberFollower[] = [];
   readonly #startedAtMs = Date.now();
   readonly #others = new Map<string, Heard>();
-  /** Hosts that are excluded, and why. */
+  /** Members that are excluded, and why. */
   readonly #strangers = new Map<string, { readonly why: string; readonly member: Member }>();
-  /** The latest report of hosts that have not confirmed one yet. */
+  /** The latest report of members that have not confirmed one yet. */
   readonly #claims = new Map<string, Member>();
   readonly #confirming = new Map<string, Promise<void>>();
   #beat = 0;
@@ -62,12 +81,27 @@ export class Membership {
   #endListening: (() => void) | undefined;
   #hasLeft = false;
 
-  constructor(name: string, options: MembershipOptions) {
-    this.name = name;
+  constructor(options: MembershipOptions) {
+    const { link, name = this.id, format = fleetFormat, offers, manifests } = options;
     this.#options = options;
+    this.name = name;
+    this.format = format;
+    const nothing: TellOptions<unknown> = { current: () => [], isNews: () => false };
+    this.#offersOut = new TellOut(link, link.key('offers', name), tellOffers(offers));
+    this.#manifestsOut = new TellOut(link, link.key('manifests', name), manifests ?? nothing);
+    this.offers = new TellIn(link, (member) => link.key('offers', member), checkedOffer);
+    this.manifests = new TellIn<unknown>(
+      link,
+      (member) => link.key('manifests', member),
+      (manifest) => manifest,
+    );
   }
 
-  /** Resolves after the first report, once the hosts that are there have confirmed theirs; at once if Redis is away. */
+  follow(follower: MemberFollower): void {
+    this.#followers.push(follower);
+  }
+
+  /** Resolves after the first report, once the members that are there have confirmed theirs; at once if Redis is away. */
   async start(): Promise<void> {
     const { link } = this.#options;
     if (link.works) this.#upSinceMs = performance.now();
@@ -81,20 +115,22 @@ export class Membership {
   }
 
   self(): Member {
-    const { name, id } = this;
-    return { ...this.#options.report(), name, id, startedAtMs: this.#startedAtMs, beat: this.#beat };
+    const { name, id, format } = this;
+    const [offers, manifests] = [this.#offersOut.told, this.#manifestsOut.told];
+    const said = this.#options.report();
+    return { ...said, name, id, format, startedAtMs: this.#startedAtMs, beat: this.#beat, offers, manifests };
   }
 
-  /** The other hosts. */
-  others(): readonly Member[] {
-    return Array.from(this.#others.values(), ({ member }) => member);
+  /** The other members of a kind. */
+  others(kind: Member['kind']): Member[] {
+    return [...this.#others.values()].flatMap(({ member }) => (member.kind === kind ? [member] : []));
   }
 
   find(name: string): Member | undefined {
     return this.#others.get(name)?.member;
   }
 
-  /** Hosts of a release with another format, and reports that nobody has confirmed. */
+  /** Members of a release with another format, and reports that nobody has confirmed. */
   strangers(): readonly { readonly member: Member; readonly why: string }[] {
     return [...this.#strangers.values()];
   }
@@ -116,6 +152,7 @@ export class Membership {
   }
 
   async leave(): Promise<void> {
+    if (this.#hasLeft) return;
     this.#hasLeft = true;
     clearInterval(this.#timer);
     this.#endListening?.();
@@ -124,9 +161,9 @@ export class Membership {
     if (!link.works) return;
     await link.commands
       .multi()
-      .srem(this.#key('hosts'), this.name)
-      .del(this.#key('host', this.name))
-      .set(this.#key('left', this.name), this.id, 'PX', saidForMs)
+      .srem(link.key('members'), this.name)
+      .del(...['member', 'offers', 'manifests'].map((kind) => link.key(kind, this.name)))
+      .set(link.key('left', this.name), this.id, 'PX', saidForMs)
       .exec()
       .catch(() => undefined);
   }
@@ -134,34 +171,33 @@ export class Membership {
   async #exchange(): Promise<void> {
     const { link } = this.#options;
     if (!link.works || this.#hasLeft) return;
-    await this.#options.onSpeak();
+    await this.#offersOut.write();
+    await this.#manifestsOut.write();
     this.#beat++;
     const text = JSON.stringify(this.self());
     await link.commands
       .multi()
-      .sadd(this.#key('hosts'), this.name)
-      .set(this.#key('host', this.name), text, 'PX', goneAfterMs)
+      .sadd(link.key('members'), this.name)
+      .set(link.key('member', this.name), text, 'PX', goneAfterMs)
       .exec();
     await this.#read();
   }
 
   async #read(): Promise<void> {
-    const { link, onChange } = this.#options;
-    const names = (await link.commands.smembers(this.#key('hosts'))).filter((name) => name !== this.name);
-    const texts = names.length === 0 ? [] : await link.commands.mget(names.map((name) => this.#key('host', name)));
+    const { link } = this.#options;
+    const names = (await link.commands.smembers(link.key('members'))).filter((name) => name !== this.name);
+    const texts = names.length === 0 ? [] : await link.commands.mget(names.map((name) => link.key('member', name)));
     let hasChanged = false;
     for (const [index, name] of names.entries()) {
       const text = texts[index];
-      if (text === null || text === undefined) continue;
-      const member = this.#memberOf(name, text);
+      const member = typeof text === 'string' ? this.#memberOf(name, text) : undefined;
       if (member === undefined) continue;
       const before = this.#others.get(name)?.member;
       if (before?.id !== member.id) {
         this.#claims.set(name, member);
         this.#confirmSoon(name);
       } else if (before.beat !== member.beat) {
-        this.#others.set(name, { member, atMs: performance.now() });
-        await this.#options.onReport(member);
+        await this.#heard(member);
         hasChanged ||= before.draining !== member.draining || before.url !== member.url;
       }
     }
@@ -171,23 +207,42 @@ export class Membership {
       this.#strangers.delete(name);
       this.#claims.delete(name);
     }
-    for (const [name, { member }] of this.#others) {
-      const isListed = names.includes(name);
-      if (present.has(name) || !this.#isGone(name, isListed)) continue;
-      // Whether its name is listed says nothing: the first host that finds it gone takes it off.
-      const left = await link.commands.get(this.#key('left', name));
-      this.#others.delete(name);
-      hasChanged = true;
-      this.#options.onGone(member, left !== member.id);
-      await link.commands.srem(this.#key('hosts'), name);
-    }
-    if (hasChanged) onChange();
+    const silent = new Set([...this.#others.keys(), ...names].filter((name) => !present.has(name)));
+    for (const name of silent) hasChanged = (await this.#isGone(name, names.includes(name))) || hasChanged;
+    if (hasChanged) this.#tell('changed');
   }
 
-  /** A host that left removed its name. So does a Redis that loses its data: then the next report decides. */
-  #isGone(name: string, isListed: boolean): boolean {
-    const sinceUpMs = performance.now() - this.#upSinceMs;
-    return sinceUpMs > goneAfterMs && this.heardMsAgo(name) > (isListed ? goneAfterMs : 2 * reportEveryMs);
+  /** Forgets a member that left, or that is silent for too long. A Redis that loses its data removes names as well. */
+  async #isGone(name: string, isListed: boolean): Promise<boolean> {
+    const { link } = this.#options;
+    const member = this.find(name);
+    const hasLeft = member !== undefined && (await link.commands.get(link.key('left', name))) === member.id;
+    const isSilent = this.heardMsAgo(name) > goneAfterMs && performance.now() - this.#upSinceMs > goneAfterMs;
+    if (member !== undefined && !hasLeft && !isSilent) return false;
+    if (isListed && (await link.commands.srem(link.key('members'), name)) === 1) {
+      for (const { leftover } of this.#followers) leftover?.(name);
+    }
+    if (member === undefined) return false;
+    this.#others.delete(name);
+    this.offers.forget(name);
+    this.manifests.forget(name);
+    for (const { gone } of this.#followers) gone?.(member, !hasLeft);
+    if (member.kind === 'host') this.#tell('manifestsChanged');
+    return true;
+  }
+
+  /** Takes in a report that counts. */
+  async #heard(member: Member): Promise<void> {
+    this.#others.set(member.name, { member, atMs: performance.now() });
+    const { name, id } = member;
+    await this.offers.take(name, id, member.offers);
+    const isNews = await this.manifests.take(name, id, member.manifests);
+    for (const { heard } of this.#followers) heard?.(member);
+    if (isNews) this.#tell('manifestsChanged');
+  }
+
+  #tell(what: 'changed' | 'manifestsChanged'): void {
+    for (const follower of this.#followers) follower[what]?.();
   }
 
   #confirmSoon(name: string): void {
@@ -197,49 +252,49 @@ export class Membership {
   }
 
   async #confirm(name: string): Promise<void> {
-    const { confirm, onReport, onChange } = this.#options;
     const asked = this.#claims.get(name);
-    const why = asked && (await confirm(asked));
+    if (asked === undefined) return;
+    const whys = await Promise.all(this.#followers.map(async ({ confirm }) => await confirm?.(asked)));
+    const why = whys.find((each) => each !== undefined);
     const member = this.#claims.get(name);
     // It may have gone, or started anew, meanwhile.
-    if (member === undefined || member.id !== asked?.id || this.#hasLeft) return;
+    if (member === undefined || member.id !== asked.id || this.#hasLeft) return;
     if (why !== undefined) {
       this.#leaveOut(member, why);
       return;
     }
     this.#claims.delete(name);
     this.#strangers.delete(name);
-    this.#others.set(name, { member, atMs: performance.now() });
-    await onReport(member).catch(() => undefined); // Redis went away: the next report brings its offers.
-    onChange();
+    await this.#heard(member).catch(() => undefined); // Redis went away: the next report brings its offers.
+    this.#tell('changed');
   }
 
   #memberOf(name: string, text: string): Member | undefined {
     const member = jsonAs(text, (report: Member) => (isReport(report) && report.name === name ? report : undefined));
-    if (member === undefined || member.format === this.#options.format) return member;
-    const { format } = this.#options;
-    const its = member.format ?? 'of 0.1';
-    this.#leaveOut(member, `its release has format ${its} between hosts, and this host format ${format}`);
+    if (member === undefined || member.format === this.format) return member;
+    this.#leaveOut(
+      member,
+      `its release has format ${member.format} between members, and this one format ${this.format}`,
+    );
     return undefined;
   }
 
   #leaveOut(member: Member, why: string): void {
-    const { log, fleet } = this.#options;
-    if (this.#strangers.get(member.name)?.why !== why) {
-      log.warn({ fleet, host: member.name, reason: why }, 'a host is left out of the fleet');
+    const { name, kind } = member;
+    if (this.#strangers.get(name)?.why !== why) {
+      this.#options.log.warn({ kind, member: name, reason: why }, 'a member is left out');
     }
-    this.#strangers.set(member.name, { why, member });
-  }
-
-  #key(...parts: readonly string[]): string {
-    return this.#options.link.key('fleet', this.#options.fleet, ...parts);
+    this.#strangers.set(name, { why, member });
   }
 }
 
-/** Anyone with access to Redis may have written it. Of another format only its name and version must be there. */
-function isReport({ name, id, url, hostVersion, beat, cores, gpus, offers, format }: Member): boolean {
-  const isKnown = typeof name === 'string' && isMemberName(name) && typeof id === 'string';
+/** Anyone with access to Redis may have written it. Of another format only what is shown must be there. */
+function isReport({ kind, name, id, title, cores, gpus, beat, format, offers, manifests }: Member): boolean {
+  const isNamed = typeof name === 'string' && (isMemberName(name) || /^[0-9a-f]{12}$/.test(name));
+  const isKnown = isNamed && typeof id === 'string' && typeof title === 'string' && typeof format === 'number';
   if (!isKnown || format !== fleetFormat) return isKnown;
-  const hasNumbers = [beat, cores, gpus, offers?.generation].every((each) => Number.isFinite(each));
-  return hasNumbers && typeof url === 'string' && typeof hostVersion === 'string';
+  const areNumbers = [cores, gpus, beat, offers?.generation, manifests?.generation].every((each) =>
+    Number.isFinite(each),
+  );
+  return areNumbers && (kind === 'host' || kind === 'worker');
 }

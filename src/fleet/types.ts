@@ -1,36 +1,54 @@
-/** The messages between members of a fleet. Types and plain data only. */
-import type { OffersTold } from './offers.ts';
+/** The messages between members of a fleet, and what they say of themselves. Types and plain data only. */
+import type { FunctionOffer } from './offers.ts';
+import type { Told } from './told.ts';
 
-/** A host's report about itself, twice a second. */
-export interface HostReport {
-  /** Where clients reach it; the name is where other members do. */
-  readonly url: string;
-  /** See {@link fleetFormat}. */
-  readonly format: number;
+/** What a host or a worker says of itself, twice a second. */
+export interface MemberReport {
+  readonly kind: 'host' | 'worker';
+  /** Of a host: its fleet, if it is in one. Workers take calls of all hosts. */
+  readonly fleet?: string | undefined;
+  /** For people; a host's name, or what a worker is called. */
+  readonly title: string;
+  /** Of a host: where clients reach it. */
+  readonly url?: string | undefined;
   readonly hostVersion: string;
-  /** Takes no new calls of other hosts, and is no function's home. */
+  /** Takes no new calls, and is no function's home. */
   readonly draining: boolean;
   readonly cores: number;
   readonly gpus: number;
+  /** Cores and GPUs that run no call. */
+  readonly freeLanes: number;
   /** Its unanswered calls. */
   readonly inFlight: number;
   /** How many of these wait for a place. */
   readonly waiting: number;
-  readonly offers: OffersTold;
+  /** Milliseconds that it needs for them, as far as it says. */
+  readonly backlogMs: number;
   /** Functions whose content it has. */
   readonly functions: number;
+  /** Bytes of models on a worker's disk, and their limit. */
+  readonly cacheBytes?: number | undefined;
+  readonly cacheBytesMax?: number | undefined;
 }
 
-/** A host of the fleet, as the others know it. */
-export interface Member extends HostReport {
-  /** Host and port where other members reach it: they stay over a restart, and with them its functions. */
+/** A member, as the others know it. */
+export interface Member extends MemberReport {
+  /**
+   * Of a host in a fleet: host and port where other members reach it. They stay over a restart, and with them its
+   * functions. Of others: their id.
+   */
   readonly name: string;
   /** Different for each start. */
   readonly id: string;
+  /** See {@link fleetFormat}. */
+  readonly format: number;
   /** Milliseconds since 1970. */
   readonly startedAtMs: number;
   /** Counts its reports. */
   readonly beat: number;
+  readonly offers: Told<FunctionOffer>;
+  /** Of a host: what workers need to run its functions; src/queue reads them. */
+  readonly manifests: Told<unknown>;
 }
 
 /** A host's state, as seen by the host that is asked. */
@@ -64,4 +82,4 @@ export type Asked = { readonly ask: 'ping' | 'call' } | { readonly ask: 'drain';
  * Of reports and frames between members. Members of another format are left out by name: stop them one after the other,
  * behind a balancer that knows both.
  */
-export const fleetFormat = 5;
+export const fleetFormat = 6;

@@ -13,6 +13,7 @@ import { CpuSide } from './pools/cpu-side.ts';
 import { usageNow, waitingCount, type ViewSources } from './dashboard/index.ts';
 import { Dependencies } from './dependencies.ts';
 import { HostError } from './errors.ts';
+import type { Membership } from '../fleet/index.ts';
 import { checkFleet, FleetMember } from './fleet-member/index.ts';
 import { gpuViews, openGpus, SchedulerView, type GpuHost } from './gpu/index.ts';
 import type { GrpcContext, GrpcListen, GrpcServer } from './grpc/index.ts';
@@ -78,10 +79,8 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
     timeoutMs: config.validator.timeoutMs,
     memoryBytes: validatorLimitBytes(config.memory, validationsAtOnce),
   });
-  const fleet =
-    config.fleet.name === undefined
-      ? undefined
-      : new FleetMember({ config, tls: fleetTls, hostVersion, eventLog, logger });
+  const member = new FleetMember({ config, tls: fleetTls, hostVersion, eventLog, logger });
+  const fleet = config.fleet.name === undefined ? undefined : member;
   const sharedStore = await storeOf(config);
   const store = new DiskModelStore({
     ...config,
@@ -195,7 +194,8 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
     usage.close();
     workers?.close();
     live.close();
-    await fleet?.close();
+    await member.leave();
+    queueing?.close();
     await gpus?.close();
     await cpu.stop(0);
     metrics.close();
@@ -218,7 +218,8 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
       await Promise.all([store.start(), pools.started()]);
       // The data folder is there from now on.
       await dependencies.look();
-      await fleet?.start({ url, serve: serveMembers, store, live, statistics });
+      if (queueing === undefined) return undefined;
+      return await member.start({ url, serve: serveMembers, store, live, statistics, queueing });
     },
   );
   return { ...host, gpus };
@@ -227,18 +228,19 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
 /**
  * Listens, and serves once the parts have started.
  *
- * @param begin called once it is known where the host listens
+ * @param begin called once it is known where the host listens; resolves to this host's membership, if it has Redis
  * @param end ends the parts, after the last call
  */
 async function open(
   context: HttpServerOptions,
   lifecycle: { phase: Lifecycle['phase'] },
   end: () => Promise<void>,
-  begin: (http: HttpServer) => Promise<void>,
+  begin: (http: HttpServer) => Promise<Membership | undefined>,
 ): Promise<Pick<RunningHost, 'url' | 'grpcPort' | 'reloadKeys' | 'stop'>> {
   const { config, logger, store, fleet, queueing, statistics } = context;
   let http: HttpServer | undefined;
   let grpc: GrpcServer | undefined;
+  let membership: Membership | undefined;
   const close = async (graceMs: number): Promise<boolean> => {
     const endMs = performance.now() + graceMs;
     // While work is left, the host listens and answers that it drains.
@@ -255,7 +257,7 @@ async function open(
   try {
     http = await createHttpServer(context);
     grpc = await startGrpc(context, context.tls);
-    await begin(http);
+    membership = await begin(http);
   } catch (error) {
     await close(0);
     throw error;
@@ -263,7 +265,7 @@ async function open(
   const { url, runCall } = http;
   const grpcPort = grpc?.port;
   lifecycle.phase = 'ready';
-  queueing?.start(runCall);
+  if (membership !== undefined) queueing?.start(runCall, membership);
   // Who started it says so; two lines about one thing, in two formats, would be the first that a newcomer sees.
   logger.debug({ url, grpcPort, functions: store.names().length }, 'ready');
   const stop = async (): Promise<boolean> => {

@@ -14,13 +14,13 @@ import { randomBytes } from 'node:crypto';
 import type { Redis } from 'ioredis';
 import { CpuError, type PoolInput } from '../cpu/index.ts';
 import { errorLog } from './error-log.ts';
-import { HostBeats } from './host-beats.ts';
-import { KnownWorkers, type BestWorker } from './known-workers.ts';
+import { reportEveryMs, type Member, type Membership } from '../fleet/index.ts';
 import type { FunctionManifest } from './manifest.ts';
-import { heartbeatMs, keys, leftoverMs, type OverflowJob } from './names.ts';
+import { keys, leftoverMs, type OverflowJob } from './names.ts';
 import { decodeAnswer, encodeInput, inputBytes, type AddressedAnswer } from './payload.ts';
 import type { RedisLink } from './redis-link.ts';
 import { QueueError } from './types.ts';
+import { WorkerChoice, type BestWorker } from './worker-choice.ts';
 import type {
   OverflowOffer,
   OverflowOptions,
@@ -35,7 +35,6 @@ export interface BullMqQueueOptions {
   readonly link: RedisLink;
   /** Workers' description of the function with this key. */
   readonly manifestOf: (key: string) => FunctionManifest | undefined;
-  readonly manifests: () => readonly FunctionManifest[];
   /** Largest input for a worker. */
   readonly payloadBytesMax: number;
   /** Limit of invocations at workers without an answer. */
@@ -55,7 +54,7 @@ interface Pending {
   /** Workers that refused it or died with it. */
   readonly triedIds: Set<string>;
   readonly onAbort: () => void;
-  worker: WorkerState;
+  worker: Member;
   sentMs: number;
   /** At the last heartbeat its input was not in Redis: its answer is on the way, or lost. */
   inputMissed: boolean;
@@ -68,7 +67,9 @@ const firstOverheadMs = 2;
 /** The share of a measured round trip that is left after each heartbeat. */
 const forgetfulness = 0.9;
 
-export function createBullMqQueue(options: BullMqQueueOptions): OverflowQueue & { start(): void } {
+export function createBullMqQueue(
+  options: BullMqQueueOptions,
+): OverflowQueue & { start(membership: Membership): void } {
   return new BullMqQueue(options);
 }
 
@@ -77,8 +78,8 @@ class BullMqQueue implements OverflowQueue {
   readonly #link: RedisLink;
   readonly #id = randomBytes(6).toString('hex');
   readonly #pending = new Map<string, Pending>();
-  readonly #workers: KnownWorkers;
-  readonly #beats: HostBeats;
+  #membership: Membership | undefined;
+  #workers: WorkerChoice | undefined;
   readonly #answered: Record<string, number> = {};
   readonly #quiet: (() => void)[] = [];
   readonly #endListening: () => void;
@@ -93,22 +94,30 @@ class BullMqQueue implements OverflowQueue {
 
   constructor(options: BullMqQueueOptions) {
     this.#options = options;
-    const { link, manifests, log, onWorkerLost } = options;
-    this.#link = link;
-    this.#workers = new KnownWorkers(link, log, onWorkerLost);
-    this.#beats = new HostBeats({ link, hostId: this.#id, manifests });
+    this.#link = options.link;
     this.#endListening = this.#link.onChange((works) => {
-      if (works) void this.#beat();
-      else this.#lost();
+      if (!works) this.#lost();
     });
   }
 
-  /** Starts heartbeats, and listening for answers. */
-  start(): void {
+  /** Starts to send to the workers among the members, and to listen for answers. */
+  start(membership: Membership): void {
+    const { log, onWorkerLost } = this.#options;
+    this.#membership = membership;
+    this.#workers = new WorkerChoice(this.#link, membership);
+    membership.follow({
+      gone: ({ kind, name, title }, isLost) => {
+        if (kind !== 'worker') return;
+        log.info({ worker: title }, 'a worker is gone');
+        if (isLost) onWorkerLost?.(title);
+        for (const pending of this.#pending.values()) {
+          if (pending.worker.name === name) this.#elsewhere(pending, 'it is gone');
+        }
+      },
+    });
     this.#answers = this.#link.waiting();
     void this.#listen(this.#answers);
-    this.#timer = setInterval(() => void this.#beat(), heartbeatMs);
-    void this.#beat();
+    this.#timer = setInterval(() => void this.#beat(), reportEveryMs);
   }
 
   async submit(key: string, input: PoolInput, options: OverflowOptions = {}): Promise<OverflowResult> {
@@ -155,8 +164,8 @@ class BullMqQueue implements OverflowQueue {
     if (this.#stopping || !this.#link.works) return undefined;
     const best = this.#best(key, new Set());
     if (best === undefined) return undefined;
-    const { worker, ms, capacity, fetchMs } = best;
-    return { worker: worker.name, predictedMs: ms, callMs: capacity.callMs, startMs: capacity.startMs + fetchMs };
+    const { worker, ms, offer, fetchMs } = best;
+    return { worker: worker.title, predictedMs: ms, callMs: offer.callMs, startMs: (offer.startMs ?? 0) + fetchMs };
   }
 
   get roundTripMs(): number | undefined {
@@ -164,7 +173,8 @@ class BullMqQueue implements OverflowQueue {
   }
 
   workers(): readonly WorkerState[] {
-    return this.#workers.all();
+    const membership = this.#link.works ? this.#membership : undefined;
+    return (membership?.others('worker') ?? []).map((worker) => stateOf(worker, membership!));
   }
 
   state(): QueueState {
@@ -188,17 +198,17 @@ class BullMqQueue implements OverflowQueue {
     for (const pending of this.#pending.values()) {
       if (this.#settle(pending)) pending.reject(new QueueError('stopping', 'the overflow queue is stopping'));
     }
-    if (this.#link.works) await this.#beats.leave();
-    await this.#workers.close();
+    await this.#link.commands.del(keys.answers(this.#link, this.#id)).catch(() => undefined);
+    await this.#workers?.close();
   }
 
   #best(key: string, except: ReadonlySet<string>): BestWorker | undefined {
-    const manifest = this.#workers.count === 0 ? undefined : this.#options.manifestOf(key);
-    return manifest && this.#workers.best(manifest, except, this.#overheadMs ?? firstOverheadMs);
+    const manifest = this.#options.manifestOf(key);
+    return manifest && this.#workers?.best(manifest, except, this.#overheadMs ?? firstOverheadMs);
   }
 
   #lengthen({ key, worker }: Pending, sign: 1 | -1): void {
-    this.#workers.lengthen(worker, this.#options.manifestOf(key)?.revision, sign);
+    this.#workers?.lengthen(worker, this.#options.manifestOf(key)?.revision, sign);
   }
 
   /** Puts the input and the job into Redis. Both go over one connection, so that the input arrives first. */
@@ -220,7 +230,7 @@ class BullMqQueue implements OverflowQueue {
         ...given({ priority }),
       };
       const stored = this.#link.commands.set(keys.input(this.#link, jobId), encodeInput(input), 'PX', leftoverMs);
-      const added = this.#workers.queueTo(worker.id).add('invoke', job, {
+      const added = this.#workers!.queueTo(worker.name).add('invoke', job, {
         jobId,
         attempts: 1,
         // Kept for a while: the answer may be looked up after the job is done.
@@ -229,7 +239,7 @@ class BullMqQueue implements OverflowQueue {
       });
       await Promise.all([stored, added]);
     } catch (error) {
-      await this.#workers.closeQueueTo(worker.id);
+      await this.#workers?.closeQueueTo(worker.name);
       if (!this.#settle(pending)) return;
       const failure = error instanceof QueueError ? error : this.#link.failure(error);
       pending.reject(failure);
@@ -248,7 +258,7 @@ class BullMqQueue implements OverflowQueue {
   async #takeBack(pending: Pending): Promise<void> {
     const jobId = jobIdOf(pending);
     try {
-      await this.#workers.queueTo(pending.worker.id).remove(jobId);
+      await this.#workers?.queueTo(pending.worker.name).remove(jobId);
       await this.#link.commands.del(keys.input(this.#link, jobId));
     } catch {
       // It is running already, or Redis is gone: its answer will be ignored.
@@ -272,16 +282,16 @@ class BullMqQueue implements OverflowQueue {
 
   #answer({ id, worker, answer }: AddressedAnswer): void {
     const pending = this.#pending.get(id.slice(0, id.lastIndexOf('-')));
-    if (pending === undefined || (answer.kind === 'refused' && pending.worker.id !== worker)) {
+    if (pending === undefined || (answer.kind === 'refused' && pending.worker.name !== worker)) {
       this.#lateAnswers++;
       return;
     }
     if (answer.kind === 'refused') {
-      this.#options.log.info({ worker: pending.worker.name, reason: answer.reason }, 'a worker refused an invocation');
+      this.#options.log.info({ worker: pending.worker.title, reason: answer.reason }, 'a worker refused an invocation');
       this.#elsewhere(pending, answer.reason);
       return;
     }
-    const name = this.#workers.get(worker)?.name ?? pending.worker.name;
+    const name = this.#membership?.find(worker)?.title ?? pending.worker.title;
     this.#settle(pending);
     this.#answered[name] = (this.#answered[name] ?? 0) + 1;
     if (answer.kind === 'error') {
@@ -300,11 +310,11 @@ class BullMqQueue implements OverflowQueue {
   #elsewhere(pending: Pending, reason: string): void {
     // Then its worker need not run it, should it still get to it.
     this.#link.commands.del(keys.input(this.#link, jobIdOf(pending))).catch(() => undefined);
-    pending.triedIds.add(pending.worker.id);
+    pending.triedIds.add(pending.worker.name);
     const next = pending.triedIds.size >= workersTriedMax ? undefined : this.#best(pending.key, pending.triedIds);
     if (next === undefined) {
       this.#settle(pending);
-      const text = `worker ${pending.worker.name} did not run ${pending.key} (${reason}), and no other takes it`;
+      const text = `worker ${pending.worker.title} did not run ${pending.key} (${reason}), and no other takes it`;
       pending.reject(new QueueError('worker-gone', text));
       return;
     }
@@ -316,8 +326,6 @@ class BullMqQueue implements OverflowQueue {
 
   /** Redis is gone, and with it all answers from workers. */
   #lost(): void {
-    this.#workers.forget();
-    this.#beats.forget();
     for (const pending of this.#pending.values()) {
       if (this.#settle(pending)) pending.reject(this.#link.failure(undefined));
     }
@@ -327,13 +335,8 @@ class BullMqQueue implements OverflowQueue {
     if (this.#beating || this.#stopping || !this.#link.works) return;
     this.#beating = true;
     try {
-      await this.#beats.tell();
       // A once long round trip would keep every invocation away, and so never be measured again.
       if (this.#overheadMs !== undefined && this.#overheadMs > firstOverheadMs) this.#overheadMs *= forgetfulness;
-      await this.#workers.hear();
-      for (const pending of this.#pending.values()) {
-        if (this.#workers.get(pending.worker.id) === undefined) this.#elsewhere(pending, 'it is gone');
-      }
       await this.#lookAfter();
     } catch {
       // Redis went away in between, which its connection reports; or it is slow, and the next heartbeat comes soon.
@@ -347,7 +350,7 @@ class BullMqQueue implements OverflowQueue {
    * so an input that is missing for a whole heartbeat, while no answer waits, is lost.
    */
   async #lookAfter(): Promise<void> {
-    const sinceMs = performance.now() - heartbeatMs;
+    const sinceMs = performance.now() - reportEveryMs;
     const watched = [...this.#pending.values()].filter(({ sentMs }) => sentMs < sinceMs);
     if (watched.length === 0) return;
     const command = this.#link.commands.pipeline();
@@ -376,4 +379,11 @@ class BullMqQueue implements OverflowQueue {
 /** The id of the current attempt. */
 function jobIdOf({ id, triedIds }: Pending): string {
   return `${id}-${triedIds.size}`;
+}
+
+function stateOf(worker: Member, { offers }: Membership): WorkerState {
+  const { name, title, cores, startedAtMs, draining, inFlight, backlogMs, cacheBytes = 0, cacheBytesMax = 0 } = worker;
+  const functions = Object.fromEntries(offers.by(name));
+  const told = { cores, startedAtMs, draining, backlogMs, cacheBytes, cacheBytesMax };
+  return { id: name, name: title, outstanding: inFlight, functions, ...told };
 }

@@ -48,18 +48,24 @@ export function manifestBytes({ files, handler }: FunctionManifest): number {
   return files.reduce((sum, { bytes }) => sum + bytes, handler?.bytes ?? 0);
 }
 
-/** A manifest from Redis; undefined if it is invalid, or names a file outside of its folder. */
-export function parseManifest(text: string): FunctionManifest | undefined {
-  return jsonAs(text, (manifest: FunctionManifest) => {
+/** Undefined if the text is no manifest, or names a file outside of its folder. */
+export const parseManifest = (text: string): FunctionManifest | undefined => jsonAs(text, soundManifest);
+
+/** A manifest that another member tells; undefined if it is invalid, or names a file outside of its folder. */
+export function soundManifest(told: unknown): FunctionManifest | undefined {
+  try {
+    const manifest = told as FunctionManifest;
     const files = [...manifest.files, ...(manifest.handler === undefined ? [] : [manifest.handler])];
-    const sound =
+    const isSound =
       manifest.files.length > 0 &&
       /^[0-9a-f]{32}$/.test(manifest.revision) &&
       typeof manifest.key === 'string' &&
       typeof manifest.limits === 'object' &&
       files.every(({ name, sha256, bytes }) => isInside(name) && /^[0-9a-f]{64}$/.test(sha256) && bytes >= 0);
-    return sound ? manifest : undefined;
-  });
+    return isSound ? manifest : undefined;
+  } catch {
+    return undefined;
+  }
 }
 
 /** Names come from another machine and become paths here. */

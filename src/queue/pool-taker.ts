@@ -7,7 +7,8 @@ import { LiveCpu, LiveScheduler, type CpuNeed, type LiveCpuOptions } from '../li
 import { policies } from '../schedule/index.ts';
 import { filesOf, manifestBytes, type FunctionManifest } from './manifest.ts';
 import { ModelFolder } from './model-folder.ts';
-import type { FunctionCapacity, OverflowOptions } from './types.ts';
+import { shareMs, type FunctionOffer } from '../fleet/index.ts';
+import type { OverflowOptions } from './types.ts';
 import type { RemoteTaker } from './worker.ts';
 import { ContentCache, type Store } from '../store/index.ts';
 import { getOrMake, given, smoothed, type Log } from '../tools/index.ts';
@@ -38,6 +39,8 @@ interface Measured {
 /** How a function is scheduled whose calls say nothing about that; the longest SLO that the scheduler still reckons with. */
 const settings = { sloMs: 1e10, priority: 2 ** 31 - 1 } as const;
 
+/** A function that was not called for this long offers no prediction any more. */
+const activeMs = 30_000;
 /** Assumed load time before any was measured. */
 const firstStartMs = 300;
 
@@ -50,7 +53,7 @@ export class PoolTaker implements RemoteTaker {
   readonly #options: PoolTakerOptions;
   #known: ReadonlyMap<string, FunctionManifest> = new Map();
   readonly #measured = new Map<string, Measured>();
-  /** The pools' latest state; read once per heartbeat. */
+  /** The pools' latest state; read once per report. */
   #ready = new Map<string, number>();
   #starts = new Map<string, number>();
   readonly #models: ModelFolder;
@@ -92,6 +95,10 @@ export class PoolTaker implements RemoteTaker {
     return this.#cache.bytes;
   }
 
+  get held(): number {
+    return this.#models.held().length;
+  }
+
   get cacheBytesMax(): number {
     return this.#options.modelBytesMax;
   }
@@ -116,21 +123,33 @@ export class PoolTaker implements RemoteTaker {
     this.#fetchAhead();
   }
 
-  capacity(revision: string): FunctionCapacity | undefined {
+  offer(revision: string): FunctionOffer | undefined {
     const manifest = this.#known.get(revision);
     if (manifest === undefined || manifestBytes(manifest) > this.cacheBytesMax) return undefined;
     // It could not be fetched, or kills this worker's processes: an invocation would fail.
     if (this.#cache.isFailing(manifest) || this.pools.stopped(revision) !== undefined) return undefined;
     const measured = this.#measured.get(revision);
     const threads = this.#threadsOf(manifest);
+    const idleMs = this.#live.placeOf(revision)?.idleMs ?? Infinity;
+    const ms = idleMs < activeMs ? this.#live.predictMs(revision) : Infinity;
     return {
-      slots: Math.max(1, Math.floor(this.cores / threads)),
-      threads,
+      ms: ms < Infinity ? ms : undefined,
+      isHeld: this.#models.has(revision),
+      load: 0,
       callMs: measured?.callMs,
-      held: this.#models.has(revision),
       startMs: (this.#ready.get(revision) ?? 0) > 0 ? 0 : (this.#starts.get(revision) ?? firstStartMs),
-      outstanding: measured?.outstanding ?? 0,
+      lanes: Math.max(1, Math.floor(this.cores / threads)),
     };
+  }
+
+  work(): { readonly outstanding: number; readonly backlogMs: number } {
+    let [outstanding, backlogMs] = [0, 0];
+    for (const { manifest, callMs, outstanding: open } of this.#measured.values()) {
+      const lanes = Math.max(1, Math.floor(this.cores / this.#threadsOf(manifest)));
+      outstanding += open;
+      backlogMs += open * shareMs({ callMs, lanes });
+    }
+    return { outstanding, backlogMs };
   }
 
   refresh(): void {

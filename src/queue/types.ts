@@ -3,6 +3,7 @@
  * sent, which workers take it, and how it can fail. Types only.
  */
 import type { InvokeOptions, PoolInput, PoolResult } from '../cpu/index.ts';
+import type { FunctionOffer } from '../fleet/index.ts';
 
 /** What is said of an invocation that goes to a worker. */
 export interface OverflowOptions extends InvokeOptions {
@@ -29,22 +30,6 @@ export interface OverflowOffer {
   readonly startMs: number;
 }
 
-/** How well a worker runs one function. */
-export interface FunctionCapacity {
-  /** Invocations that run at the same time. */
-  readonly slots: number;
-  /** Cores that each takes. */
-  readonly threads: number;
-  /** Measured milliseconds of one invocation, without waiting and loading; undefined before the first. */
-  readonly callMs: number | undefined;
-  /** Whether the model is on the worker's disk. */
-  readonly held: boolean;
-  /** Expected milliseconds until the function could run: 0 if an instance is ready. */
-  readonly startMs: number;
-  /** Invocations that it has not answered yet. */
-  readonly outstanding: number;
-}
-
 /** A worker, as `GET /v2/workers` and the metrics show it. */
 export interface WorkerState {
   /** Different for each start of a worker. */
@@ -62,8 +47,8 @@ export interface WorkerState {
   /** Bytes of models on its disk, and their limit. */
   readonly cacheBytes: number;
   readonly cacheBytesMax: number;
-  /** By the key under which the queue knows the function. */
-  readonly functions: Readonly<Record<string, FunctionCapacity>>;
+  /** By the revision under which workers know the function. */
+  readonly functions: Readonly<Record<string, FunctionOffer>>;
 }
 
 export interface QueueState {
@@ -102,7 +87,9 @@ export interface Taker {
   readonly name: string;
   readonly cores: number;
   /** undefined: it does not take this function. */
-  capacity(key: string): FunctionCapacity | undefined;
+  offer(key: string): FunctionOffer | undefined;
+  /** Its invocations that have no answer yet, and the milliseconds that it needs for them. */
+  work(): { readonly outstanding: number; readonly backlogMs: number };
   /** @throws CpuError */
   run(key: string, input: PoolInput, options: OverflowOptions): Promise<PoolResult>;
 }

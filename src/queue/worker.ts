@@ -1,31 +1,31 @@
 /**
  * A worker: takes invocations from its BullMQ queue, has its taker run them, and puts the answers into the list of the
- * waiting host. Twice a second it reports its capacity and backlog, and reads what the hosts offer.
+ * waiting host. As a member it says twice a second what it offers, and learns which functions the hosts have.
  */
-import { randomBytes } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Job, Worker } from 'bullmq';
 import type { Redis } from 'ioredis';
 import { CpuError } from '../cpu/index.ts';
 import { TensorError } from '../tensor/index.ts';
 import { openQueue, startWorker } from './job-queues.ts';
-import { parseManifest, type FunctionManifest } from './manifest.ts';
-import { goneAfterMs, heartbeatMs, keys, leftoverMs, workerQueue } from './names.ts';
-import type { HostBeat, OverflowJob, WorkerBeat } from './names.ts';
+import { Membership, type OfferChange } from '../fleet/index.ts';
+import { soundManifest, type FunctionManifest } from './manifest.ts';
+import { keys, leftoverMs, workerQueue, type OverflowJob } from './names.ts';
 import { decodeInput, encodeAnswer, type Answer } from './payload.ts';
-import { shareMs } from './predict.ts';
 import { isRefusal, refusalOf, type RedisLink } from './redis-link.ts';
-import type { FunctionCapacity, Taker } from './types.ts';
+import type { Taker } from './types.ts';
 import { doneWithin, given, type Log } from '../tools/index.ts';
 
 /** A taker that knows functions by their revision, and learns about them from hosts. */
 export interface RemoteTaker extends Taker {
   readonly cacheBytes: number;
   readonly cacheBytesMax: number;
+  /** Functions whose files it has. */
+  readonly held: number;
   /** The functions that the hosts offer. */
   revisions(): readonly string[];
   learn(manifests: readonly FunctionManifest[]): void;
-  /** Called before the capacities are read. */
+  /** Called before the offers are read. */
   refresh(): void;
 }
 
@@ -33,6 +33,8 @@ export interface RemoteWorkerOptions {
   readonly link: RedisLink;
   readonly taker: RemoteTaker;
   readonly log: Log;
+  /** Of this release. */
+  readonly version?: string;
   /** Called for every invocation that was taken. */
   readonly onTaken?: () => void;
 }
@@ -51,24 +53,48 @@ export async function startRemoteWorker(options: RemoteWorkerOptions): Promise<R
 }
 
 export class RemoteWorker {
-  readonly id = randomBytes(6).toString('hex');
   /** Invocations answered so far. */
   answered = 0;
   readonly #options: RemoteWorkerOptions;
-  readonly #startedAtMs = Date.now();
-  readonly #hosts = new Map<string, { generation: number; manifests: readonly FunctionManifest[] }>();
+  readonly #membership: Membership;
   #worker: Worker<OverflowJob> | undefined;
-  /** For inputs and answers, so that large ones do not delay this worker's heartbeats. */
+  /** For inputs and answers, so that large ones do not delay this worker's reports. */
   #payloads: Redis | undefined;
-  #timer: NodeJS.Timeout | undefined;
-  #beat = 0;
-  #beating: Promise<void> | undefined;
+  /** Invocations in its queue that it has not taken yet. */
   #waiting = 0;
   #running = 0;
   #draining = false;
+  #learning: NodeJS.Immediate | undefined;
 
   constructor(options: RemoteWorkerOptions) {
     this.#options = options;
+    const { link, taker, log } = options;
+    this.#membership = new Membership({
+      link,
+      report: () => ({
+        kind: 'worker',
+        title: taker.name,
+        hostVersion: options.version ?? '',
+        draining: this.#draining,
+        cores: taker.cores,
+        gpus: 0,
+        functions: taker.held,
+        cacheBytes: taker.cacheBytes,
+        cacheBytesMax: taker.cacheBytesMax,
+        ...this.#work(),
+      }),
+      offers: () => this.#offers(),
+      log,
+    });
+    this.#membership.follow({
+      // Several hosts may be heard at once.
+      manifestsChanged: () => (this.#learning ??= setImmediate(() => this.#learn())),
+    });
+  }
+
+  /** By which hosts address it. */
+  get id(): string {
+    return this.#membership.id;
   }
 
   async start(): Promise<void> {
@@ -82,15 +108,7 @@ export class RemoteWorker {
       removeOnComplete: { age: 60, count: 1000 },
       removeOnFail: { age: 60, count: 1000 },
     });
-    link.onChange((works) => {
-      if (works) {
-        // Redis may have come back empty.
-        this.#hosts.clear();
-        void this.#speak();
-      }
-    });
-    await this.#speak();
-    this.#timer = setInterval(() => void this.#speak(), heartbeatMs);
+    await this.#membership.start();
   }
 
   /**
@@ -98,11 +116,7 @@ export class RemoteWorker {
    */
   async stop(graceMs: number): Promise<boolean> {
     this.#draining = true;
-    clearInterval(this.#timer);
-    await this.#beating;
-    await this.#speak();
-    // A drain may last longer than a heartbeat is kept.
-    this.#timer = setInterval(() => void this.#speak(), heartbeatMs);
+    await this.#membership.speak();
     const worker = this.#worker;
     const closed = doneWithin(
       graceMs,
@@ -111,9 +125,8 @@ export class RemoteWorker {
     // Its queue does not close while Redis is away; if nothing runs, there is nothing to wait for.
     const idle = this.#options.link.away().then(async () => this.#running === 0 || (await closed));
     const clean = await Promise.race([closed, idle]);
-    clearInterval(this.#timer);
-    await this.#beating;
-    if (this.#options.link.works) await this.#leave().catch(() => undefined);
+    if (this.#options.link.works) await this.#giveBack().catch(() => undefined);
+    await this.#membership.leave();
     // Invocations that were cut off still run, but are not waited for; closing the link ends their connections.
     return clean;
   }
@@ -181,87 +194,43 @@ export class RemoteWorker {
       .exec();
   }
 
-  async #speak(): Promise<void> {
-    this.#beating ??= this.#exchange()
-      .catch(() => undefined) // Redis went away, which its connection reports; or the next heartbeat comes soon.
-      .finally(() => {
-        this.#beating = undefined;
-      });
-    await this.#beating;
-  }
-
-  async #exchange(): Promise<void> {
-    const { link } = this.#options;
-    if (!link.works) return;
-    await this.#hear();
-    this.#waiting = await link.commands.llen(`${keys.bull(link)}:${workerQueue(this.id)}:wait`);
-    await link.commands
-      .multi()
-      .sadd(keys.workers(link), this.id)
-      .set(keys.worker(link, this.id), JSON.stringify(this.#state()), 'PX', goneAfterMs)
-      .exec();
-  }
-
-  #state(): WorkerBeat {
+  #work(): { inFlight: number; waiting: number; backlogMs: number; freeLanes: number } {
     const { taker } = this.#options;
-    taker.refresh();
-    const functions: Record<string, FunctionCapacity> = {};
-    let outstanding = 0;
-    let backlogMs = 0;
-    let longestMs = 0;
-    for (const revision of taker.revisions()) {
-      const capacity = taker.capacity(revision);
-      if (capacity === undefined) continue;
-      functions[revision] = capacity;
-      outstanding += capacity.outstanding;
-      backlogMs += capacity.outstanding * shareMs(capacity, taker.cores);
-      if (capacity.outstanding > 0) longestMs = Math.max(longestMs, shareMs(capacity, taker.cores));
-    }
+    const { outstanding, backlogMs } = taker.work();
+    // The functions of jobs that wait in Redis become known only when they are taken: assumed to be like the running ones.
+    const eachMs = outstanding === 0 ? 0 : backlogMs / outstanding;
     return {
-      id: this.id,
-      name: taker.name,
-      cores: taker.cores,
-      startedAtMs: this.#startedAtMs,
-      draining: this.#draining,
-      outstanding: outstanding + this.#waiting,
-      // The functions of jobs that wait in Redis become known only when they are taken: assumed to be like the running
-      // ones.
-      backlogMs: backlogMs + this.#waiting * longestMs,
-      cacheBytes: taker.cacheBytes,
-      cacheBytesMax: taker.cacheBytesMax,
-      functions,
-      beat: ++this.#beat,
+      inFlight: outstanding + this.#waiting,
+      waiting: this.#waiting,
+      backlogMs: backlogMs + this.#waiting * eachMs,
+      freeLanes: Math.max(0, taker.cores - outstanding - this.#waiting),
     };
   }
 
-  async #hear(): Promise<void> {
+  *#offers(): Generator<OfferChange> {
     const { link, taker } = this.#options;
-    const { commands } = link;
-    const ids = await commands.smembers(keys.hosts(link));
-    const texts = ids.length === 0 ? [] : await commands.mget(ids.map((id) => keys.host(link, id)));
-    let changed = false;
-    for (const id of this.#hosts.keys()) {
-      if (!ids.includes(id)) changed = this.#hosts.delete(id) || changed;
-    }
-    for (const [index, id] of ids.entries()) {
-      const text = texts[index];
-      if (text === null || text === undefined) {
-        await commands.srem(keys.hosts(link), id);
-        changed = this.#hosts.delete(id) || changed;
-        continue;
-      }
-      const { generation } = JSON.parse(text) as HostBeat;
-      if (this.#hosts.get(id)?.generation === generation) continue;
-      const written = Object.values(await commands.hgetall(keys.functions(link, id)));
-      const manifests = written.flatMap((each) => parseManifest(each) ?? []);
-      this.#hosts.set(id, { generation, manifests });
-      changed = true;
-    }
-    if (changed) taker.learn([...this.#hosts.values()].flatMap(({ manifests }) => manifests));
+    void link.commands.llen(`${keys.bull(link)}:${workerQueue(this.id)}:wait`).then(
+      (waiting) => (this.#waiting = waiting),
+      () => undefined, // Redis went away, which its link reports.
+    );
+    taker.refresh();
+    for (const revision of taker.revisions()) yield [revision, taker.offer(revision) ?? null];
   }
 
-  /** Returns the jobs that will not run here any more, and removes the worker's name. */
-  async #leave(): Promise<void> {
+  #learn(): void {
+    this.#learning = undefined;
+    const known = new Map<string, FunctionManifest>();
+    for (const [revision, told] of this.#membership.manifests.fields()) {
+      for (const manifest of told.values()) {
+        const sound = soundManifest(manifest);
+        if (sound?.revision === revision) known.set(revision, sound);
+      }
+    }
+    this.#options.taker.learn([...known.values()]);
+  }
+
+  /** Returns the jobs that will not run here any more. */
+  async #giveBack(): Promise<void> {
     const { link } = this.#options;
     const queue = openQueue<OverflowJob, void>(link, workerQueue(this.id));
     for (const job of await queue.getJobs(['waiting', 'prioritized', 'delayed'])) {
@@ -269,7 +238,6 @@ export class RemoteWorker {
       const answer = encodeAnswer({ id, worker: this.id, answer: { kind: 'refused', reason: 'it is stopping' } });
       await this.#put(link.commands, id, job.data.host, answer);
     }
-    await link.commands.multi().srem(keys.workers(link), this.id).del(keys.worker(link, this.id)).exec();
     await queue.obliterate({ force: true });
     await queue.close();
   }

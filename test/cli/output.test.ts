@@ -94,7 +94,7 @@ describe.skipIf(redisMissing !== undefined)('with Redis', () => {
     const exited = new Promise((resolve) => child.on('exit', (...end) => resolve(end)));
     await once(stdout, 'data');
     for (const pipe of [stdout, stderr]) pipe.destroy();
-    const isThere = async (): Promise<boolean> => (await redis.command('SCARD turntable:workers')) === ':1';
+    const isThere = async (): Promise<boolean> => (await redis.command('SCARD turntable:members')) === ':1';
     await expect.poll(isThere).toBe(true);
     child.kill('SIGHUP');
     // Both that it is gone and that it is back are lines in the worker's log.

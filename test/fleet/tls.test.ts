@@ -106,19 +106,19 @@ describe.skipIf(redisMissing !== undefined)('a fleet over TLS', () => {
   test('a report that somebody else has written into Redis counts for nothing', async () => {
     const { sha256 } = await json<{ sha256: string }>(one, '/functions/sealed-0');
     const redis = openRedis(fleet.redis.url, {});
-    const text = (await redis.get(`turntable:fleet:lab:host:${nameOf(other)}`)) ?? '';
+    const text = (await redis.get(`turntable:member:${nameOf(other)}`)) ?? '';
     const forged = { ...(JSON.parse(text) as Member), name: '127.0.0.1:9', id: 'forged', cores: 1000 };
     const offers = [[`sealed-0@1 ${sha256.slice(0, 12)}`, { ms: 0, isHeld: true, load: 0 }]];
     const report = JSON.stringify({ ...forged, offers: { generation: 1, changes: offers } });
-    await redis.sadd('turntable:fleet:lab:hosts', '127.0.0.1:9');
-    await redis.set('turntable:fleet:lab:host:127.0.0.1:9', report);
+    await redis.sadd('turntable:members', '127.0.0.1:9');
+    await redis.set('turntable:member:127.0.0.1:9', report);
     await vi.waitFor(async () => {
       const seen = (await othersAt(one)).find(({ name }) => name === '127.0.0.1:9');
       expect(seen).toMatchObject({ state: 'sick', reason: expect.stringContaining('ECONNREFUSED') as string });
     }, patient);
     const { homes } = await json<{ homes: string[] }>(one, '/v2/fleet/functions/sealed-0');
     expect(homes).not.toContain('127.0.0.1:9');
-    await redis.del('turntable:fleet:lab:host:127.0.0.1:9');
+    await redis.del('turntable:member:127.0.0.1:9');
     redis.disconnect();
   });
 

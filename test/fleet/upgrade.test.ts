@@ -1,6 +1,6 @@
 /** A fleet with hosts of two releases: a host of another format is left out by name, and gets no calls. */
 import { expect, test, vi } from 'vitest';
-import { Fleet, MemberListener } from '../../src/fleet/index.ts';
+import { Fleet, MemberListener, Membership } from '../../src/fleet/index.ts';
 import { fleetFormat } from '../../src/fleet/types.ts';
 import { RedisLink } from '../../src/queue/redis.ts';
 import { call, json, patient, shaOf, untilPublished } from '../support/fleet-calls.ts';
@@ -8,6 +8,7 @@ import { FleetHosts, nameOf } from '../support/fleet-hosts.ts';
 import { redisMissing } from '../support/redis-server.ts';
 import type { ReluHost } from '../support/relu-host.ts';
 import { silentLog } from '../support/silent-log.ts';
+import { testReport } from '../support/test-member.ts';
 import { waitLimitMs } from '../time-limits.ts';
 
 interface Shown {
@@ -17,7 +18,7 @@ interface Shown {
 const shownAt = async (host: ReluHost): Promise<Shown['hosts']> => (await json<Shown>(host, '/v2/fleet')).hosts;
 
 const reasonOf = (its: number, own: number): string =>
-  `its release has format ${its} between hosts, and this host format ${own}`;
+  `its release has format ${its} between members, and this one format ${own}`;
 
 test.skipIf(redisMissing !== undefined)(
   'a host of another format is shown with the reason at both, and gets no calls',
@@ -40,39 +41,39 @@ test.skipIf(redisMissing !== undefined)(
       serve: async (request) => await Promise.resolve(request),
     });
     const foreignName = `127.0.0.1:${listener.port}`;
-    const foreign: Fleet = new Fleet({
+    const membership: Membership = new Membership({
       link,
-      fleet: 'lab',
       name: foreignName,
-      listener,
-      tls: undefined,
       format: fleetFormat + 1,
-      report: () => ({ url, hostVersion: '9.0.0', cores: 1000, gpus: 0, inFlight: 0, waiting: 0, functions: 0 }),
+      report: () => ({ ...testReport, fleet: 'lab', title: foreignName, url, hostVersion: '9.0.0', cores: 1000 }),
       // A host that believed this offer would pass every call on.
       offers: () => [[`rolled@1 ${sha256.slice(0, 12)}`, { ms: 0, isHeld: true, load: 0 }]],
       log: { ...silentLog, warn: (fields) => warned.push(fields) },
     });
+    const foreign: Fleet = new Fleet({ fleet: 'lab', membership, listener, tls: undefined, log: silentLog });
     try {
-      await foreign.start();
+      await membership.start();
+      foreign.start();
       await vi.waitFor(async () => {
         expect((await shownAt(one)).find(({ name }) => name === foreignName)).toMatchObject({
           state: 'sick',
           reason: reasonOf(fleetFormat + 1, fleetFormat),
         });
         expect(warned).toContainEqual({
-          fleet: 'lab',
-          host: nameOf(one),
+          kind: 'host',
+          member: nameOf(one),
           reason: reasonOf(fleetFormat, fleetFormat + 1),
         });
       }, patient);
-      expect(foreign.membership.others()).toEqual([]);
+      expect(foreign.others()).toEqual([]);
       const { homes } = await json<{ homes: string[] }>(one, '/v2/fleet/functions/rolled');
       expect([nameOf(one), nameOf(other)]).toEqual(expect.arrayContaining(homes));
       expect(await call(one, 'rolled')).toEqual([2, 4, 6, 8]);
-      await foreign.close();
+      await membership.leave();
       await vi.waitFor(async () => expect(await shownAt(one)).toHaveLength(2), patient);
     } finally {
-      await foreign.close();
+      await membership.leave();
+      foreign.close();
       link.close();
     }
   },

@@ -39,6 +39,7 @@ import { startReluHost, type ReluHost } from '../support/relu-host.ts';
 import { silentLog } from '../support/silent-log.ts';
 import { tensorText } from '../support/tensor-json.ts';
 import { FolderStore } from '../../src/store/index.ts';
+import { memberWith } from '../support/test-member.ts';
 import { waitLimitMs } from '../time-limits.ts';
 
 const ranks = [0, 1, 3];
@@ -451,14 +452,16 @@ async function startWorker(): Promise<{ queue: OverflowQueue; key: string }> {
   const queue = createBullMqQueue({
     link,
     manifestOf: () => manifest,
-    manifests: () => [manifest],
     payloadBytesMax: 1e8,
     outstandingMax: 10,
     log: silentLog,
   });
-  queue.start();
+  const member = memberWith(link, manifest);
+  queue.start(member);
+  await member.start();
   ended.push(async () => {
     await queue.stop(0);
+    await member.leave();
     await worker.stop(0);
     await taker.stop();
     for (const each of links) each.close();

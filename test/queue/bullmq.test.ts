@@ -7,6 +7,7 @@ import { BreakableWay } from '../support/breakable-way.ts';
 import { redisMissing, RedisServer } from '../support/redis-server.ts';
 import { overflowQueueConformance, ScriptedTaker, tensorInput, type QueueUnderTest } from './conformance.ts';
 import { silentLog } from '../support/silent-log.ts';
+import { memberWith } from '../support/test-member.ts';
 import { waitLimitMs } from '../time-limits.ts';
 
 const manifest: FunctionManifest = sealManifest({
@@ -22,7 +23,9 @@ function remote(taker: ScriptedTaker): RemoteTaker {
     cores: taker.cores,
     cacheBytes: 0,
     cacheBytesMax: 0,
-    capacity: () => taker.capacity('f@1'),
+    held: 1,
+    offer: () => taker.offer('f@1'),
+    work: () => taker.work(),
     run: (_revision, input, options) => taker.run('f@1', input, options),
     revisions: () => [manifest.revision],
     learn: () => undefined,
@@ -71,12 +74,13 @@ describe.skipIf(redisMissing !== undefined)('the overflow queue on Redis', () =>
     const queue = createBullMqQueue({
       link,
       manifestOf: (key) => (key === 'f@1' ? manifest : undefined),
-      manifests: () => [manifest],
       payloadBytesMax,
       outstandingMax,
       log: silentLog,
     });
-    queue.start();
+    const member = memberWith(link, manifest);
+    queue.start(member);
+    await member.start();
     while (queue.workers().length < takers.length) await new Promise((resolve) => setImmediate(resolve));
     return {
       queue,
@@ -85,6 +89,7 @@ describe.skipIf(redisMissing !== undefined)('the overflow queue on Redis', () =>
       workerLink,
       [Symbol.asyncDispose]: async () => {
         await queue.stop(0);
+        await member.leave();
         await Promise.all(workers.map((worker) => worker.stop(0)));
         link.close();
         workerLink.close();
@@ -184,12 +189,12 @@ describe.skipIf(redisMissing !== undefined)('the overflow queue on Redis', () =>
     await using made = await make([]);
     const { commands } = made.link;
     const told = async (): Promise<void> => {
-      while ((await commands.keys(made.link.key('functions', '*'))).length === 0);
+      while ((await commands.keys(made.link.key('manifests', '*'))).length === 0);
     };
     await told();
     await commands.flushall();
     await told();
-    expect(await commands.keys(made.link.key('host', '*'))).toHaveLength(1);
+    expect(await commands.keys(made.link.key('member', '*'))).toHaveLength(1);
   });
 
   test('a worker that stops finishes running calls and returns those in its queue', async () => {
@@ -207,7 +212,7 @@ describe.skipIf(redisMissing !== undefined)('the overflow queue on Redis', () =>
     expect(answered).toBeGreaterThanOrEqual(4);
     const refused = done.flatMap((outcome) => (outcome.status === 'rejected' ? [outcome.reason as unknown] : []));
     expect(refused).toEqual(refused.map(() => expect.objectContaining({ code: 'worker-gone' }) as unknown));
-    expect(await made.link.commands.exists(made.link.key('worker', made.workers[0]?.id ?? ''))).toBe(0);
+    expect(await made.link.commands.exists(made.link.key('member', made.workers[0]?.id ?? ''))).toBe(0);
   });
 
   test('deadlines reach the worker in its own clock', async () => {
@@ -244,12 +249,13 @@ describe.skipIf(redisMissing !== undefined)('while Redis is away', () => {
     const queue = createBullMqQueue({
       link,
       manifestOf: () => manifest,
-      manifests: () => [manifest],
       payloadBytesMax: 1e6,
       outstandingMax: 10,
       log: silentLog,
     });
-    queue.start();
+    const member = memberWith(link, manifest);
+    queue.start(member);
+    await member.start();
     const joined = async (): Promise<void> => {
       while (queue.offer('f@1') === undefined) await new Promise((resolve) => setImmediate(resolve));
     };
@@ -266,6 +272,7 @@ describe.skipIf(redisMissing !== undefined)('while Redis is away', () => {
     taker.auto = true;
     expect((await queue.submit('f@1', tensorInput(3))).worker).toBe('one');
     await queue.stop(0);
+    await member.leave();
     await worker.stop(0);
     link.close();
     workerLink.close();

@@ -2,7 +2,8 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { CpuError, type InvokeOptions, type PoolInput, type PoolResult } from '../../src/cpu/index.ts';
-import type { FunctionCapacity, OverflowQueue, Taker } from '../../src/queue/index.ts';
+import type { FunctionOffer } from '../../src/fleet/index.ts';
+import type { OverflowQueue, Taker } from '../../src/queue/index.ts';
 import { tensorOf } from '../../src/tensor/index.ts';
 
 export interface Taken {
@@ -31,10 +32,15 @@ export class ScriptedTaker implements Taker {
     this.name = name;
   }
 
-  capacity(key: string): FunctionCapacity | undefined {
+  offer(key: string): FunctionOffer | undefined {
     if (!this.keys.has(key)) return undefined;
     const { slots, callMs } = this;
-    return { slots, threads: 1, callMs, held: true, startMs: 0, outstanding: this.#outstanding };
+    const ms = callMs * (1 + this.#outstanding / slots);
+    return { ms, isHeld: true, load: 0, callMs, startMs: 0, lanes: slots };
+  }
+
+  work(): { outstanding: number; backlogMs: number } {
+    return { outstanding: this.#outstanding, backlogMs: (this.#outstanding * this.callMs) / this.slots };
   }
 
   run(key: string, input: PoolInput, options: InvokeOptions): Promise<PoolResult> {

@@ -47,25 +47,25 @@ test('a function that cannot be fetched is not offered, tried again, and offered
 
   const first = once(said, 'failed');
   taker.learn([manifest]);
-  expect(taker.capacity(revision)).toMatchObject({ held: false }); // It may still come.
+  expect(taker.offer(revision)).toMatchObject({ isHeld: false }); // It may still come.
   expect((await first)[0]).toMatchObject({
     function: 'f@1',
     reason: expect.stringContaining('has no file') as string,
   });
-  expect(taker.capacity(revision)).toBeUndefined();
+  expect(taker.offer(revision)).toBeUndefined();
   await expect(taker.run(revision, { kind: 'tensors', tensors: [] }, {})).rejects.toMatchObject({ code: 'stopping' });
-  expect(taker.capacity(revision)).toBeUndefined();
+  expect(taker.offer(revision)).toBeUndefined();
 
   const path = join(folder, 'model.onnx');
   await writeFile(path, model);
   await store.put(manifest.files[0], path);
-  await vi.waitFor(() => expect(taker.capacity(revision)).toMatchObject({ held: true }), { timeout: 60_000 });
+  await vi.waitFor(() => expect(taker.offer(revision)).toMatchObject({ isHeld: true }), { timeout: 60_000 });
 
   // A function that kills this worker's processes is not offered either, until it gets one again.
   const stopped = vi.spyOn(taker.pools, 'stopped');
   stopped.mockReturnValue({ crashes: 2, reason: 'it was ended by SIGSEGV', untilMs: Infinity });
-  expect(taker.capacity(revision)).toBeUndefined();
+  expect(taker.offer(revision)).toBeUndefined();
   stopped.mockRestore();
-  expect(taker.capacity(revision)).toMatchObject({ held: true });
+  expect(taker.offer(revision)).toMatchObject({ isHeld: true });
   await taker.stop();
 });

@@ -1,13 +1,21 @@
 /** This host as a member of a fleet: connects the parts of the fleet with those of the host. */
 import { hostname } from 'node:os';
 import type { Logger } from 'pino';
-import { Fleet, MemberListener, type MemberTls, type MemberView, type Serve } from '../../fleet/index.ts';
-import { loadRedisQueue } from '../../queue/index.ts';
+import {
+  Fleet,
+  MemberListener,
+  Membership,
+  type MemberReport,
+  type MemberTls,
+  type MemberView,
+  type Serve,
+} from '../../fleet/index.ts';
 import type { CertificateFiles } from '../config/certificate-files.ts';
 import type { HostConfig } from '../config/config.ts';
 import { HostError } from '../errors.ts';
 import type { EventLog } from '../history/index.ts';
 import type { LiveScheduler } from '../../live/index.ts';
+import type { Queueing } from '../queueing/index.ts';
 import type { Statistics } from '../records/statistics.ts';
 import type { DiskModelStore } from '../store/index.ts';
 import { hostNews } from './host-news.ts';
@@ -22,7 +30,7 @@ export interface FleetMemberOptions {
   readonly logger: Logger;
 }
 
-/** The parts of the host that the fleet needs, once they exist. */
+/** The parts of the host that members hear of, once they exist. */
 export interface HostParts {
   /** Where this host listens for clients. */
   readonly url: string;
@@ -30,71 +38,113 @@ export interface HostParts {
   readonly store: DiskModelStore;
   readonly live: LiveScheduler;
   readonly statistics: Statistics;
+  readonly queueing: Queueing;
 }
 
 interface Joined {
-  readonly fleet: Fleet;
-  readonly routing: Routing;
+  readonly membership: Membership;
+  readonly routing: Routing | undefined;
 }
 
 /** Redis may be a moment late when everything is started together. */
 const firstAnswerMs = 1000;
 
+/** This host among the members on its Redis: workers see it, and the other hosts of its fleet if it is in one. */
 export class FleetMember {
-  readonly name: string;
   readonly #options: FleetMemberOptions;
   readonly #tellNews: ReturnType<typeof hostNews>;
+  #fleet: Fleet | undefined;
   #joined: Joined | undefined;
 
   constructor(options: FleetMemberOptions) {
     this.#options = options;
-    this.name = options.config.fleet.name ?? '';
     const { eventLog } = options;
     this.#tellNews = hostNews(eventLog);
   }
 
   /** @throws HostError 'not-ready' before the host listens */
   get fleet(): Fleet {
-    return this.#mustHaveJoined().fleet;
+    if (this.#fleet !== undefined) return this.#fleet;
+    throw new HostError('not-ready', 'the host is starting and has not joined its fleet yet');
   }
 
   /** Joins. If Redis is away, this host goes on with its last state, and joins as soon as Redis is back. */
-  async start({ url: listensAt, serve, store, live, statistics }: HostParts): Promise<void> {
-    const { config, logger, hostVersion } = this.#options;
-    const { fleet: settings, redis, listen, limits, cpu } = config;
-    if (settings?.name === undefined || redis.url === undefined) {
-      throw new Error('a host without a fleet joined one');
-    }
-    const { RedisLink } = await loadRedisQueue();
-    const link = new RedisLink({ url: redis.url, prefix: redis.prefix });
-    const tls = memberTls(this.#options.tls, settings.tls.name);
-    const listener: MemberListener = await MemberListener.listen({
+  async start(parts: HostParts): Promise<Membership> {
+    const { config, logger } = this.#options;
+    const { link, files } = parts.queueing;
+    const listener = config.fleet.name === undefined ? undefined : await this.#listen(parts.serve);
+    const name = listener && this.#nameAt(listener.port);
+    const membership: Membership = new Membership({
+      link,
+      name,
+      report: () => this.#report(parts, membership.name),
+      offers: (all) => this.#joined?.routing?.offers(all) ?? [],
+      manifests: files.told,
+      log: logger,
+    });
+    const routing = listener && this.#route(parts, membership, listener);
+    this.#joined = { membership, routing };
+    // The owner of the queue reports the failure.
+    if (routing !== undefined) await link.ready(firstAnswerMs).catch(() => undefined);
+    await membership.start();
+    this.#fleet?.start();
+    if (this.#fleet !== undefined) this.#tellNews.look(this.#fleet.view());
+    routing?.membersChanged();
+    return membership;
+  }
+
+  /** Tells the others that this host leaves. */
+  async stopping(): Promise<void> {
+    await this.#fleet?.stopping();
+  }
+
+  /** Calls of other hosts under way are answered first, within `graceMs`. */
+  hangUp(graceMs: number): void {
+    this.#fleet?.hangUp(graceMs);
+  }
+
+  /** Before the connection to Redis is closed. */
+  async leave(): Promise<void> {
+    await this.#joined?.membership.leave();
+    this.#fleet?.close();
+  }
+
+  /** Where calls run; undefined before this host has joined a fleet. */
+  get routing(): Routing | undefined {
+    return this.#joined?.routing;
+  }
+
+  /** Every host of the fleet, this one first; none before this host has joined. */
+  view(): readonly MemberView[] {
+    return this.#fleet?.view() ?? [];
+  }
+
+  async #listen(serve: Serve): Promise<MemberListener> {
+    const { config, tls } = this.#options;
+    const { fleet, listen, limits } = config;
+    return await MemberListener.listen({
       host: listen.host,
-      port: settings.port,
-      tls,
+      port: fleet.port,
+      tls: memberTls(tls, fleet.tls.name),
       connectionsMax: limits.connectionsMax,
       stallMs: limits.bodyTimeoutMs,
-      greet: (hello) => this.#joined?.fleet.greet(hello) ?? { refused: 'it is starting' },
+      greet: (hello) => this.#fleet?.greet(hello) ?? { refused: 'it is starting' },
       serve,
     });
-    const name = settings.advertise ?? `${reachableName(listen.host)}:${listener.port}`;
-    const url = clientsUrl(listensAt, new URL(`tcp://${name}`).hostname);
+  }
+
+  #nameAt(port: number): string {
+    const { fleet, listen } = this.#options.config;
+    return fleet.advertise ?? `${reachableName(listen.host)}:${port}`;
+  }
+
+  #route({ store, live }: HostParts, membership: Membership, listener: MemberListener): Routing {
+    const { config, tls, logger } = this.#options;
     const fleet: Fleet = new Fleet({
-      link,
-      fleet: settings.name,
-      name,
+      fleet: config.fleet.name ?? '',
+      membership,
       listener,
-      tls,
-      report: () => ({
-        url,
-        hostVersion,
-        cores: cpu.cores,
-        gpus: live.gpus.length,
-        inFlight: statistics.requestsInFlight,
-        waiting: live.waitingCount,
-        functions: heldVersions(store),
-      }),
-      offers: (all) => routing.offers(all),
+      tls: memberTls(tls, config.fleet.tls.name),
       onMembers: () => {
         this.#tellNews.look(fleet.view());
         routing.membersChanged();
@@ -102,53 +152,33 @@ export class FleetMember {
       onLost: (host) => this.#tellNews.lost(host),
       log: logger,
     });
+    this.#fleet = fleet;
     const routing = new Routing({ fleet, store, live, onHome: (name) => store.bring(name) });
-    this.#joined = { fleet, routing };
-    await link.ready(firstAnswerMs).catch(() => undefined); // The owner of the queue reports the failure.
-    await fleet.start();
-    this.#tellNews.look(fleet.view());
-    routing.membersChanged();
+    return routing;
   }
 
-  /** Tells the others that this host leaves. */
-  async stopping(): Promise<void> {
-    await this.#joined?.fleet.stopping();
+  #report({ url, live, statistics, store }: HostParts, name: string): MemberReport {
+    const { config, hostVersion } = this.#options;
+    const { cores } = config.cpu;
+    const gpus = live.gpus.length;
+    const [inFlight, waiting] = [statistics.requestsInFlight, live.waitingCount];
+    const isInFleet = config.fleet.name !== undefined;
+    return {
+      kind: 'host',
+      fleet: config.fleet.name,
+      title: isInFleet ? name : new URL(url).host,
+      url: isInFleet ? clientsUrl(url, new URL(`tcp://${name}`).hostname) : url,
+      hostVersion,
+      draining: this.#fleet?.isDraining ?? false,
+      cores,
+      gpus,
+      freeLanes: Math.max(0, cores + gpus - (inFlight - waiting)),
+      inFlight,
+      waiting,
+      backlogMs: 0,
+      functions: heldVersions(store),
+    };
   }
-
-  /** Calls of other hosts under way are answered first, within `graceMs`. */
-  hangUp(graceMs: number): void {
-    this.#joined?.fleet.hangUp(graceMs);
-  }
-
-  async close(): Promise<void> {
-    const joined = this.#joined;
-    if (joined === undefined) return;
-    await joined.fleet.close();
-    joined.fleet.link.close();
-  }
-
-  /** Where calls run; undefined before this host has joined. */
-  get routing(): Routing | undefined {
-    return this.#joined?.routing;
-  }
-
-  /** Every host, this one first; none before this host has joined. */
-  view(): readonly MemberView[] {
-    return this.#joined?.fleet.view() ?? [];
-  }
-
-  #mustHaveJoined(): Joined {
-    if (this.#joined !== undefined) return this.#joined;
-    throw new HostError('not-ready', 'the host is starting and has not joined its fleet yet');
-  }
-}
-
-function heldVersions(store: DiskModelStore): number {
-  let count = 0;
-  for (const name of store.names()) {
-    for (const { state } of store.versions(name)) if (state.status !== 'elsewhere') count++;
-  }
-  return count;
 }
 
 function memberTls(files: CertificateFiles | undefined, name: string | undefined): MemberTls | undefined {
@@ -172,4 +202,12 @@ function reachableName(listenHost: string): string {
 function clientsUrl(listensAt: string, name: string): string {
   const { protocol, port } = new URL(listensAt);
   return `${protocol}//${name}:${port}`;
+}
+
+function heldVersions(store: DiskModelStore): number {
+  let count = 0;
+  for (const name of store.names()) {
+    for (const { state } of store.versions(name)) if (state.status !== 'elsewhere') count++;
+  }
+  return count;
 }

@@ -72,8 +72,8 @@ export class FleetHomes {
   }
 
   #members(): RankedMember[] {
-    const { membership } = this.#options.fleet;
-    return [membership.self(), ...membership.others()].map(rankedMember);
+    const { fleet } = this.#options;
+    return [fleet.membership.self(), ...fleet.others()].map(rankedMember);
   }
 }
 

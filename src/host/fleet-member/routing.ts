@@ -2,7 +2,14 @@
  * Decides which host runs a call, by the same router as in the simulator, and sends the call there once. If that host
  * is lost with the call, the call runs here, or at one more host.
  */
-import { PeerLost, type Fleet, type FunctionOffer, type Member, type OfferChange } from '../../fleet/index.ts';
+import {
+  answerMs,
+  PeerLost,
+  type Fleet,
+  type FunctionOffer,
+  type Member,
+  type OfferChange,
+} from '../../fleet/index.ts';
 import type { InvokeOptions, PoolInput } from '../../cpu/index.ts';
 import { chooseHost, LoadMeter, type HostReason } from '../../schedule/index.ts';
 import { HostError, isErrorCode } from '../errors.ts';
@@ -121,7 +128,7 @@ export class Routing {
   ): Promise<Ran | undefined> {
     const { fleet, live } = this.#options;
     this.#called(version);
-    if (fleet.membership.others().length === 0) return undefined;
+    if (fleet.others().length === 0) return undefined;
     const isHere = version.state.status === 'ready';
     if (isHere) live.know(version);
     const tried = new Set<string>();
@@ -156,18 +163,18 @@ export class Routing {
     const nowMs = performance.now();
     const ownMs = isHere ? live.predictMs(version.key) : Infinity;
     const own = { member: self, endMs: nowMs + ownMs, roundTripMs: 0 };
-    const offers = fleet.offers.of(fieldOf(version));
+    const offers = fleet.membership.offers.of(fieldOf(version));
     const homes = this.homesOf(version.name).flatMap((name) => {
       if (name === self) return [own];
       const offer = tried.has(name) ? undefined : this.#usable(name, offers);
       if (offer === undefined) return [];
       // It was never called there: assume the same time as here.
-      const ms = offer.ms ?? (ownMs < Infinity ? ownMs : 0);
+      const ms = answerMs(offer, ownMs < Infinity ? ownMs : 0);
       return [{ member: name, endMs: nowMs + ms, roundTripMs: fleet.peers.roundTripMs(name) ?? 1 }];
     });
     const deadlineMs = nowMs + (wish.sloMs ?? version.settings.sloMs);
     const { member: chosen, reason } = chooseHost({ own, homes, deadlineMs, isPassedOn: false });
-    if (chosen !== self) return { member: fleet.membership.find(chosen)!, reason };
+    if (chosen !== self) return { member: fleet.find(chosen)!, reason };
     if (isHere) return undefined;
     const holder = this.#holders(version).find(({ name }) => !tried.has(name));
     return holder === undefined ? undefined : { member: holder, reason: 'elsewhere' };
@@ -176,16 +183,16 @@ export class Routing {
   /** Other hosts that answer and have the version's content, the least busy first. */
   #holders(version: FunctionVersion): Member[] {
     const { fleet } = this.#options;
-    const offers = fleet.offers.of(fieldOf(version));
+    const offers = fleet.membership.offers.of(fieldOf(version));
     const names = [...(offers?.keys() ?? [])].filter((name) => this.#usable(name, offers) !== undefined);
     names.sort((a, b) => (offers!.get(a)!.ms ?? 0) - (offers!.get(b)!.ms ?? 0));
-    return names.map((name) => fleet.membership.find(name)!);
+    return names.map((name) => fleet.find(name)!);
   }
 
   #usable(name: string, offers: ReadonlyMap<string, FunctionOffer> | undefined): FunctionOffer | undefined {
     const { fleet } = this.#options;
     const offer = offers?.get(name);
-    const member = fleet.membership.find(name);
+    const member = fleet.find(name);
     if (offer?.isHeld !== true || member === undefined || member.draining) return undefined;
     return fleet.peers.trouble(member) === undefined ? offer : undefined;
   }
@@ -220,7 +227,7 @@ export class Routing {
 
   /** Other hosts that have a function's content, and the offer of each. */
   holdersOf(version: FunctionVersion): readonly { readonly host: string; readonly offer: FunctionOffer }[] {
-    const offers = [...(this.#options.fleet.offers.of(fieldOf(version)) ?? [])];
+    const offers = [...(this.#options.fleet.membership.offers.of(fieldOf(version)) ?? [])];
     return offers.flatMap(([host, offer]) => (offer.isHeld ? [{ host, offer }] : []));
   }
 
@@ -256,7 +263,7 @@ export class Routing {
       if (load > 0) loads.set(name, (loads.get(name) ?? 0) + load);
     };
     for (const [field, { meter }] of this.#demand) add(field, meter.load);
-    for (const [field, offers] of this.#options.fleet.offers.fields()) {
+    for (const [field, offers] of this.#options.fleet.membership.offers.fields()) {
       for (const { load } of offers.values()) add(field, load);
     }
     return loads;

@@ -13,10 +13,13 @@ const drainTimeoutMs = 10_000;
 /** `GET /v2/fleet`: the hosts, and how they stand with this one. Reading it is never a use. */
 export function showFleet(context: HostContext): object {
   const { fleet } = fleetOf(context);
-  const { health } = fleet.link;
+  const health = context.queueing?.health();
   return {
     fleet: fleet.name,
-    redis: health.status === 'up' ? { status: 'up' } : { status: health.status, reason: health.reason },
+    redis:
+      health === undefined || health.status === 'up'
+        ? { status: 'up' }
+        : { status: health.status, reason: health.reason },
     hosts: fleet.view().map(hostView),
   } satisfies FleetAnswer;
 }
@@ -48,7 +51,7 @@ export async function drainHost(context: HostContext, exchange: Exchange): Promi
     exchange.json(200, { host: name, draining: fleet.isDraining });
     return;
   }
-  const member = fleet.membership.find(name);
+  const member = fleet.find(name);
   if (member === undefined) throw unknownHost(fleet, name);
   try {
     const asked: Asked = { ask: 'drain', draining };
@@ -76,7 +79,7 @@ function unknownHost(fleet: Fleet, name: string): HostError {
 const hostView = (host: MemberView): FleetHostAnswer => ({
   name: host.name,
   id: host.id,
-  url: host.url,
+  url: host.url ?? '',
   self: host.isSelf,
   state: host.state,
   ...(host.reason === '' ? {} : { reason: host.reason }),

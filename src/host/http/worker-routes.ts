@@ -38,13 +38,12 @@ export function listWorkers({ queueing }: HostContext): object {
       cache_bytes: worker.cacheBytes,
       cache_bytes_max: worker.cacheBytesMax,
       answered: state?.answered[worker.name] ?? 0,
-      functions: Object.entries(worker.functions).flatMap(([revision, capacity]) => {
+      functions: Object.entries(worker.functions).flatMap(([revision, offer]) => {
         const key = keyOf.get(revision);
         if (key === undefined) return []; // Another host's.
-        const { slots, threads, callMs, held, outstanding } = capacity;
-        return [
-          { function: key, slots, threads, call_ms: callMs === undefined ? null : rounded(callMs), held, outstanding },
-        ];
+        const { ms, lanes = 1, callMs, isHeld } = offer;
+        const [predicted, call] = [ms, callMs].map((each) => (each === undefined ? null : rounded(each)));
+        return [{ function: key, lanes, predicted_ms: predicted, call_ms: call, held: isHeld }];
       }),
     })),
   };

@@ -3,6 +3,7 @@ import { readFile, stat } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import type { Logger } from 'pino';
 import { externalFiles, readModel } from '../../onnx/index.ts';
+import type { TellOptions } from '../../fleet/index.ts';
 import { sealManifest, type FunctionManifest, type ManifestFile } from '../../queue/index.ts';
 import { boundToThisMachine } from '../store/index.ts';
 import type { FunctionVersion, Registry } from '../types.ts';
@@ -51,6 +52,25 @@ export class FunctionFiles {
   /** The same array until something changes. */
   manifests(): readonly FunctionManifest[] {
     return (this.#list ??= [...this.#manifests.values()]);
+  }
+
+  /** For workers, as this host tells it to the other members. */
+  get told(): TellOptions<unknown> {
+    let known: readonly FunctionManifest[] | undefined;
+    return {
+      current: (all, told) => {
+        const now = this.manifests();
+        if (now === known && !all) return [];
+        known = now;
+        const revisions = new Set(now.map(({ revision }) => revision));
+        const gone = [...told.keys()].filter((revision) => !revisions.has(revision));
+        return [
+          ...gone.map((revision) => [revision, null] as const),
+          ...now.map((each) => [each.revision, each] as const),
+        ];
+      },
+      isNews: (before, now) => before !== now,
+    };
   }
 
   #begin(version: FunctionVersion): void {

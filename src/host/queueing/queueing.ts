@@ -10,7 +10,9 @@ import {
   type OverflowQueue,
   type RedisFacts,
   type RedisHealth,
+  type RedisLink,
 } from '../../queue/index.ts';
+import type { Membership } from '../../fleet/index.ts';
 import type { HostConfig } from '../config/config.ts';
 import type { StoreNews } from '../store/index.ts';
 import type { Registry } from '../types.ts';
@@ -28,9 +30,12 @@ export interface Queueing {
   readonly facts: () => RedisFacts | undefined;
   /** Tells other hosts what this one has changed in the store. */
   readonly news: StoreNews;
-  /** Begins to hand out and to run; `run` runs an asynchronous call. */
-  start(run: CallRunner): void;
+  readonly link: RedisLink;
+  /** Begins to hand out to the workers among the members, and to run; `run` runs an asynchronous call. */
+  start(run: CallRunner, membership: Membership): void;
   stop(graceMs: number): Promise<void>;
+  /** Ends the connections to Redis. */
+  close(): void;
 }
 
 export interface QueueingOptions {
@@ -57,7 +62,6 @@ export async function createQueueing(options: QueueingOptions): Promise<Queueing
   const overflow = createBullMqQueue({
     link,
     manifestOf: (key) => files.manifestOf(key),
-    manifests: () => files.manifests(),
     payloadBytesMax: config.queue.payloadBytesMax,
     outstandingMax: config.queue.outstandingMax,
     log: logger,
@@ -101,13 +105,14 @@ export async function createQueueing(options: QueueingOptions): Promise<Queueing
     health: () => link.health,
     facts: () => link.facts,
     news,
-    start: (runner) => {
+    link,
+    start: (runner, membership) => {
       run = runner;
       // Every later change is told by the link.
       link.ready(firstAnswerMs).catch(() => {
         if (!stopped && !link.works) sayGone(link.health);
       });
-      overflow.start();
+      overflow.start(membership);
       calls.start();
     },
     stop: async (graceMs) => {
@@ -116,6 +121,8 @@ export async function createQueueing(options: QueueingOptions): Promise<Queueing
       const endMs = performance.now() + graceMs;
       await calls.stop(graceMs);
       await overflow.stop(Math.max(0, endMs - performance.now()));
+    },
+    close: () => {
       news.close();
       link.close();
     },
