@@ -1,7 +1,7 @@
 /**
- * A fleet of three hosts: the cost of a passed call, the time until a publication shows everywhere, and whether a call
- * or an acknowledged publication is lost while hosts, GPU processes and Redis are killed, in an order that the seed
- * repeats.
+ * A fleet of three hosts and two workers: the cost of a passed call, the time until a publication shows everywhere, and
+ * whether a call or an acknowledged publication is lost while hosts, workers, GPU processes and Redis are killed, hosts are
+ * stopped and the store is away, in an order that the seed repeats.
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import { redisMissing } from '../test/support/redis-server.ts';
@@ -11,13 +11,24 @@ import { measureSizes } from './fleet/sizes.ts';
 import { FleetSystem } from './fleet/system.ts';
 import { median } from './servers.ts';
 
-const faults = ['host killed', 'Redis killed', 'GPU process killed', 'Redis emptied'] as const;
+const faults = [
+  'host killed',
+  'Redis killed',
+  'GPU process killed',
+  'Redis emptied',
+  'worker killed',
+  'host stopped',
+  'store away',
+] as const;
+/** How long a host is stopped, and the store away: a stopped host is lost for the others after 2.5 s. */
+const stoppedMs = 4000;
+const workers = 2;
 type Fault = (typeof faults)[number];
 
 export const benchmark: Benchmark = {
   name: 'fleet',
   description:
-    'what a call at another host costs, and what a fleet loses while hosts, GPU processes and Redis are killed',
+    'what a call at another host costs, and what a fleet loses while hosts, workers, Redis, GPU processes and the store fail',
   mustMeetAims: true,
   run,
 };
@@ -25,11 +36,10 @@ export const benchmark: Benchmark = {
 async function run(options: BenchmarkOptions): Promise<BenchmarkResult> {
   if (redisMissing !== undefined) throw new BenchmarkNotPossible(redisMissing);
   const { small, seed, minutes = 2, progress } = options;
-  // Two are the fewest of which one may go.
-  const hosts = small ? 2 : 3;
+  const hosts = 3;
   const counts = small ? { functions: 4, connections: 4, calls: 20 } : { functions: 200, connections: 30, calls: 3000 };
   const random = randomNumbers(seed);
-  await using system = await FleetSystem.start(hosts, true);
+  await using system = await FleetSystem.start(hosts, workers);
   const functions: TestFunction[] = [];
   for (let index = 0; index < counts.functions; index++) functions.push(await makeFunction(`dense-${index}`, random));
   progress('publishing');
@@ -49,7 +59,7 @@ async function run(options: BenchmarkOptions): Promise<BenchmarkResult> {
   const shownMsP99 = shownMs[Math.min(shownMs.length - 1, Math.floor(shownMs.length * 0.99))]!;
   const isLost = outcomes.troubles.length > 0;
   return {
-    settings: { hosts, gpusOfEach: system.hasGpus ? 2 : 0, ...counts, seed, minutes: small ? 0 : minutes },
+    settings: { hosts, workers, gpusOfEach: system.hasGpus ? 2 : 0, ...counts, seed, minutes: small ? 0 : minutes },
     tables: [
       {
         title: 'Calls',
@@ -219,6 +229,17 @@ async function inject(
       break;
     case 'Redis emptied':
       await system.redis.command('FLUSHALL');
+      break;
+    case 'worker killed':
+      await system.killWorker(host % workers);
+      await more();
+      await system.startWorker(host % workers);
+      break;
+    case 'host stopped':
+      await system.stopHost(host, stoppedMs);
+      break;
+    case 'store away':
+      await system.takeStoreAway(stoppedMs);
       break;
   }
   await system.settled();

@@ -1,6 +1,6 @@
-/** Three hosts of one fleet with two emulated GPUs each, a worker and Redis, all of which can be killed. */
+/** Three hosts of one fleet over TLS with two emulated GPUs each, two workers, Redis and their store, all of which can fail. */
 import { once } from 'node:events';
-import { readFile } from 'node:fs/promises';
+import { readFile, rename } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { buildEmulatedDriver, type EmulatedDriver } from '../../test/emulated-driver/build.ts';
@@ -19,6 +19,7 @@ export class FleetSystem implements AsyncDisposable {
   pems = { cert: '', key: '', ca: '' };
   readonly #servers: Servers;
   readonly #driver: EmulatedDriver | undefined;
+  readonly #workers: StartedServer[] = [];
   readonly #fleetPorts: readonly number[];
   readonly #hosts: (StartedServer | undefined)[];
   /** By host, odd while it is down: a call during which it changed had no living host. */
@@ -36,7 +37,7 @@ export class FleetSystem implements AsyncDisposable {
     this.#epochs = ports.map(() => 0);
   }
 
-  static async start(hosts: number, worker: boolean): Promise<FleetSystem> {
+  static async start(hosts: number, workers: number): Promise<FleetSystem> {
     const servers = await Servers.create();
     const redis = await RedisServer.start({ durable: true });
     const ports: number[] = [];
@@ -50,8 +51,7 @@ export class FleetSystem implements AsyncDisposable {
       );
       system.pems = { cert: cert!, key: key!, ca: ca! };
       await Promise.all(system.urls.map(async (_, index) => await system.#start(index)));
-      const store = ['--store', join(servers.folder, 'store')];
-      if (worker) await servers.startWorker('worker', ['--redis', redis.url, '--cores', '1', ...store]);
+      for (let index = 0; index < workers; index++) await system.startWorker(index);
       await system.settled();
     } catch (error) {
       await system[Symbol.asyncDispose]();
@@ -81,6 +81,42 @@ export class FleetSystem implements AsyncDisposable {
   async restartHost(host: number): Promise<void> {
     await this.#start(host);
     this.#epochs[host]!++;
+  }
+
+  async startWorker(index: number): Promise<void> {
+    const store = ['--store', join(this.folder, 'store')];
+    const flags = ['--redis', this.redis.url, '--cores', '1', ...store];
+    this.#workers[index] = await this.#servers.startWorker(`worker-${index}`, flags);
+  }
+
+  async killWorker(index: number): Promise<void> {
+    const { process: child } = this.#workers[index]!;
+    child.kill('SIGKILL');
+    if (child.exitCode === null && child.signalCode === null) {
+      await once(child, 'exit', { signal: AbortSignal.timeout(endMsMax) });
+    }
+  }
+
+  /** A host that does not run: its clients wait, and the others take it for lost. */
+  async stopHost(host: number, forMs: number): Promise<void> {
+    const { process: child } = this.#hosts[host]!;
+    child.kill('SIGSTOP');
+    try {
+      await delay(forMs);
+    } finally {
+      child.kill('SIGCONT');
+    }
+  }
+
+  /** As when a folder is not mounted. */
+  async takeStoreAway(forMs: number): Promise<void> {
+    const store = join(this.folder, 'store');
+    await rename(store, `${store}-away`);
+    try {
+      await delay(forMs);
+    } finally {
+      await rename(`${store}-away`, store);
+    }
   }
 
   /** Resolves to whether there was one. */
