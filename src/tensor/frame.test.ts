@@ -1,4 +1,7 @@
 /** Damaged frames: each is refused with a sentence, and none makes the reader reserve memory that it only claims. */
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { decodeMessage, encodeMessage, FrameDecoder } from './frame.ts';
@@ -150,6 +153,22 @@ test('the tensor of a long message stays where it was read', () => {
   const { buffer } = read.at(-1)!.messages[0]!.tensors[0]!.data;
   // All but the first read, which brought its size.
   expect(read.slice(1).every(({ space }) => space.buffer === buffer)).toBe(true);
+});
+
+test('a long message is not kept until the next one comes', async () => {
+  setFlagsFromString('--expose-gc');
+  const collect = runInNewContext('gc') as () => void;
+  const decoder = new FrameDecoder();
+  const read = (): WeakRef<ArrayBufferLike> => {
+    const stream = Buffer.concat(encodeMessage(sizedMessage(1_000_000, 1)));
+    const messages = [...readIntoSpace(decoder, stream, [64 * 1024])].at(-1)!.messages;
+    return new WeakRef(messages[0]!.tensors[0]!.data.buffer);
+  };
+  const memory = read();
+  await nextTurn();
+  collect();
+  expect(memory.deref()).toBeUndefined();
+  expect(decoder.idle).toBe(true);
 });
 
 const numbered = (run: number, text = 'run'): Buffer =>

@@ -305,7 +305,8 @@ export class FrameDecoder<Header extends object = Record<string, unknown>> {
           : this.#fetch(region, { header, described }, payload),
       );
       const behind = front.subarray(frameBytes);
-      this.#front = behind;
+      // A view of no bytes would keep all of a long frame until the next one comes.
+      this.#front = behind.byteLength === 0 ? nothing : behind;
       this.#filledBytes = behind.byteLength;
       this.#neededBytes = prefixBytes;
       rest = this.#take(rest);
