@@ -23,7 +23,7 @@ export class BlobStore {
   readonly #notes: string;
   readonly #mutex = new KeyedMutex();
   /** The sha256 that this process has computed for a file, by inode, size and time of the last change. */
-  readonly #hashed = new Map<string, string>();
+  readonly #hashed = new Map<string, string | Promise<string>>();
 
   constructor(folder: string) {
     this.#folder = join(folder, 'sha256');
@@ -81,12 +81,19 @@ export class BlobStore {
     const found = await ifThere(stat(path, { bigint: true }));
     if (found === undefined) return false;
     const stamp = stampOf(found);
-    let hashed = this.#hashed.get(stamp);
-    if (hashed === undefined) {
-      hashed = (await hashFile(path)).sha256;
+    const known = this.#hashed.get(stamp);
+    if (known !== undefined) return (await known) === sha256;
+    // Many may ask at once, and one of them reads it.
+    const hashing = hashFile(path).then((hash) => hash.sha256);
+    this.#hashed.set(stamp, hashing);
+    try {
+      const hashed = await hashing;
       this.#hashed.set(stamp, hashed);
+      return hashed === sha256;
+    } catch (error) {
+      this.#hashed.delete(stamp);
+      throw error;
     }
-    return hashed === sha256;
   }
 
   /** Makes `target` a file with the blob's bytes. Throws HostError 'unknown-blob'; a damaged blob is removed first. */
