@@ -30,8 +30,8 @@ export const blockingHandler = slowHandler.replace(
 export interface Said {
   readonly row: TroubleRow | undefined;
   readonly top: string;
-  /** The cause with the most missed calls in /metrics. */
-  readonly counted: string | undefined;
+  /** The cause of the most missed calls since the host's start, of the page and of /metrics. */
+  readonly sinceStart: { readonly page: string | undefined; readonly metrics: string | undefined };
 }
 
 export class Scene {
@@ -78,8 +78,8 @@ export class Scene {
     await fetch(`${this.host.url}/v2/repository/models/${name}/unload`, { method: 'POST' });
   }
 
-  async trouble(): Promise<TroubleAnswer> {
-    return (await (await fetch(`${this.host.url}/api/trouble?range=1m`)).json()) as TroubleAnswer;
+  async trouble(range = '1m'): Promise<TroubleAnswer> {
+    return (await (await fetch(`${this.host.url}/api/trouble?range=${range}`)).json()) as TroubleAnswer;
   }
 
   async row(name: string): Promise<TroubleRow | undefined> {
@@ -95,7 +95,8 @@ export class Scene {
   async said(name: string): Promise<Said> {
     const [row, top, metrics] = [await this.row(name), await this.top(), await this.metrics(name)];
     const [counted] = Object.entries(metrics).toSorted(([, one], [, other]) => other - one);
-    return { row, top, counted: counted?.[0] };
+    const whole = (await this.trouble('15m')).worst.find((each) => each.name === name);
+    return { row, top, sinceStart: { page: whole?.causes[0]?.cause, metrics: counted?.[0] } };
   }
 
   async metricsText(): Promise<string> {

@@ -257,13 +257,15 @@ function explained(
     case 'queue': {
       const { instances = [], queueLength = 0 } = sources.pools.state(version.key) ?? {};
       const gpus = gpuBusyShares(sources, version);
-      const facts = [machine.text, ...busyTexts(gpus)];
+      // What a silent worker held has come back, and waits here behind what came meanwhile.
+      const silent = workersSilent(sources, counts, sinceMs);
+      const facts = [...silent.facts, machine.text, ...busyTexts(gpus)];
       // One that runs on GPUs alone has none, and what waited may be over.
       if (instances.length > 0 || queueLength > 0)
         facts.push(`its instances: ${instances.length}, calls that wait for them: ${queueLength}`);
       if (gpus.some(({ share }) => share >= fullShare)) return { facts, advice: [tooMany('GPUs')] };
       const full = machine.isTakenByOthers ? ownCores : tooMany('cores');
-      return { facts, advice: machine.isFull ? [full] : [] };
+      return { facts, advice: [...silent.advice, ...(machine.isFull ? [full] : [])] };
     }
     case 'model': {
       const { facts, advice } = runs(sources, version, machine);
@@ -281,16 +283,11 @@ function explained(
       };
     case 'away': {
       const taking = sources.workers().filter(({ draining }) => !draining).length;
-      const lost = eventsOfHost(sources, sinceMs).flatMap(({ workerLost = [] }) => workerLost);
-      const names = [...new Set(lost)];
-      const silent = lost.length === 0 ? [] : [`fell silent ${times(lost.length)}: ${someOf(names)}`];
+      const silent = workersSilent(sources, counts, sinceMs);
+      const slow = 'Workers or other hosts take long to answer: see Machine, Fleet and their logs.';
       return {
-        facts: [...silent, `workers that take calls: ${taking}`],
-        advice: [
-          lost.length === 0
-            ? 'Workers or other hosts take long to answer: see Machine, Fleet and their logs.'
-            : `Calls waited for a worker that said nothing any more: see whether ${someOf(names)} is stopped, starved or cut off.`,
-        ],
+        facts: [...silent.facts, `workers that take calls: ${taking}`],
+        advice: silent.advice.length === 0 ? [slow] : silent.advice,
       };
     }
     case 'upload':
@@ -342,6 +339,19 @@ function runs({ statistics }: ViewSources, { key, settings }: FunctionVersion, m
 
 const goesOn = (what: string, pid: number): string =>
   `A signal or a debugger has stopped ${what}: \`kill -CONT ${pid}\` lets it go on.`;
+
+/** Workers that said nothing any more, if they had calls of the function. */
+function workersSilent(sources: ViewSources, { remote, away }: HistoryCounts, sinceMs: number): Explained {
+  const lost = eventsOfHost(sources, sinceMs).flatMap(({ workerLost = [] }) => workerLost);
+  if (lost.length === 0 || remote + away === 0) return { facts: [], advice: [] };
+  const names = someOf([...new Set(lost)]);
+  return {
+    facts: [`fell silent ${times(lost.length)}: ${names}`],
+    advice: [
+      `Calls waited for a worker that said nothing any more: see whether ${names} is stopped, starved or cut off.`,
+    ],
+  };
+}
 
 /** Nothing runs in them, whatever the cores do. */
 function instancesStopped({ pools }: ViewSources, { key }: FunctionVersion): Explained | undefined {

@@ -86,3 +86,20 @@ test('the machine was full where a sample since then has full cores, and in no o
   usage.sample(15_000);
   expect(usage.busiest(6000, 15_100).isFull).toBe(false);
 });
+
+test('a neighbour that has begun since the latest sample is seen by the next late call, and looked for no more than five times a second', () => {
+  const readings = [[core(0, 0)], [core(0, 100)], [core(95, 105)]];
+  const usage = new Usage(
+    () => ({ memoryUsedBytes: 0, waiting: 0, inFlight: 0, atWorkers: 0, gpus: [], linkBytes: [] }),
+    undefined,
+    () => readings.shift()!,
+    () => undefined,
+  );
+  usage.close();
+  usage.sample(5000);
+  expect(usage.busiest(100, 5199).isFull).toBe(false);
+  expect(readings).toHaveLength(1);
+  expect(usage.busiest(100, 6000).isFull).toBe(true);
+  expect(usage.busiest(100, 6100).isFull).toBe(true);
+  expect(readings).toHaveLength(0);
+});

@@ -8,6 +8,8 @@ import type { MachineBusy } from '../calls/open-calls.ts';
 const sampleEveryMs = 5000;
 const samplesKept = 720;
 const loopResolutionMs = 10;
+/** Cores are looked at for a late call at most this often: the kernel counts their time in hundredths of a second. */
+const lookEveryMs = 200;
 /** Cores that are busier than this are full. */
 export const fullShare = 0.85;
 
@@ -113,6 +115,8 @@ export class Usage {
   readonly #readOwnMs: () => number | undefined;
   readonly #loop = new LoopWatch();
   #before: readonly CpuInfo[];
+  /** Cores since the last look for a late call. */
+  #looked: { readonly atMs: number; readonly cores: readonly CpuInfo[]; readonly isFull: boolean };
   #ownBeforeMs: number | undefined;
   #linksBefore: { readonly atMs: number; readonly bytes: readonly LinkBytes[] } | undefined;
 
@@ -127,6 +131,7 @@ export class Usage {
     this.#readCores = readCores;
     this.#readOwnMs = readOwnMs;
     this.#before = readCores();
+    this.#looked = { atMs: Date.now(), cores: this.#before, isFull: false };
     this.#ownBeforeMs = readOwnMs();
     const take = (): void => this.sample(Date.now());
     this.#timer = setInterval(() => (refresh === undefined ? take() : void refresh().then(take)), sampleEveryMs);
@@ -149,10 +154,13 @@ export class Usage {
     return this.#loop.scraped();
   }
 
-  /** By the samples of the last milliseconds, or the latest, and how late the event loop is since then. */
+  /**
+   * By the samples of the last milliseconds, or the latest, and how busy cores and event loop are since then: a neighbour
+   * that has just begun is in no sample yet.
+   */
   busiest(lastMs: number, nowMs = Date.now()): MachineBusy {
     const { samples } = this;
-    let isFull = false;
+    let isFull = this.#isFullAt(nowMs);
     let loopDelayMs = this.#loop.longestMs();
     for (let index = samples.length - 1; index >= 0; index--) {
       const sample = samples[index]!;
@@ -163,15 +171,25 @@ export class Usage {
     return { isFull, loopDelayMs };
   }
 
+  #isFullAt(atMs: number): boolean {
+    if (atMs - this.#looked.atMs >= lookEveryMs) {
+      const cores = this.#readCores();
+      this.#looked = { atMs, cores, isFull: busyShare(this.#looked.cores, cores) >= fullShare };
+    }
+    return this.#looked.isFull;
+  }
+
   sample(atMs: number): void {
     const cores = this.#readCores();
+    const share = busyShare(this.#before, cores);
+    this.#looked = { atMs, cores, isFull: share >= fullShare };
     const ownMs = this.#readOwnMs();
     const ownCores = ownShare(this.#ownBeforeMs, ownMs, this.#before, cores);
     this.#ownBeforeMs = ownMs;
     const loopDelayMs = this.#loop.sampled().max;
     const { linkBytes, ...now } = this.#now();
     const links = linkRates(this.#linksBefore, atMs, linkBytes);
-    this.#samples.push({ atMs, cores: busyShare(this.#before, cores), ownCores, loopDelayMs, ...now, links });
+    this.#samples.push({ atMs, cores: share, ownCores, loopDelayMs, ...now, links });
     this.#before = cores;
     this.#linksBefore = { atMs, bytes: linkBytes };
     if (this.#samples.length > samplesKept) this.#samples.shift();
