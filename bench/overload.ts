@@ -6,6 +6,7 @@ import { ElementType, GraphBuilder } from '../src/onnx/index.ts';
 import type { Benchmark, BenchmarkOptions, BenchmarkResult } from './benchmark.ts';
 import { busyGraph } from './chaos/models.ts';
 import { makeArrivals } from './many/arrivals.ts';
+import { attackAims, attackNames, attacksTable, runAttacks, type Attacked } from './overload/attacks.ts';
 import { floodAims, floodsTable, runFloods, type Floods } from './overload/floods.ts';
 import { closedLoop, openLoop, warmMsOf, type Answer } from './overload/clients.ts';
 import { median, Servers } from './servers.ts';
@@ -24,8 +25,8 @@ const busySmall = { rows: 576, width: 256, layers: 8 };
 export const benchmark: Benchmark = {
   name: 'overload',
   description:
-    'CPU pools behind HTTP at twice and at ten times their capacity, with shedding and without, and quiet neighbours; floods in 2 GB',
-  rowNames: () => ['everyday', ...scenes.map(({ name }) => name), 'floods'],
+    'CPU pools behind HTTP at twice and at ten times their capacity, with shedding and without, and quiet neighbours; floods in 2 GB; attacks on memory',
+  rowNames: () => ['everyday', ...scenes.map(({ name }) => name), 'floods', 'attacks', ...attackNames],
   run,
 };
 
@@ -112,7 +113,8 @@ async function run({ small, seed, rows: only, progress }: BenchmarkOptions): Pro
   const isFlooded = only?.includes('floods') ?? true;
   if (isFlooded) progress('floods, in 2 GB');
   const floods = isFlooded ? await runFloods(small, seed, tinyGraph) : undefined;
-  return report(groups, floods, {
+  const attacked = await runAttacks({ small, progress }, only);
+  return report(groups, floods, attacked, {
     ...busy,
     forMs,
     everydayMs,
@@ -199,6 +201,7 @@ function groupOf(answers: readonly Answer[]): Group {
 function report(
   groups: ReadonlyMap<string, Group>,
   floods: Floods | undefined,
+  attacked: readonly Attacked[],
   settings: typeof busyFull & {
     readonly forMs: number;
     readonly everydayMs: number;
@@ -242,6 +245,7 @@ function report(
         ]),
       },
       ...(floods === undefined ? [] : [floodsTable(floods)]),
+      ...(attacked.length === 0 ? [] : [attacksTable(attacked)]),
     ],
     figures: {
       capacityPerSecond,
@@ -256,6 +260,7 @@ function report(
       ...aim(groups, 'quiet', 'calls', 99),
       ...aim(groups, 'recovery', 'calls', 99),
       ...(floods === undefined ? [] : floodAims(floods)),
+      ...attackAims(attacked),
     ],
     limits: [
       'the clients run on the same processors, and at ten times the load take a good part of them',
