@@ -78,7 +78,7 @@ async function start(
   recorder: InvocationRecorder | undefined,
 ): Promise<RunningHost> {
   try {
-    return await startHost(config, { logger, recorder });
+    return await startHost(config, { logger, recorder, isAlone: true });
   } catch (error) {
     throw listenError(config, error);
   }

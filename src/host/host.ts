@@ -56,6 +56,8 @@ export interface RunningHost {
 export interface HostOptions {
   readonly logger?: Logger;
   readonly recorder?: InvocationRecorder | undefined;
+  /** Its process does nothing else. */
+  readonly isAlone?: boolean;
 }
 
 /**
@@ -106,7 +108,7 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
     },
     logger,
   });
-  const inFlight = new InFlightBytes(config.limits.inFlightBytesMax);
+  const inFlight = new InFlightBytes(config.limits.inFlightBytesMax, options);
   const answers = inFlight.held(() => undefined, 0);
   const cpu = new CpuSide({
     config,

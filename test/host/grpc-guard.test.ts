@@ -87,6 +87,25 @@ describe('with keys for calls', () => {
     expect(await answerTo(stream)).toMatchObject({ code: status.UNAUTHENTICATED });
   });
 
+  test('a stream for an unknown method is closed with its answer, though its client sends on', async () => {
+    const stream = begin(sessionTo(host), 'inference.GRPCInferenceService/Nothing');
+    stream.write(Buffer.alloc(60_000));
+    expect(await answerTo(stream)).toMatchObject({ code: status.UNIMPLEMENTED });
+  });
+
+  test('streams and their metadata count, and one too many is refused before its method sees it', async () => {
+    const session = sessionTo(host);
+    const large = { ...authorized, 'x-large': 'a'.repeat(14_000) };
+    // 4 MiB have room for 61 streams of 40 KiB with 28 KB of metadata.
+    const streams = Array.from({ length: 61 }, () => begin(session, infer, large));
+    const last = await answerTo(begin(session, infer, large));
+    expect(last).toMatchObject({ code: status.RESOURCE_EXHAUSTED });
+    for (const stream of streams) stream.close(constants.NGHTTP2_CANCEL);
+    await expect
+      .poll(async () => (await send(infer, [framed(Buffer.alloc(0))], large)).code)
+      .not.toBe(status.RESOURCE_EXHAUSTED);
+  });
+
   test('messages that inflate to more than one may have, or all together may hold, are refused', async () => {
     const gzip = { ...authorized, 'grpc-encoding': 'gzip' };
     const tooLarge = await send(infer, [framed(gzipSync(Buffer.alloc(3 * mebibyte)), 1)], gzip);
@@ -105,7 +124,7 @@ describe('with keys for calls', () => {
 
   test('a largest message fits beside another: each counts once', async () => {
     const other = begin(sessionTo(host), infer, authorized);
-    const first = framed(Buffer.alloc(1.8 * mebibyte), 0, 2 * mebibyte);
+    const first = framed(Buffer.alloc(1.7 * mebibyte), 0, 2 * mebibyte);
     await new Promise<void>((resolve) => void other.write(first, () => resolve()));
     // Well-formed but for its field, which is unknown.
     const filled = Buffer.concat([Buffer.from([0x9a, 0x06, 0xfa, 0xff, 0x7f]), Buffer.alloc(0x1ffffa)]);

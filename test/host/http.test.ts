@@ -1,4 +1,6 @@
 /** The HTTP side over real connections, with fakes for the store and the pools. */
+import { once } from 'node:events';
+import { connect } from 'node:net';
 import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { CpuError } from '../../src/cpu/index.ts';
@@ -381,6 +383,23 @@ describe('limits', () => {
     hold.release();
     expect((await first).status).toBe(200);
     expect((await post('/v2/models/pair/infer', inferBody, {}, small)).status).toBe(200);
+  });
+
+  test('bodies that do not come take no place from a request whose body is there', async () => {
+    await using small = await startTestHost({ config: { limits: { requestsInFlightMax: 2 } } });
+    const { hostname, port } = new URL(small.url);
+    const sockets = Array.from({ length: 5 }, () => connect(Number(port), hostname));
+    try {
+      for (const socket of sockets) {
+        socket.write(`POST /v2/models/pair/infer HTTP/1.1\r\nHost: ${hostname}\r\nContent-Length: 100\r\n\r\n{`);
+      }
+      // Their headers are there when those of a later connection are.
+      await Promise.all(sockets.map((socket) => once(socket, 'connect')));
+      expect((await fetch(`${small.url}/v2/health/ready`)).status).toBe(200);
+      expect((await post('/v2/models/pair/infer', inferBody, {}, small)).status).toBe(200);
+    } finally {
+      for (const socket of sockets) socket.destroy();
+    }
   });
 
   test('a draining host is alive but not ready, and closes its connections', async () => {

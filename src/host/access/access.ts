@@ -201,7 +201,8 @@ export async function admitted<Result>(
   functionName: string,
   work: () => Promise<Result>,
 ): Promise<Result> {
-  admit(context, functionName);
+  refuseWhileDraining(context);
+  takePlace(context, functionName);
   try {
     return await work();
   } finally {
@@ -209,15 +210,28 @@ export async function admitted<Result>(
   }
 }
 
-/**
- * Counts a request to a function, until `statistics.end`; refused while draining or over the limit. A function may use
- * as many places as are free besides its own: k stuck functions leave 1/(k+1) of the limit to all others.
- *
- * @throws HostError 'draining' | 'too-many-requests'
- */
-export function admit(context: Admission, functionName: string): void {
-  const { statistics, config } = context;
+/** Whether a request whose body is still to come would be taken. @throws HostError 'draining' | 'too-many-requests' */
+export function checkRoom(context: Admission, functionName: string): void {
   refuseWhileDraining(context);
+  checkPlace(context, functionName);
+}
+
+/**
+ * Counts a request to a function whose body is there, until `statistics.end`. Those that never bring theirs take no place
+ * from others: connections and the time for a body limit them.
+ *
+ * @throws HostError 'too-many-requests'
+ */
+export function takePlace(context: Admission, functionName: string): void {
+  checkPlace(context, functionName);
+  context.statistics.begin(functionName);
+}
+
+/**
+ * A function may use as many places as are free besides its own: k stuck functions leave 1/(k+1) of the limit to all
+ * others.
+ */
+function checkPlace({ statistics, config }: Admission, functionName: string): void {
   const { requestsInFlightMax } = config.limits;
   const left = requestsInFlightMax - statistics.requestsInFlight;
   const own = statistics.inFlightOf(functionName);
@@ -234,7 +248,6 @@ export function admit(context: Admission, functionName: string): void {
         'host can still take are for others',
     );
   }
-  statistics.begin(functionName);
 }
 
 /** @throws HostError 'draining' */

@@ -3,7 +3,7 @@
  * is read, and the account of bytes. The bytes of a message pass here on their way to grpc-js, which gathers without a
  * limit but that of one message. Compressed messages are inflated here, where each byte is counted as it comes.
  */
-import type { Http2Session, Http2Stream } from 'node:http2';
+import type { Http2Session, Http2Stream, IncomingHttpHeaders, ServerHttp2Stream } from 'node:http2';
 import { constants } from 'node:http2';
 import { Server, ServerInterceptingCall, type ServerInterceptor } from '@grpc/grpc-js';
 import type { Asking, RouteScope } from '../access/access.ts';
@@ -41,6 +41,52 @@ export class ParsingServer extends Server {
   }
 }
 
+/** What a call takes beside its messages until its stream is closed, which the reader decides: measured. */
+export const streamBytes = 40 * 1024;
+
+/** By the stream. */
+const heldOf = new WeakMap<Http2Stream, HeldBytes>();
+
+type StreamHandler = (
+  interceptors: unknown,
+  stream: ServerHttp2Stream,
+  headers: IncomingHttpHeaders,
+  flags: number,
+  rawHeaders: readonly string[],
+) => void;
+
+/**
+ * Counts each stream before grpc-js takes it, which makes most of what a stream costs, and closes those that the library
+ * answers by itself: nobody would read what their clients go on to send.
+ */
+export function countStreams(server: Server, { inFlight, statistics }: GrpcContext): void {
+  const library = server as unknown as { _streamHandler?: StreamHandler };
+  const handle = library._streamHandler;
+  if (handle === undefined) throw new Error('this version of @grpc/grpc-js takes streams elsewhere');
+  library._streamHandler = (interceptors, stream, headers, flags, rawHeaders) => {
+    const close = (): void => void setImmediate(() => stream.close(constants.NGHTTP2_NO_ERROR));
+    const held = inFlight.held((over) => stream.once('close', over), 0);
+    try {
+      // HTTP/2 keeps them, and grpc-js makes metadata of them.
+      held.grow(streamBytes + 2 * rawHeaders.reduce((sum, { length }) => sum + length, 0));
+    } catch (error) {
+      stream.on('error', () => undefined);
+      statistics.failed(toHostError(error));
+      const { code, details, metadata } = serviceError(error);
+      const status = { ':status': 200, 'content-type': 'application/grpc', 'grpc-status': code };
+      stream.respond(
+        { ...status, 'grpc-message': encodeURI(details), ...metadata.toHttp2Headers() },
+        { endStream: true },
+      );
+      close();
+      return;
+    }
+    heldOf.set(stream, held);
+    handle.call(server, interceptors, stream, headers, flags, rawHeaders);
+    if (stream.headersSent) close();
+  };
+}
+
 export interface GuardOptions {
   /** Of a method's path; methods of libraries (health, reflection) are open. */
   readonly scopeOf: (path: string) => RouteScope;
@@ -48,14 +94,14 @@ export interface GuardOptions {
 }
 
 export function guard(context: GrpcContext, { scopeOf, watches }: GuardOptions): ServerInterceptor {
-  const { access, connections, inFlight } = context;
+  const { access, connections } = context;
   const { bodyBytesMax, bodyTimeoutMs } = context.config.limits;
   return ({ path, requestStream }, call) => {
     const startMs = performance.now();
     const method = path.slice(path.lastIndexOf('/') + 1);
     const { stream, encoding } = fieldsOf(call);
     const { session } = stream;
-    const held = inFlight.held((over) => stream.once('close', over), 0);
+    const held = heldOf.get(stream)!;
     let isOver = false;
     const refuse = (error: unknown): void => {
       if (isOver) return;
@@ -90,7 +136,6 @@ export function guard(context: GrpcContext, { scopeOf, watches }: GuardOptions):
         next({
           onReceiveMetadata: (metadata, pass) => {
             try {
-              held.grow(streamBytes);
               if (session?.destroyed === false) connections.admit(session.socket);
               const asking: Asking = askingOf(context, metadata, () => call.getPeer());
               letIn(metadata, { keyName: access.admit(scopeOf(path), asking), held, bytesOf });
@@ -137,9 +182,6 @@ const entriesOf = (message: unknown): number | undefined => (message as { readon
 
 /** A reply is written in such pieces: smaller ones take more time, larger ones tell less of what the reader takes. */
 const pieceBytes = 4 * paceBytesMin;
-
-/** What a call takes beside its messages until its stream is closed, which the reader decides. */
-const streamBytes = 16 * 1024;
 
 /**
  * Cuts off a reader that takes less than {@link paceBytesMin} of a reply within the time on average, or nothing.

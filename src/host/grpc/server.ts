@@ -9,7 +9,7 @@ import type { RouteScope } from '../access/access.ts';
 import { backlog } from '../limits/connections.ts';
 import { Watches } from '../limits/watches.ts';
 import { scopeOfHandler, type GrpcContext } from './call.ts';
-import { guard, ParsingServer } from './guard.ts';
+import { countStreams, guard, ParsingServer, streamBytes } from './guard.ts';
 import { readInferRequest } from './infer-wire.ts';
 import { inferenceService } from './inference-service.ts';
 import { loadProtos, serviceOf } from './protos.ts';
@@ -23,8 +23,12 @@ export interface GrpcServer {
   close(graceMs: number): Promise<boolean>;
 }
 
-/** Calls at once on one connection; clients wait with more. */
-const streamsMax = 1000;
+/**
+ * Calls at once on one connection; clients wait with more. All that one connection brings comes in one turn of the event
+ * loop, refused streams as well, so that many connections may bring as many as the budget has room for.
+ */
+const streamsOf = (inFlightBytesMax: number): number =>
+  Math.min(1000, Math.max(100, Math.floor(inFlightBytesMax / (32 * streamBytes))));
 
 export interface GrpcListen {
   readonly host: string;
@@ -45,13 +49,14 @@ export async function createGrpcServer(context: GrpcContext, { host, port, tls }
   const server = new ParsingServer({
     interceptors: [guard(context, { scopeOf: (path) => scopes.get(path) ?? 'open', watches })],
     'grpc.max_receive_message_length': bodyBytesMax,
-    'grpc.max_concurrent_streams': streamsMax,
+    'grpc.max_concurrent_streams': streamsOf(inFlightBytesMax),
     // In megabytes of Node: what HTTP/2 itself keeps of a connection, a quarter of the budget and one message at least.
     'grpc-node.max_session_memory': Math.ceil(Math.max(inFlightBytesMax / 4, 2 * bodyBytesMax) / 1e6),
     'grpc.max_send_message_length': -1,
     // The library's statistics, which no method of this server returns.
     'grpc.enable_channelz': 0,
   });
+  countStreams(server, context);
   const { service } = serviceOf(protos, 'inference', 'GRPCInferenceService');
   const handlers = inferenceService(context);
   for (const [name, handler] of Object.entries(handlers)) scopes.set(service[name]!.path, scopeOfHandler(handler));

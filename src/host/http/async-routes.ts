@@ -2,7 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import { CallbackTargets, clientId, ownedId, redisWorks } from '../../queue/index.ts';
 import type { AcceptedCall, AsyncCalls, CallListing, CallStatus, CallSummary } from '../../queue/index.ts';
-import { admitted } from '../access/access.ts';
+import { admitted, checkRoom } from '../access/access.ts';
 import { HostError } from '../errors.ts';
 import { plainHeaders, sloAsked, type Exchange, type HeaderList } from './exchange.ts';
 import { versionAsked, type HostContext } from './host-context.ts';
@@ -21,12 +21,13 @@ export function acceptsCalls({ queueing }: HostContext): boolean {
 /** `POST /async-function/{name}[/versions/{version}][/{path}]`: an unknown function is reported before a missing queue. */
 export async function callLater(context: HostContext, exchange: Exchange): Promise<void> {
   const { name } = exchange.begin(versionAsked(context, exchange), context.statistics);
+  checkRoom(context, name);
+  const calls = callsOf(context);
+  sloAsked(exchange.header('x-turntable-slo')); // Reported now, while the client waits for the reply.
+  const callbackUrl = callbackAsked(context, exchange);
+  const id = idAsked(exchange);
+  const body = await context.bodies.read(exchange, context.config.limits.bodyBytesMax);
   await admitted(context, name, async () => {
-    const calls = callsOf(context);
-    sloAsked(exchange.header('x-turntable-slo')); // Reported now, while the client waits for the reply.
-    const callbackUrl = callbackAsked(context, exchange);
-    const id = idAsked(exchange);
-    const body = await context.bodies.read(exchange, context.config.limits.bodyBytesMax);
     // Looked up again after the body arrived: it may have been removed meanwhile.
     versionAsked(context, exchange);
     const call: AcceptedCall = {

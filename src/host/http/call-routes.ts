@@ -5,7 +5,7 @@
 import { validateHeaderName, validateHeaderValue } from 'node:http';
 import type { HandlerResponse } from '../../cpu/index.ts';
 import { longWorkMs, runInSlices } from '../../tensor/index.ts';
-import { admit } from '../access/access.ts';
+import { checkRoom, takePlace } from '../access/access.ts';
 import { HostError } from '../errors.ts';
 import { pushInvocationHeaders, pushServerTiming, runInfer, type HeaderList } from '../calls/infer.ts';
 import { bytesIn, encodeInfer, type InferReply } from '../infer/answer.ts';
@@ -62,12 +62,13 @@ async function answerKnown(context: HostContext, exchange: Exchange, run: Run): 
     return;
   }
   const { name } = exchange.begin(versionCalled(context, exchange), context.statistics);
-  admit(context, name);
+  checkRoom(context, name);
+  const sloMs = sloAsked(exchange.header('x-turntable-slo'));
+  const beganMs = performance.now();
+  const body = await context.bodies.read(exchange, context.config.limits.bodyBytesMax);
+  const receivedMs = performance.now();
+  takePlace(context, name);
   try {
-    const sloMs = sloAsked(exchange.header('x-turntable-slo'));
-    const beganMs = performance.now();
-    const body = await context.bodies.read(exchange, context.config.limits.bodyBytesMax);
-    const receivedMs = performance.now();
     const ready = readyVersion(context, exchange);
     // For a ready version an extra microtask turn would add one more to the many on this path.
     const version = ready instanceof Promise ? await ready : ready;

@@ -2,21 +2,21 @@
 import { randomUUID } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
-import type { Readable } from 'node:stream';
-import { pipeline } from 'node:stream/promises';
+import { open } from 'node:fs/promises';
 import { createGzip } from 'node:zlib';
 import { setMaxListeners } from 'node:events';
 import { HostError, toHostError } from '../errors.ts';
 import type { HeaderList } from '../calls/infer.ts';
 import { bytesOf } from '../infer/answer.ts';
-import { jsonInSlices } from '../limits/slices.ts';
 import type { Connections } from '../limits/connections.ts';
 import type { HeldBytes, InFlightBytes } from '../limits/in-flight.ts';
 import type { Statistics } from '../records/statistics.ts';
+import { paceBytesMin } from '../limits/watches.ts';
 import type { FunctionVersion } from '../types.ts';
 import { arrivalMsOf } from './request-turns.ts';
 import type { Lifecycle } from './lifecycle.ts';
-import { getOrMake, missingUnit, parseDurationMs, type Semaphore } from '../../tools/index.ts';
+import type { Lists } from './lists.ts';
+import { getOrMake, missingUnit, parseDurationMs } from '../../tools/index.ts';
 import { hasMoved, unsent } from './unsent.ts';
 
 export type { HeaderList } from '../calls/infer.ts';
@@ -38,6 +38,8 @@ const keepBytesMax = 64 * 1024;
 const idLengthMax = 200;
 /** Replies from this size on count as held until they are sent, but for files that all clients share. */
 const countedReplyBytesMin = 64 * 1024;
+/** Files are sent in such pieces. */
+const pieceBytes = 4 * paceBytesMin;
 /** What a compressor keeps itself. */
 const encoderBytes = 320 * 1024;
 
@@ -49,7 +51,7 @@ export interface ExchangeMeans {
   readonly inFlight: InFlightBytes;
   readonly connections: Connections;
   /** See {@link Exchange.list}. */
-  readonly lists: Semaphore;
+  readonly lists: Lists;
 }
 
 export class Exchange {
@@ -202,39 +204,59 @@ export class Exchange {
     if (rest === 'short') closeUnlessComplete(this.incoming);
     // One system call for all of it; ending the reply lifts the cork.
     outgoing.cork();
-    const last = parts.length - 1;
-    for (let index = 0; index < last; index++) outgoing.write(parts[index]);
+    const written = parts.map(asWritten);
+    const last = written.length - 1;
+    for (let index = 0; index < last; index++) outgoing.write(written[index]);
     if (!lingers) {
-      outgoing.end(parts[last]);
+      outgoing.end(written[last]);
       if (outgoing.writableLength > 0) this.#cutOffWhenSlow();
       return;
     }
-    if (last >= 0) outgoing.write(parts[last]);
+    if (last >= 0) outgoing.write(written[last]);
     outgoing.uncork();
     this.#drainThenEnd();
   }
 
   /**
-   * Sends a long body in pieces, at the reader's pace. A client that reads nothing for too long is cut off. So is one
-   * whose reply fails in the middle, since its status has already been sent.
+   * Sends a part of a file in pieces, at the reader's pace; they are read into the same memory one after the other. A
+   * client that reads too slowly is cut off. So is one whose reply fails in the middle, since its status has been sent.
+   *
+   * @throws HostError 'too-many-requests'
    */
-  async stream(status: number, headers: HeaderList, body: Readable, bytes: number): Promise<void> {
+  async sendFile(status: number, headers: HeaderList, path: string, from: number, bytes: number): Promise<void> {
     const { outgoing } = this;
-    if (this.gone || outgoing.headersSent) {
-      body.destroy();
-      return;
-    }
+    if (this.gone || outgoing.headersSent) return;
+    const piece = Math.min(pieceBytes, bytes);
+    this.held.grow(piece, false, true);
     headers.push('X-Request-ID', this.requestId, 'X-Call-Id', this.callId, 'Content-Length', bytes);
     if (this.#means.lifecycle.phase === 'draining') headers.push('Connection', 'close');
-    outgoing.writeHead(status, headers);
-    const stalled = (): void => void this.incoming.socket.destroy();
-    this.incoming.socket.setTimeout(this.#means.stallMs, stalled);
+    const { socket } = this.incoming;
+    const cutOff = (): void => void socket.destroy();
+    const timer = setTimeout(cutOff, (this.#means.stallMs * pieceBytes) / paceBytesMin).unref();
+    const file = await open(path);
     try {
-      await pipeline(body, outgoing);
-    } catch {
-      this.incoming.socket.destroy();
+      outgoing.writeHead(status, headers);
+      const memory = Buffer.allocUnsafeSlow(piece);
+      for (let at = 0; at < bytes && !this.gone;) {
+        const { bytesRead } = await file.read(memory, 0, Math.min(piece, bytes - at), from + at);
+        if (bytesRead === 0) throw new HostError('internal', `${path} has become shorter`);
+        at += bytesRead;
+        timer.refresh();
+        await new Promise<void>((resolve) => {
+          outgoing.once('close', resolve);
+          outgoing.write(memory.subarray(0, bytesRead), () => {
+            outgoing.off('close', resolve);
+            resolve();
+          });
+        });
+      }
+      outgoing.end();
+    } catch (error) {
+      if (!outgoing.headersSent) throw error;
+      cutOff();
     } finally {
-      this.incoming.socket.off('timeout', stalled);
+      clearTimeout(timer);
+      await file.close();
     }
   }
 
@@ -244,16 +266,12 @@ export class Exchange {
     this.sendText(status, headers, [`${JSON.stringify(value)}\n`]);
   }
 
-  /**
-   * For values that grow with the number of functions. They are made one after the other: those of hundreds of readers
-   * at once would be in memory together, where nothing counts them.
-   */
+  /** A value that grows with the number of functions. */
   async list(make: () => Promise<object>): Promise<void> {
-    await this.#means.lists.use(async () => {
-      if (this.gone) return;
-      const json = await jsonInSlices(await make());
-      this.text(200, 'application/json', `${json}\n`);
-    });
+    const made = await this.#means.lists.of(this.url, make);
+    if (this.gone) return;
+    made.read((over) => this.outgoing.once('close', over));
+    this.sendText(200, ['Content-Type', 'application/json'], [made.json], true);
   }
 
   text(status: number, contentType: string, text: string): void {
@@ -263,18 +281,19 @@ export class Exchange {
   /**
    * {@link send}, compressed if that is worth it and the client accepts it. Other threads compress.
    *
+   * @param isCounted the parts are counted as held elsewhere
    * @throws HostError 'too-many-requests'
    */
-  sendText(status: number, headers: HeaderList, parts: readonly (string | Uint8Array)[]): void {
+  sendText(status: number, headers: HeaderList, parts: readonly (string | Uint8Array)[], isCounted = false): void {
     const bytes = bytesOf(parts);
     const isWorth = bytes >= compressedBytesMin && bytes <= compressedBytesMax;
     if (isWorth) headers.push('Vary', 'Accept-Encoding');
     if (!isWorth || !acceptsGzip(this.incoming.headers['accept-encoding']) || this.method === 'HEAD') {
-      if (bytes >= countedReplyBytesMin) this.#holdReply(bytes);
+      if (bytes >= countedReplyBytesMin && !isCounted) this.#holdReply(bytes);
       this.send(status, headers, parts);
       return;
     }
-    this.#holdReply(bytes + encoderBytes);
+    this.#holdReply((isCounted ? 0 : bytes) + encoderBytes);
     // For counting and logging this request before the text is compressed.
     this.outgoing.statusCode = status;
     const encoder = createGzip(gzipOptions);
@@ -339,6 +358,10 @@ export class Exchange {
     incoming.resume();
   }
 }
+
+/** A long text that waits for its reader would be in memory twice: as it is, and as the bytes of it that Node writes. */
+const asWritten = (part: string | Uint8Array): string | Uint8Array =>
+  typeof part === 'string' && part.length >= countedReplyBytesMin ? Buffer.from(part) : part;
 
 /** Fast ones: a reply is compressed once, for one client. */
 const gzipOptions = { level: 4 };

@@ -15,7 +15,7 @@ import { getRequestListener } from '@hono/node-server';
 import type { CertificateFiles } from '../config/certificate-files.ts';
 import type { HostConfig } from '../config/config.ts';
 import { HostError } from '../errors.ts';
-import { doneWithin, formatDuration, Semaphore } from '../../tools/index.ts';
+import { doneWithin, formatDuration } from '../../tools/index.ts';
 import { callRunner } from './accepted-calls.ts';
 import { createApp } from './app.ts';
 import { Bodies } from './body.ts';
@@ -23,6 +23,7 @@ import { backlog } from '../limits/connections.ts';
 import { EventStreams, LogStreams } from './event-streams.ts';
 import { findGoneClient, replyInTurn } from './half-closed.ts';
 import type { HostContext } from './host-context.ts';
+import { Lists } from './lists.ts';
 import { serveMembers } from './passed-calls.ts';
 import { RequestTurns } from './request-turns.ts';
 
@@ -132,7 +133,7 @@ function contextOf(options: HttpServerOptions): HostContext {
       stallMs: bodyTimeoutMs,
       inFlight,
       connections,
-      lists: new Semaphore(),
+      lists: new Lists(inFlight),
     },
   };
 }

@@ -1,5 +1,4 @@
 /** Routes for workers, and the list of workers. */
-import { createReadStream } from 'node:fs';
 import { stat } from 'node:fs/promises';
 import { refuseWhileDraining } from '../access/access.ts';
 import { HostError } from '../errors.ts';
@@ -60,10 +59,10 @@ export async function getBlob(context: HostContext, exchange: Exchange): Promise
   }
   const type: HeaderList = ['Content-Type', 'application/octet-stream', 'Accept-Ranges', 'bytes'];
   const range = rangeAsked(exchange.header('range'), found.size);
-  if (range === undefined) return await exchange.stream(200, type, createReadStream(path), found.size);
+  if (range === undefined) return await exchange.sendFile(200, type, path, 0, found.size);
   const { start, end } = range;
   type.push('Content-Range', `bytes ${start}-${end}/${found.size}`);
-  await exchange.stream(206, type, createReadStream(path, { start, end }), end - start + 1);
+  await exchange.sendFile(206, type, path, start, end - start + 1);
 }
 
 /** One range of bytes, as in RFC 9110; undefined: the whole file, also for other kinds of ranges. */

@@ -28,7 +28,7 @@ describe('the bytes of requests in progress', () => {
     const step = fc.record({ who: fc.nat(4), more: fc.integer({ min: -3000, max: 5000 }), ends: fc.boolean() });
     fc.assert(
       fc.property(fc.array(step, { maxLength: 100 }), (steps) => {
-        const account = new InFlightBytes(limit, memory());
+        const account = new InFlightBytes(limit, { memory: memory() });
         const all = Array.from({ length: 5 }, () => ({ ...request(account, 0), bytes: 0 }));
         for (const { who, more, ends } of steps) {
           const one = all[who]!;
@@ -54,7 +54,7 @@ describe('the bytes of requests in progress', () => {
 
   test('are collected once an eighth of the limit is garbage: of requests that are over, and of refused replies', () => {
     const collect = vi.fn<() => void>();
-    const account = new InFlightBytes(limit, memory({ collect }));
+    const account = new InFlightBytes(limit, { memory: memory({ collect }) });
     const first = request(account);
     first.grow(999 * kibibyte);
     first.end();
@@ -79,7 +79,7 @@ describe('the bytes of requests in progress', () => {
 
   test('are collected a tenth of the time at most, and then all together', () => {
     const collect = vi.fn<() => void>(() => void vi.advanceTimersByTime(100));
-    const account = new InFlightBytes(limit, memory({ collect }));
+    const account = new InFlightBytes(limit, { memory: memory({ collect }) });
     const drop = (): void => {
       const one = request(account);
       one.grow(2000 * kibibyte);
@@ -100,7 +100,7 @@ describe('the bytes of requests in progress', () => {
   test('give what is free back to the system once it is an eighth of the limit, beside what is held', () => {
     const trim = vi.fn<() => void>(() => (residentBytes -= 1500 * kibibyte));
     let residentBytes = 90_000 * kibibyte;
-    const account = new InFlightBytes(limit, memory({ trim, residentBytes: () => residentBytes }));
+    const account = new InFlightBytes(limit, { memory: memory({ trim, residentBytes: () => residentBytes }) });
     const held = request(account);
     const drop = (): void => {
       held.grow(1000 * kibibyte);
@@ -120,8 +120,79 @@ describe('the bytes of requests in progress', () => {
     expect(trim).toHaveBeenCalledTimes(1);
   });
 
+  describe('beside what the process has', () => {
+    const mebibyte = 2 ** 20;
+    let residentBytes = 100 * mebibyte;
+    beforeEach(() => void (residentBytes = 100 * mebibyte));
+    const alone = (more: Partial<ProcessMemory> = {}): InFlightBytes =>
+      new InFlightBytes(128 * mebibyte, {
+        memory: memory({ residentBytes: () => residentBytes, ...more }),
+        isAlone: true,
+      });
+
+    test('are refused while it has more than the limit explains, and taken once it has less', () => {
+      const account = alone();
+      const asked = request(account);
+      asked.grow(20 * mebibyte);
+      residentBytes += (128 + 32 + 1) * mebibyte;
+      // A look every 20 ms is enough.
+      asked.grow(mebibyte);
+      vi.advanceTimersByTime(20);
+      expect(() => asked.grow(mebibyte)).toThrow(/what comes with them take memory over the limit/);
+      asked.grow(mebibyte, true, true);
+      residentBytes -= 2 * mebibyte;
+      vi.advanceTimersByTime(20);
+      asked.grow(mebibyte);
+    });
+
+    test('garbage is collected before anything is refused, and by what is counted now', () => {
+      const collect = vi.fn<() => void>(() => void (residentBytes = 110 * mebibyte));
+      const account = alone({ collect });
+      const asked = request(account);
+      asked.grow(50 * mebibyte);
+      residentBytes = (100 + 50 + 32) * mebibyte;
+      vi.advanceTimersByTime(20);
+      asked.grow(mebibyte);
+      expect(collect).not.toHaveBeenCalled();
+      residentBytes += 2 * mebibyte;
+      vi.advanceTimersByTime(20);
+      asked.grow(mebibyte);
+      expect(collect).toHaveBeenCalledTimes(1);
+      residentBytes = 500 * mebibyte;
+      vi.advanceTimersByTime(20);
+      asked.grow(mebibyte);
+      expect(collect).toHaveBeenCalledTimes(2);
+    });
+
+    test('a host that has grown with nothing in flight is no host under attack', () => {
+      const account = alone();
+      residentBytes = 900 * mebibyte;
+      vi.advanceTimersByTime(20);
+      expect(() => request(account).grow(mebibyte)).not.toThrow();
+    });
+
+    test('a process that does other things as well is not judged by its size', () => {
+      const account = new InFlightBytes(limit, { memory: memory({ residentBytes: () => residentBytes }) });
+      const asked = request(account);
+      asked.grow(1000 * kibibyte);
+      residentBytes = 9000 * mebibyte;
+      vi.advanceTimersByTime(20);
+      expect(() => asked.grow(1000 * kibibyte)).not.toThrow();
+    });
+  });
+
+  test('are refused to a request that is over: nobody waits for what it would still make', () => {
+    const account = new InFlightBytes(limit, { memory: memory() });
+    const asked = request(account);
+    asked.grow(100 * kibibyte);
+    asked.end();
+    expect(() => asked.grow(kibibyte)).toThrow(/closed the connection/);
+    asked.grow(-100 * kibibyte);
+    expect(account.bytes).toBe(0);
+  });
+
   test('leave an eighth beyond the limit for what an operator asks for', () => {
-    const account = new InFlightBytes(limit, memory());
+    const account = new InFlightBytes(limit, { memory: memory() });
     request(account).grow(limit);
     const asked = request(account);
     expect(() => asked.grow(64 * kibibyte, true)).toThrow(/over the limit/);

@@ -13,6 +13,24 @@ const garbageShare = 1 / 8;
 const reserveShare = 1 / 8;
 /** Collecting takes at most this share of the time. */
 const collectingShare = 1 / 10;
+/** While the process has more than it may. */
+const collectingShareFull = 1 / 3;
+/**
+ * Beside what is counted, the process may grow by so much of the limit over what it had when next to nothing was in
+ * flight: what libraries keep of connections and streams, garbage, pages that are free but not given back.
+ */
+const beyondShare = 1 / 4;
+/** Of a small limit by this: Node's own heap grows and shrinks by as much. */
+const beyondBytesMin = 32 * 2 ** 20;
+/** Less in flight is next to nothing. */
+const quietShare = 1 / 16;
+/** How often it is looked up what the process has: it takes some 10 us. */
+const lookEveryMs = 20;
+
+export interface InFlightOptions {
+  readonly memory?: ProcessMemory;
+  readonly isAlone?: boolean;
+}
 
 export class InFlightBytes {
   readonly #bytesMax: number;
@@ -21,14 +39,23 @@ export class InFlightBytes {
   #garbageBytes = 0;
   /** Instant (performance.now()) from which it may be collected again. */
   #collectFromMs = 0;
+  #collectFullFromMs = 0;
   #isToBeCollected = false;
   /** What the process had beside what was held, when it had last returned what was free. */
   #restBytes: number;
+  readonly #isAlone: boolean;
+  /** What the process had when it was last collected with next to nothing in flight. */
+  #quietBytes: number;
+  #lookedMs = -Infinity;
+  #isBeyond = false;
 
-  constructor(bytesMax: number, memory: ProcessMemory = heap) {
+  /** @param isAlone the process does nothing else: what it takes is taken by requests */
+  constructor(bytesMax: number, { memory = heap, isAlone = false }: InFlightOptions = {}) {
     this.#bytesMax = bytesMax;
     this.#memory = memory;
+    this.#isAlone = isAlone;
     this.#restBytes = memory.residentBytes();
+    this.#quietBytes = this.#restBytes;
   }
 
   get bytes(): number {
@@ -50,15 +77,17 @@ export class InFlightBytes {
       grow: (more, isThere = false, isForOperator = false) => {
         bytes += more;
         if (more < 0 && isThere) this.#dropped(-more);
-        if (isOver || (bytes < bytesMin && counted === 0)) return;
-        const bytesMax = this.#bytesMax * (isForOperator ? 1 + reserveShare : 1);
-        if (more > 0 && this.#bytes + bytes - counted > bytesMax) {
+        if (isOver) {
+          // Else the work for a client that has gone would be counted nowhere.
+          if (more > 0) throw new HostError('client-gone', 'the client closed the connection before its call was over');
+          return;
+        }
+        if (bytes < bytesMin && counted === 0) return;
+        const why = more <= 0 ? undefined : this.#whyNot(bytes - counted, isForOperator);
+        if (why !== undefined) {
           bytes -= more;
           if (isThere) this.#dropped(more);
-          throw new HostError(
-            'too-many-requests',
-            `the requests in progress hold ${this.#bytes} bytes; with this one they would be over the limit of ${this.#bytesMax}`,
-          );
+          throw new HostError('too-many-requests', why);
         }
         if (!isAsked) {
           isAsked = true;
@@ -72,6 +101,37 @@ export class InFlightBytes {
         counted = bytes;
       },
     };
+  }
+
+  /** Collects garbage if there is much: for work that leaves more of it than it counts. */
+  tidy(): void {
+    this.#grewBeyond();
+  }
+
+  #whyNot(more: number, isForOperator: boolean): string | undefined {
+    const bytesMax = this.#bytesMax * (isForOperator ? 1 + reserveShare : 1);
+    const limit = `over the limit of ${this.#bytesMax}`;
+    const isBeyond = this.#grewBeyond();
+    if (this.#bytes + more > bytesMax)
+      return `the requests in progress hold ${this.#bytes} bytes; with this one they would be ${limit}`;
+    return isBeyond && !isForOperator
+      ? `the requests in progress and what comes with them take memory ${limit} bytes`
+      : undefined;
+  }
+
+  /**
+   * Collects what makes the process larger than what is counted explains. Returns whether it stays larger than all that
+   * may be in flight.
+   */
+  #grewBeyond(): boolean {
+    const nowMs = performance.now();
+    if (!this.#isAlone || nowMs - this.#lookedMs < lookEveryMs) return this.#isBeyond;
+    this.#lookedMs = nowMs;
+    const beyondBytes = Math.max(beyondBytesMin, this.#bytesMax * beyondShare);
+    const has = (bytes: number): boolean => this.#memory.residentBytes() > this.#quietBytes + bytes + beyondBytes;
+    const isFull = has(this.#bytesMax);
+    if (isFull ? nowMs >= this.#collectFullFromMs : nowMs >= this.#collectFromMs && has(this.#bytes)) this.#clear();
+    return (this.#isBeyond = isFull && has(this.#bytesMax));
   }
 
   /** V8 collects large buffers late, and those of an attack all together would be over the limit. */
@@ -89,8 +149,10 @@ export class InFlightBytes {
     const beginMs = performance.now();
     this.#memory.collect();
     this.#returnFree();
+    if (this.#bytes <= this.#bytesMax * quietShare) this.#quietBytes = this.#memory.residentBytes();
     const endMs = performance.now();
     this.#collectFromMs = endMs + (endMs - beginMs) * (1 / collectingShare - 1);
+    this.#collectFullFromMs = endMs + (endMs - beginMs) * (1 / collectingShareFull - 1);
   }
 
   /** The C library keeps up to 64 MB for each of its threads, of which decompressors and tensors come. */
