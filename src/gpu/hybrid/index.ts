@@ -5,6 +5,6 @@
 export { compileHybrid, type HybridProgram } from './compile.ts';
 export { HybridFunctions, type DraftOrder, type HybridSpec } from './functions.ts';
 export { draftOperators, type OperatorDraft } from './operator-draft.ts';
-export { profileOperatorsOnCpu } from './operators-on-cpu.ts';
+export { profileOperatorsOnCpu } from './operator-profile.ts';
 export { hybridGraph } from './prepare.ts';
 export type { HybridPlan, HybridPromise, HybridSegment, MeasureOperatorsOptions } from './types.ts';

@@ -5,8 +5,8 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { ElementType, GraphBuilder, writeModel } from '../../onnx/index.ts';
-import type { GraphProfile, OperatorProfile } from '../../profile/index.ts';
+import { ElementType, GraphBuilder, readModel, writeModel, type ModelProto } from '../../onnx/index.ts';
+import type { GraphProfile, OperatorProfile, OperatorsEstimate } from '../../profile/index.ts';
 import { elementCount, packBytes, type Tensor } from '../../tensor/index.ts';
 import { NativeArena } from '../driver/native-memory.ts';
 import type { Engine } from '../engine/engine.ts';
@@ -14,9 +14,12 @@ import { sampleInput } from '../measure/inputs.ts';
 import { measureCrossings, measureOperatorsOnGpu } from '../measure/operators.ts';
 import { spreadOf } from '../measure/timing.ts';
 import { GpuError } from '../types.ts';
+import { operators } from '../operators/index.ts';
+import { defaultSettings } from '../program/index.ts';
+import { CpuCores } from './cpu-cores.ts';
 import { measureOperatorsOnCpu } from './cpu-operators.ts';
-import type { DraftedNode, OperatorDraft } from './operator-draft.ts';
-import type { CpuCores } from './cpu-cores.ts';
+import { draftOperators, type DraftedNode, type OperatorDraft } from './operator-draft.ts';
+import { hybridGraph, type HybridGraphOptions } from './prepare.ts';
 import type { CpuCall, HostTensor } from './types.ts';
 import { given } from '../../tools/index.ts';
 
@@ -185,5 +188,35 @@ export async function measureCall(cores: CpuCores): Promise<number> {
   } finally {
     memory.release();
     await rm(folder, { recursive: true, force: true });
+  }
+}
+
+/** The profile with an estimate for the GPU in place of measurements. */
+export interface ProfileOnCpuOptions extends HybridGraphOptions, Omit<CpuTimingOptions, 'draft'> {
+  /** Estimates times on the GPU, by node name, and of crossings. */
+  readonly estimate: (model: ModelProto) => OperatorsEstimate;
+}
+
+/** Needs no GPU and no driver. @throws ProgramError, OnnxError, GpuError */
+export async function profileOperatorsOnCpu(options: ProfileOnCpuOptions): Promise<GraphProfile> {
+  const { modelPath, shapes, cells, cacheFolder, estimate, ...timing } = options;
+  const prepared = await hybridGraph({ modelPath, shapes, cells, cacheFolder });
+  const partFolder = join(cacheFolder, 'parts');
+  const draft = await draftOperators(prepared, { operators, settings: defaultSettings, partFolder });
+  const { gpuMs, bandwidth, latencyMs } = estimate(await readModel(draft.modelPath));
+  // The estimate goes by operator and shape, but an operator without launches takes no time.
+  const launched = new Set(draft.gpu?.single.launches.map(({ label }) => label));
+  const byLabel = draft.operators
+    .flatMap(({ nodes }) => nodes)
+    .flatMap(({ name, label }) => (launched.has(label) ? [[label, gpuMs.get(name) ?? 0] as const] : []));
+  const cpuMs = await timeOnCpu({ draft, ...timing });
+  const cores = new CpuCores({ count: 1, ...(timing.coreNumbers && { cores: timing.coreNumbers }) });
+  try {
+    const callMs = await measureCall(cores);
+    // A thread reports the end of a copy; its message takes half the time of a call's round trip.
+    const crossingMs = latencyMs + callMs / 2;
+    return graphProfileOf(draft, { gpuMs: new Map(byLabel), cpuMs, bandwidth, latencyMs: crossingMs, callMs });
+  } finally {
+    await cores.close();
   }
 }

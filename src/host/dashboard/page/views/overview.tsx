@@ -1,7 +1,7 @@
 import { useEffect, useRef, useState } from 'preact/hooks';
 import type { ErrorsAnswer, HistoryAnswer } from '../../api-types.ts';
 import { errorNote, errorSums, isFlood } from '../logic/errors.ts';
-import { formatMs, formatRate, formatShare } from '../logic/format.ts';
+import { formatAgo, formatMs, formatRate, formatShare, formatTime } from '../logic/format.ts';
 import {
   coarser,
   goodputShare,
@@ -15,10 +15,9 @@ import {
 } from '../logic/series.ts';
 import { line, Plot, type PlotProps, type PlotSeries } from '../plot.tsx';
 import { answerOf, usePolled, type Live } from '../state.ts';
-import { Errors } from './errors.tsx';
 import { Events } from './events.tsx';
 import { Trouble } from './trouble.tsx';
-import { Message, RangePicker, Tile, type RangePickerProps } from './parts.tsx';
+import { Message, RangePicker, TableCard, Tile, type RangePickerProps } from './parts.tsx';
 
 export type TimeProps = Omit<RangePickerProps, 'zoomed' | 'onReset'>;
 
@@ -259,5 +258,30 @@ function OverviewPlots({ history, columns, totals, errors, wrong, zooming }: Ove
         {...zooming}
       />
     </div>
+  );
+}
+
+/** Why requests were refused or failed, by status; nothing without errors. */
+function Errors({ answer }: { readonly answer: ErrorsAnswer | undefined }) {
+  if (answer === undefined || answer.causes.length === 0) return null;
+  return (
+    <TableCard
+      id="errors-title"
+      title="Errors by status"
+      headings={['Status', 'Requests', 'Latest', { name: 'Cause', words: true }]}
+    >
+      {answer.causes.map(({ status, code, when, count, lastMs }) => (
+        <tr key={`${status} ${code}`} data-code={code}>
+          <th scope="row">
+            <span class={`state ${status >= 500 ? 'sick' : 'draining'}`}>{status}</span>
+          </th>
+          <td>{count.toLocaleString('en')}</td>
+          <td title={formatAgo(lastMs, Date.now())}>{formatTime(lastMs)}</td>
+          <td class="words">
+            <strong>{code}</strong> <span class="muted">{when}</span>
+          </td>
+        </tr>
+      ))}
+    </TableCard>
   );
 }
