@@ -94,6 +94,29 @@ const localResponseNormalization: Write = (writer) => {
   writer.give(writer.cast(scaled, given.datatype));
 };
 
+/** Rows of tables for words, places and segments are added up and normalised. */
+const embedding: Write = (writer) => {
+  const ids = writer.required(0, ['INT32']);
+  const [segments, words, placed, segmented] = [1, 2, 3, 4].map((place) => writer.input(place));
+  const [scale, bias, mask, places] = [5, 6, 7, 8].map((place) => writer.input(place));
+  const { datatype, shape } = writer.output;
+  const looked = (table: Term | undefined, indices: Term): Term =>
+    writer.made('Gather', [table, indices], { datatype, shape: [...indices.shape, shape[2]!] }, { axis: 0 });
+  const inOrder = places === undefined && placed !== undefined;
+  const row = inOrder ? writer.part(placed, 0, shape[1]!) : looked(placed, places!);
+  const known = writer.map('Add', [looked(words, ids), row]);
+  const sum = segments === undefined ? known : writer.map('Add', [known, looked(segmented, segments)]);
+  const attributes = { axis: -1, epsilon: { float: writer.attribute('epsilon', 1e-12) } };
+  writer.give(writer.made('LayerNormalization', [sum, scale, bias], writer.output, attributes));
+  const lengths = writer.result(1);
+  if (lengths !== undefined) {
+    const isWord = mask && writer.cast(writer.map('Equal', [mask, writer.number('INT32', 1)], 'BOOL'), 'INT32');
+    const none = writer.viewed(writer.number('INT32', 0), [1]);
+    writer.give(isWord ? writer.reduced('ReduceSum', isWord, [1]) : writer.repeated(none, lengths.shape), 1);
+  }
+  writer.give(sum, 2);
+};
+
 export const normalization = {
   Softmax: { ...softmax, narrow: 'row' },
   LogSoftmax: softmax,
@@ -101,6 +124,18 @@ export const normalization = {
   ...each('LayerNormalization RMSNormalization SimplifiedLayerNormalization', ofRows),
   ...each('com.microsoft.SkipLayerNormalization com.microsoft.SkipSimplifiedLayerNormalization', skipping),
   ...each('InstanceNormalization GroupNormalization', { ...ofChannels, layer: 'norm' }),
+  'com.microsoft.EmbedLayerNormalization': {
+    ...ordinary,
+    shapes({ inputs: [ids, , words], outputCount }) {
+      if (ids === undefined || words === undefined) return undefined;
+      const rowsOfAll = { dims: [...ids.dims, words.dims[1]!] };
+      return [rowsOfAll, { dims: ids.dims.slice(0, 1) }, rowsOfAll].slice(0, outputCount);
+    },
+    rows: rows.perSequence(),
+    cost: 'lookup',
+    layer: 'embedding',
+    write: embedding,
+  },
   BatchNormalization: {
     ...ofChannels,
     rows: rows.batchNormalization,

@@ -33,6 +33,18 @@ const norm = reducing((writer, input, axes) => {
 const mean = reducing((writer, input, axes) => writer.reduced('ReduceMean', input, axes));
 const most = reducing((writer, input, axes) => writer.reduced('ReduceMax', input, axes));
 
+/** From [items, ...sizes, channels] to [items, channels, ...sizes]. */
+const channelsFirst = (shape: readonly number[]): number[] => [shape[0]!, shape.at(-1)!, ...shape.slice(1, -1)];
+const channelsLast = ([items, channels, ...sizes]: readonly number[]): number[] => [items!, ...sizes, channels!];
+
+const withChannelsLast: Write = (writer) => {
+  const x = writer.required(0);
+  const axes = Array.from(x.shape.keys());
+  const shape = channelsFirst(writer.output.shape);
+  const pooled = writer.made('MaxPool', [writer.permuted(x, channelsFirst(axes))], { ...writer.output, shape }, 'own');
+  writer.give(writer.permuted(pooled, channelsLast(axes)));
+};
+
 export const pooling = {
   MaxPool: {
     ...windowed,
@@ -44,6 +56,15 @@ export const pooling = {
   },
   AveragePool: { ...windowed, leaf: 'pool', narrow: 'pool' },
   LpPool: windowed,
+  'com.microsoft.NhwcMaxPool': {
+    ...windowed,
+    shapes(input) {
+      const [x] = input.inputs;
+      const made = x && windows.pool({ ...input, inputs: [{ dims: channelsFirst(x.dims) }] });
+      return made?.map((each) => each && { dims: channelsLast(each.dims) });
+    },
+    write: withChannelsLast,
+  },
   GlobalAveragePool: { ...global, leaf: 'pool', write: mean },
   GlobalMaxPool: { ...global, leaf: 'pool', write: most },
   GlobalLpPool: { ...global, write: norm },

@@ -29,5 +29,4 @@ export const withoutKernels = {
   'com.microsoft.NhwcConv': { ...unfollowed, layer: 'conv' },
   ...each('com.microsoft.GroupNorm com.microsoft.SkipGroupNorm', { ...unfollowed, layer: 'norm' }),
   'com.microsoft.DynamicQuantizeLSTM': { ...unfollowed, layer: 'recurrent' },
-  'com.microsoft.EmbedLayerNormalization': { ...unfollowed, layer: 'embedding' },
 } satisfies Record<string, OperatorFacts>;

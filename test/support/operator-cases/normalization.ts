@@ -108,6 +108,26 @@ const batch: Drawn = (draw) => {
   );
 };
 
+const embedding: Drawn = (draw) => {
+  const [items, words, width] = [draw.int(1, 3), draw.int(1, 5), draw.int(2, 6)];
+  const ids = (below: number) => draw.values('INT32', [items, words], draw.list(items * words, 0, below - 1), false);
+  const hasSegments = draw.chance(0.6);
+  return draw.case(
+    'com.microsoft.EmbedLayerNormalization',
+    [
+      ids(9),
+      hasSegments ? ids(2) : undefined,
+      draw.w('FP32', [9, width]),
+      draw.w('FP32', [7, width]),
+      hasSegments ? draw.w('FP32', [2, width]) : undefined,
+      draw.w('FP32', [width]),
+      draw.w('FP32', [width]),
+      ...draw.pick([[], [ids(2)], [undefined, ids(7)]]),
+    ],
+    { attributes: draw.some({ epsilon: { float: 1e-3 } }), outputs: draw.pick([2, 3]) },
+  );
+};
+
 export const normalization: Readonly<Record<string, Drawn>> = {
   Softmax: softmax('Softmax'),
   LogSoftmax: softmax('LogSoftmax'),
@@ -119,6 +139,7 @@ export const normalization: Readonly<Record<string, Drawn>> = {
   InstanceNormalization: instance,
   GroupNormalization: group,
   BatchNormalization: batch,
+  'com.microsoft.EmbedLayerNormalization': embedding,
   LRN: (draw) =>
     draw.case('LRN', [draw.x('FP32', [draw.int(1, 2), draw.int(1, 5), ...draw.filledShape(2, 2)])], {
       attributes: {

@@ -43,10 +43,25 @@ const global =
     });
   };
 
+const nhwc: Drawn = (draw) => {
+  const sizes = draw.list(2, 3, 9);
+  return draw.case(
+    'com.microsoft.NhwcMaxPool',
+    [draw.x(draw.pick(['INT8', 'UINT8']), [draw.int(1, 2), ...sizes, draw.int(1, 4)])],
+    {
+      attributes: {
+        kernel_shape: draw.list(2, 1, 3),
+        ...draw.some({ strides: draw.list(2, 1, 3), dilations: draw.list(2, 1, 2), ceil_mode: 1 }),
+      },
+    },
+  );
+};
+
 export const pooling: Readonly<Record<string, Drawn>> = {
   MaxPool: pool('MaxPool'),
   AveragePool: pool('AveragePool'),
   LpPool: pool('LpPool'),
+  'com.microsoft.NhwcMaxPool': nhwc,
   GlobalAveragePool: global('GlobalAveragePool'),
   GlobalMaxPool: global('GlobalMaxPool'),
   GlobalLpPool: global('GlobalLpPool'),
