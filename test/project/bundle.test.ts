@@ -16,7 +16,7 @@ function loadedWith(file: string): Set<string> {
   const seen = new Set([file]);
   for (const each of seen) {
     const { code } = bundled.find((other) => other.file === each)!;
-    for (const [, path] of code.matchAll(/^(?:import|export|\})[^'";]*"(\.[^"]+)";$/gm))
+    for (const [, path] of code.matchAll(/^(?:import|(?:import|export|\})[^'";]* from) "(\.[^"]+)";$/gm))
       seen.add(join(dirname(each), path!));
   }
   return seen;
