@@ -60,6 +60,25 @@ function readQuota(root: string): number | undefined {
   return quotas.length > 0 ? Math.min(...quotas) : undefined;
 }
 
+/** Periods of the control groups' quotas so far, and those of them in which a group had used it up and was stopped. */
+export interface QuotaPeriods {
+  readonly all: number;
+  readonly stopped: number;
+}
+
+/** Of the group around this process that was stopped most often; undefined: no group has a quota. */
+export function readQuotaPeriods(root = '/'): QuotaPeriods | undefined {
+  const folders = [undefined, 'cpu'].flatMap((controller) => controlGroupFolders(root, controller));
+  const found = folders.flatMap((folder): QuotaPeriods[] => {
+    const text = readText(root, `${folder}/cpu.stat`) ?? '';
+    const [all = 0, stopped = 0] = ['nr_periods', 'nr_throttled'].map((name) =>
+      Number(new RegExp(`^${name} (\\d+)$`, 'm').exec(text)?.[1] ?? 0),
+    );
+    return all > 0 ? [{ all, stopped }] : [];
+  });
+  return found.toSorted((one, other) => other.stopped - one.stopped)[0];
+}
+
 let identity: string | undefined;
 
 /** What measurements and layouts that hold for one kind of processor are named by: its model and instruction sets. */

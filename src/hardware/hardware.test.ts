@@ -2,7 +2,7 @@ import { cpus } from 'node:os';
 import { describe, expect, test } from 'vitest';
 import { madeUpRoot } from '../../test/support/made-up-root.ts';
 import { parseKernelList } from '../tools/index.ts';
-import { findLibrary, readCores, readGpuDriver, readMemory } from './index.ts';
+import { findLibrary, readCores, readGpuDriver, readMemory, readQuotaPeriods } from './index.ts';
 
 const made = madeUpRoot();
 const { write } = made;
@@ -77,6 +77,18 @@ describe('cores', () => {
       'sys/fs/cgroup/cpu/cpu.cfs_quota_us': '-1\n',
     });
     expect(readCores(made.path)).toMatchObject({ quota: 4, usable: 4 });
+  });
+
+  test('the periods in which a quota was used up are those of the group that was stopped most, and none without a quota', () => {
+    write({
+      'proc/self/cgroup': '0::/pod/container\n',
+      'sys/fs/cgroup/pod/container/cpu.stat': 'usage_usec 9\nnr_periods 40\nnr_throttled 3\nthrottled_usec 5\n',
+      'sys/fs/cgroup/pod/cpu.stat': 'usage_usec 9\nnr_periods 70\nnr_throttled 30\nthrottled_usec 5\n',
+      'sys/fs/cgroup/cpu.stat': 'usage_usec 9\n',
+    });
+    expect(readQuotaPeriods(made.path)).toEqual({ all: 70, stopped: 30 });
+    write({ 'proc/self/cgroup': '0::/other\n', 'sys/fs/cgroup/other/cpu.stat': 'usage_usec 9\nnr_periods 0\n' });
+    expect(readQuotaPeriods(made.path)).toBeUndefined();
   });
 
   test('without /proc and /sys the numbers of the operating system are used', () => {

@@ -19,7 +19,7 @@ export {
   type MemoryDivision,
   type MemoryPart,
 } from './budget.ts';
-export { processorIdentity, readCores, readCoreTimes } from './cores.ts';
+export { processorIdentity, readCores, readCoreTimes, readQuotaPeriods, type QuotaPeriods } from './cores.ts';
 export {
   connectionsMax,
   isMachineShort,

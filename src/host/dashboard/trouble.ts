@@ -5,7 +5,7 @@
 import { calledAs, formatBytes, formatMs } from '../../tools/index.ts';
 import type { CallStage } from '../../cpu/index.ts';
 import { isStopped, processorUse } from '../../process/index.ts';
-import { fullShare, ofHost, type History, type HistoryCounts } from '../history/index.ts';
+import { fullShare, heldBackShare, ofHost, type History, type HistoryCounts } from '../history/index.ts';
 import { missCauses, type MissCause } from '../calls/miss-causes.ts';
 import { lateLoopMs, type Overdue } from '../calls/open-calls.ts';
 import { mapInSlices } from '../limits/slices.ts';
@@ -302,7 +302,8 @@ function explained(
       };
     case 'busy': {
       const full = host.isTakenByOthers ? ownCores : 'The cores are full: add cores, workers or hosts.';
-      return { facts: [host.text], advice: host.isFull ? [full] : [] };
+      const more = 'Its control group stops it: give that more cores (cpu.max).';
+      return { facts: [host.text], advice: [...(host.isHeldBack ? [more] : []), ...(host.isFull ? [full] : [])] };
     }
     case 'unexplained':
       return { facts: [machine.text], advice: byOthers };
@@ -479,6 +480,8 @@ const someOf = (names: readonly string[]): string =>
 interface MachineFacts {
   readonly text: string;
   readonly isFull: boolean;
+  /** The quota of its control group is used up in many periods. */
+  readonly isHeldBack: boolean;
   readonly isTakenByOthers: boolean;
 }
 
@@ -489,11 +492,15 @@ function machineFacts({ usage }: ViewSources): MachineFacts {
   const own = meanOf(samples.map(({ ownCores: share, cores }) => share ?? cores));
   const others = Math.max(0, busy - own);
   const loopMs = samples.reduce((most, { loopDelayMs }) => Math.max(most, loopDelayMs), 0);
+  const heldBack = meanOf(samples.map((sample) => sample.heldBack));
   const parts = [`cores ${percent(own)} by Turntable, ${percent(others)} by others`];
+  if (heldBack >= heldBackShare)
+    parts.push(`held back by its quota of cores (cpu.max) ${percent(heldBack)} of the time`);
   if (loopMs >= lateLoopMs) parts.push(`the host's event loop was up to ${formatMs(loopMs)} late`);
   return {
     text: parts.join('; '),
-    isFull: busy >= fullShare,
+    isFull: busy >= fullShare || heldBack >= heldBackShare,
+    isHeldBack: heldBack >= heldBackShare,
     isTakenByOthers: busy >= fullShare && others >= own,
   };
 }

@@ -2,4 +2,4 @@
 export { History, type HistoryCounts } from './history.ts';
 export { EventLog, ofHost, type HostEvent } from './event-log.ts';
 export { boundMs, type HistorySpan } from './ring.ts';
-export { busyShare, fullShare, Usage, type LinkBytes, type UsageNow } from './usage.ts';
+export { busyShare, fullShare, heldBackShare, Usage, type LinkBytes, type UsageNow } from './usage.ts';

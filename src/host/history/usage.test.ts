@@ -37,6 +37,7 @@ test('a sample has the busy share of all cores, the part of it that is our own, 
       atMs: 1000,
       cores: 0.75,
       ownCores: 0.25,
+      heldBack: 0,
       loopDelayMs: 0,
       memoryUsedBytes: 0,
       waiting: 3,
@@ -49,6 +50,7 @@ test('a sample has the busy share of all cores, the part of it that is our own, 
       atMs: 6000,
       cores: 0,
       ownCores: null,
+      heldBack: 0,
       loopDelayMs: 0,
       memoryUsedBytes: 0,
       waiting: 3,
@@ -85,6 +87,27 @@ test('the machine was full where a sample since then has full cores, and in no o
   expect(usage.busiest(100, 10_100).isFull).toBe(false);
   usage.sample(15_000);
   expect(usage.busiest(6000, 15_100).isFull).toBe(false);
+});
+
+test('a quota of cores that is used up in a fifth of its periods makes the machine full', () => {
+  const periods = [
+    { all: 100, stopped: 50 },
+    { all: 150, stopped: 59 },
+    { all: 200, stopped: 69 },
+  ];
+  const usage = new Usage(
+    () => ({ memoryUsedBytes: 0, waiting: 0, inFlight: 0, atWorkers: 0, gpus: [], linkBytes: [] }),
+    undefined,
+    () => [core(0, 100)],
+    () => undefined,
+    () => periods.shift(),
+  );
+  usage.close();
+  usage.sample(5000);
+  expect(usage.samples[0]?.heldBack).toBe(0.18);
+  expect(usage.busiest(100, 5100).isFull).toBe(false);
+  usage.sample(10_000);
+  expect(usage.busiest(100, 10_100).isFull).toBe(true);
 });
 
 test('a neighbour that has begun since the latest sample is seen by the next late call, and looked for no more than five times a second', () => {

@@ -1,7 +1,7 @@
 /** How busy the machine was in the last hour: a sample every five seconds. */
 import type { CpuInfo } from 'node:os';
 import { monitorEventLoopDelay } from 'node:perf_hooks';
-import { readCoreTimes } from '../../hardware/index.ts';
+import { readCoreTimes, readQuotaPeriods, type QuotaPeriods } from '../../hardware/index.ts';
 import { treeCpuMs } from '../../process/index.ts';
 import type { MachineBusy } from '../calls/open-calls.ts';
 
@@ -12,6 +12,8 @@ const loopResolutionMs = 10;
 const lookEveryMs = 200;
 /** Cores that are busier than this are full. */
 export const fullShare = 0.85;
+/** A control group that has used up its quota in more of its periods has too few cores. */
+export const heldBackShare = 0.2;
 
 /** Bytes copied over a GPU's link so far. */
 export interface LinkBytes {
@@ -27,6 +29,8 @@ export interface UsageSample {
   readonly cores: number;
   /** The part of them that this host and its processes use; null where the system does not tell. */
   readonly ownCores: number | null;
+  /** Of the periods of the control group's quota of cores, in how many it was used up; 0 without a quota. */
+  readonly heldBack: number;
   /** The longest that the event loop was late since the sample before, in milliseconds. */
   readonly loopDelayMs: number;
   /** What sessions held, of `cpu.memory`. */
@@ -41,7 +45,10 @@ export interface UsageSample {
   readonly links: readonly LinkBytes[];
 }
 
-export interface UsageNow extends Omit<UsageSample, 'atMs' | 'cores' | 'ownCores' | 'loopDelayMs' | 'links'> {
+export interface UsageNow extends Omit<
+  UsageSample,
+  'atMs' | 'cores' | 'ownCores' | 'heldBack' | 'loopDelayMs' | 'links'
+> {
   readonly linkBytes: readonly LinkBytes[];
 }
 
@@ -113,6 +120,8 @@ export class Usage {
   readonly #readCores: () => readonly CpuInfo[];
   readonly #timer: NodeJS.Timeout;
   readonly #readOwnMs: () => number | undefined;
+  readonly #readPeriods: () => QuotaPeriods | undefined;
+  #periodsBefore: QuotaPeriods | undefined;
   readonly #loop = new LoopWatch();
   #before: readonly CpuInfo[];
   /** Cores since the last look for a late call. */
@@ -126,10 +135,13 @@ export class Usage {
     refresh?: () => Promise<void>,
     readCores: () => readonly CpuInfo[] = readCoreTimes,
     readOwnMs: () => number | undefined = treeCpuMs,
+    readPeriods: () => QuotaPeriods | undefined = readQuotaPeriods,
   ) {
     this.#now = now;
     this.#readCores = readCores;
     this.#readOwnMs = readOwnMs;
+    this.#readPeriods = readPeriods;
+    this.#periodsBefore = readPeriods();
     this.#before = readCores();
     this.#looked = { atMs: Date.now(), cores: this.#before, isFull: false };
     this.#ownBeforeMs = readOwnMs();
@@ -165,7 +177,7 @@ export class Usage {
     for (let index = samples.length - 1; index >= 0; index--) {
       const sample = samples[index]!;
       if (index < samples.length - 1 && sample.atMs < nowMs - lastMs) break;
-      isFull ||= sample.cores >= fullShare;
+      isFull ||= sample.cores >= fullShare || sample.heldBack >= heldBackShare;
       loopDelayMs = Math.max(loopDelayMs, sample.loopDelayMs);
     }
     return { isFull, loopDelayMs };
@@ -186,10 +198,13 @@ export class Usage {
     const ownMs = this.#readOwnMs();
     const ownCores = ownShare(this.#ownBeforeMs, ownMs, this.#before, cores);
     this.#ownBeforeMs = ownMs;
+    const periods = this.#readPeriods();
+    const heldBack = stoppedShare(this.#periodsBefore, periods);
+    this.#periodsBefore = periods;
     const loopDelayMs = this.#loop.sampled().max;
     const { linkBytes, ...now } = this.#now();
     const links = linkRates(this.#linksBefore, atMs, linkBytes);
-    this.#samples.push({ atMs, cores: share, ownCores, loopDelayMs, ...now, links });
+    this.#samples.push({ atMs, cores: share, ownCores, heldBack, loopDelayMs, ...now, links });
     this.#before = cores;
     this.#linksBefore = { atMs, bytes: linkBytes };
     if (this.#samples.length > samplesKept) this.#samples.shift();
@@ -215,6 +230,11 @@ function linkRates(
     if (earlier === undefined) return [];
     return [{ gpu, fromHost: perSecond(earlier.fromHost, fromHost), toHost: perSecond(earlier.toHost, toHost) }];
   });
+}
+
+function stoppedShare(before: QuotaPeriods | undefined, now: QuotaPeriods | undefined): number {
+  const passed = (now?.all ?? 0) - (before?.all ?? 0);
+  return passed <= 0 ? 0 : Math.min(1, Math.max(0, ((now?.stopped ?? 0) - (before?.stopped ?? 0)) / passed));
 }
 
 const allTimes = ({ user, nice, sys, idle, irq }: CpuInfo['times']): number => user + nice + sys + idle + irq;

@@ -131,7 +131,7 @@ function optionsOf(
       {
         ...axis,
         grid: { ...axis.grid, filter: (_plot, splits) => (logarithmic ? splits.map(wholePower) : splits) },
-        size: 64,
+        size: 76,
         values: (_plot, ticks) => {
           const most = Math.max(...ticks);
           return ticks.map((tick) => (tick === null ? '' : latest.current.format(tick, most)));
