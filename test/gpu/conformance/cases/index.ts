@@ -1,4 +1,4 @@
-/** All conformance cases. Every operator of the engine has one. */
+/** All hand-written cases. */
 import type { Case } from '../case.ts';
 import { attentionCases } from './attention.ts';
 import { denseCases } from './dense.ts';
