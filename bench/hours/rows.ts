@@ -159,6 +159,7 @@ function issueRows(scale: Scale): HoursRow[] {
     ...shortSloRows(scale),
     ...tightSloRows(scale),
     ...fewHotRows(scale),
+    lateAnywayRow(scale),
     ...bothWays(
       scale,
       {
@@ -206,6 +207,18 @@ function tightSloRows(scale: Scale): HoursRow[] {
       popularity: { kind: 'zipf', exponent: 0.7 },
     }),
     sloMsOf: () => tightSloMs,
+  });
+}
+
+/** No GPU lends a link, so a start that finds nothing is late, and one that finds the hiding prefix is not. */
+function lateAnywayRow(scale: Scale): HoursRow {
+  const shortSloMs = 30;
+  return row(scale, {
+    name: 'late-anyway',
+    load: 'bert-base=408 at 210/s on 8 GPUs of p3.8xlarge, SLO 30 ms, which a start that finds nothing exceeds',
+    machine: manyGpus(8, p3),
+    trace: poisson({ functions: bert(408), ratePerS: 210, requests: scale.requests + scale.warmup }),
+    sloMsOf: () => shortSloMs,
   });
 }
 

@@ -241,10 +241,9 @@ export class Dispatcher {
         // The lane may be taken when the load is over.
         const laneMs = gpu.running === undefined ? 0 : variant.warmMs;
         const endMs = links.estimate(way, keptPrefix, 0, nowMs) + laneMs;
-        const { dueMs } = invocation;
-        const isLate = endMs > dueMs;
-        this.#state.pressure.loadWas(isLate, variant, keptPrefix, dueMs - invocation.arrivalMs);
-        if (isLate) {
+        const { arrivalMs, dueMs } = invocation;
+        this.#state.pressure.loadWas(endMs - arrivalMs, variant, keptPrefix, dueMs - arrivalMs);
+        if (endMs > dueMs) {
           this.#late.mark(invocation, line, nowMs);
           continue;
         }

@@ -11,6 +11,9 @@ const pressureOf = (...sloMs: readonly number[]): Pressure => {
   return pressure;
 };
 
+/** After the arrival, of a call that was late or in time. */
+const endMs = (isLate: boolean, sloMs: number): number => sloMs + (isLate ? 1 : -1);
+
 const costOf = (pressure: Pressure, offer: GpuOffer): MissCost => {
   const cost = new MissCost(pressure, 0);
   cost.look(offer, 2, 100, true, 0);
@@ -48,7 +51,8 @@ describe('what goes of a function', () => {
   const suffixToWhole = (lateOfTen: number, prefix: number): number => {
     const pressure = pressureOf();
     const cost = costOf(pressure, offer);
-    for (let load = 0; load < 3000; load++) pressure.loadWas((load * 7) % 10 < lateOfTen, offer, prefix, 100);
+    for (let load = 0; load < 3000; load++)
+      pressure.loadWas(endMs((load * 7) % 10 < lateOfTen, 100), offer, prefix, 100);
     // What was found before the load of the links was known must not last.
     cost.look(offer, 2, 100, true, 0);
     return cost.suffix / cost.whole;
@@ -57,7 +61,7 @@ describe('what goes of a function', () => {
   /** Expected share of late whole loads, after loads with this prefix were late where `isLate` holds. */
   const lateShare = (isLate: (load: number) => boolean, prefix: number): number => {
     const pressure = pressureOf();
-    for (let load = 0; load < 4000; load++) pressure.loadWas(isLate(load), offer, prefix, 100);
+    for (let load = 0; load < 4000; load++) pressure.loadWas(endMs(isLate(load), 100), offer, prefix, 100);
     return pressure.lateMs(offer, 0, 100) / 400;
   };
 
@@ -78,17 +82,28 @@ describe('what goes of a function', () => {
     // The suffix loads in 18 ms, and 28 ms leave time for nothing else.
     const suffix = (lateOfTen: number): MissCost => {
       const pressure = pressureOf(28);
-      for (let load = 0; load < 3000; load++) pressure.loadWas((load * 7) % 10 < lateOfTen, offer, 1, 28);
+      for (let load = 0; load < 3000; load++) pressure.loadWas(endMs((load * 7) % 10 < lateOfTen, 28), offer, 1, 28);
       const cost = new MissCost(pressure, 0);
       cost.look(offer, 2, 28, true, 0);
       return cost;
     };
     expect(suffix(1).suffix).toBeLessThan(suffix(1).whole);
     expect(suffix(9).suffix).toBeGreaterThan(suffix(9).whole);
-    // One that finds nothing is late anyway, and tells nothing.
-    const pressure = pressureOf(28);
-    for (let load = 0; load < 3000; load++) pressure.loadWas(true, offer, 0, 28);
-    expect(pressure.lateMs(offer, 1, 28)).toBe(0);
+  });
+
+  test('is known from loads that are late anyway: they tell how late that of a suffix would have been', () => {
+    // Everything takes 31 ms on idle links, a suffix 19.
+    const suffix = (waitMs: number, sloMs: number): MissCost => {
+      const pressure = pressureOf(28);
+      for (let load = 0; load < 3000; load++) pressure.loadWas(31 + waitMs, offer, 0, sloMs);
+      const cost = new MissCost(pressure, 0);
+      cost.look(offer, 2, 28, true, 0);
+      return cost;
+    };
+    expect(suffix(0, 28).suffix).toBeLessThan(suffix(0, 28).whole);
+    expect(suffix(20, 28).suffix).toBeGreaterThan(suffix(20, 28).whole);
+    // Where a suffix is late on idle links, too, nothing is told.
+    expect(suffix(20, 10).suffix).toBeLessThan(suffix(20, 10).whole);
   });
 
   test('costs the same where it is certainly late, whatever the SLO of its function', () => {
@@ -106,7 +121,7 @@ describe('what goes of a function', () => {
     // Over two links everything comes in 15 ms, over its own in 30.
     const pressure = pressureOf(25);
     expect(pressure.lateMs(lent, 0, 25)).toBe(0);
-    for (let load = 0; load < 4000; load++) pressure.loadWas((load * 7) % 10 < 3, lent, 0, 25);
+    for (let load = 0; load < 4000; load++) pressure.loadWas(endMs((load * 7) % 10 < 3, 25), lent, 0, 25);
     expect(pressure.lateMs(lent, 0, 25) / 100).toBeCloseTo(0.3, 1);
     // Neither those that are late over all links, nor those that are in time over one.
     expect(pressure.lateMs(lent, 0, 12)).toBe(100);
@@ -114,7 +129,7 @@ describe('what goes of a function', () => {
     const cost = new MissCost(pressure, 0);
     cost.look(lent, 2, 25, true, 0);
     const before = cost.whole;
-    for (let load = 0; load < 4000; load++) pressure.loadWas(true, lent, 0, 25);
+    for (let load = 0; load < 4000; load++) pressure.loadWas(endMs(true, 25), lent, 0, 25);
     cost.look(lent, 2, 25, true, 0);
     expect(cost.whole).toBeGreaterThan(before);
   });

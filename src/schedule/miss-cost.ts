@@ -63,23 +63,26 @@ export class Pressure {
   }
 
   /**
-   * A load that a call waited for was in time for the SLO, or not. Where it would be late on an idle link too, the result
-   * says nothing about the link. An SLO with room for less than one other load tells of it as well: such a load is late
-   * whenever another is before it.
+   * What a load that a call waited for tells, by when the call was predicted to end after its arrival. One that would be
+   * late on idle links, however it comes, tells when that of a suffix in its place would have ended: otherwise nothing
+   * would be learnt where only whole functions go, and they would go for ever. An SLO with room for less than one other
+   * load tells of the links as well: such a load is late whenever another is before it.
    */
-  loadWas(isLate: boolean, { ways, warmMs }: GpuOffer, prefix: number, sloMs: number): void {
+  loadWas(endMs: number, { ways, warmMs, overlapPrefix }: GpuOffer, prefix: number, sloMs: number): void {
     const { coldMs, transfers } = ways[ways.length - 1]!;
     const { ms } = transfers[0];
     if (needsHelp(ways, prefix, sloMs)) {
-      this.#helpedShare = this.#helpedShare * helpedKept + (isLate ? 0 : 1 - helpedKept);
+      this.#helpedShare = this.#helpedShare * helpedKept + (endMs > sloMs ? 0 : 1 - helpedKept);
       this.version++;
     }
-    const slackMs = sloMs - warmMs;
-    if (coldMs[prefix]! > sloMs || ms[0]! <= 0) return;
+    const isHopeless = prefix < overlapPrefix && ways[0].coldMs[prefix]! > sloMs;
+    const told = isHopeless ? overlapPrefix : prefix;
+    if (coldMs[told]! > sloMs || ms[0]! <= 0) return;
+    const isLate = (isHopeless ? endMs - ways[0].coldMs[prefix]! + coldMs[told]! : endMs) > sloMs;
     const before = this.#wholeMs === 0 ? 0 : kept;
     this.#missingMs = this.#missingMs * before + ms[prefix]! * (1 - before);
     this.#wholeMs = this.#wholeMs * before + ms[0]! * (1 - before);
-    const load = this.#load + loadStep * ((isLate ? 1 : 0) - this.#lateChance(slackMs / this.#missingMs));
+    const load = this.#load + loadStep * ((isLate ? 1 : 0) - this.#lateChance((sloMs - warmMs) / this.#missingMs));
     this.#load = Math.min(Math.max(load, loadMin), loadMax);
     this.#logLoad = Math.log(this.#load);
     this.version++;

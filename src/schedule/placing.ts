@@ -102,8 +102,9 @@ export class Placing {
     // What goes elsewhere since its load would come too late is as good as late.
     if (gpu !== undefined && isLateOnGpu && (goesBeside || fn.sheds)) {
       const slot = this.#state.slots.open(fn, gpu);
+      const { arrivalMs } = invocation;
       if (!slot.isResident)
-        this.#state.pressure.loadWas(true, slot.variant, slot.keptPrefix, deadlineMs - invocation.arrivalMs);
+        this.#state.pressure.loadWas(route.endMs - arrivalMs, slot.variant, slot.keptPrefix, deadlineMs - arrivalMs);
     }
 
     // 5. Does its function shed, and would it be late even if no other call came? Then it is refused, unless it is to
