@@ -78,6 +78,16 @@ describe('what goes of a function', () => {
     expect(lateShare((load) => load % 21 === 0, 1)).toBeCloseTo(0.15, 1);
   });
 
+  test('counts the load itself among those that fit: an idle link makes no suffix late, however little time is left', () => {
+    // A suffix takes 19 ms on an idle link: 28 ms leave time for half of another before it, 19.1 for none.
+    const pressure = pressureOf(28);
+    for (let load = 0; load < 3000; load++) pressure.loadWas(endMs(load % 4 === 0, 28), offer, 1, 28);
+    // It is late when another is before it, which is somewhat oftener than those were.
+    const chance = pressure.lateMs(offer, 1, 19.1) / pressure.missMs;
+    expect(chance).toBeGreaterThan(0.25);
+    expect(chance).toBeLessThan(0.4);
+  });
+
   test('is known where an SLO has room for less than one load, too: one late whenever another is before it', () => {
     // The suffix loads in 18 ms, and 28 ms leave time for nothing else.
     const suffix = (lateOfTen: number): MissCost => {

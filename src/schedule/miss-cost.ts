@@ -22,11 +22,11 @@ const {
  * What a start with missing layers costs beyond its own loading: the chance that its load comes too late, and the delay
  * that its load is to others.
  *
- * The chance is that of a full queue (M/M/1/K), where K loads are as long as the SLO leaves time. A machine that trims
- * functions carries the same bytes as one that drops whole functions, in more and shorter loads. Below the links'
- * capacity few of the short loads are late; beyond it short and long loads are late equally often, and there are more
- * short ones. So the share of late loads tells how loaded the links are, and that tells how many would be late either
- * way.
+ * The chance is that of a full queue (M/M/1/K) with room for the load itself and for those before it that fit into what
+ * the SLO leaves beside a start on idle links. A machine that trims functions carries the same bytes as one that drops
+ * whole functions, in more and shorter loads. Below the links' capacity few of the short loads are late; beyond it short
+ * and long loads are late equally often, and there are more short ones. So the share of late loads tells how loaded the
+ * links are, and that tells how many would be late either way.
  */
 export class Pressure {
   readonly #links: LinkLanes;
@@ -68,7 +68,7 @@ export class Pressure {
    * would be learnt where only whole functions go, and they would go for ever. An SLO with room for less than one other
    * load tells of the links as well: such a load is late whenever another is before it.
    */
-  loadWas(endMs: number, { ways, warmMs, overlapPrefix }: GpuOffer, prefix: number, sloMs: number): void {
+  loadWas(endMs: number, { ways, overlapPrefix }: GpuOffer, prefix: number, sloMs: number): void {
     const { coldMs, transfers } = ways[ways.length - 1]!;
     const { ms } = transfers[0];
     if (needsHelp(ways, prefix, sloMs)) {
@@ -82,7 +82,8 @@ export class Pressure {
     const before = this.#wholeMs === 0 ? 0 : kept;
     this.#missingMs = this.#missingMs * before + ms[prefix]! * (1 - before);
     this.#wholeMs = this.#wholeMs * before + ms[0]! * (1 - before);
-    const load = this.#load + loadStep * ((isLate ? 1 : 0) - this.#lateChance((sloMs - warmMs) / this.#missingMs));
+    const load =
+      this.#load + loadStep * ((isLate ? 1 : 0) - this.#lateChance(roomFor(sloMs - coldMs[told]!, this.#missingMs)));
     this.#load = Math.min(Math.max(load, loadMin), loadMax);
     this.#logLoad = Math.log(this.#load);
     this.version++;
@@ -133,12 +134,13 @@ export class Pressure {
    * be late, and is certainly late if it takes too long even on idle links. Where it takes too long on the GPU's own link
    * and not on those that it can borrow, it is as often late as such starts were.
    */
-  lateMs({ ways, warmMs, prefixBytes }: GpuOffer, prefix: number, sloMs: number): number {
+  lateMs({ ways, prefixBytes }: GpuOffer, prefix: number, sloMs: number): number {
     if (prefix === prefixBytes.length - 1) return 0;
     const { coldMs, transfers } = ways[ways.length - 1]!;
     const { ms } = transfers[0];
     const loadMs = ms[0]! <= 0 ? 0 : (this.#wholeMs * ms[prefix]!) / ms[0]!;
-    const aloneChance = coldMs[prefix]! > sloMs ? 1 : loadMs <= 0 ? 0 : this.#lateChance((sloMs - warmMs) / loadMs);
+    const aloneMs = coldMs[prefix]!;
+    const aloneChance = aloneMs > sloMs ? 1 : loadMs <= 0 ? 0 : this.#lateChance(roomFor(sloMs - aloneMs, loadMs));
     const chance = needsHelp(ways, prefix, sloMs) ? 1 - this.#helpedShare : aloneChance;
     return chance * this.missMs;
   }
@@ -157,6 +159,9 @@ export class Pressure {
     return Math.abs(load - 1) < 1e-6 ? 1 / (room + 1) : (load - 1) / (load - Math.exp(-room * this.#logLoad));
   }
 }
+
+/** How many loads fit into the SLO: its own, and those before it for which it leaves time. */
+const roomFor = (leftMs: number, loadMs: number): number => 1 + leftMs / loadMs;
 
 /** Whether a start that finds this prefix is in time on idle links of other GPUs, and late on its own alone. */
 const needsHelp = (ways: GpuOffer['ways'], prefix: number, sloMs: number): boolean =>
