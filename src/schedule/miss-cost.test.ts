@@ -88,32 +88,32 @@ describe('what goes of a function', () => {
     expect(chance).toBeLessThan(0.4);
   });
 
+  /** After 3,000 calls with an SLO of 28 ms, which waited for loads with this prefix and ended so. */
+  const afterLoads = (prefix: number, sloMs: number, endMsOf: (load: number) => number): MissCost => {
+    const pressure = pressureOf(28);
+    for (let load = 0; load < 3000; load++) pressure.loadWas(endMsOf(load), offer, prefix, sloMs);
+    const cost = new MissCost(pressure, 0);
+    cost.look(offer, 2, 28, true, 0);
+    return cost;
+  };
+
   test('is known where an SLO has room for less than one load, too: one late whenever another is before it', () => {
     // The suffix loads in 18 ms, and 28 ms leave time for nothing else.
-    const suffix = (lateOfTen: number): MissCost => {
-      const pressure = pressureOf(28);
-      for (let load = 0; load < 3000; load++) pressure.loadWas(endMs((load * 7) % 10 < lateOfTen, 28), offer, 1, 28);
-      const cost = new MissCost(pressure, 0);
-      cost.look(offer, 2, 28, true, 0);
-      return cost;
-    };
-    expect(suffix(1).suffix).toBeLessThan(suffix(1).whole);
-    expect(suffix(9).suffix).toBeGreaterThan(suffix(9).whole);
+    const seldom = afterLoads(1, 28, (load) => endMs(load % 10 === 0, 28));
+    expect(seldom.suffix).toBeLessThan(seldom.whole);
+    const mostly = afterLoads(1, 28, (load) => endMs(load % 10 !== 0, 28));
+    expect(mostly.suffix).toBeGreaterThan(mostly.whole);
   });
 
   test('is known from loads that are late anyway: they tell how late that of a suffix would have been', () => {
     // Everything takes 31 ms on idle links, a suffix 19.
-    const suffix = (waitMs: number, sloMs: number): MissCost => {
-      const pressure = pressureOf(28);
-      for (let load = 0; load < 3000; load++) pressure.loadWas(31 + waitMs, offer, 0, sloMs);
-      const cost = new MissCost(pressure, 0);
-      cost.look(offer, 2, 28, true, 0);
-      return cost;
-    };
-    expect(suffix(0, 28).suffix).toBeLessThan(suffix(0, 28).whole);
-    expect(suffix(20, 28).suffix).toBeGreaterThan(suffix(20, 28).whole);
+    const idle = afterLoads(0, 28, () => 31);
+    expect(idle.suffix).toBeLessThan(idle.whole);
+    const busy = afterLoads(0, 28, () => 51);
+    expect(busy.suffix).toBeGreaterThan(busy.whole);
     // Where a suffix is late on idle links, too, nothing is told.
-    expect(suffix(20, 10).suffix).toBeLessThan(suffix(20, 10).whole);
+    const hopeless = afterLoads(0, 10, () => 51);
+    expect(hopeless.suffix).toBeLessThan(hopeless.whole);
   });
 
   test('costs the same where it is certainly late, whatever the SLO of its function', () => {
