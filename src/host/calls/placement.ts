@@ -121,8 +121,13 @@ export function isColdStart(placement: Placement): boolean {
   return placement.start !== 'warm' || placement.isHandlerCold === true;
 }
 
-/** The kinds of places that can answer an invocation. */
-export type RanOn = 'gpuWarm' | 'gpuCold' | 'cpu' | 'remote';
+/** The kinds of places that can answer an invocation, as history and page count them. */
+export const placeNames = ['gpuWarm', 'gpuCold', 'cpu', 'remote'] as const;
+export type RanOn = (typeof placeNames)[number];
+
+/** How many invocations any place has answered. */
+export const answeredOf = (counts: Readonly<Record<RanOn, number>>): number =>
+  placeNames.reduce((sum, name) => sum + counts[name], 0);
 
 /** The placement, as the history counts it. */
 export function ranOn(placement: Placement): RanOn {

@@ -8,6 +8,7 @@ import { isStopped, processorUse } from '../../process/index.ts';
 import { fullShare, heldBackShare, ofHost, type History, type HistoryCounts } from '../history/index.ts';
 import { missCauses, type MissCause } from '../calls/miss-causes.ts';
 import { lateLoopMs, type Overdue } from '../calls/open-calls.ts';
+import { answeredOf } from '../calls/placement.ts';
 import { mapInSlices } from '../limits/slices.ts';
 import type { FunctionVersion } from '../types.ts';
 import type { GpuStateAnswer, MissedBy, TroubleAnswer, TroubleRow } from './api-types.ts';
@@ -518,8 +519,7 @@ interface Machine {
 function machineOf(sources: ViewSources, { version, counts, now }: Counted): Machine {
   const host = machineFacts(sources);
   const mayRunOnGpus = sources.gpus?.presence(version.key)?.state.whyNot === null;
-  const elsewhere = counts.gpuWarm + counts.gpuCold + counts.remote;
-  const ran = elsewhere + counts.cpu;
+  const ran = answeredOf(counts);
   const unanswered = counts.in_slo + counts.late - ran + (now?.calls ?? 0);
   const onCores = mayRunOnGpus && (ran === 0 || unanswered > 0) ? false : counts.cpu >= secondShareMin * ran;
   const full = { isFull: host.isFull && onCores, isTakenByOthers: host.isTakenByOthers && onCores };

@@ -21,6 +21,7 @@ import type { MemoryBudgets, UsedMemory } from '../limits/memory-budgets.ts';
 import { mapInSlices } from '../limits/slices.ts';
 import { namedTensors } from '../infer/model-spec.ts';
 import type { OutOfService } from '../calls/out-of-service.ts';
+import { answeredOf } from '../calls/placement.ts';
 import type { Statistics } from '../records/statistics.ts';
 import type { FunctionVersion, Registry } from '../types.ts';
 import { rowsView, stateShown } from '../rollout/versions.ts';
@@ -221,7 +222,7 @@ function rowOf(
   const span: HistorySpan = history.span(rangeMs, nowMs, name);
   const totals = history.totals(span, name);
   const ended = totals.in_slo + totals.late + totals.shed + totals.failed;
-  const answered = totals.gpuWarm + totals.gpuCold + totals.cpu + totals.remote;
+  const answered = answeredOf(totals);
   return {
     ...placedVersion(sources, version, pool),
     sloMs: settings.sloMs,

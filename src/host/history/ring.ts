@@ -1,18 +1,8 @@
 import { lateCauses, type Miss } from '../calls/miss-causes.ts';
+import { placeNames } from '../calls/placement.ts';
 
 /** Counts of each time step: `offered` by arrival, all others by the end of the invocation. */
-export const countNames = [
-  'offered',
-  'in_slo',
-  'late',
-  'shed',
-  'failed',
-  'cold',
-  'gpuWarm',
-  'gpuCold',
-  'cpu',
-  'remote',
-] as const;
+export const countNames = ['offered', 'in_slo', 'late', 'shed', 'failed', 'cold', ...placeNames] as const;
 export type CountName = (typeof countNames)[number];
 
 /** Late calls by their cause. `client`: calls that ended by the client's mistake or disconnect. */

@@ -1,8 +1,8 @@
 /** Columns of the history in the form that plots need. */
+import { placeNames } from '../../../calls/placement.ts';
 import type { HistoryAnswer, TickEvent, TrafficColumns, TrafficTotals } from '../../api-types.ts';
 
 export const outcomeNames = ['in_slo', 'late', 'shed', 'failed'] as const;
-export const placeNames = ['gpuWarm', 'gpuCold', 'cpu', 'remote'] as const;
 const summed = [...outcomeNames, 'offered', 'cold', ...placeNames] as const;
 
 /** Running sums from the last series to the first, so that the first is drawn on top of the rest. */

@@ -1,18 +1,9 @@
 import { useEffect, useRef, useState } from 'preact/hooks';
+import { answeredOf, placeNames } from '../../../calls/placement.ts';
 import type { ErrorsAnswer, HistoryAnswer } from '../../api-types.ts';
 import { errorNote, errorSums, isFlood } from '../logic/errors.ts';
 import { formatAgo, formatMs, formatRate, formatShare, formatTime } from '../logic/format.ts';
-import {
-  coarser,
-  goodputShare,
-  hasGap,
-  perSecond,
-  placeNames,
-  stacked,
-  totalsOf,
-  withTick,
-  zoomed,
-} from '../logic/series.ts';
+import { coarser, goodputShare, hasGap, perSecond, stacked, totalsOf, withTick, zoomed } from '../logic/series.ts';
 import { line, Plot, type PlotProps, type PlotSeries } from '../plot.tsx';
 import { answerOf, usePolled, type Live } from '../state.ts';
 import { Events } from './events.tsx';
@@ -136,7 +127,7 @@ function OverviewTiles({ history, totals, seconds, live, wrong }: OverviewTilesP
   const missed = totals.late + totals.shed + totals.failed;
   // A first call loads its model, and is late.
   const isBad = share !== null && share < 0.99 && totals.in_slo + missed >= callsMin;
-  const answered = placeNames.reduce((sum, name) => sum + totals[name], 0);
+  const answered = answeredOf(totals);
   return (
     <div class="tiles">
       <Tile
