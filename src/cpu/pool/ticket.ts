@@ -55,7 +55,10 @@ export interface ModelRun {
   failure: Error | undefined;
 }
 
-/** Whether it must not share a message, and so a run, with others. */
+/**
+ * Whether it must not share a message, and so a run, with others. Calls whose model runs elsewhere would wait for each
+ * other's answers: a message goes on when the last one is there, and eight runs of 3 ms end 24 ms after the first began.
+ */
 export function goesAlone({ alone, runModel }: Ticket): boolean {
   return alone || runModel !== undefined;
 }
