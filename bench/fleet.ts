@@ -51,7 +51,7 @@ async function run(options: BenchmarkOptions): Promise<BenchmarkResult> {
   progress('calls at home and at another host');
   const ways = await measureWays(system, functions[0]!, counts.calls);
   progress('calls by their bytes');
-  const sizes = await measureSizes(system, Math.ceil(counts.calls / 20), small ? 1 : 3);
+  const sizes = await measureSizes(system, Math.ceil(counts.calls / 150), small ? 1 : 3);
   const chaos = await runChaos(system, functions, beforeCount, { ...options, minutes, random, counts });
   const { outcomes, injected, missing } = chaos;
   const overheadMs = ways.localMs < Infinity ? ways.passedMs - ways.localMs : Infinity;

@@ -52,6 +52,10 @@ export class Fleet {
     return this.membership.others('host').filter((member) => this.#isOfFleet(member));
   }
 
+  get isAlone(): boolean {
+    return !this.membership.some((member) => this.#isOfFleet(member));
+  }
+
   find(name: string): Member | undefined {
     const member = this.membership.find(name);
     return member !== undefined && this.#isOfFleet(member) ? member : undefined;

@@ -126,6 +126,12 @@ export class Membership {
     return [...this.#others.values()].flatMap(({ member }) => (member.kind === kind ? [member] : []));
   }
 
+  /** Whether one of the others is as asked: cheap, on the path of each call. */
+  some(asked: (member: Member) => boolean): boolean {
+    for (const { member } of this.#others.values()) if (asked(member)) return true;
+    return false;
+  }
+
   find(name: string): Member | undefined {
     return this.#others.get(name)?.member;
   }

@@ -1,6 +1,8 @@
 import { EventEmitter, once } from 'node:events';
+import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { packageRoot } from '../../src/host/config/options.ts';
 import { sealManifest, type FunctionManifest, type RemoteTaker, type RemoteWorker } from '../../src/queue/index.ts';
 import { createBullMqQueue, RedisLink, startRemoteWorker } from '../../src/queue/redis.ts';
 import { BreakableWay } from '../support/breakable-way.ts';
@@ -37,6 +39,8 @@ function remote(taker: ScriptedTaker): RemoteTaker {
 
 let count = 0;
 
+const asUser = (url: string, user: string): string => (user === '' ? url : url.replace('://', `://${user}@localhost`));
+
 interface Made extends QueueUnderTest {
   readonly workers: RemoteWorker[];
   readonly link: RedisLink;
@@ -59,12 +63,14 @@ describe.skipIf(redisMissing !== undefined)('the overflow queue on Redis', () =>
     {
       outstandingMax = 1000,
       payloadBytesMax = 1e6,
-      workerUrl = server.url,
+      user = '',
+      workerUrl = asUser(server.url, user),
       prepare = (_link: RedisLink): void => undefined,
     } = {},
   ): Promise<Made> {
     const prefix = `test${++count}`;
-    const [link, workerLink] = [new RedisLink({ url: server.url, prefix }), new RedisLink({ url: workerUrl, prefix })];
+    const url = asUser(server.url, user);
+    const [link, workerLink] = [new RedisLink({ url, prefix }), new RedisLink({ url: workerUrl, prefix })];
     await Promise.all([link.ready(waitLimitMs), workerLink.ready(waitLimitMs)]);
     prepare(link);
     const workers: RemoteWorker[] = [];
@@ -213,6 +219,24 @@ describe.skipIf(redisMissing !== undefined)('the overflow queue on Redis', () =>
     const refused = done.flatMap((outcome) => (outcome.status === 'rejected' ? [outcome.reason as unknown] : []));
     expect(refused).toEqual(refused.map(() => expect.objectContaining({ code: 'worker-gone' }) as unknown));
     expect(await made.link.commands.exists(made.link.key('member', made.workers[0]?.id ?? ''))).toBe(0);
+  });
+
+  test('the rights that docs/fleet.md gives a user of Redis are enough, and do not reach other keys', async () => {
+    const page = await readFile(join(packageRoot, 'docs', 'fleet.md'), 'utf8');
+    const [, rules = ''] = /^ACL SETUSER hosts (.*)$/m.exec(page) ?? [];
+    const admin = new RedisLink({ url: server.url, prefix: 'admin' });
+    await admin.ready(waitLimitMs);
+    const prefix = `test${count + 1}`;
+    const own = rules.replace('>PASSWORD', '>secret').replaceAll('turntable:', `${prefix}:`);
+    await admin.commands.call('ACL', 'SETUSER', 'hosts', ...own.split(' '));
+    const taker = new ScriptedTaker('one');
+    taker.auto = true;
+    await using made = await make([taker], { user: 'hosts:secret' });
+    expect((await made.queue.submit('f@1', tensorInput(1))).worker).toBe('one');
+    await expect(made.link.commands.set('another:key', '1')).rejects.toThrow('NOPERM');
+    await expect(made.link.commands.flushall()).rejects.toThrow('NOPERM');
+    await made.workers[0]?.stop(1000);
+    admin.close();
   });
 
   test('deadlines reach the worker in its own clock', async () => {

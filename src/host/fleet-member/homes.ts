@@ -27,6 +27,8 @@ export class FleetHomes {
   readonly #homes = new Map<string, readonly string[]>();
   #homesMs = -Infinity;
   #bringing = Promise.resolve();
+  /** Of the members, so far. */
+  #changes = 0;
 
   constructor(options: FleetHomesOptions) {
     this.#options = options;
@@ -41,7 +43,8 @@ export class FleetHomes {
 
   membersChanged(): void {
     this.#assignCalled(performance.now());
-    this.#bringing = this.#bringing.then(async () => await this.#bringIdle());
+    const change = ++this.#changes;
+    this.#bringing = this.#bringing.then(async () => await this.#bringIdle(change));
   }
 
   #assignCalled(nowMs: number): void {
@@ -57,12 +60,13 @@ export class FleetHomes {
   }
 
   /** Functions that nobody calls come to their homes as well. */
-  async #bringIdle(): Promise<void> {
+  async #bringIdle(change: number): Promise<void> {
     const { fleet, names, onHome } = this.#options;
     const members = this.#members();
     const all = names();
     const slices = new Slices();
-    for (let at = 0; at < all.length; at += atOnce) {
+    // A later change looks at all of them anyway: a fleet that starts has as many changes as hosts.
+    for (let at = 0; at < all.length && change === this.#changes; at += atOnce) {
       const functions = all.slice(at, at + atOnce).map((name) => ({ name, load: 0 }));
       for (const [index, homes] of homesAmong(members, functions).entries()) {
         if (homes[0] === fleet.membership.name) onHome(functions[index]!.name);

@@ -128,7 +128,7 @@ export class Routing {
   ): Promise<Ran | undefined> {
     const { fleet, live } = this.#options;
     this.#called(version);
-    if (fleet.others().length === 0) return undefined;
+    if (fleet.isAlone) return undefined;
     const isHere = version.state.status === 'ready';
     if (isHere) live.know(version);
     const tried = new Set<string>();

@@ -22,20 +22,19 @@ export interface FleetCall {
   isRerun: boolean;
 }
 
-const unknown = -1;
-
 export class SimulatedHost {
   readonly index: number;
   readonly #options: SimulatorOptions;
   readonly #firstGpu: number;
-  readonly #local: Int32Array;
+  /** The simulator's number of each function that came here. */
+  readonly #local = new Map<number, number>();
   #functions: number[] = [];
   #simulator: Simulator;
   /** By the simulator's sequence. */
   #calls = new Map<number, FleetCall>();
   #given = 0;
   /** Content that it has fetched or been given to keep. */
-  readonly #content: Uint8Array;
+  readonly #content = new Set<number>();
   #networkFreeMs = 0;
   /** By function whose content is being fetched. */
   readonly #readyMs = new Map<number, number>();
@@ -43,18 +42,10 @@ export class SimulatedHost {
   isUp = true;
 
   /** @param firstGpu its number in the fleet */
-  constructor(
-    index: number,
-    firstGpu: number,
-    functionCount: number,
-    options: SimulatorOptions,
-    ended: (call: FleetCall) => void,
-  ) {
+  constructor(index: number, firstGpu: number, options: SimulatorOptions, ended: (call: FleetCall) => void) {
     this.index = index;
     this.#ended = ended;
     this.#firstGpu = firstGpu;
-    this.#local = new Int32Array(functionCount).fill(unknown);
-    this.#content = new Uint8Array(functionCount);
     this.#options = { ...options, observer: this.#observer(options.observer) };
     this.#simulator = this.#newSimulator();
   }
@@ -62,7 +53,7 @@ export class SimulatedHost {
   #newSimulator(): Simulator {
     const { sheetOf } = this.#options;
     const functions: number[] = (this.#functions = []);
-    this.#local.fill(unknown);
+    this.#local.clear();
     return new Simulator([], {
       ...this.#options,
       sheetOf: (local, name) => sheetOf(functions[local]!, name),
@@ -78,16 +69,16 @@ export class SimulatedHost {
   }
 
   isResident(functionIndex: number): boolean {
-    const local = this.#local[functionIndex]!;
-    return local !== unknown && this.#simulator.isResident(local);
+    const local = this.#local.get(functionIndex);
+    return local !== undefined && this.#simulator.isResident(local);
   }
 
   hasContent(functionIndex: number): boolean {
-    return this.#content[functionIndex] === 1;
+    return this.#content.has(functionIndex);
   }
 
   keepContent(functionIndex: number): void {
-    this.#content[functionIndex] = 1;
+    this.#content.add(functionIndex);
   }
 
   /** When its content would arrive if it was fetched now, behind current fetches. */
@@ -104,11 +95,11 @@ export class SimulatedHost {
 
   give(call: FleetCall, nowMs: number): void {
     const { functionIndex, arrivalMs, sloMs, hopMs, hasOwnSlo } = call;
-    let local = this.#local[functionIndex]!;
-    if (local === unknown) {
+    let local = this.#local.get(functionIndex);
+    if (local === undefined) {
       local = this.#functions.length;
       this.#functions.push(functionIndex);
-      this.#local[functionIndex] = local;
+      this.#local.set(functionIndex, local);
     }
     this.#calls.set(this.#given++, call);
     // The time of the way here and back is not available to this host.

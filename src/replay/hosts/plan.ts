@@ -1,5 +1,5 @@
 /** The homes of a simulated fleet's functions: observed loads, and src/schedule/fleet's plan for them. */
-import { assignHomes, LoadMeter, rankMembers, type FleetMember, type OfferSheet } from '../../schedule/index.ts';
+import { assignHomes, LoadMeter, Ranks, rankMembers, type FleetMember, type OfferSheet } from '../../schedule/index.ts';
 import { getOrMake } from '../../tools/index.ts';
 
 /** Interval of measuring loads and planning homes. */
@@ -11,7 +11,9 @@ export class FleetPlan {
   readonly #workMs: (functionIndex: number) => number;
   /** For functions that were called. */
   readonly #meters = new Map<number, LoadMeter>();
-  #homes: readonly (readonly number[])[] = [];
+  /** Of functions with load; the others are at home at their first member. */
+  #homes: ReadonlyMap<number, readonly number[]> = new Map();
+  readonly #ranks: Ranks;
   /** The members that the others believe to be up. */
   #known: readonly number[];
   #lookedMs = 0;
@@ -22,7 +24,7 @@ export class FleetPlan {
     this.#members = members;
     this.#workMs = workMs;
     this.#known = [...members.keys()];
-    this.#make();
+    this.#ranks = new Ranks(members, names);
   }
 
   count(functionIndex: number): void {
@@ -30,7 +32,12 @@ export class FleetPlan {
   }
 
   homes(functionIndex: number): readonly number[] {
-    return this.#homes[functionIndex]!;
+    return this.#homes.get(functionIndex) ?? [this.#ranks.first(functionIndex)];
+  }
+
+  /** The two members that keep its content from the start. */
+  keepers(functionIndex: number): readonly number[] {
+    return this.#ranks.firstTwo(functionIndex);
   }
 
   /** All members in the order of the function's scores, for a function whose homes are all gone. */
@@ -41,7 +48,7 @@ export class FleetPlan {
   /** Sets the members that everyone now knows to be up. */
   setKnown(members: readonly number[]): void {
     this.#known = members;
-    this.#make();
+    if (members.length > 0) this.#make(this.#ranks.setPresent(members));
   }
 
   advance(nowMs: number): void {
@@ -57,13 +64,21 @@ export class FleetPlan {
     if (isNews) this.#make();
   }
 
-  #make(): void {
+  /** @param moved the functions that have another first member, and which they had */
+  #make(moved: ReadonlyMap<number, number> = new Map()): void {
     const known = this.#known.map((member) => this.#members[member]!);
     if (known.length === 0) return;
-    const functions = this.#names.map((name, index) => ({ name, load: this.#meters.get(index)?.load ?? 0 }));
-    const homes = assignHomes(known, functions).map((each) => each.map(({ member }) => this.#known[member]!));
-    for (const [index, before] of this.#homes.entries()) {
-      if (before.join() !== homes[index]!.join()) this.moves++;
+    const loaded = [...this.#meters].filter(([, { load }]) => load > 0);
+    const functions = loaded.map(([index, { load }]) => ({ name: this.#names[index]!, load }));
+    const assigned = assignHomes(known, functions);
+    const homes = new Map(
+      loaded.map(([index], at) => [index, assigned[at]!.map(({ member }) => this.#known[member]!)] as const),
+    );
+    const before = (index: number): readonly number[] =>
+      this.#homes.get(index) ?? [moved.get(index) ?? this.#ranks.first(index)];
+    const after = (index: number): readonly number[] => homes.get(index) ?? [this.#ranks.first(index)];
+    for (const index of new Set([...this.#homes.keys(), ...homes.keys(), ...moved.keys()])) {
+      if (before(index).join() !== after(index).join()) this.moves++;
     }
     this.#homes = homes;
   }

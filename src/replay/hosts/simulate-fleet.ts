@@ -80,6 +80,8 @@ class FleetSimulation {
   readonly #names: readonly string[];
   readonly #options: readonly SimulatorOptions[];
   readonly #hosts: readonly SimulatedHost[];
+  /** Those of them that are up. */
+  #up: readonly SimulatedHost[];
   /** Hosts that are alike share a function's sheet, as they share its offers. */
   readonly #kinds = new Map<SimulatorOptions, { share: number; readonly sheets: (OfferSheet | undefined)[] }>();
   readonly #plan: FleetPlan | undefined;
@@ -119,8 +121,9 @@ class FleetSimulation {
       // As on one machine: content that fits into host memory is there when the host has started.
       const host = all.host !== undefined && heldBytes[index]! > all.host.capacityBytes ? all.host : undefined;
       const own = { ...all, host, sheetOf: (each: number) => this.#sheet(each, all) };
-      return new SimulatedHost(index, first[index]!, names.length, own, (call) => record.endedAt(call, index));
+      return new SimulatedHost(index, first[index]!, own, (call) => record.endedAt(call, index));
     });
+    this.#up = this.#hosts;
     for (const index of names.keys()) this.#publish(index);
     for (const [failure, { atMs, backMs }] of fleet.failures.entries()) {
       this.#add(atMs, { kind: 'lost', failure });
@@ -135,8 +138,8 @@ class FleetSimulation {
   #publish(functionIndex: number): void {
     const hosts = this.#options.length;
     const any = this.#random.below(hosts);
-    const keepers = this.#plan?.ranked(functionIndex) ?? [any, (any + 1) % hosts];
-    for (const host of keepers.slice(0, 2)) this.#hosts[host]!.keepContent(functionIndex);
+    const keepers = this.#plan?.keepers(functionIndex) ?? [any, (any + 1) % hosts];
+    for (const host of keepers) this.#hosts[host]!.keepContent(functionIndex);
   }
 
   #sheet(functionIndex: number, options: SimulatorOptions): OfferSheet {
@@ -166,7 +169,7 @@ class FleetSimulation {
     this.#plan?.advance(arrivalMs);
     this.#plan?.count(functionIndex);
     const sequence = this.#arrived++;
-    const up = this.#hosts.filter(({ isUp }) => isUp);
+    const up = this.#up;
     const call: FleetCall = {
       sequence,
       functionIndex,
@@ -210,9 +213,10 @@ class FleetSimulation {
           break;
         case 'back':
           this.#hosts[this.#fleet.failures[what.failure]!.host]!.restart(this.#nowMs);
+          this.#up = this.#hosts.filter(({ isUp }) => isUp);
           break;
         case 'known':
-          this.#plan?.setKnown(this.#hosts.filter(({ isUp }) => isUp).map(({ index }) => index));
+          this.#plan?.setKnown(this.#up.map(({ index }) => index));
           break;
       }
     }
@@ -222,7 +226,9 @@ class FleetSimulation {
     const { host } = this.#fleet.failures[failure]!;
     const lost = this.#hosts[host]!;
     lost.advance(this.#nowMs);
-    for (const call of lost.lose()) this.#interrupted(call, failure, host);
+    const calls = lost.lose();
+    this.#up = this.#hosts.filter(({ isUp }) => isUp);
+    for (const call of calls) this.#interrupted(call, failure, host);
   }
 
   /**

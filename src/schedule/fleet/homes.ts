@@ -98,7 +98,7 @@ export function rankMembers(members: readonly FleetMember[], name: string): read
 }
 
 /** Each member's weight: its capacity, or 0 while it leaves. If all would be 0, all count alike. */
-function weightsOf(members: readonly FleetMember[]): number[] {
+export function weightsOf(members: readonly FleetMember[]): number[] {
   if (members.length === 0) throw new RangeError('a fleet of no members has no homes');
   if (new Set(members.map(({ id }) => id)).size < members.length) {
     throw new RangeError('two members of the fleet have one name');
