@@ -1,0 +1,137 @@
+/**
+ * Calls that shedding refuses, on the emulated driver: what is brought for the calls behind them. Times measured on the
+ * emulator mean nothing, so the scheduler is offered those of a slow machine, so long that no verdict goes by the speed of
+ * this one.
+ */
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
+import { placedText } from '../../../src/cli/ps.ts';
+import { loadConfig, startHost, type RunningHost } from '../../../src/host/index.ts';
+import { createLogger } from '../../../src/host/records/logger.ts';
+import { buildArchitecture, writeModel } from '../../../src/onnx/index.ts';
+import { Scheduler, type GpuOffer, type LoadOption, type OfferSheet } from '../../../src/schedule/index.ts';
+import { emulateGpus } from '../../support/emulate-gpus.ts';
+import { emulatorMissing } from '../../support/emulated-cuda.ts';
+
+/** What the scheduler is told of a run, and of a start that finds nothing. */
+const warmMs = 200_000;
+const coldMs = 40_000_000;
+const settings = { layers: 2, input: 8, hidden: 192, sequence: 48, batch: 1 };
+const body = JSON.stringify({
+  inputs: [
+    {
+      name: 'input',
+      datatype: 'FP32',
+      shape: [1, settings.sequence, settings.input],
+      data: Array.from({ length: settings.sequence * settings.input }, (_, index) => (index % 100) / 100 - 0.5),
+    },
+  ],
+});
+
+let folder: string;
+let host: RunningHost;
+let slowed: Disposable;
+
+async function addFunction(name: string, seed: number): Promise<void> {
+  const place = join(folder, 'functions', name);
+  await mkdir(place, { recursive: true });
+  await writeModel(buildArchitecture('lstm', settings, seed).model, join(place, 'model.onnx'));
+  await writeFile(join(place, 'function.json'), JSON.stringify({ model: 'model.onnx', slo: '60s', admission: 'shed' }));
+}
+
+/** Calls run one by one: joined runs would be as fast as they are here. */
+function offered({ batches: _, ...offer }: GpuOffer): GpuOffer {
+  const share = (prefix: number): number => 1 - prefix / (offer.prefixBytes.length - 1);
+  const [first, ...others] = offer.ways.map((way): LoadOption => {
+    const [own, ...lent] = way.transfers.map((transfer) => ({
+      ...transfer,
+      ms: transfer.ms.map((_ms, prefix) => coldMs * share(prefix)),
+    }));
+    return {
+      ...way,
+      coldMs: way.coldMs.map((_ms, prefix) => warmMs + (coldMs - warmMs) * share(prefix)),
+      transfers: [own!, ...lent],
+    };
+  });
+  return { ...offer, warmMs, ways: [first!, ...others] };
+}
+const slowMachine = (sheet: OfferSheet): OfferSheet => ({
+  ...sheet,
+  gpus: sheet.gpus.map((offer) => offer && offered(offer)),
+});
+
+/** From now on schedulers are told of a slow machine. */
+function slowDown(): Disposable {
+  // oxlint-disable-next-line typescript/unbound-method -- called with its scheduler below
+  const { handle } = Scheduler.prototype;
+  const spy = vi.spyOn(Scheduler.prototype, 'handle').mockImplementation(function (this: Scheduler, event, atMs) {
+    const isSheet = event.kind === 'function-added' || event.kind === 'sheet-changed';
+    return handle.call(this, isSheet ? { ...event, sheet: slowMachine(event.sheet) } : event, atMs);
+  });
+  return { [Symbol.dispose]: () => spy.mockRestore() };
+}
+
+interface Told {
+  readonly status: number;
+  readonly placement: string;
+}
+
+async function call(name: string, sloMs: number): Promise<Told> {
+  const headers = { 'X-Turntable-SLO': `${sloMs}ms` };
+  const reply = await fetch(`${host.url}/v2/models/${name}/infer`, { method: 'POST', body, headers });
+  await reply.arrayBuffer();
+  return { status: reply.status, placement: reply.headers.get('x-turntable-placement') ?? '' };
+}
+
+async function sample(series: string): Promise<number> {
+  const lines = (await (await fetch(`${host.url}/metrics`)).text()).split('\n');
+  return Number(lines.find((line) => line.startsWith(`${series} `))?.slice(series.length + 1) ?? 0);
+}
+
+const psText = async (): Promise<string> =>
+  placedText(await (await fetch(`${host.url}/api/functions`)).json(), Date.now());
+
+describe.skipIf(emulatorMissing)('a host that sheds, with one GPU', () => {
+  beforeAll(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'turntable-wishes-'));
+    await emulateGpus([{ memoryBytes: 256 * 2 ** 20 }]);
+    await addFunction('slow', 1);
+    const { config } = loadConfig({
+      flags: {
+        'listen.port': '0',
+        dataDir: join(folder, 'data'),
+        functionsDir: join(folder, 'functions'),
+        'cpu.cores': '2',
+        'cpu.profiling': 'off',
+        'gpu.mode': 'pipeswitch',
+        'gpu.offload': 'never',
+        'gpu.profileIterations': '1',
+      },
+    });
+    slowed = slowDown();
+    host = await startHost(config, { logger: createLogger({ level: 'silent', format: 'json' }) });
+    await host.gpus!.settled();
+  });
+  afterAll(async () => {
+    await host?.stop();
+    slowed?.[Symbol.dispose]();
+    await rm(folder, { recursive: true, force: true });
+  });
+
+  test('lets one late call bring its function where only a warm run meets the SLO, and says so everywhere', async () => {
+    const sloMs = coldMs / 2;
+    expect(await call('slow', sloMs)).toMatchObject({
+      status: 200,
+      placement: expect.stringMatching(/^gpu0 cold .*, for the calls behind it$/),
+    });
+    expect(await call('slow', sloMs)).toEqual({ status: 200, placement: 'gpu0 warm' });
+    // Even a run that finds its function there would be late: refused, and nothing is brought.
+    expect(await call('slow', warmMs / 2)).toMatchObject({ status: 503 });
+    expect(await sample('turntable_brought_total{function="slow"}')).toBe(1);
+    expect(await psText()).toContain(
+      'slow@1 starts too slowly for its SLO: 1 late calls ran so that those behind them find it there',
+    );
+  });
+});
