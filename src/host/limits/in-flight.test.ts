@@ -171,6 +171,21 @@ describe('the bytes of requests in progress', () => {
       expect(() => request(account).grow(mebibyte)).not.toThrow();
     });
 
+    test('a host that grows slowly while much is in flight all the time goes on taking calls', () => {
+      const account = alone();
+      const asked = request(account);
+      asked.grow(100 * mebibyte);
+      residentBytes += 100 * mebibyte;
+      for (let minute = 0; minute < 60; minute++) {
+        residentBytes += 4 * mebibyte;
+        vi.advanceTimersByTime(60_000);
+        asked.grow(1);
+      }
+      residentBytes += 100 * mebibyte;
+      vi.advanceTimersByTime(20);
+      expect(() => asked.grow(1)).toThrow(/over the limit/);
+    });
+
     test('a process that does other things as well is not judged by its size', () => {
       const account = new InFlightBytes(limit, { memory: memory({ residentBytes: () => residentBytes }) });
       const asked = request(account);

@@ -24,6 +24,8 @@ const beyondShare = 1 / 4;
 const beyondBytesMin = 32 * 2 ** 20;
 /** Less in flight is next to nothing. */
 const quietShare = 1 / 16;
+/** While much is in flight all the time, what the host needs itself (functions, history) may grow by so much. */
+const ownBytesPerMs = (8 * 2 ** 20) / 60_000;
 /** How often it is looked up what the process has: it takes some 10 us. */
 const lookEveryMs = 20;
 
@@ -46,6 +48,7 @@ export class InFlightBytes {
   readonly #isAlone: boolean;
   /** What the process had when it was last collected with next to nothing in flight. */
   #quietBytes: number;
+  #quietAtMs = performance.now();
   #lookedMs = -Infinity;
   #isBeyond = false;
 
@@ -149,10 +152,18 @@ export class InFlightBytes {
     const beginMs = performance.now();
     this.#memory.collect();
     this.#returnFree();
-    if (this.#bytes <= this.#bytesMax * quietShare) this.#quietBytes = this.#memory.residentBytes();
     const endMs = performance.now();
+    this.#learnQuiet(endMs);
     this.#collectFromMs = endMs + (endMs - beginMs) * (1 / collectingShare - 1);
     this.#collectFullFromMs = endMs + (endMs - beginMs) * (1 / collectingShareFull - 1);
+  }
+
+  #learnQuiet(nowMs: number): void {
+    const restBytes = this.#memory.residentBytes() - this.#bytes;
+    const isQuiet = this.#bytes <= this.#bytesMax * quietShare;
+    const grownBytes = Math.min(restBytes, this.#quietBytes + (nowMs - this.#quietAtMs) * ownBytesPerMs);
+    this.#quietBytes = isQuiet ? restBytes : Math.max(this.#quietBytes, grownBytes);
+    this.#quietAtMs = nowMs;
   }
 
   /** The C library keeps up to 64 MB for each of its threads, of which decompressors and tensors come. */
