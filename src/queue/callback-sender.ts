@@ -27,9 +27,6 @@ interface CallbackJob {
   readonly origin: string;
 }
 
-/** What BullMQ stores of a callback that was accepted. */
-type Delivered = true;
-
 const jobOf = (id: string): string => `callback-${id}`;
 
 /** Callbacks that a host sends at once, and how many of them to one receiver. */
@@ -40,7 +37,7 @@ export class CallbackSender {
   readonly #store: CallStore;
   readonly #receivers = new Receivers(callbacksPerReceiver);
   readonly counts = { callbacksDelivered: 0, callbacksGivenUp: 0 };
-  #queue: Queue<CallbackJob, Delivered> | undefined;
+  #queue: Queue<CallbackJob, void> | undefined;
 
   constructor(options: CallbackSenderOptions) {
     this.#options = options;
@@ -48,9 +45,9 @@ export class CallbackSender {
   }
 
   /** Starts to send callbacks, also those of other hosts. */
-  start(): Worker<CallbackJob, Delivered> {
+  start(): Worker<CallbackJob, void> {
     const { link, log } = this.#options;
-    return startWorker<CallbackJob, Delivered>(link, 'callbacks', log, {
+    return startWorker<CallbackJob, void>(link, 'callbacks', log, {
       run: async (job, token) => await this.#callBack(job, token),
       concurrency: callbacksAtOnce,
     });
@@ -83,30 +80,28 @@ export class CallbackSender {
     const job = await this.#opened().getJob(jobOf(id));
     if (job === undefined) return { state: 'pending', attempts: 0 };
     const { attemptsMade: attempts, failedReason: lastError, finishedOn } = job;
-    // Not null: it has ended.
-    if ((job.returnvalue as Delivered | null) === true) return { state: 'delivered', attempts };
-    if (finishedOn !== undefined) return { state: 'given-up', attempts, lastError };
-    return { state: 'pending', attempts, ...given({ lastError }) };
+    if (finishedOn === undefined) return { state: 'pending', attempts, ...given({ lastError }) };
+    return (await job.isFailed()) ? { state: 'given-up', attempts, lastError } : { state: 'delivered', attempts };
   }
 
-  #opened(): Queue<CallbackJob, Delivered> {
-    return (this.#queue ??= openQueue<CallbackJob, Delivered>(this.#options.link, 'callbacks'));
+  #opened(): Queue<CallbackJob, void> {
+    return (this.#queue ??= openQueue<CallbackJob, void>(this.#options.link, 'callbacks'));
   }
 
-  async #callBack(job: Job<CallbackJob, Delivered>, token: string | undefined): Promise<Delivered> {
+  async #callBack(job: Job<CallbackJob, void>, token: string | undefined): Promise<void> {
     const turn = this.#receivers.begin(job.data.origin, performance.now());
     if ('putOffMs' in turn) {
       await job.moveToDelayed(Date.now() + turn.putOffMs, token);
       throw new DelayedError(); // It was no try.
     }
     try {
-      return await this.#send(job);
+      await this.#send(job);
     } finally {
       turn.end(performance.now());
     }
   }
 
-  async #send(job: Job<CallbackJob, Delivered>): Promise<Delivered> {
+  async #send(job: Job<CallbackJob, void>): Promise<void> {
     const stored = await this.#store.reply(job.data.id);
     if (stored?.state !== 'finished' || stored.callbackUrl === undefined) {
       throw new UnrecoverableError(this.#givenUp(job, 'the reply was kept no longer'));
@@ -120,7 +115,6 @@ export class CallbackSender {
       throw error;
     }
     this.counts.callbacksDelivered++;
-    return true;
   }
 
   #givenUp({ data, attemptsMade }: Job<CallbackJob>, reason: string): string {

@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { createServer, type IncomingHttpHeaders, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { buffer } from 'node:stream/consumers';
-import { Queue } from 'bullmq';
+import { Queue, Worker } from 'bullmq';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import {
   callbackAllowProblem,
@@ -235,6 +235,30 @@ describe.skipIf(redisMissing !== undefined)('asynchronous calls', () => {
     await until(async () => (await made.calls.status('a')) === undefined);
     await until(async () => (await made.calls.list(10)).length === 0);
     expect(made.calls.counts.finished).toBe(1);
+  });
+
+  test('calls and callbacks of hosts of the version before are run, and shown as they ended', async () => {
+    await using made = await make(() => Promise.resolve(replied));
+    const { link, calls } = made;
+    const options = { connection: link.commands, prefix: link.key('queues') };
+    const store = new CallStore(link, 60_000);
+    await store.put(call('old'));
+    await store.keep('old');
+    const queues = [new Queue('calls', options), new Queue('callbacks', options)] as const;
+    const data = { id: 'old', functionName: 'f', acceptedAtMs: 1 };
+    await queues[0].add('call', data, { jobId: 'call-old', attempts: 100, backoff: { type: 'custom' } });
+    await until(async () => (await calls.status('old'))?.state === 'finished');
+
+    await store.put(call('sent', 'http://127.0.0.1:9/'));
+    await store.end((await store.call('sent'))!, { state: 'finished', reply: replied });
+    const job = { id: 'sent', origin: 'http://127.0.0.1:9' };
+    await calls.stop(0); // The older host has sent it.
+    const sender = new Worker('callbacks', () => Promise.resolve(), options);
+    const sent = once(sender, 'completed');
+    await queues[1].add('callback', job, { jobId: 'callback-sent', attempts: 3 });
+    await sent;
+    expect((await calls.status('sent'))?.call.callback).toEqual({ state: 'delivered', attempts: 1 });
+    await Promise.all([sender.close(), ...queues.map((queue) => queue.close())]);
   });
 
   test('an id is free again once its reply has expired', async () => {
