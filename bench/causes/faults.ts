@@ -1,6 +1,7 @@
 /** Faults, and what a host must say of each: the true cause, in all places. */
 import { spawn } from 'node:child_process';
 import { availableParallelism, tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import type { TroubleAnswer } from '../../src/host/dashboard/index.ts';
 import type { MissCause } from '../../src/host/calls/miss-causes.ts';
@@ -350,7 +351,14 @@ export const faults: readonly Fault[] = [
     needs: redisNeeded,
     plant: async (run, { redisUrl }) => {
       const servers = await Servers.create();
-      const { process: worker } = await servers.startWorker('lab', ['--redis', redisUrl!, '--cores', '1']);
+      const { process: worker } = await servers.startWorker('lab', [
+        '--redis',
+        redisUrl!,
+        '--cores',
+        '1',
+        '--store',
+        join(run.folder, 'data'),
+      ]);
       // More than the host answers within the SLO.
       await untilAt(/worker lab/, run, 'f', 40);
       const leave = new AbortController();
