@@ -84,7 +84,8 @@ export function checkFileShape(
         continue;
       }
       const full = [...path, name].join('.');
-      const instead = formerOptions[full];
+      // A file may name `constructor`, too.
+      const instead = Object.hasOwn(formerOptions, full) ? formerOptions[full] : undefined;
       if (instead !== undefined) throw new ConfigError(`${file}: ${instead(`"${full}"`)}`);
       const siblings = Object.keys(properties).filter((sibling) => sibling !== '$schema');
       const sibling = nearest(name, siblings);
