@@ -104,7 +104,7 @@ async function countRuns(
 ): Promise<Pick<Row, 'warm' | 'cold' | 'coldDha' | 'fromHost'>> {
   const engine = new Engine(cuda, { hostBytes: 2 * program.layout.bytes + spareBytes, gpuBytes: roomFor(program) });
   engine.addFunction('counted', program.layout);
-  await engine.prefetch('counted');
+  await engine.stage('counted');
   const inputs = program.inputs.map(({ name, datatype, shape, bytes }): Tensor => ({
     name,
     datatype,

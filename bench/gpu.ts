@@ -139,7 +139,7 @@ async function measureModel(
   progress(`${name}: compiling`);
   const coverage = await client.register({ key: name, modelPath: path, shapes });
   if (!coverage.covered) throw new Error(`${name} is not covered: ${JSON.stringify(coverage.obstacles.slice(0, 3))}`);
-  await client.prefetch(name);
+  await client.stage(name);
   progress(`${name}: measuring its layers`);
   const profile = await client.measure(name, { gpu: 0, iterations: rounds });
   const inputs = await inputsOf(model);
@@ -231,7 +231,7 @@ async function measureBeside(client: GpuClient, cache: string, { small, progress
     const model = await writeBenchModel(cache, each, small);
     const coverage = await client.register({ key: each, modelPath: model.path, shapes: model.shapes });
     if (!coverage.covered) throw new Error(`${each} is not covered`);
-    await client.prefetch(each);
+    await client.stage(each);
     const layers = coverage.layers.map((layer) => ({ name: layer.name, method: 'load' as const, link: 0 }));
     const plan: ColdStartPlan = {
       mode: 'pipeswitch',

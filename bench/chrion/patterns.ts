@@ -125,6 +125,7 @@ async function measureWith(
   say('the network is compiled');
   const coverage = await client.register({ key, modelPath, shapes, hybrid: { cells } });
   if (!coverage.covered) throw new Error(`the engine lacks ${coverage.obstacles[0]?.operator}`);
+  await client.stage(key);
   say('its operators are timed');
   const { profileIterations: iterations } = sizes;
   const profile = profileOf(await client.measureOperators(key, { gpu: 0, cores: hybridCores, iterations }));

@@ -61,6 +61,7 @@ export function countPins(libraries: EmulatedDriver, emulator: Emulator, runs: n
     try {
       const engine = new Engine(cuda, { hostBytes: 2 ** 26, gpuBytes: 2 ** 27 });
       engine.addFunction('wide', program.layout);
+      await engine.stage('wide');
       const inputs = [tensorOf('x', 'FP32', shape, new Float32Array(inputElements))];
       const run = (): Promise<unknown> =>
         engine.run('wide', program, inputs, { gpu: 0, plan: loadAllPlan(program, 0) });

@@ -27,7 +27,7 @@ export type {
 } from './process/protocol.ts';
 export { inputShape, shapeIn, shapesKey, shapesOf, sizingOf } from './program/input-shapes.ts';
 export { bytesOfValues } from './program/sizing-inputs.ts';
-export { GpuError, type Capability, type GpuErrorCode, type LoadResult, type RunResult } from './types.ts';
+export { GpuError, type Capability, type GpuErrorCode, type LoadResult, type RunResult, type Staged } from './types.ts';
 
 /** The runtime of plans over GPU and CPU, imported at its first use. */
 export const loadHybrid = (): Promise<typeof Hybrid> => import('./hybrid/index.ts');

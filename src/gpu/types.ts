@@ -25,7 +25,7 @@ export type CudaErrorKind =
  */
 export type GpuErrorCode =
   | CudaErrorKind
-  /** The budget of pinned host memory cannot hold the function's weights. */
+  /** Weights are not in pinned host memory, or its budget cannot hold them. */
   | 'host-memory'
   /** The GPU process ended while the request was in flight. */
   | 'died'
@@ -145,9 +145,26 @@ export interface LoadResult {
   readonly fromDisk: boolean;
 }
 
-/** Where a function's weights are on the host. */
-export type HostTier =
-  | { readonly tier: 'disk' }
-  | { readonly tier: 'filling'; readonly filledBytes: number; readonly bytes: number }
-  | { readonly tier: 'host'; readonly bytes: number }
-  | { readonly tier: 'failed'; readonly message: string };
+/** What pinned host memory has of a function's weights; the rest is on disk. */
+export interface HostTier {
+  /** Of layers that are there, or on their way from the disk. */
+  readonly bytes: number;
+  /** Of those that are there. */
+  readonly filledBytes: number;
+  /** Why the latest read failed. */
+  readonly failure: string | null;
+}
+
+/** What came of an order to read weights from disk into pinned host memory. */
+export type Staged =
+  | {
+      readonly kind: 'staged';
+      /** That were read. */
+      readonly bytes: number;
+      /** Of the read alone, without its turn and its room. */
+      readonly ms: number;
+      /** The files were in the page cache. */
+      readonly isCached: boolean;
+    }
+  /** There is no room for all of it. */
+  | { readonly kind: 'refused'; readonly largestFreeBytes: number };

@@ -1,4 +1,5 @@
 /** The GPUs as a place: carries out the scheduler's actions with the GPU process, in order. */
+import type { LoadResult } from '../gpu/index.ts';
 import { variantNamed, type Action, type LoadOrder, type SchedulerEvent } from '../schedule/index.ts';
 import { joinInputs, rowsOf, splitOutputs, type Tensor } from '../tensor/index.ts';
 import { BusyShare } from './busy.ts';
@@ -19,6 +20,8 @@ export interface GpuPlaceOptions {
   readonly onArrived: (fn: LiveFunction, gpu: number) => void;
   /** Makes more room than the scheduler thought necessary. Resolves when it is free. */
   readonly makeRoom: (gpu: number, asking: LiveFunction) => Promise<void>;
+  /** Resolves to true once the function is in host memory; false: it will not be. */
+  readonly inHostMemory: (fn: LiveFunction) => Promise<boolean>;
   readonly isForCaller: (error: unknown) => error is Error;
   readonly onDefect: (message: string) => void;
 }
@@ -112,6 +115,11 @@ export class GpuPlace {
       await this.#options.makeRoom(action.gpu, fn);
       end = order.abandoned ? { kind: 'abandoned' } : await attempt();
     }
+    if (end.kind === 'failed' && gpuErrorCode(end.error) === 'host-memory') {
+      const isThere = await this.#options.inHostMemory(fn);
+      if (order.abandoned) end = { kind: 'abandoned' };
+      else if (isThere) end = await attempt();
+    }
     this.#close(order);
     if (end.kind === 'ran' || end.kind === 'unanswered') free();
     // It may order the invocations that waited for this GPU.
@@ -172,8 +180,6 @@ export class GpuPlace {
     const ahead = fn.ahead[gpu];
     fn.ahead[gpu] = undefined;
     const isWarm = start === 'warm' && result.start === 'warm';
-    if (result.fromDisk) fn.diskEndMs[gpu] = now();
-    const diskEndMs = fn.diskEndMs[gpu] ?? -Infinity;
     return calls.map(({ arrivalMs }, call) => {
       // If the load was ordered while the invocation waited for the GPU, it has waited for the load since then.
       const orderedMs = start === 'warm' ? startedMs : Math.max(arrivalMs, fn.loadOrderedMs[gpu] ?? startedMs);
@@ -181,8 +187,7 @@ export class GpuPlace {
         kind: 'gpu',
         result: { ...result, outputs: outputs[call]! },
         gpu,
-        // A call behind its function's read has waited for the disk, whatever its run has found.
-        start: arrivalMs < diskEndMs ? 'disk' : start,
+        start,
         mode: plan.instead ?? { mode: plan.mode },
         variant,
         queueMs: orderedMs - arrivalMs + waitMs,
@@ -228,8 +233,13 @@ export class GpuPlace {
       const { signal } = order.abort;
       const plan = fn.plans.planOf(gpu, load.way.mode, variant);
       const named = variant === undefined ? {} : { variant };
-      const { bytes, fromDisk } = await runner.load(fn.key, { gpu, plan, signal, ...named });
-      if (fromDisk) fn.diskEndMs[gpu] = now();
+      const bring = (): Promise<LoadResult> => runner.load(fn.key, { gpu, plan, signal, ...named });
+      const { bytes } = await bring().catch(async (error: unknown) => {
+        // Its read was refused once, for want of a free range.
+        const isThere = gpuErrorCode(error) === 'host-memory' && (await this.#options.inHostMemory(fn));
+        if (!isThere || order.abandoned) throw error;
+        return await bring();
+      });
       if (kind === 'load' && !order.isOutrun) fn.ahead[gpu] = { bytes, loadMs: now() - beganMs };
     } catch {
       // The run behind it finds the missing layers, and reports its own error if there is one.

@@ -1,5 +1,6 @@
 /** The scheduler in a running host or worker: every invocation asks it for a place. */
 export { LiveCpu, observationOf, waited, type CpuNeed, type LiveCpuOptions, type MakesRoom } from './live-cpu.ts';
+export type { HostRunner } from './host-place.ts';
 export { LiveScheduler } from './live-scheduler.ts';
 export {
   LeftError,

@@ -4,6 +4,7 @@ import {
   withBatches,
   type CpuOffer,
   type GpuOffer,
+  type HostBlock,
   type OfferSheet,
   type Scheduler,
   type WorkersOffer,
@@ -39,6 +40,10 @@ export class LiveFunction {
   /** The plans' offers, corrected by observations. */
   offers: readonly (GpuOffer | null)[] = [];
   correction = new Correction();
+  /** Bytes of its layers; undefined before the GPU process ever knew it. */
+  layerBytes: readonly number[] | undefined;
+  /** Its weights for host memory; undefined while the GPU process does not know it. */
+  hostBlocks: readonly HostBlock[] | undefined;
   /** Undefined while its calls run one by one. */
   joined: JoinedSizes | undefined;
   lastUseMs: number | undefined;
@@ -54,8 +59,6 @@ export class LiveFunction {
   /** By GPU, when the latest load was ordered, and how much it loaded before the run. */
   readonly loadOrderedMs: number[] = [];
   readonly ahead: (LoadAhead | undefined)[] = [];
-  /** By GPU, when its latest load from disk was there. */
-  readonly diskEndMs: number[] = [];
   /** While all its GPU memory is being freed: why; the scheduler has no GPU offers for it meanwhile. */
   withdrawal: { readonly cause: OwnCause; readonly over: Promise<void> } | undefined;
   /** What it has on the CPU, as its pool reported. */
@@ -115,9 +118,24 @@ function joining(offer: GpuOffer, joined: JoinedSizes): GpuOffer {
   return smaller === undefined ? variant : { ...variant, smaller: joining(smaller, joined) };
 }
 
+/** Its layers in two blocks: those that every GPU loads, and those that some GPU reads from host memory. */
+export function hostBlocksOf({ plans, layerBytes = [] }: LiveFunction): readonly HostBlock[] {
+  const executed = new Set<number>();
+  for (const gpu of plans?.offers.keys() ?? []) {
+    for (const [layer, { method }] of plans!.planOf(gpu, plans!.mode).layers.entries())
+      if (method === 'dha') executed.add(layer);
+  }
+  const layers = layerBytes.flatMap((bytes, layer) => (bytes > 0 ? [layer] : []));
+  return [false, true].flatMap((isExecuted): HostBlock[] => {
+    const own = layers.filter((layer) => executed.has(layer) === isExecuted);
+    if (own.length === 0) return [];
+    return [{ bytes: own.reduce((sum, layer) => sum + layerBytes[layer]!, 0), isExecuted, layers: own }];
+  });
+}
+
 /** The current offer sheet of a function. */
 export function sheetOf(fn: LiveFunction, gpuCount: number): OfferSheet {
-  const { settings, cpu, workers, isPinned, offers } = fn;
+  const { settings, cpu, workers, isPinned, offers, hostBlocks } = fn;
   const isOnGpus = fn.plans !== undefined && fn.withdrawal === undefined && offers.length === gpuCount;
   return {
     gpus: isOnGpus ? offers : Array.from({ length: gpuCount }, () => null),
@@ -126,6 +144,7 @@ export function sheetOf(fn: LiveFunction, gpuCount: number): OfferSheet {
     sloMs: settings.sloMs,
     priority: toSchedulerPriority(settings.priority),
     pinned: isPinned,
+    ...(hostBlocks === undefined ? {} : { hostBlocks }),
     ...(settings.admission === undefined ? {} : { admission: settings.admission }),
   };
 }

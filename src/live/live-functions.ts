@@ -1,7 +1,7 @@
 /** The functions that the scheduler knows, with their offers for each place. */
 import { checkVariants } from '../schedule/index.ts';
 import { Correction } from './correction.ts';
-import { LiveFunction, offersOf, sheetOf } from './live-function.ts';
+import { hostBlocksOf, LiveFunction, offersOf, sheetOf } from './live-function.ts';
 import type { LiveState, Scheduled } from './live-views.ts';
 import type { FunctionPlans, JoinedSizes, OwnCause, ScheduledSettings } from './types.ts';
 
@@ -26,8 +26,26 @@ export class LiveFunctions {
     if (fn.plans !== plans) fn.correction = new Correction();
     fn.plans = plans;
     fn.offers = offersOf(fn);
+    if (fn.hostBlocks !== undefined) fn.hostBlocks = hostBlocksOf(fn);
     fn.settings = settings;
     fn.isPinned = isPinned;
+    this.update(fn);
+  }
+
+  /** The GPU process knows the function; all its weights are on disk. @param layerBytes default: as before */
+  registered({ key, settings }: Scheduled, layerBytes?: readonly number[]): void {
+    const fn = this.of(key, settings);
+    fn.layerBytes = layerBytes ?? fn.layerBytes;
+    fn.hostBlocks = hostBlocksOf(fn);
+    this.update(fn);
+  }
+
+  /** The GPU process knows the function no more. */
+  unregistered(key: string): void {
+    const fn = this.#state.functions.get(key);
+    if (fn?.hostBlocks === undefined) return;
+    fn.hostBlocks = undefined;
+    this.#state.host?.place.forget(fn);
     this.update(fn);
   }
 
@@ -63,6 +81,7 @@ export class LiveFunctions {
     if (fn === undefined) return;
     this.#state.functions.delete(key);
     fn.plans = undefined;
+    this.#state.host?.place.forget(fn);
     await this.withdraw(fn, 'unload');
     this.#state.tell({ kind: 'function-removed', functionIndex: fn.index });
     fn.isRemoved = true;

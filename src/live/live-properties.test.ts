@@ -1,7 +1,7 @@
 /** The live shell under random calls, failures and changes. */
 import fc from 'fast-check';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
-import { Bench, gpuOnly } from '../../test/support/gpu-shell.ts';
+import { Bench, gpuOnly, wholeBytes } from '../../test/support/gpu-shell.ts';
 import type { GpuErrorCode } from '../gpu/index.ts';
 import { policies, type Policy } from '../schedule/index.ts';
 
@@ -19,6 +19,9 @@ type Step =
   | { readonly kind: 'pass'; readonly ms: number }
   | { readonly kind: 'fail'; readonly code: GpuErrorCode }
   | { readonly kind: 'die' | 'back' }
+  | { readonly kind: 'read'; readonly outcome: GpuErrorCode | 'refused' }
+  | { readonly kind: 'resize'; readonly functions: number }
+  | { readonly kind: 'hold'; readonly index: number; readonly ms: number }
   | { readonly kind: 'remove' | 'offer' | 'unload' | 'pin' | 'preload'; readonly index: number };
 
 const functionCount = 6;
@@ -41,6 +44,18 @@ const step: fc.Arbitrary<Step> = fc.oneof(
     }),
   },
   { weight: 1, arbitrary: fc.record({ kind: fc.constantFrom('die' as const, 'back' as const) }) },
+  {
+    weight: 2,
+    arbitrary: fc.record({
+      kind: fc.constant('read' as const),
+      outcome: fc.constantFrom<GpuErrorCode | 'refused'>('weights-unreadable', 'refused', 'refused'),
+    }),
+  },
+  {
+    weight: 1,
+    arbitrary: fc.record({ kind: fc.constant('resize' as const), functions: fc.integer({ min: 0, max: 6 }) }),
+  },
+  { weight: 1, arbitrary: fc.record({ kind: fc.constant('hold' as const), index, ms: fc.nat({ max: 60 }) }) },
   {
     weight: 2,
     arbitrary: fc.record({
@@ -70,11 +85,20 @@ async function take(bench: Bench, removing: Map<number, Promise<void>>, step: St
       bench.shell.lost();
       return;
     case 'back':
-      bench.shell.back();
+      bench.back();
+      return;
+    case 'read':
+      bench.process.unread.push(step.outcome);
+      return;
+    case 'resize':
+      bench.resizeHost(step.functions * wholeBytes);
+      return;
+    case 'hold':
+      void holdFor(bench, `f${step.index}@1`, step.ms);
       return;
     case 'remove': {
       // As the host does: the next function of that name comes when this one is gone.
-      const removed = bench.shell.functions.remove(`f${step.index}@1`);
+      const removed = bench.remove(step.index);
       removing.set(step.index, removed);
       void removed.then(() => removing.delete(step.index));
       return;
@@ -94,6 +118,12 @@ async function take(bench: Bench, removing: Map<number, Promise<void>>, step: St
   }
 }
 
+/** As a check does. */
+async function holdFor(bench: Bench, key: string, ms: number): Promise<void> {
+  const held = await bench.shell.holdInHost(key).catch(() => 'unreadable' as const);
+  if (typeof held !== 'string') setTimeout(() => held[Symbol.dispose](), ms);
+}
+
 test('whatever happens, each invocation ends once, no GPU is overfull, and recorded layers are really there', async () => {
   let joinedRuns = 0;
   await fc.assert(
@@ -103,16 +133,21 @@ test('whatever happens, each invocation ends once, no GPU is overfull, and recor
       fc.boolean(),
       fc.constantFrom(0, 25),
       fc.constantFrom(0, 4),
-      async (steps, policy, hasVariants, loadAnswerMs, outputMs) => {
-        const bench = new Bench({ gpuCount: 2, functions: functionCount, policy, hasVariants });
+      fc.constantFrom(undefined, 2, 4),
+      async (steps, policy, hasVariants, loadAnswerMs, outputMs, inHost) => {
+        const hostBytes = inHost && inHost * wholeBytes;
+        const bench = new Bench({ gpuCount: 2, functions: functionCount, policy, hasVariants, hostBytes });
+        bench.process.diskMs = 30;
         bench.process.loadAnswerMs = loadAnswerMs;
         bench.process.outputMs = outputMs;
         for (const even of [0, 2, 4]) bench.join(even);
         const removing = new Map<number, Promise<void>>();
         for (const each of steps) await take(bench, removing, each);
         bench.process.failures.length = 0;
-        bench.shell.back();
-        await pass(5000);
+        bench.process.unread.length = 0;
+        if (hostBytes !== undefined) bench.resizeHost(hostBytes);
+        bench.back();
+        await pass(20_000);
         expect(bench.outcomes).toHaveLength(bench.arrived);
         expect(bench.defects).toEqual([]);
         joinedRuns += bench.process.rows.filter((rows) => rows > 1).length;

@@ -422,29 +422,87 @@ test('after runs three times as long as profiled, predictions triple', async () 
   expect(bench.disagreements()).toEqual([]);
 });
 
-test('a run that waited for weights from disk does not change what is expected of the next ones', async () => {
-  const bench = new Bench();
-  const expected = bench.shell.sheetOf('f0@1')!.gpus[0]!;
-  bench.process.diskMs = 2000;
-  bench.arrive(0);
-  await pass(2500);
-  expect(bench.outcomes).toMatchObject([{ kind: 'gpu', start: 'disk' }]);
-  expect(bench.shell.sheetOf('f0@1')!.gpus[0]).toEqual(expected);
-  expect(bench.disagreements()).toEqual([]);
-});
+describe('with a disk behind host memory', () => {
+  test('a first call starts from disk, as do calls behind its read; later ones are warm', async () => {
+    const bench = new Bench({ hostBytes: 80 });
+    bench.process.diskMs = 40;
+    const expected = bench.shell.sheetOf('f0@1')!.gpus[0]!;
+    bench.arrive(0);
+    bench.arrive(0);
+    await pass(200);
+    bench.arrive(0);
+    await pass(100);
+    expect(bench.outcomes).toMatchObject([{ start: 'disk' }, { start: 'disk' }, { start: 'warm' }]);
+    expect(bench.shell.counts.starts).toMatchObject({ disk: 2, warm: 1 });
+    expect(bench.shell.sheetOf('f0@1')!.gpus[0]).toEqual(expected);
+    expect(bench.disagreements()).toEqual([]);
+  });
 
-test('a call behind the read of its function starts from disk though its run finds all layers; later ones are warm', async () => {
-  const bench = new Bench();
-  bench.process.diskMs = 2000;
-  bench.arrive(0);
-  bench.arrive(0);
-  await pass(10);
-  bench.process.diskMs = 0;
-  await pass(2500);
-  bench.arrive(0);
-  await pass(100);
-  expect(bench.outcomes).toMatchObject([{ start: 'disk' }, { start: 'disk' }, { start: 'warm' }]);
-  expect(bench.disagreements()).toEqual([]);
+  test('the copy of one that is whole on its GPU goes for another, and comes back by a read', async () => {
+    const bench = new Bench({ hostBytes: 40, bytes: 40, functions: 2 });
+    bench.process.diskMs = 40;
+    for (const index of [0, 1, 0]) {
+      bench.arrive(index);
+      await pass(2000);
+    }
+    expect(bench.outcomes).toMatchObject([{ start: 'disk' }, { start: 'disk' }, { start: 'disk' }]);
+    const host = bench.process.orders.filter((order) => /^(stage|drop)/.test(order));
+    expect(host).toEqual(['stage f0@1', 'drop f0@1', 'stage f1@1', 'drop f1@1', 'stage f0@1']);
+    expect(bench.disagreements()).toEqual([]);
+  });
+
+  test('what a check holds stays, and a function that can never have room is told so', async () => {
+    const bench = new Bench({ hostBytes: 40, functions: 2 });
+    bench.process.diskMs = 40;
+    const holding = bench.shell.holdInHost('f0@1');
+    await pass(50);
+    const held = (await holding) as Disposable;
+    bench.arrive(1);
+    await pass(5000);
+    expect(bench.outcomes).toEqual([]);
+    held[Symbol.dispose]();
+    await pass(200);
+    expect(bench.outcomes).toMatchObject([{ start: 'disk' }]);
+    expect(bench.disagreements()).toEqual([]);
+    bench.shell.resizeHost(30);
+    expect(await bench.shell.holdInHost('f0@1')).toBe('too large');
+    expect(await bench.shell.holdInHost('f7@1')).toBe('gone');
+  });
+
+  test('after the process has died, what was called is read again once the next one knows it', async () => {
+    const bench = new Bench({ hostBytes: 80, functions: 2 });
+    bench.process.diskMs = 40;
+    bench.arrive(0);
+    await pass(200);
+    const holding = bench.shell.holdInHost('f1@1');
+    bench.process.die();
+    bench.shell.lost();
+    expect(await holding).toBe('gone');
+    await pass(100);
+    expect([bench.shell.hostBytes, bench.process.hostBytes()]).toEqual([0, 0]);
+    bench.back();
+    await pass(100);
+    expect(bench.process.hostBytes()).toBe(wholeBytes);
+    bench.arrive(0);
+    await pass(100);
+    expect(bench.outcomes.at(-1)).toMatchObject({ start: 'cold' });
+    expect(bench.disagreements()).toEqual([]);
+  });
+
+  test('calls of a function that cannot be read run elsewhere, and a later one has it read', async () => {
+    const bench = new Bench({ hostBytes: 80, policy: policies.best });
+    bench.offer(0, { sloMs: 60_000 });
+    bench.process.unread.push('weights-unreadable');
+    bench.preload(0);
+    await pass(200);
+    expect(bench.preloads).toEqual([false]);
+    expect(bench.news).toContain('run failed');
+    expect(bench.disagreements()).toEqual([]);
+    bench.preload(0);
+    await pass(200);
+    expect(bench.preloads).toEqual([false, true]);
+    expect(bench.disagreements()).toEqual([]);
+  });
 });
 
 test('a removed function leaves nothing behind, and its name can be used again at once', async () => {

@@ -5,10 +5,11 @@
  * Each invocation ends exactly once, and the scheduler knows only the events that it gets.
  */
 import type { PoolFacts, RoomWanted } from '../cpu/index.ts';
-import type { Action, CpuPlace, SchedulerEvent, SchedulerGpu, WorkersPlace } from '../schedule/index.ts';
+import type { Action, CpuPlace, HostTier, SchedulerEvent, SchedulerGpu, WorkersPlace } from '../schedule/index.ts';
 import type { Tensor } from '../tensor/index.ts';
 import { beneficiaryOf, Evictions } from './evictions.ts';
 import { GpuPlace } from './gpu-place.ts';
+import { HostPlace, type Holding, type HostRunner } from './host-place.ts';
 import { Invocations } from './invocations.ts';
 import { noSession, sheetOf } from './live-function.ts';
 import { LiveFunctions } from './live-functions.ts';
@@ -29,8 +30,12 @@ export class LiveScheduler extends LiveViews {
     this.#evictions = new Evictions(state);
   }
 
-  /** Adds the GPUs once they are known. Before that the host had none. */
-  setGpus(gpus: readonly SchedulerGpu[], runner: GpuRunner): void {
+  /**
+   * Adds the GPUs once they are known. Before that the host had none.
+   *
+   * @param host left out: everything is in host memory
+   */
+  setGpus(gpus: readonly SchedulerGpu[], runner: GpuRunner, host?: HostTier & { readonly runner: HostRunner }): void {
     const { onGpuNews, onDefect, isForCaller = (_error): _error is Error => false } = this.state.options;
     this.state.gpus = gpus;
     this.state.place = new GpuPlace({
@@ -42,10 +47,12 @@ export class LiveScheduler extends LiveViews {
       onArrived: (fn, gpu) => onGpuNews?.(fn.key, { kind: 'arrived', gpu }),
       // The scheduler's estimate was too small, so make more room: two functions.
       makeRoom: (gpu, asking) => this.#evictions.letGo(gpu, 'out-of-memory', (gone) => gone === 2, asking),
+      inHostMemory: async (fn) => (await this.state.host?.place.here(fn)) === true,
       isForCaller,
       onDefect: (message) => onDefect?.(message),
     });
     this.state.place.isUp = true;
+    if (host !== undefined) this.#setHost(host);
     this.state.scheduler = this.state.newScheduler();
     for (const fn of this.state.functions.values()) {
       fn.sheet = sheetOf(fn, gpus.length);
@@ -55,18 +62,63 @@ export class LiveScheduler extends LiveViews {
     for (const pending of this.state.pending) if (pending?.stage === 'waiting') this.#invocations.arrive(pending);
   }
 
+  #setHost({ runner, ...tier }: HostTier & { readonly runner: HostRunner }): void {
+    const { onGpuNews, onDefect } = this.state.options;
+    const place = new HostPlace({
+      runner,
+      tell: (event) => this.state.tell(event),
+      isHere: (functionIndex) => this.state.scheduler.isInHostMemory(functionIndex),
+      fits: (functionIndex) => this.state.scheduler.fitsHostMemory(functionIndex),
+      onFailed: (fn, error) => {
+        onGpuNews?.(fn.key, { kind: 'run failed', error });
+        // Its calls go elsewhere.
+        void this.functions.withdraw(fn, 'failed-run');
+      },
+      onReleased: (fn) => {
+        if (fn.isRemoved) this.functions.freeIfOver(fn);
+      },
+      onDefect: (message) => onDefect?.(message),
+    });
+    place.isUp = true;
+    this.state.host = { tier, place };
+  }
+
+  /** Pinned host memory has more or less room for weights than before. */
+  resizeHost(capacityBytes: number): void {
+    const { host } = this.state;
+    if (host === undefined || capacityBytes === host.tier.capacityBytes) return;
+    host.tier = { ...host.tier, capacityBytes };
+    this.state.tell({ kind: 'host-changed', capacityBytes });
+    host.place.shrunk();
+  }
+
+  /** Has a function in host memory for work that the scheduler did not order, until the result is disposed of. */
+  async holdInHost(key: string): Promise<Holding> {
+    const { host, functions } = this.state;
+    const fn = functions.get(key);
+    if (fn === undefined) return 'gone';
+    return host === undefined ? { [Symbol.dispose]: () => undefined } : await host.place.hold(fn);
+  }
+
   /** The GPU process is gone: everything on it is lost, and its runs and loads are placed again. */
   lost(): void {
-    if (this.state.place?.isUp !== true) return;
-    this.state.place.isUp = false;
+    const { place, host } = this.state;
+    if (place?.isUp !== true) return;
+    place.isUp = false;
+    host?.place.lost();
     for (const gpu of this.state.gpus.keys()) this.state.tell({ kind: 'gpu-lost', gpu });
-    this.state.place.lost();
+    place.lost();
+    if (host === undefined) return;
+    // They are read again once the next process knows them.
+    for (const { key } of this.state.functions.values()) this.functions.unregistered(key);
+    this.state.tell({ kind: 'host-lost' });
   }
 
   /** A new GPU process is up. */
   back(): void {
     if (this.state.place === undefined || this.state.place.isUp) return;
     this.state.place.isUp = true;
+    if (this.state.host !== undefined) this.state.host.place.isUp = true;
     for (const gpu of this.state.gpus.keys()) this.state.tell({ kind: 'gpu-back', gpu });
   }
 
@@ -176,10 +228,17 @@ export class LiveScheduler extends LiveViews {
         this.state.options.evictCpu?.({ key: fn.key, isSpare, by: by ?? this.#loadsNext(actions, at) });
         return;
       }
-      case 'stage':
-      case 'evict-host':
-        // Only a scheduler with a host tier orders these; here the engine keeps host memory itself.
+      case 'stage': {
+        const fn = this.state.byIndex[action.functionIndex];
+        if (fn !== undefined) void this.state.host?.place.stage(action, fn);
         return;
+      }
+      case 'evict-host': {
+        // What a removed function had goes when the process forgets it.
+        const fn = this.state.byIndex[action.functionIndex];
+        if (fn !== undefined) this.state.host?.place.drop(action.layers, fn);
+        return;
+      }
       case 'wait':
         this.#invocations.wait(action.invocation);
         return;

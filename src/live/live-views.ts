@@ -7,9 +7,11 @@ import {
   type SchedulerEvent,
   type Start,
   type WorkersPlace,
+  type HostTier,
 } from '../schedule/index.ts';
 import type { FunctionPlans, GpuEviction, GpuResident, LiveSchedulerOptions, ScheduledSettings } from './types.ts';
 import type { GpuPlace } from './gpu-place.ts';
+import type { HostPlace } from './host-place.ts';
 import type { LiveFunction, Pending } from './live-function.ts';
 
 export abstract class LiveViews {
@@ -81,13 +83,24 @@ export abstract class LiveViews {
   }
 
   /** A function's number with the scheduler, and the time since its latest invocation; undefined before the first. */
-  placeOf(key: string): { readonly index: number; readonly idleMs: number | undefined } | undefined {
+  placeOf(key: string) {
     const fn = this.state.functions.get(key);
-    return fn && { index: fn.index, idleMs: fn.lastUseMs === undefined ? undefined : this.state.now() - fn.lastUseMs };
+    if (fn === undefined) return undefined;
+    return {
+      index: fn.index,
+      /** It is known before it has plans, since its weights are held for checks and measurements. */
+      isPlanned: fn.plans !== undefined,
+      idleMs: fn.lastUseMs === undefined ? undefined : this.state.now() - fn.lastUseMs,
+    };
   }
 
   residentBytes(gpu: number): number {
     return this.state.scheduler.residentBytes(gpu);
+  }
+
+  /** Bytes of weights in host memory as the scheduler knows them, including those being read. */
+  get hostBytes(): number {
+    return this.state.scheduler.hostBytes;
   }
 
   /** Share of the last seconds in which the GPU executed, including loads that executions waited for. */
@@ -150,6 +163,8 @@ export class LiveState {
   gpus: readonly SchedulerGpu[] = [];
   /** Undefined until the GPUs are known. */
   place: GpuPlace | undefined;
+  /** Pinned host memory; undefined until the GPUs are known. */
+  host: { tier: HostTier; readonly place: HostPlace } | undefined;
   cpu: CpuPlace | null;
   workers: WorkersPlace | null = null;
 
@@ -162,8 +177,8 @@ export class LiveState {
   }
 
   newScheduler(): Scheduler {
-    const { gpus, cpu, workers } = this;
-    return new Scheduler({ gpus, policy: this.options.policy, cpu, workers });
+    const { gpus, cpu, workers, host } = this;
+    return new Scheduler({ gpus, policy: this.options.policy, cpu, workers, ...(host && { host: host.tier }) });
   }
 }
 

@@ -34,7 +34,7 @@ export class Changes {
     this.#check(number, sheet);
     const fn = this.#functionFor(number, sheet);
     this.#state.setCommon(sheet);
-    this.#state.host?.changed(fn);
+    this.#state.host?.changed(fn, nowMs);
     // In case a call waits for it.
     this.#state.host?.want(fn, nowMs);
     const displaced = this.#takeFromSides(fn);

@@ -8,14 +8,20 @@ export class Block implements HostBlock {
   readonly id: string;
   readonly bytes: number;
   readonly isExecuted: boolean;
+  readonly layers: readonly number[];
+  /** No other function can have it. */
+  readonly isOwn: boolean;
   readonly users = new Set<Copy>();
   state: 'on disk' | 'read' | 'here' = 'on disk';
 
-  constructor(number: number, id: string, { bytes, isExecuted = false }: HostBlock) {
+  constructor(number: number, id: string, given: HostBlock) {
+    const { bytes, isExecuted = false, layers = [] } = given;
     this.number = number;
     this.id = id;
     this.bytes = bytes;
     this.isExecuted = isExecuted;
+    this.layers = layers;
+    this.isOwn = given.id === undefined;
   }
 }
 
@@ -34,6 +40,8 @@ export interface Read {
 export class Copy implements Numbered {
   readonly fn: ServedFunction;
   blocks: readonly Block[] = [];
+  /** As its sheet names its blocks. */
+  given: readonly HostBlock[] = [];
   /** Of a former sheet: they go when nothing of the function runs or loads. */
   former: readonly Block[] = [];
   /** How many of its blocks are not here. */
@@ -41,6 +49,10 @@ export class Copy implements Numbered {
   bytes = 0;
   executedBytes = 0;
   read: Read | undefined = undefined;
+  /** When it is read again, after the place had no room for it and nothing could go. */
+  refusedUntilMs = 0;
+  /** How often the place holds it. */
+  holds = 0;
   /** Whether the latest read found its file in the page cache. */
   wasCached = false;
 

@@ -33,6 +33,13 @@ function hostOf(capacityBytes: number, gpuBytes = 100) {
   };
 }
 
+/** Function 0 has these blocks now. */
+const changed = (hostBlocks: readonly HostBlock[]): SchedulerEvent => ({
+  kind: 'sheet-changed',
+  functionIndex: 0,
+  sheet: offerSheet(1, { layers: [20], warmMs: 1 }, { hostBlocks }),
+});
+
 const kinds = (actions: readonly Action[]): string[] => actions.map(({ kind }) => kind);
 const stagesOf = (actions: readonly Action[]) =>
   actions.flatMap((action) => (action.kind === 'stage' ? [[action.functionIndex, action.bytes]] : []));
@@ -151,17 +158,97 @@ test('a place that has no room in one piece gets one more block, and the read ag
   expect([goneOf(again), stagesOf(again)]).toEqual([[[0, 20]], [[1, 20]]]);
 });
 
-test('what is lost with the process is read again, and what a function is asked for only where there is room', () => {
+test('a place that has no room though nothing can go is asked once a second', () => {
+  const { add, call, tell } = hostOf(50);
+  add(0, [copied(20)]);
+  expect(stagesOf(call(0, 0))).toEqual([[0, 20]]);
+  expect(stagesOf(tell(1, { kind: 'stage-refused', functionIndex: 0 }))).toEqual([]);
+  expect(stagesOf(tell(500, { kind: 'wake' }))).toEqual([]);
+  expect(stagesOf(tell(1001, { kind: 'wake' }))).toEqual([[0, 20]]);
+});
+
+test('what is lost with the process is read again', () => {
   const { add, call, staged, tell } = hostOf(50);
   for (const each of [0, 1, 2]) add(each, [copied(20)]);
   call(0, 0);
   staged(0, 200);
   tell(300, { kind: 'gpu-lost', gpu: 0 });
   expect(stagesOf(tell(300, { kind: 'host-lost' }))).toEqual([[0, 20]]);
-  staged(0, 500);
-  expect(stagesOf(tell(501, { kind: 'stage-wanted', functionIndex: 1 }))).toEqual([[1, 20]]);
-  staged(1, 701);
-  expect(kinds(tell(702, { kind: 'stage-wanted', functionIndex: 2 }))).toEqual([]);
+});
+
+test('what the place holds is read at the cost of what is worth less, and stays until it is held no more', () => {
+  const { add, call, staged, loaded, finished, tell } = hostOf(40);
+  for (const each of [0, 1, 2]) add(each, [copied(20)]);
+  const hold = (functionIndex: number, isHeld: boolean, atMs: number) =>
+    tell(atMs, { kind: 'host-held', functionIndex, isHeld });
+  for (const each of [0, 1]) {
+    expect(stagesOf(hold(each, true, each * 300))).toEqual([[each, 20]]);
+    staged(each, each * 300 + 200);
+  }
+  // Nothing goes for a call either, as long as both are held.
+  expect(stagesOf(call(2, 1000))).toEqual([]);
+  const released = hold(0, false, 1001);
+  expect([goneOf(released), stagesOf(released)]).toEqual([[[0, 20]], [[2, 20]]]);
+  staged(2, 1201);
+  loaded(2, 1221);
+  finished(0, 1222);
+  hold(1, false, 1300);
+  // The copy goes of what its GPU has as well, though nothing was called for the other one.
+  const held = hold(0, true, 1301);
+  expect([goneOf(held), stagesOf(held)]).toEqual([[[2, 20]], [[0, 20]]]);
+});
+
+test('a read that is refused behind the load of its function comes before all others, whatever goes for it', () => {
+  const { add, call, staged, loaded, finished, tell } = hostOf(45, 60);
+  for (const each of [0, 1, 2]) add(each, [copied(20)]);
+  for (const each of [0, 1]) {
+    call(each, each * 1000);
+    staged(each, each * 1000 + 200);
+    loaded(each, each * 1000 + 220);
+    finished(each, each * 1000 + 221);
+  }
+  expect(stagesOf(call(2, 2000))).toEqual([[2, 20]]);
+  expect(kinds(tell(2180, { kind: 'wake' }))).toContain('load');
+  const again = tell(2190, { kind: 'stage-refused', functionIndex: 2 });
+  expect([goneOf(again).length, stagesOf(again)]).toEqual([1, [[2, 20]]]);
+});
+
+test('what is held in vain is read by an idle disk after a second, whatever goes for it', () => {
+  const { add, call, staged, loaded, finished, tell } = hostOf(25, 20);
+  add(0, [copied(15), executed(5)]);
+  add(1, [copied(20)]);
+  call(0, 0);
+  staged(0, 200);
+  loaded(0, 220);
+  finished(0, 221);
+  // A called function that is not whole on its GPU is worth more than one that was never called.
+  tell(300, { kind: 'gpu-lost', gpu: 0 });
+  tell(300, { kind: 'gpu-back', gpu: 0 });
+  expect(stagesOf(tell(400, { kind: 'host-held', functionIndex: 1, isHeld: true }))).toEqual([]);
+  const later = tell(1400, { kind: 'wake' });
+  expect([goneOf(later).length > 0, stagesOf(later)]).toEqual([true, [[1, 20]]]);
+});
+
+test('what cannot be read gives its room back, and is read again for a later call only', () => {
+  const { scheduler, add, call, tell } = hostOf(50);
+  add(0, [copied(20)]);
+  expect(stagesOf(call(0, 0))).toEqual([[0, 20]]);
+  expect(kinds(tell(100, { kind: 'stage-failed', functionIndex: 0 }))).toEqual([]);
+  expect(scheduler.hostBytes).toBe(0);
+  expect(stagesOf(call(0, 200))).toEqual([[0, 20]]);
+});
+
+test('what is here stays when a new plan divides it into other blocks, and a function that comes again is read again', () => {
+  const { scheduler, add, call, staged, loaded, finished, tell } = hostOf(50);
+  add(0, [copied(20)]);
+  call(0, 0);
+  staged(0, 200);
+  loaded(0, 220);
+  finished(0, 221);
+  expect(kinds(tell(300, changed([copied(15), executed(5)])))).toEqual([]);
+  expect([scheduler.isInHostMemory(0), scheduler.hostBytes]).toEqual([true, 20]);
+  expect(goneOf(tell(400, changed([])))).toHaveLength(2);
+  expect(stagesOf(tell(500, changed([copied(20)])))).toEqual([[0, 20]]);
 });
 
 test('when host memory shrinks, the least valuable goes', () => {

@@ -9,7 +9,7 @@
 import { takeOut } from './columns.ts';
 import type { ServedFunction } from './function.ts';
 import { ValueOrder } from './heap.ts';
-import { Block, Copy, sumOf } from './host-blocks.ts';
+import { Block, Copy, sumOf, type Read } from './host-blocks.ts';
 import { HostUses } from './host-uses.ts';
 import { HostValues, type HostValueFacts } from './host-values.ts';
 import { leastLinkMs, type HostBlock } from './offer.ts';
@@ -18,7 +18,8 @@ import { WantedReads } from './wanted-reads.ts';
 import { tuning } from './tuning.ts';
 import type { HostTier, Shell, StageObservation } from './types.ts';
 
-const { readAhead } = tuning.hostMemory;
+const noBlocks: readonly HostBlock[] = [];
+const { heldMs, readAhead } = tuning.hostMemory;
 const { overdueShare } = tuning.queues;
 
 interface Shared extends HostValueFacts {
@@ -48,6 +49,10 @@ export class HostMemory {
   readonly #asked: WantedReads;
   /** Functions of which other layers are on GPUs since the latest event. */
   readonly #moved = new Set<ServedFunction>();
+  /** Functions whose read was refused, though loads of them have begun. */
+  readonly #refused = new Set<Copy>();
+  /** Functions that the place holds and that are not here, with the instant since when. */
+  readonly #held = new Map<Copy, number>();
   /** Functions with blocks of a former sheet. */
   readonly #outdated = new Set<Copy>();
   /** Functions that can be loaded again, since nothing is left of their former sheets. */
@@ -131,20 +136,25 @@ export class HostMemory {
   }
 
   /** The function is new, or has a new sheet. */
-  changed(fn: ServedFunction): void {
-    const { hostBlocks = [] } = fn.sheet;
+  changed(fn: ServedFunction, nowMs: number): void {
+    const { hostBlocks = noBlocks } = fn.sheet;
     let copy = this.#copies.get(fn);
     if (copy === undefined) {
       if (hostBlocks.length === 0) return;
       copy = new Copy(fn);
       this.#copies.set(fn, copy);
     }
+    if (copy.given === hostBlocks) return;
+    copy.given = hostBlocks;
     const { blocks } = copy;
     const ids = hostBlocks.map(
-      ({ id, bytes, isExecuted = false }, at) => id ?? `${fn.number} ${at} ${bytes} ${isExecuted}`,
+      ({ id, bytes, isExecuted = false, layers = [] }, at) =>
+        id ?? `${fn.number} ${at} ${bytes} ${isExecuted} ${layers.join()}`,
     );
     if (blocks.length === ids.length && blocks.every(({ id }, at) => id === ids[at])) return;
-    const before = [...copy.former, ...blocks];
+    const isHere = isDividedAnew(copy);
+    if (isHere) for (const block of blocks) this.#close(block);
+    const before = isHere ? [] : [...copy.former, ...blocks];
     copy.blocks = hostBlocks.map((block, at) => this.#open(ids[at]!, block));
     for (const block of copy.blocks) block.users.add(copy);
     copy.former = before.filter((block) => !copy.blocks.includes(block));
@@ -152,6 +162,9 @@ export class HostMemory {
     copy.bytes = sumOf(copy.blocks);
     copy.executedBytes = sumOf(copy.blocks.filter(({ isExecuted }) => isExecuted));
     if (copy.former.length > 0) this.#outdated.add(copy);
+    if (isHere) this.#arrive(copy.blocks);
+    // The place had forgotten it, and knows it again.
+    else if (blocks.length === 0 && this.#values.calls(copy) > 0) this.#asked.add(copy, nowMs);
   }
 
   /** It is here from the start, if there is room. */
@@ -171,10 +184,20 @@ export class HostMemory {
     this.#reorder(copy);
   }
 
-  /** It is to be here where there is room, though no call waits for it. */
-  ask(fn: ServedFunction, nowMs: number): void {
+  /** The place uses it without an order, or no longer. */
+  hold(fn: ServedFunction, by: 1 | -1, nowMs: number): void {
     const copy = this.#copies.get(fn);
-    if (copy !== undefined && copy.missing > 0) this.#asked.add(copy, nowMs);
+    if (copy === undefined) return;
+    copy.holds = Math.max(0, copy.holds + by);
+    if (copy.holds === 0) {
+      this.#held.delete(copy);
+      this.#moved.add(fn);
+      return;
+    }
+    this.want(fn, nowMs);
+    if (copy.missing === 0 || this.#held.has(copy)) return;
+    this.#held.set(copy, nowMs);
+    this.#shell.wake(nowMs + heldMs);
   }
 
   /** Other layers of the function are on GPUs, or are on their way. */
@@ -207,12 +230,28 @@ export class HostMemory {
     const copy = this.#copies.get(fn);
     const read = copy?.read;
     if (copy === undefined || read === undefined) return;
+    this.#giveUp(copy, read, nowMs);
+    this.#wanted.add(copy, nowMs);
+    if (this.#uses.isCopied(fn)) this.#refused.add(copy);
+    const victims = this.#victims(this.#capacityBytes - this.usedBytes + 1, Infinity) ?? [];
+    for (const block of victims) this.#drop(block, 'capacity');
+    if (victims.length > 0) return;
+    // Nothing can go now: asked at once, the place would refuse again.
+    copy.refusedUntilMs = nowMs + heldMs;
+    this.#shell.wake(copy.refusedUntilMs);
+  }
+
+  /** It could not be read. It is wanted again when the next call comes. */
+  failed(fn: ServedFunction, nowMs: number): void {
+    const copy = this.#copies.get(fn);
+    const read = copy?.read;
+    if (copy !== undefined && read !== undefined) this.#giveUp(copy, read, nowMs);
+  }
+
+  #giveUp(copy: Copy, read: Read, nowMs: number): void {
     this.#endRead(copy, nowMs);
     for (const block of read.blocks) block.state = 'on disk';
     this.usedBytes -= read.bytes;
-    this.#wanted.add(copy, nowMs);
-    const victims = this.#victims(this.#capacityBytes - this.usedBytes + 1, Infinity);
-    for (const block of victims ?? []) this.#drop(block, 'capacity');
   }
 
   /** Reads that a load can follow from now on. */
@@ -255,6 +294,7 @@ export class HostMemory {
     this.#asked.delete(copy);
     copy.former = [...copy.former, ...copy.blocks];
     copy.blocks = [];
+    copy.given = noBlocks;
     copy.missing = 0;
     this.#outdated.add(copy);
   }
@@ -269,6 +309,12 @@ export class HostMemory {
     return block;
   }
 
+  #close(block: Block): void {
+    this.#order.remove(block);
+    this.#blocks.delete(block.id);
+    this.#freeNumbers.push(block.number);
+  }
+
   /** Blocks have been read. Returns the functions of which nothing is missing any more. */
   #arrive(blocks: readonly Block[]): ServedFunction[] {
     const found: ServedFunction[] = [];
@@ -279,6 +325,7 @@ export class HostMemory {
         if (!user.blocks.includes(block) || --user.missing > 0) continue;
         this.#wanted.delete(user);
         this.#asked.delete(user);
+        this.#held.delete(user);
         found.push(user.fn);
       }
     }
@@ -291,7 +338,8 @@ export class HostMemory {
     block.state = 'on disk';
     this.usedBytes -= block.bytes;
     for (const user of block.users) if (user.blocks.includes(block)) user.missing++;
-    this.#shell.act({ kind: 'evict-host', functionIndex: owner.fn.number, bytes: block.bytes, cause });
+    const { bytes, layers } = block;
+    this.#shell.act({ kind: 'evict-host', functionIndex: owner.fn.number, bytes, layers, cause });
     for (const { fn } of block.users) {
       this.#reprice(fn);
       this.#moved.add(fn);
@@ -321,7 +369,7 @@ export class HostMemory {
   /** Drops what is of a former sheet, once nothing uses it. */
   #renew(copy: Copy, nowMs: number): void {
     const { fn, former } = copy;
-    if (copy.read !== undefined || this.#uses.isBusy(fn)) return;
+    if (copy.read !== undefined || copy.holds > 0 || this.#uses.isBusy(fn)) return;
     // Layers that execute from a block are of no use without it.
     if (former.some(({ isExecuted }) => isExecuted)) this.#uses.dropFromGpus(fn);
     copy.former = [];
@@ -330,8 +378,7 @@ export class HostMemory {
       block.users.delete(copy);
       if (block.users.size > 0) continue;
       if (block.state === 'here') this.#drop(block, 'unload', copy);
-      this.#blocks.delete(block.id);
-      this.#freeNumbers.push(block.number);
+      this.#close(block);
     }
     if (fn.isRemoved) this.#copies.delete(fn);
     this.#moved.add(fn);
@@ -344,6 +391,10 @@ export class HostMemory {
 
   /** Orders the next read. Returns whether there was one to order. */
   #readNext(nowMs: number): boolean {
+    for (const copy of this.#refused) {
+      if (copy.missing === 0 || !this.#uses.isCopied(copy.fn)) this.#refused.delete(copy);
+      else if (this.#read(copy, Infinity, nowMs)) return true;
+    }
     if (this.#wanted.size > 0) {
       // 1. For the next in line, where turns are strictly in order of arrival. None goes before it.
       if (this.#policy.order === 'fifo') {
@@ -367,16 +418,16 @@ export class HostMemory {
       if (isOrdered) return true;
       // 4. What is worth less than all that is here, for the call that waits longest, in a disk that has nothing to do.
       if (this.#reading.length > 0) return false;
-      if (this.#readOverdue(nowMs, Infinity) === true) return true;
+      if (this.#readOverdue(nowMs, Infinity) === true || this.#readHeld(nowMs)) return true;
     }
     // 5. What no call waits for, without evicting anything.
     return this.#reading.length === 0 && this.#asked.find(nowMs, (copy) => this.#read(copy, -Infinity, nowMs));
   }
 
-  /** Whether calls still wait for it. One may have gone, or may need other weights now. */
+  /** Whether calls still wait for it, or the place holds it. One may have gone, or may need other weights now. */
   #isWanted(copy: Copy): boolean {
-    const { fn, missing } = copy;
-    if (!fn.isRemoved && missing > 0 && this.canHold(fn) && this.#uses.isNeeded(fn)) return true;
+    const { fn, missing, holds } = copy;
+    if (!fn.isRemoved && missing > 0 && this.canHold(fn) && (holds > 0 || this.#uses.isNeeded(fn))) return true;
     this.#wanted.delete(copy);
     return false;
   }
@@ -416,11 +467,20 @@ export class HostMemory {
     return looked > 0 ? false : undefined;
   }
 
+  /** For what the place has held in vain for long: it could be worth nothing for ever. */
+  #readHeld(nowMs: number): boolean {
+    for (const [copy, sinceMs] of this.#held) {
+      if (sinceMs + heldMs > nowMs) break;
+      if (this.#isWanted(copy) && this.#read(copy, Infinity, nowMs)) return true;
+    }
+    return false;
+  }
+
   /** Orders a read if there is room for it, at the cost of what is worth no more. */
   #read(copy: Copy, worth: number, nowMs: number): boolean {
     const blocks = copy.blocks.filter(({ state }) => state === 'on disk');
     // All that is missing is being read for another function.
-    if (blocks.length === 0 || copy.read !== undefined) return false;
+    if (blocks.length === 0 || copy.read !== undefined || nowMs < copy.refusedUntilMs) return false;
     const bytes = sumOf(blocks);
     const victims = this.#victims(bytes, worth, copy);
     if (victims === undefined) return false;
@@ -435,7 +495,8 @@ export class HostMemory {
     this.#wanted.delete(copy);
     this.#asked.delete(copy);
     this.#readsSinceOverdue++;
-    this.#shell.act({ kind: 'stage', functionIndex: fn.number, bytes });
+    const layers = blocks.flatMap((block) => block.layers);
+    this.#shell.act({ kind: 'stage', functionIndex: fn.number, bytes, layers });
     this.#shell.wake(endMs - copy.read.overlapMs);
     return true;
   }
@@ -506,4 +567,12 @@ export class HostMemory {
       this.#drop(block, 'capacity');
     }
   }
+}
+
+/** Whether all of it is here, and is only part of other blocks now: a function without shared blocks has one content. */
+function isDividedAnew({ given, blocks, former, read }: Copy): boolean {
+  if (blocks.length === 0 || former.length > 0 || read !== undefined) return false;
+  if (!blocks.every(({ isOwn, state }) => isOwn && state === 'here') || given.some(({ id }) => id !== undefined))
+    return false;
+  return given.reduce((sum, { bytes }) => sum + bytes, 0) === sumOf(blocks);
 }

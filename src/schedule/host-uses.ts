@@ -15,12 +15,12 @@ export class HostUses {
 
   /** Whether it must stay: something reads from it, or a call that waits is about to. */
   isInUse(block: Block): boolean {
-    for (const { fn, read } of block.users) {
-      if (read !== undefined) return true;
+    for (const { fn, read, holds } of block.users) {
+      if (read !== undefined || holds > 0) return true;
       if (block.isExecuted) {
         for (let slot = this.#slots.first(fn); slot !== undefined; slot = slot.next) if (slot.number >= 0) return true;
       }
-      if (this.#isCopied(fn)) return true;
+      if (this.isCopied(fn)) return true;
       if (this.#policy.order === 'fifo' ? this.isNext(fn) : this.isNeeded(fn)) return true;
     }
     return false;
@@ -51,7 +51,7 @@ export class HostUses {
   }
 
   /** Whether layers of the function are on their way to a GPU. */
-  #isCopied(fn: ServedFunction): boolean {
+  isCopied(fn: ServedFunction): boolean {
     for (let slot = this.#slots.first(fn); slot !== undefined; slot = slot.next)
       if (slot.load !== undefined || slot.growth !== undefined) return true;
     return false;

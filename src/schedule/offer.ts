@@ -30,6 +30,8 @@ export interface OfferSheet {
 export interface HostBlock {
   /** Of its content. Functions with the same block share it; left out: no other function has it. */
   readonly id?: string;
+  /** The function's layers that it is made of, for the place that reads it; the same in each function that has it. */
+  readonly layers?: readonly number[];
   readonly bytes: number;
   /** Layers execute from it, so it stays as long as anything of the function is on a GPU. Default false. */
   readonly isExecuted?: boolean;

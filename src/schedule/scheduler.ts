@@ -138,8 +138,11 @@ export class Scheduler {
       case 'stage-refused':
         this.#state.host?.refused(this.#known(event.functionIndex), nowMs);
         break;
-      case 'stage-wanted':
-        this.#state.host?.ask(this.#known(event.functionIndex), nowMs);
+      case 'stage-failed':
+        this.#state.host?.failed(this.#known(event.functionIndex), nowMs);
+        break;
+      case 'host-held':
+        this.#state.host?.hold(this.#known(event.functionIndex), event.isHeld ? 1 : -1, nowMs);
         break;
       case 'host-lost':
         this.#state.host?.lost(nowMs);
@@ -200,6 +203,21 @@ export class Scheduler {
   /** Bytes of weights on a GPU, including those being loaded. */
   residentBytes(gpu: number): number {
     return this.#state.gpus[gpu]!.memory.usedBytes;
+  }
+
+  /** Bytes of weights in host memory, including those being read. */
+  get hostBytes(): number {
+    return this.#state.host?.usedBytes ?? 0;
+  }
+
+  /** Whether nothing of a function has to be read from disk. */
+  isInHostMemory(functionIndex: number): boolean {
+    return this.#state.host?.isHere(this.#known(functionIndex)) !== false;
+  }
+
+  /** Whether host memory can ever have room for a function. */
+  fitsHostMemory(functionIndex: number): boolean {
+    return this.#state.host?.canHold(this.#known(functionIndex)) !== false;
   }
 
   /** How many layers of a function a GPU has, counted from the first, including those being loaded. */

@@ -66,6 +66,8 @@ export const tuning = {
     readAhead: 2,
     /** Of a use, what a call counts that will be late though its function is read next. */
     lateShare: 0.05,
+    /** How long a check waits for room before an idle disk reads its function whatever goes for it. No replay has any. */
+    heldMs: 1000,
   },
   /** The queues of all places; late-turns.ts, side-line.ts. */
   queues: {

@@ -148,8 +148,13 @@ export type SchedulerEvent =
   | { readonly kind: 'staged'; readonly functionIndex: number; readonly observed?: StageObservation | undefined }
   /** The place has no room for a `stage`: what is free is in pieces. One more function goes, and it is ordered again. */
   | { readonly kind: 'stage-refused'; readonly functionIndex: number }
-  /** The function is to be in host memory as soon as there is room and the disk has nothing else to do. */
-  | { readonly kind: 'stage-wanted'; readonly functionIndex: number }
+  /** What a `stage` ordered cannot be read. It is ordered again for a later call. */
+  | { readonly kind: 'stage-failed'; readonly functionIndex: number }
+  /**
+   * The place uses the function without the scheduler's order: to check it, to measure it. It is to be in host memory, at
+   * the cost of what is worth less, and stays there until it is held no more.
+   */
+  | { readonly kind: 'host-held'; readonly functionIndex: number; readonly isHeld: boolean }
   /** All that was in host memory is gone, with what the GPUs had; reported behind the loss of these. */
   | { readonly kind: 'host-lost' }
   /** Host memory has more or less room for weights than before. */
@@ -295,12 +300,20 @@ export type Action =
    * Read what is missing of a function from disk into pinned host memory; `staged` reports the end. Loads to GPUs may be
    * ordered before that: they copy what has been read.
    */
-  | { readonly kind: 'stage'; readonly functionIndex: number; readonly bytes: number }
+  | {
+      readonly kind: 'stage';
+      readonly functionIndex: number;
+      readonly bytes: number;
+      /** That are missing, as its blocks name them. */
+      readonly layers: readonly number[];
+    }
   /** Free so much of a function's pinned host memory. It may still be on GPUs, but executes from none of that. */
   | {
       readonly kind: 'evict-host';
       readonly functionIndex: number;
       readonly bytes: number;
+      /** Of the block that goes. */
+      readonly layers: readonly number[];
       readonly cause: 'capacity' | 'unload';
     }
   /** The invocation waits for this place; a later action may name another one. */

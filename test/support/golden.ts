@@ -13,7 +13,7 @@ const rounded = (key: string, value: unknown): unknown => {
   return typeof value === 'number' && !Number.isInteger(value) ? value.toPrecision(digits) : value;
 };
 
-// Hashes of decisions stay comparable over renames: places and actions are written as they were at first.
+// Hashes of decisions stay comparable over changes of names and fields: places and actions are written as they were at first.
 const placeNumber = (place: unknown): unknown =>
   place === 'cpu' ? -1 : place === 'workers' ? -2 : place === undefined ? -3 : place;
 
@@ -32,6 +32,11 @@ function firstNames(fact: unknown): unknown {
       return action.load === null
         ? action
         : { ...action, load: { functionIndex: action.functionIndex, ...action.load } };
+    case 'stage':
+    case 'evict-host': {
+      const { layers: _, ...order } = action;
+      return order;
+    }
     case 'wait':
       return { ...action, place: placeNumber(action.place) };
     default:

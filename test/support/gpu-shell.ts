@@ -7,12 +7,14 @@ import {
   type GpuRunOptions,
   type LoadResult,
   type RunResult,
+  type Staged,
 } from '../../src/gpu/index.ts';
 import {
   LiveScheduler,
   type FunctionPlans,
   type GpuEviction,
   type GpuRunner,
+  type HostRunner,
   type InvocationWish,
   type Placed,
   type ScheduledSettings,
@@ -79,12 +81,17 @@ export function plansFor(gpuCount: number, hasVariants = false): FunctionPlans {
 /** The host had no memory for an answer. */
 export class NoMemory extends Error {}
 
-/** Answers with its inputs, keeps its own account of residency, and refuses what has no room. */
-class MadeUpProcess implements GpuRunner {
+/** Answers with its inputs, keeps its own account of GPUs and host memory, and refuses what has no room. */
+class MadeUpProcess implements GpuRunner, HostRunner {
   readonly resident: Map<string, ReadonlySet<number>>[];
   /** Outcomes of the next runs; success if empty. After {@link NoMemory} the outputs of a success did not arrive. */
   readonly failures: (GpuErrorCode | NoMemory)[] = [];
   readonly orders: string[] = [];
+  /** By function, its layers in host memory; undefined: all is there. */
+  readonly inHost: Map<string, Set<number>> | undefined;
+  hostBytesMax: number;
+  /** What becomes of the next reads. */
+  readonly unread: (GpuErrorCode | 'refused')[] = [];
   /** Of runs with inputs. */
   readonly rows: number[] = [];
   /** By function and GPU, when all its weights are there. */
@@ -97,7 +104,7 @@ class MadeUpProcess implements GpuRunner {
   overfull: string | undefined;
   /** Actual over profiled durations. */
   stretch = 1;
-  /** Time that each run waits for weights from disk, beside its time on the GPU. */
+  /** Time of a read from disk. */
   diskMs = 0;
   /** Delay between the end of a load and its answer. */
   loadAnswerMs = 0;
@@ -106,7 +113,9 @@ class MadeUpProcess implements GpuRunner {
   finished = 0;
   aborted = 0;
 
-  constructor(gpuCount: number, bytes = capacityBytes) {
+  constructor(gpuCount: number, bytes = capacityBytes, hostBytes?: number) {
+    this.inHost = hostBytes === undefined ? undefined : new Map();
+    this.hostBytesMax = hostBytes ?? Infinity;
     this.resident = Array.from({ length: gpuCount }, () => new Map());
     this.#capacityBytes = bytes;
   }
@@ -138,8 +147,7 @@ class MadeUpProcess implements GpuRunner {
     const completeMs = variant === 'memory' ? 0 : (this.#completeMs.get(`${key} ${gpu}`) ?? 0);
     const leftMs = Math.max(0, completeMs - performance.now());
     const gpuMs = this.stretch * (variantWarmMs(variant) + Math.max(missing * layerMs, leftMs));
-    const { diskMs } = this;
-    await this.#pass(diskMs + gpuMs, signal);
+    await this.#pass(gpuMs, signal);
     if (this.outputMs > 0) {
       onLaneFree?.();
       await this.#pass(this.outputMs, signal);
@@ -148,8 +156,8 @@ class MadeUpProcess implements GpuRunner {
     if (failure !== undefined) throw failure;
     const start = missing === 0 ? 'warm' : missing === layers ? 'cold' : 'partial';
     const loadedBytes = missing * layerBytes;
-    const timings = { waitMs: 0, gpuMs, totalMs: diskMs + gpuMs };
-    return { outputs: inputs, start, loadedBytes, fromDisk: diskMs > 0, graph: false, timings };
+    const timings = { waitMs: 0, gpuMs, totalMs: gpuMs };
+    return { outputs: inputs, start, loadedBytes, fromDisk: false, graph: false, timings };
   }
 
   async load(
@@ -161,10 +169,35 @@ class MadeUpProcess implements GpuRunner {
     await this.#freed[gpu];
     this.#mustLive(deaths);
     const missing = this.#bring(key, gpu, variant);
-    const fromDisk = missing > 0 && this.diskMs > 0;
     this.#completeMs.set(`${key} ${gpu}`, performance.now() + missing * layerMs);
     await this.#pass(missing * layerMs + this.loadAnswerMs, signal);
-    return { bytes: missing * layerBytes, fromDisk };
+    return { bytes: missing * layerBytes, fromDisk: false };
+  }
+
+  hostBytes(): number {
+    return [...(this.inHost?.values() ?? [])].reduce((sum, layers) => sum + layers.size * layerBytes, 0);
+  }
+
+  async stage(key: string, layers: readonly number[]): Promise<Staged> {
+    this.orders.push(`stage ${key}`);
+    const there = this.inHost!.get(key) ?? new Set();
+    const missing = layers.filter((layer) => !there.has(layer));
+    const bytes = missing.length * layerBytes;
+    const failure = this.unread.shift();
+    if (failure === 'refused' || this.hostBytes() + bytes > this.hostBytesMax)
+      return { kind: 'refused', largestFreeBytes: 0 };
+    this.inHost!.set(key, there);
+    for (const layer of missing) there.add(layer);
+    await this.#pass(this.diskMs, undefined);
+    if (failure === undefined) return { kind: 'staged', bytes, ms: this.diskMs, isCached: false };
+    for (const layer of missing) there.delete(layer);
+    throw new GpuError(failure, failure);
+  }
+
+  drop(key: string, layers: readonly number[]): Promise<number> {
+    this.orders.push(`drop ${key}`);
+    for (const layer of layers) this.inHost!.get(key)?.delete(layer);
+    return Promise.resolve(layers.length * layerBytes);
   }
 
   trim(key: string, gpu: number, layers: number): Promise<number> {
@@ -209,6 +242,7 @@ class MadeUpProcess implements GpuRunner {
   die(): void {
     this.#deaths++;
     for (const resident of this.resident) resident.clear();
+    this.inHost?.clear();
     for (const reject of this.#inFlight) reject(new GpuError('died', 'the GPU process died'));
   }
 
@@ -216,6 +250,9 @@ class MadeUpProcess implements GpuRunner {
   #bring(key: string, gpu: number, variant: string | undefined): number {
     const had = this.#layers(key, gpu);
     const layers = new Set([...had, ...layersOf(variant)]);
+    for (const layer of layers)
+      if (this.inHost?.get(key)?.has(layer) === false && !had.includes(layer))
+        this.overfull ??= `layer ${layer} of ${key} comes to GPU ${gpu}, and is not in host memory`;
     this.resident[gpu]!.set(key, layers);
     if (this.bytes(gpu) > this.#capacityBytes) {
       this.overfull ??= `GPU ${gpu} holds ${[...this.resident[gpu]!.keys()].join(' ')}`;
@@ -254,6 +291,8 @@ interface Setting {
   readonly functions?: number;
   readonly cpuMs?: number | 'unknown';
   readonly bytes?: number;
+  /** Of pinned host memory; left out: everything is there. */
+  readonly hostBytes?: number | undefined;
   readonly hasVariants?: boolean;
   readonly cpuCores?: number;
   readonly waitingMax?: number;
@@ -280,11 +319,12 @@ export class Bench {
     functions = 3,
     cpuMs = 50,
     bytes = capacityBytes,
+    hostBytes,
     hasVariants = false,
     cpuCores = 4,
     waitingMax = Infinity,
   }: Setting = {}) {
-    this.process = new MadeUpProcess(gpuCount, bytes);
+    this.process = new MadeUpProcess(gpuCount, bytes, hostBytes);
     this.plans = plansFor(gpuCount, hasVariants);
     const gpu = { capacityBytes: bytes, switch: 0, linkGBps: 1, uplinkGBps: 2 };
     this.shell = new LiveScheduler({
@@ -303,6 +343,7 @@ export class Bench {
     this.shell.setGpus(
       Array.from({ length: gpuCount }, () => gpu),
       this.process,
+      hostBytes === undefined ? undefined : { capacityBytes: hostBytes, diskGBps: 1e-6, runner: this.process },
     );
     for (let index = 0; index < functions; index++) this.offer(index);
   }
@@ -321,7 +362,13 @@ export class Bench {
   offer(index: number, changes: Partial<typeof settings> = {}): void {
     const { pinned, ...scheduled } = { ...settings, ...changes };
     this.settings[index] = scheduled;
-    this.shell.functions.offer({ key: `f${index}@1`, settings: scheduled }, this.plans, pinned);
+    const version = { key: `f${index}@1`, settings: scheduled };
+    if (this.process.inHost !== undefined)
+      this.shell.functions.registered(
+        version,
+        Array.from({ length: layerCount }, () => layerBytes),
+      );
+    this.shell.functions.offer(version, this.plans, pinned);
   }
 
   /** The outcome comes later; calls on the CPU pool take their time there. */
@@ -357,6 +404,26 @@ export class Bench {
     void this.#collect(placed);
   }
 
+  /** The next process is up, and knows all functions. */
+  back(): void {
+    this.shell.back();
+    if (this.process.inHost === undefined) return;
+    for (const key of this.shell.keys())
+      this.shell.functions.registered({ key, settings: this.settings[Number(key.slice(1, -2))]! });
+  }
+
+  /** As the host does: the process forgets the function as well. */
+  async remove(index: number): Promise<void> {
+    const key = `f${index}@1`;
+    await this.shell.functions.remove(key);
+    this.process.inHost?.delete(key);
+  }
+
+  resizeHost(bytes: number): void {
+    this.process.hostBytesMax = bytes;
+    this.shell.resizeHost(bytes);
+  }
+
   preload(index: number): void {
     const load = async (): Promise<void> =>
       void this.preloads.push(
@@ -390,6 +457,9 @@ export class Bench {
       const believed = this.shell.residentBytes(gpu);
       if (believed !== this.process.bytes(gpu))
         found.push(`GPU ${gpu} has ${this.process.bytes(gpu)}, not ${believed}`);
+      if (this.shell.hostBytes !== this.process.hostBytes())
+        found.push(`host memory has ${this.process.hostBytes()}, not ${this.shell.hostBytes}`);
+      if (this.process.overfull !== undefined) found.push(this.process.overfull);
       return found;
     });
   }

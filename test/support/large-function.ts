@@ -97,7 +97,7 @@ export async function stopsWhileFilling({ folder, bytes, precision, environment 
     process.kill(client.pid, 'SIGUSR2');
     const startedMs = performance.now();
     const fill = { isOver: false };
-    const filled = client.prefetch('large').finally(() => (fill.isOver = true));
+    const filled = client.stage('large').finally(() => (fill.isOver = true));
     let answered = 0;
     for (; !fill.isOver; answered++) await call();
     await filled;
@@ -116,6 +116,7 @@ async function callerOf(client: GpuClient, modelPath: string): Promise<() => Pro
   const shapes = shaped({ x: [1, 64] });
   const coverage = await client.register({ key: 'small', modelPath, shapes });
   if (!coverage.covered) throw new Error('the small function is not covered');
+  await client.stage('small');
   const layers = coverage.layers.map(({ name }) => ({ name, method: 'load' as const, link: 0 }));
   const plan = { mode: 'pipeswitch' as const, primary: 0, secondaries: [], bytesGpu: coverage.weightBytes, layers };
   const inputs = [tensorOf('x', 'FP32', [1, 64], new Float32Array(64))];

@@ -143,6 +143,7 @@ async function measure({ target, shapes, alternatives, cores, coreNumbers, confi
     process.stderr.write(`timing the operators of ${target.name} on GPU ${gpu} and on 1 to ${cores} cores\n`);
     const { name: key, modelPath } = target;
     await client.register({ key, modelPath, shapes, alternatives, hybrid: { cells } });
+    await client.stage(key);
     const profile = await client.measureOperators(key, { gpu, cores, iterations });
     const device = info.devices[gpu]?.name ?? `GPU ${gpu}`;
     const provenance = info.isEmulated

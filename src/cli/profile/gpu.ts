@@ -56,6 +56,11 @@ async function measure(
       throw new CliError(`'${name}' cannot run on a GPU: ${reasons.slice(0, 5).join('; ')}`);
     }
     const { shapes = wanted } = coverage;
+    const staged = await client.stage(name);
+    if (staged.kind === 'refused')
+      throw new CliError(
+        `'${name}' has ${formatBytes(coverage.weightBytes)} of weights, and ${formatBytes(hostBytes)} may be pinned here`,
+      );
     return { shapes, ...(await client.measure(name, { gpu, iterations, allFromHost })) };
   } finally {
     await client.stop();

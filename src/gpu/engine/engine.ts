@@ -14,6 +14,7 @@ import {
   type LoadResult,
   type RunOptions,
   type RunResult,
+  type Staged,
 } from '../types.ts';
 import type { HostStoreState } from './host-store.ts';
 import type { GpuMemoryState } from './lane.ts';
@@ -28,7 +29,7 @@ import { Run } from './run.ts';
 import { Streams, type StreamsOptions } from './streams.ts';
 
 export interface EngineOptions {
-  /** Pinned host memory for weights. */
+  /** Pinned host memory for weights, at the start. */
   readonly hostBytes: number;
   /** Bytes pinned at a time. Default 64 MiB: the driver holds its locks while it pins, 0.6 ms for a MiB. */
   readonly slabBytes?: number;
@@ -78,7 +79,6 @@ export class Engine {
       throw error;
     }
     this.#context = {
-      store: this.#store,
       io: this.#io,
       graphs: !without.has('graphs'),
       readsHost: !without.has('host-reads-by-kernels'),
@@ -103,7 +103,7 @@ export class Engine {
     return this.#streams.waits;
   }
 
-  /** Registers a function by its weights, which stay on disk until they are needed. @throws GpuError 'invalid' */
+  /** Registers a function by its weights, which stay on disk until they are staged. @throws GpuError 'invalid' */
   addFunction(key: string, layout: WeightLayout): void {
     this.#check();
     if (this.#functions.has(key)) throw new GpuError('invalid', `function '${key}' is known already`);
@@ -211,9 +211,25 @@ export class Engine {
     return this.trim(key, gpu, 0);
   }
 
-  /** Reads a function's weights from disk into pinned memory. @throws GpuError */
-  prefetch(key: string, signal?: AbortSignal): Promise<void> {
-    return this.#guard(() => this.#store.prefetch(this.#function(key), signal));
+  /** Reads layers of a function from disk into pinned memory, if there is room; default: all. @throws GpuError */
+  stage(key: string, layers?: readonly number[]): Promise<Staged> {
+    return this.#guard(() => {
+      const target = this.#function(key);
+      return this.#store.stage(target, layers ?? target.all);
+    });
+  }
+
+  /** Frees pinned memory of layers, once no run or load reads from it; default: of all. Resolves with the bytes. */
+  drop(key: string, layers?: readonly number[]): Promise<number> {
+    return this.#guard(() => {
+      const target = this.#function(key);
+      return this.#store.drop(target, layers ?? target.all);
+    });
+  }
+
+  /** Pins no more host memory for weights than this from now on. */
+  resizeHost(hostBytes: number): Promise<void> {
+    return this.#guard(() => this.#store.resize(hostBytes));
   }
 
   hostTier(key: string): HostTier {

@@ -67,12 +67,12 @@ async function loadOnce(
     if (missing.length === 0) return { bytes: 0, fromDisk: false, preempted: null };
     residency.preempt = preempt;
     const either = signal === undefined ? preempt.signal : AbortSignal.any([signal, preempt.signal]);
-    fromDisk = !weights.isFilled;
-    lease = await context.store.lease(weights, either);
+    fromDisk = !weights.areFilled(missing);
+    lease = await weights.lease(missing, either);
     await residency.reserve(missing, either);
     transfer = new Transfer(residency, plan, missing, (gpu) => context.lane(gpu), null);
     while (transfer.next !== undefined && !either.aborted) {
-      if (!weights.isLayerFilled(transfer.next)) await orCancelled(weights.layerFilled(transfer.next), either);
+      if (!weights.isFilled(transfer.next)) await orCancelled(weights.layerFilled(transfer.next), either);
       await transfer.submitWithin(context.windowBytes);
     }
   } catch (error) {

@@ -11,7 +11,7 @@ const pageBytes = 4096;
 const mebibyte = 2 ** 20;
 
 export interface PinnedPoolOptions {
-  /** Limit of pinned bytes that are kept. */
+  /** Limit of pinned bytes that are kept, at the start. */
   readonly budgetBytes: number;
   /** Bytes that are pinned at a time; a larger range gets its own slab. */
   readonly slabBytes: number;
@@ -66,10 +66,16 @@ export class PinnedPool implements Disposable {
   readonly #cuda: Cuda;
   readonly #options: PinnedPoolOptions;
   readonly #slabs: Slab[] = [];
+  #budgetBytes: number;
 
   constructor(cuda: Cuda, options: PinnedPoolOptions) {
     this.#cuda = cuda;
     this.#options = options;
+    this.#budgetBytes = options.budgetBytes;
+  }
+
+  get budgetBytes(): number {
+    return this.#budgetBytes;
   }
 
   get pinnedBytes(): number {
@@ -78,6 +84,21 @@ export class PinnedPool implements Disposable {
 
   get usedBytes(): number {
     return this.#slabs.reduce((sum, { ranges }) => sum + ranges.usedBytes, 0);
+  }
+
+  /** The largest range that could be taken now, once slabs are pinned for what the budget leaves. */
+  get largestFreeBytes(): number {
+    const usedSlabBytes = this.#slabs.reduce((sum, { memory, isEmpty }) => sum + (isEmpty ? 0 : memory.bytes), 0);
+    return Math.max(0, this.#budgetBytes - usedSlabBytes, ...this.#slabs.map(({ ranges }) => ranges.largestFreeBytes));
+  }
+
+  resize(budgetBytes: number): void {
+    this.#budgetBytes = budgetBytes;
+  }
+
+  /** Frees empty slabs beyond the budget, on another thread. */
+  async shrink(): Promise<void> {
+    await this.trimAside(() => this.pinnedBytes > this.#budgetBytes);
   }
 
   /** A range of an existing slab. */
@@ -94,7 +115,7 @@ export class PinnedPool implements Disposable {
    * budget or the system has not that much. One call at a time. @throws CudaError if nothing at all can be pinned
    */
   async grow(bytes: number): Promise<boolean> {
-    const leftBytes = (): number => this.#options.budgetBytes - this.pinnedBytes;
+    const leftBytes = (): number => this.#budgetBytes - this.pinnedBytes;
     while (leftBytes() < bytes) if (!(await this.#releaseEmpty())) return false;
     const slabBytes = Math.max(bytes, Math.min(this.#options.slabBytes, leftBytes()));
     for (;;) {
@@ -118,9 +139,9 @@ export class PinnedPool implements Disposable {
   async takeSoon(bytes: number): Promise<PinnedRange> {
     const found = this.take(bytes);
     if (found !== undefined) return found;
-    const { slabBytes: stepBytes, budgetBytes } = this.#options;
+    const { slabBytes: stepBytes } = this.#options;
     const slabBytes = Math.ceil(bytes / stepBytes) * stepBytes;
-    while (this.pinnedBytes + slabBytes > budgetBytes) if (!(await this.#releaseEmpty())) break;
+    while (this.pinnedBytes + slabBytes > this.#budgetBytes) if (!(await this.#releaseEmpty())) break;
     for (;;) {
       try {
         const slab = new Slab(await this.#cuda.allocateHostAside(slabBytes, this.#options.kind));

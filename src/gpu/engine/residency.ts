@@ -34,7 +34,6 @@ export class Residency {
   lastUse: Fence | null = null;
   /** Stops the submission of a load-ahead, so that a run can load the rest itself. */
   preempt: AbortController | null = null;
-  #executesFromHost = false;
   /** Its turn has come, but none of its work has been submitted: its layers may still be moved. */
   #isReserving = false;
 
@@ -154,14 +153,7 @@ export class Residency {
       this.#ready[layer] = null;
       bytes += block.size;
     }
-    if (this.layers.length === 0) this.executesFromHost = false;
     return bytes;
-  }
-
-  /** Whether the latest run executed layers from host memory; the host store keeps such functions longest. */
-  set executesFromHost(value: boolean) {
-    if (value !== this.#executesFromHost) this.weights.warmOn += value ? 1 : -1;
-    this.#executesFromHost = value;
   }
 
   #put(layer: number, block: DeviceBlock): void {

@@ -1,10 +1,8 @@
-import type { HostStore } from './host-store.ts';
 import type { GpuLane } from './lane.ts';
 import type { IoBuffers } from './pinned-pool.ts';
 
 /** What runs share. */
 export interface RunContext {
-  readonly store: HostStore;
   readonly io: IoBuffers;
   readonly graphs: boolean;
   /** Whether layers can execute with their weights in host memory; if not, plans load them all. */

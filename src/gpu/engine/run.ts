@@ -77,9 +77,9 @@ export class Run {
       // The function may have been removed while this run waited for its program or its turn.
       weights.checkKept();
       const { missing, fromHost } = this.#needs();
-      const readsHost = missing.length + fromHost.size > 0;
-      const fromDisk = readsHost && !weights.isFilled;
-      if (readsHost) lease = await this.#context.store.lease(weights, signal);
+      const read = [...missing, ...fromHost];
+      const fromDisk = !weights.areFilled(read);
+      if (read.length > 0) lease = await weights.lease(read, signal);
       submitted = { ...(await this.#submit(missing, fromHost)), fromDisk };
     } catch (error) {
       // Copies under way still read host memory.
@@ -132,8 +132,8 @@ export class Run {
         : new Transfer(residency, plan, missing, (gpu) => this.#context.lane(gpu), anatomy);
     try {
       let startedMs = performance.now();
-      if (transfer !== undefined) await this.#submitAsRead(transfer);
-      for (const layer of fromHost) if (!weights.isLayerFilled(layer)) await weights.layerFilled(layer);
+      if (transfer !== undefined) await this.#submitAsRead(transfer, missing);
+      for (const layer of fromHost) await weights.layerFilled(layer);
       using _lane = await lane.mutex.lock(signal);
       // The program may have been unbound while this run waited for the lane. Nothing is unbound while the run has it.
       const binding = await lane.bind(weights.key, this.#program);
@@ -156,7 +156,6 @@ export class Run {
         residency.lastUse = fence;
         lane.used(fence);
       }
-      residency.executesFromHost = fromHost.size > 0;
       const streams = [lane.execution, ...(transfer?.streams ?? [])];
       const done = Promise.all(streams.map((stream) => stream.finished()));
       void lane.ends.follow(done, start, binding.latestMs, this.#options.onLaneFree);
@@ -184,10 +183,10 @@ export class Run {
     }
   }
 
-  /** Weights still on disk are copied as they are read, while other functions may execute. */
-  async #submitAsRead(transfer: Transfer): Promise<void> {
+  /** Weights that are being read are copied as they come, while other functions may execute. */
+  async #submitAsRead(transfer: Transfer, missing: readonly number[]): Promise<void> {
     const { weights } = this.#residency;
-    while (transfer.next !== undefined && !weights.isFilled) {
+    while (transfer.next !== undefined && !weights.areFilled(missing)) {
       await weights.layerFilled(transfer.next);
       await this.#submitCopy(transfer);
     }

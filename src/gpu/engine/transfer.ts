@@ -53,7 +53,7 @@ export function copiedTogether(
   while (together.length < layers.length) {
     const next = layers[together.length]!;
     const { address, size } = residency.block(next) ?? {};
-    if (address !== end || address - weights.address(next) !== apart || !weights.isLayerFilled(next)) break;
+    if (address !== end || address - weights.address(next) !== apart || !weights.isFilled(next)) break;
     if (!weights.places[next]!.isPinnedWith(weights.places[first]!)) break;
     if (address + size! - block.address - block.size > groupShare * windowBytes) break;
     if (!isOwn(next)) break;

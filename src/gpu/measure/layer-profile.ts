@@ -117,9 +117,8 @@ async function measureGroup(
   await engine.load(key, { gpu, plan: loadAllPlan(program, gpu, onGpu) });
   const { lane, target, context } = engine.internals(key, gpu);
   const residency = target.residency(lane);
-  using _lease = await context.store.lease(target);
-  const last = layers.length - 1;
-  if (last >= 0) await target.layerFilled(last);
+  using _lease = await target.lease(target.all);
+  for (const layer of target.all) await target.layerFilled(layer);
   using _residency = await residency.enter(undefined);
   if ([...onGpu].some((index) => !residency.has(index))) throw cancelled();
   const binding = await lane.bind(key, program);

@@ -53,7 +53,6 @@ export async function measureOperatorsOnGpu(
   await engine.load(key, { gpu, plan: loadAllPlan(single, gpu, readLayers), ...given({ signal }) });
   const { lane, target, context } = engine.internals(key, gpu);
   const residency = target.residency(lane);
-  using _lease = await context.store.lease(target);
   using _residency = await residency.enter(signal);
   if ([...readLayers].some((layer) => !residency.has(layer))) throw cancelled();
   const data = new Map(inputs.map((tensor) => [tensor.name, tensor.data]));

@@ -6,7 +6,7 @@ import { getOrMake, given } from '../../tools/index.ts';
 import type { LoadOptions } from '../engine/engine.ts';
 import type { HybridPlan, HybridPromise, MeasureOperatorsOptions } from '../hybrid/index.ts';
 import type { MeasuredLayerProfile, MeasuredTopology, MeasureOptions } from '../measure/types.ts';
-import { asGpuError, GpuError, type LoadResult, type RunResult } from '../types.ts';
+import { asGpuError, GpuError, type LoadResult, type RunResult, type Staged } from '../types.ts';
 import type {
   GpuApi,
   GpuCheck,
@@ -190,10 +190,14 @@ export class GpuClient {
     return this.trim(key, gpu, 0);
   }
 
-  /** Reads the weights from disk into pinned memory. */
-  async prefetch(key: string, signal?: AbortSignal): Promise<void> {
-    refuseCancelled(signal);
-    await this.#process.call('prefetch', { key }, { cancel: signal });
+  /** Reads layers that are not there from disk into pinned memory; default: all. */
+  async stage(key: string, layers?: readonly number[]): Promise<Staged> {
+    return await this.#process.call('stage', { key, ...given({ layers }) });
+  }
+
+  /** Frees pinned memory of layers, once nothing reads from it. Resolves with the bytes; a later `stage` finds them. */
+  async drop(key: string, layers: readonly number[]): Promise<number> {
+    return await this.#process.call('drop', { key, layers });
   }
 
   async state(): Promise<GpuProcessState> {
@@ -209,9 +213,10 @@ export class GpuClient {
     return await this.#process.call('topology', given({ copyBytes }));
   }
 
-  /** How much the next process may pin. */
-  setHostBytes(hostBytes: number): void {
+  /** How much this process, and the next, may pin. */
+  async resizeHost(hostBytes: number): Promise<void> {
     this.#settings = { ...this.#settings, hostBytes };
+    if (this.#status === 'up') await this.#process.call('resizeHost', { hostBytes });
   }
 
   /**

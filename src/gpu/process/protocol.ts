@@ -8,7 +8,7 @@ import type { Precision } from '../gate/compare.ts';
 import type { HybridPlan, HybridPromise, HybridSpec, MeasureOperatorsOptions } from '../hybrid/index.ts';
 import type { MeasuredLayerProfile, MeasuredTopology, MeasureOptions } from '../measure/types.ts';
 import type { InputShapes, Obstacle, WeightLayer } from '../program/types.ts';
-import type { Capability, GpuLinkState, LoadResult, RunOptions, RunResult } from '../types.ts';
+import type { Capability, GpuLinkState, LoadResult, RunOptions, RunResult, Staged } from '../types.ts';
 import type { HostStoreState } from '../engine/host-store.ts';
 import type { ResidencyState } from '../engine/residency.ts';
 import type { GpuMemoryState } from '../engine/lane.ts';
@@ -142,7 +142,11 @@ export interface GpuApi {
   addPlan(order: OfFunction & { readonly plan: HybridPlan }): HybridPromise;
   dropPlan(order: OfFunction & { readonly plan: string }): void;
   operators(order: OfFunction & { readonly options: MeasureOperatorsOptions }): GraphProfile;
-  prefetch(order: OfFunction): void;
+  /** Reads layers from disk into pinned memory; all that is missing where none are named. */
+  stage(order: OfFunction & { readonly layers?: readonly number[] }): Staged;
+  /** Frees pinned memory of layers, once nothing reads from it. Answers with the bytes; a `stage` behind it finds them. */
+  drop(order: OfFunction & { readonly layers: readonly number[] }): number;
+  resizeHost(order: { readonly hostBytes: number }): void;
   state(): GpuProcessState;
   measure(order: OfFunction & { readonly options: MeasureOptions }): MeasuredLayerProfile;
   topology(order: { readonly copyBytes?: number }): MeasuredTopology;

@@ -100,7 +100,9 @@ export class GpuService {
     addPlan: async ({ key, plan }) => await (await this.#hybrid()).addPlan(key, plan),
     dropPlan: async ({ key, plan }) => await (await this.#hybrid()).dropPlan(key, plan),
     operators: async ({ key, options }, { signal }) => await (await this.#hybrid()).profile(key, options, signal),
-    prefetch: ({ key }, { signal }) => this.#engine.prefetch(key, signal),
+    stage: ({ key, layers }) => this.#engine.stage(key, layers),
+    drop: ({ key, layers }) => this.#engine.drop(key, layers),
+    resizeHost: ({ hostBytes }) => this.#engine.resizeHost(hostBytes),
     state: () => ({
       memory: this.#engine.memory(),
       links: this.#engine.links(),

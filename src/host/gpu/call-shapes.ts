@@ -9,6 +9,7 @@ import { Semaphore } from '../../tools/index.ts';
 import { msText, type WhyNot } from '../../live/index.ts';
 import { isOffered, type FunctionEvent, type GpuFunctionRecord } from './function-state.ts';
 import { variantsOf, subjectOf, type Passed } from './gate.ts';
+import { inHostMemory } from './room.ts';
 import type { Held } from './held.ts';
 import { joinedCalls } from './joined-calls.ts';
 import type { WantedProgram } from './known-shapes.ts';
@@ -226,6 +227,7 @@ export class CallShapes {
       if (placed.kind === 'elsewhere')
         return placed.refusal === undefined ? undefined : shaped.refused(shapes, placed.refusal);
       const { gpu, result, variant: ranUnder } = placed;
+      using _held = await inHostMemory(scheduler, key);
       const ranAt = variants.findIndex(({ variant }) => variant === ranUnder);
       for (const [index, variant] of variants.entries()) {
         if (known[index]) continue;

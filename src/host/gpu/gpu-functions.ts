@@ -232,6 +232,7 @@ export class GpuFunctions {
         this.#enqueue(held, async () => {
           const wasRegistered = held.isRegistered;
           held.isRegistered = false;
+          this.#runtime?.scheduler.functions.unregistered(key);
           if (wasRegistered) await unlessItDied(this.#options.client.unregister(key), 'unknown-function');
         });
         return;
@@ -274,9 +275,11 @@ export class GpuFunctions {
     await this.#registering.use(work, isAlone);
   }
 
-  async #bringBack({ version: { key }, shapes, joining }: Held, attempt: number): Promise<void> {
+  async #bringBack({ version, shapes, joining }: Held, attempt: number): Promise<void> {
+    const { key } = version;
     this.tell(key, { kind: 'stage', attempt, stage: 'registering', isInHand: true });
     await this.#options.client.registerAgain(key);
+    this.#runtime?.scheduler.functions.registered(version);
     shapes.lost();
     joining.timings = 0;
     this.tell(key, { kind: 'brought back', attempt });
@@ -303,6 +306,10 @@ export class GpuFunctions {
     const { signal } = held.overtaken;
     const prepared = await this.#preparer.prepare(version, runtime, trials, {
       stage: this.#stage(held, attempt, stop),
+      registered: (layerBytes) => {
+        stop();
+        runtime.scheduler.functions.registered(version, layerBytes);
+      },
       estimated: async (estimate, source) => {
         stop();
         await keep(estimate, estimate.shapes);

@@ -73,6 +73,9 @@ const restartDelaysMs = [0, 500, 2000, 10_000, 60_000];
 /** After this long without a death the next one counts as the first. */
 const steadyMs = 60_000;
 
+/** Of reads into pinned memory, until the first has shown it. */
+const presumedDiskGBps = 1;
+
 /** Longest that a view of the host waits for the engine's memory state. */
 const stateWaitMs = 2000;
 
@@ -97,6 +100,7 @@ export class GpuHost {
   #deaths = 0;
   #lastUpMs = 0;
   #restartTimer: NodeJS.Timeout | undefined;
+  #hostBytes: number;
   restarts = 0;
   readonly #latest = latestOf(() => this.state(), stateWaitMs);
   readonly #coldStarts = new ColdStarts();
@@ -105,6 +109,7 @@ export class GpuHost {
     this.#options = options;
     const { settings, dataDir, slabBytes, environment, logger, registry, answers } = options;
     const { gpuBytes, hostBytes } = settings;
+    this.#hostBytes = hostBytes;
     this.#client = startGpuProcess({
       hostBytes,
       cacheFolder: join(dataDir, 'cache', 'gpu'),
@@ -268,9 +273,16 @@ export class GpuHost {
     return timeouts && timeouts.loadMs + timeouts.inferMs;
   }
 
-  /** From the next start of the process on, which pins it anew. */
+  /** Pinned host memory has more or less room for weights from now on. */
   setHostBytes(bytes: number): void {
-    this.#client.setHostBytes(bytes);
+    const isLess = bytes < this.#hostBytes;
+    this.#hostBytes = bytes;
+    // What goes for it goes first; what has room then is ordered last.
+    if (isLess) this.live.resizeHost(bytes);
+    void this.#client
+      .resizeHost(bytes)
+      .catch((error: unknown) => this.#options.logger.warn({ err: error }, 'pinned host memory keeps its size'))
+      .then(() => this.live.resizeHost(this.#hostBytes));
   }
 
   /** Resolves when everything that was registered so far is planned or refused. */
@@ -353,7 +365,8 @@ export class GpuHost {
     const names = info.devices.map(({ name }) => name).join(', ');
     const without = settings.without.map((capability) => `; without ${capability}`).join('');
     const driver = `${names}; driver ${info.driverVersion}; ${info.compilerVersion}${without}`;
-    this.live.setGpus(schedulerGpusOf(machine), this.#limited(this.#client));
+    const host = { capacityBytes: this.#hostBytes, diskGBps: presumedDiskGBps, runner: this.#client };
+    this.live.setGpus(schedulerGpusOf(machine), this.#limited(this.#client), host);
     const runtimes = new Map<ProgramPrecision, GpuRuntime>();
     const inPrecision = (precision: ProgramPrecision): GpuRuntime =>
       getOrMake(runtimes, precision, () => made(precision));

@@ -65,6 +65,8 @@ export interface PrepareOptions extends Pick<GateOptions, 'check'> {
 export interface Preparation {
   /** Rejects with {@link StaleError} if the work was overtaken. */
   readonly stage: (stage: Stage, isInHand: boolean) => Promise<void>;
+  /** The GPU process knows it. Throws {@link StaleError} as well. */
+  registered(layerBytes: readonly number[]): void;
   /** This plan can serve it already. */
   estimated(prepared: PreparedPlans, source: string): Promise<void>;
   /** Waits for its turn: measurements are made one at a time. */
@@ -130,6 +132,7 @@ export class Preparer {
     const settings = { precision: runtime.precision };
     const spec = { key, modelPath, shapes: wanted, alternatives, settings, ...hybrid };
     const coverage = await this.#register(spec);
+    if (coverage.layers !== undefined) following.registered(coverage.layers.map(({ bytes }) => bytes));
     if (!coverage.covered && coverage.sizing !== undefined)
       return { kind: 'unsized', inputs: coverage.sizing, reason: whyNot(coverage) };
     const shapes = coverage.shapes ?? wanted;
@@ -222,6 +225,8 @@ export class Preparer {
     const { client, logger, dataDir } = this.#options;
     const { mode, hybrid, hybridCores, profileIterations } = this.#options.settings;
     const { machine, machineName, isEmulated, scheduler } = runtime;
+    // The GPU process has not kept it.
+    if (coverage.layers === undefined) return undefined;
     const profile = coverage.covered ? await this.#profile(version, coverage, shapes, runtime, following) : undefined;
     const plans = profile && makePlans(profile, machine, mode);
     // Its operators cannot be timed if they do not fit together.

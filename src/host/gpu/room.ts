@@ -1,5 +1,6 @@
 /**
- * Room on the first GPU for a function that does not serve there yet: to be compared with ONNX Runtime, or measured.
+ * Room on the first GPU, and in host memory, for a function that does not serve there yet: to be compared with ONNX
+ * Runtime, or measured.
  */
 import { GpuError, type GpuClient } from '../../gpu/index.ts';
 import { Semaphore } from '../../tools/index.ts';
@@ -38,6 +39,7 @@ export class Room {
           await begin();
           const found = await known?.();
           if (found !== undefined) return found;
+          using _held = await inHostMemory(scheduler, key);
           await scheduler.freeBytes(0, bytes);
           try {
             return await work();
@@ -52,4 +54,15 @@ export class Room {
       }
     }
   }
+}
+
+/** Has a function in host memory until the result is disposed of. @throws GpuError */
+export async function inHostMemory(scheduler: LiveScheduler, key: string): Promise<Disposable> {
+  const held = await scheduler.holdInHost(key);
+  if (held === 'gone') throw new GpuError('died', `the GPU process knows no function '${key}' any more`);
+  if (held !== 'too large') return held;
+  throw new GpuError(
+    'host-memory',
+    `the weights of function '${key}' take more pinned host memory than there can be for it (gpu.hostMemory)`,
+  );
 }

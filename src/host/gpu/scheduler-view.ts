@@ -93,7 +93,8 @@ export class SchedulerView {
       const { prefix, whole, bytes } = live.resident(key, gpu);
       return prefix === 0 ? [] : [{ gpu, prefix, whole, bytes }];
     });
-    return { name, version, index: place?.index ?? null, residents, idleMs: place?.idleMs ?? null };
+    const index = place?.isPlanned === true ? place.index : null;
+    return { name, version, index, residents, idleMs: place?.idleMs ?? null };
   }
 }
 

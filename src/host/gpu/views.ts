@@ -92,8 +92,7 @@ export function gpuViews(gpus: GpuHost, registry: Registry, statistics: Statisti
 }
 
 function pinnedBytes({ lastState }: GpuHost, key: string): number {
-  const host = lastState?.host.functions.find((each) => each.key === key)?.host;
-  return host?.tier === 'host' ? host.bytes : host?.tier === 'filling' ? host.filledBytes : 0;
+  return lastState?.host.functions.find((each) => each.key === key)?.host.filledBytes ?? 0;
 }
 
 function planText(gpus: GpuHost, devices: readonly number[], key: string, estimated?: string): string {

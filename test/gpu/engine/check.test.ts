@@ -41,6 +41,7 @@ beforeAll(async () => {
     log: () => undefined,
   });
   plan = loadingAll(await client.register({ key: 'bert@1', modelPath, shapes }));
+  await client.stage('bert@1');
 });
 afterAll(async () => {
   if (emulatorMissing) return;
@@ -126,6 +127,7 @@ describe.skipIf(emulatorMissing)('a check', () => {
     const path = join(folder, 'detector.onnx');
     await writeModel(graph.build(), path);
     const coverage = await client.register({ key: 'detector@1', modelPath: path, shapes: shaped({ x: [4] }) });
+    await client.stage('detector@1');
     const order = { gpu: 0, plan: loadingAll(coverage) };
     // ONNX Runtime's logistic function ends at 8.9e-8.
     expect(await client.check('detector@1', { ...order, inputs: [four([-18, -19, -20, -30])] })).toMatchObject({

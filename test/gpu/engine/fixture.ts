@@ -5,6 +5,7 @@ import { expect } from 'vitest';
 import { Engine, type EngineOptions } from '../../../src/gpu/engine/engine.ts';
 import type { RunResult } from '../../../src/gpu/types.ts';
 import type { sharedEmulatedCuda } from '../../support/emulated-cuda.ts';
+import { inHost } from '../../support/in-host.ts';
 import { makeChain, planFor, wordsOf, type Chain, type ChainOptions, type PlanShape } from './chains.ts';
 import { ModelCuda } from './model-cuda.ts';
 import type { ModelCudaOptions } from './model-streams.ts';
@@ -15,7 +16,7 @@ export interface Bench {
   readonly engine: Engine;
   /** Makes a chain and adds it to the engine. */
   readonly add: (options?: Partial<ChainOptions>) => Chain;
-  /** Runs it and checks its answer. */
+  /** Has it in host memory, runs it and checks its answer. */
   readonly run: (
     chain: Chain,
     shape?: Partial<PlanShape>,
@@ -53,6 +54,8 @@ async function withBench(engine: Engine, test: (bench: Bench) => Promise<void>):
       },
       run: async (chain, shape = {}, extra = {}) => {
         const plan = planFor(chain, { mode: 'pipeswitch', ...shape });
+        const { filledBytes } = engine.hostTier(chain.key);
+        if (filledBytes < chain.program.layout.bytes) await inHost(engine, chain.key);
         const result = await engine.run(chain.key, chain.program, [chain.input], { gpu: plan.primary, plan, ...extra });
         expect(wordsOf(result.outputs)).toEqual(chain.expected);
         return result;

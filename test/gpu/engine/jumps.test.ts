@@ -150,6 +150,7 @@ async function checked(modelPath: string, onGpu: string, inputs: readonly Tensor
       const order = { key: 'f@1', gpu: 0, plan: loadAllPlan(program, 0) };
       const context = { tensors: inputs, signal, note: () => undefined };
       await service.methods.register({ spec: { key: 'f@1', modelPath, shapes } }, context);
+      await service.methods.stage({ key: 'f@1' }, context);
       const asked = { ...order, inputs: inputs.length, isAnswered: false };
       const check = await service.methods.check(asked, context);
       const { outputs } = await service.run({ ...order, trace: false }, inputs, signal);

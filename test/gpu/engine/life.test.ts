@@ -3,7 +3,8 @@ import fc from 'fast-check';
 import { expect, it, vi } from 'vitest';
 import { CudaError } from '../../../src/gpu/driver/types.ts';
 import { GpuError } from '../../../src/gpu/types.ts';
-import { planFor, type Chain } from './chains.ts';
+import { inHost } from '../../support/in-host.ts';
+import { planFor, wordsOf, type Chain } from './chains.ts';
 import { onEngine, type Bench } from './fixture.ts';
 
 async function codeOf(attempt: Promise<unknown>): Promise<string> {
@@ -134,7 +135,7 @@ it('a run waits for free bytes that another one keeps apart while it is submitte
   await onEngine({ gpuBytes: 40 * 1024 }, async (bench) => {
     const { engine, run } = bench;
     const { large } = await withPieces(bench);
-    await engine.prefetch(large.key);
+    await engine.stage(large.key);
     const { lane } = engine.internals(large.key, 0);
     const submitting = await lane.mutex.lock();
     let isOver = false;
@@ -191,6 +192,7 @@ it('its own layers make way for the activations of a function as well', async ()
     await engine.evict(first.key, 0);
     // A hole below its layer and one above: the activations fit into neither.
     const wide = add({ layerWords: [2048], width: 1024 + 512 });
+    await engine.stage(wide.key);
     await engine.load(wide.key, { gpu: 0, plan: planFor(wide, { mode: 'pipeswitch' }) });
     await engine.evict(second.key, 0);
     const { freeBytes, largestFreeBytes, scratchBytes } = engine.memory()[0]!;
@@ -207,7 +209,7 @@ it('layers are moved between the copies of a load, those that were copied and th
       const loaded = add({ layerWords: Array.from({ length: 64 }, () => 64) });
       const large = add({ layerWords: [23 * 256] });
       await run(first);
-      for (const { key } of [loaded, large]) await engine.prefetch(key);
+      for (const { key } of [loaded, large]) await engine.stage(key);
       let isLoading = true;
       const plan = planFor(loaded, { mode: 'pipeswitch' });
       const loading = engine.load(loaded.key, { gpu: 0, plan }).then(() => (isLoading = false));
@@ -228,7 +230,7 @@ it('a run whose layers were lost in a failed move while it waited is cancelled, 
     const moved = add({ layerWords: [1024, 1024] });
     const large = add({ layerWords: [27 * 256] });
     for (const chain of [first, moved]) await run(chain);
-    for (const { key } of [moved, large]) await engine.prefetch(key);
+    for (const { key } of [moved, large]) await engine.stage(key);
     await engine.evict(first.key, 0);
     await engine.bind(large.key, large.program, 0);
     const { lane, target } = engine.internals(moved.key, 0);
@@ -257,7 +259,7 @@ it('bytes that a helping GPU still writes are waited for after layers were moved
     const left = add({ layerWords: [1024, 1024, 1024] });
     const large = add({ layerWords: [32 * 256] });
     for (const chain of [first, kept]) await run(chain);
-    for (const { key } of [left, large]) await engine.prefetch(key);
+    for (const { key } of [left, large]) await engine.stage(key);
     await engine.bind(large.key, large.program, 0);
     const plan = planFor(left, { mode: 'pt', secondaries: [1] });
     const loading = codeOf(engine.load(left.key, { gpu: 0, plan }));
@@ -271,41 +273,79 @@ it('bytes that a helping GPU still writes are waited for after layers were moved
   });
 });
 
-it('weights on disk are brought by the run that needs them, and those least recently used make room', async () => {
-  await onEngine({ hostBytes: 48 * 1024, slabBytes: 16 * 1024 }, async ({ engine, add, run }) => {
-    const chains = Array.from({ length: 5 }, () => add());
-    for (const chain of chains) {
-      expect(engine.hostTier(chain.key).tier).toBe('disk');
-      expect((await run(chain)).fromDisk).toBe(true);
-    }
-    expect(chains.map(({ key }) => engine.hostTier(key).tier)).toEqual(['disk', 'disk', 'host', 'host', 'host']);
-    // All its layers are on the GPU, so nothing is read from disk.
-    expect((await run(chains[0]!)).fromDisk).toBe(false);
-    expect(engine.hostTier(chains[0]!.key).tier).toBe('disk');
-    await engine.evict(chains[0]!.key, 0);
-    expect((await run(chains[0]!)).fromDisk).toBe(true);
-    expect(engine.hostTier(chains[0]!.key).tier).toBe('host');
-    await engine.evict(chains[0]!.key, 0);
-    expect((await run(chains[0]!)).fromDisk).toBe(false);
-  });
-});
-
-it('weights that the GPU reads from host memory stay there longest', async () => {
-  await onEngine({ hostBytes: 48 * 1024, slabBytes: 16 * 1024 }, async ({ engine, add, run }) => {
-    const [warm, ...others] = Array.from({ length: 5 }, () => add()) as [Chain, ...Chain[]];
-    await run(warm, { mode: 'dha' });
-    for (const chain of others) await run(chain);
-    expect(engine.hostTier(warm.key).tier).toBe('host');
-  });
-});
-
-it('the error for a function that exceeds the host budget or the GPU has its name and the bytes', async () => {
-  await onEngine({ hostBytes: 8 * 1024, slabBytes: 4096 }, async ({ engine, add, run }) => {
+it('a run or load of what is not in host memory is refused by layer, one of what is on its way waits for it', async () => {
+  await onEngine({ windowBytes: 2048 }, async ({ engine, add }) => {
     const chain = add();
-    await expect(run(chain)).rejects.toThrow(/'chain0' takes \d+ bytes of pinned host memory, and the budget is 8192/);
-    expect(await codeOf(run(chain))).toBe('host-memory');
-    expect(engine.memory()[0]!.weightBytes).toBe(0);
+    const plan = planFor(chain, { mode: 'pipeswitch' });
+    const go = () => engine.run(chain.key, chain.program, [chain.input], { gpu: 0, plan });
+    await expect(go()).rejects.toThrow("layer 0 of function 'chain0' is not in pinned host memory");
+    expect(await codeOf(engine.load(chain.key, { gpu: 0, plan }))).toBe('host-memory');
+    // A run that is asked for right behind an order to read finds its memory.
+    const staging = engine.stage(chain.key);
+    const { fromDisk, outputs } = await go();
+    expect([fromDisk, wordsOf(outputs)]).toEqual([true, chain.expected]);
+    expect(await staging).toMatchObject({ kind: 'staged', bytes: sizeOf(chain) });
+    // All its layers are on the GPU: it needs no copy here.
+    expect(await engine.drop(chain.key)).toBe(sizeOf(chain));
+    expect((await go()).fromDisk).toBe(false);
+    await engine.trim(chain.key, 0, 2);
+    expect(await codeOf(go())).toBe('host-memory');
   });
+});
+
+it('an order to read without room is refused with the largest free range, and takes nothing', async () => {
+  await onEngine({ hostBytes: 32 * 1024, slabBytes: 16 * 1024 }, async ({ engine, add, run }) => {
+    const [first, second, third] = [add(), add(), add()];
+    await run(first);
+    const before = engine.hostState().usedBytes;
+    await engine.stage(second.key, [3, 5]);
+    const staged = await engine.stage(third.key);
+    expect(staged).toMatchObject({ kind: 'refused' });
+    const { largestFreeBytes } = staged as { readonly largestFreeBytes: number };
+    expect(largestFreeBytes).toBeLessThan(sizeOf(third));
+    expect(engine.hostTier(third.key)).toEqual({ bytes: 0, filledBytes: 0, failure: null });
+    // Layers are here or not each for itself.
+    expect(engine.hostState().usedBytes).toBe(before + engine.hostTier(second.key).bytes);
+    expect(await engine.drop(second.key, [3])).toBe(4096);
+    expect(engine.hostTier(second.key).filledBytes).toBe(engine.hostState().usedBytes - before);
+  });
+});
+
+it('what a run reads from is freed when the run has ended, and an order to read waits for that', async () => {
+  await onEngine({ hostBytes: 20 * 1024, slabBytes: 20 * 1024 }, async ({ engine, add, run }) => {
+    const [first, second] = [add(), add()];
+    await engine.stage(first.key);
+    const { target } = engine.internals(first.key, 0);
+    const reading = await target.lease([0]);
+    const dropping = engine.drop(first.key);
+    let isStaged = false;
+    const staging = engine.stage(second.key).finally(() => (isStaged = true));
+    await turns(20);
+    expect([isStaged, engine.hostTier(first.key).bytes]).toEqual([false, sizeOf(first)]);
+    reading[Symbol.dispose]();
+    expect(await dropping).toBe(sizeOf(first));
+    expect(await staging).toMatchObject({ kind: 'staged', bytes: sizeOf(second) });
+    await run(second);
+  });
+});
+
+it('with a smaller budget, empty slabs are freed at once and others when they become empty', async () => {
+  await onEngine({ hostBytes: 64 * 1024, slabBytes: 16 * 1024 }, async ({ engine, add }) => {
+    const chains = [add(), add(), add()];
+    for (const { key } of chains) await engine.stage(key);
+    await engine.drop(chains[0]!.key);
+    await engine.drop(chains[1]!.key);
+    expect(engine.hostState().pinnedBytes).toBe(48 * 1024);
+    await engine.resizeHost(16 * 1024);
+    expect(engine.hostState()).toMatchObject({ budgetBytes: 16 * 1024, pinnedBytes: 32 * 1024 });
+    expect(await engine.stage(chains[0]!.key)).toMatchObject({ kind: 'refused' });
+    for (const { key } of chains) await engine.drop(key);
+    expect(engine.hostState()).toMatchObject({ usedBytes: 0, pinnedBytes: 16 * 1024 });
+    expect(await engine.stage(chains[0]!.key)).toMatchObject({ kind: 'staged' });
+  });
+});
+
+it('the error for a function that exceeds the GPU has its name and the bytes', async () => {
   await onEngine({ gpuBytes: 8 * 1024 }, async ({ engine, add, run }) => {
     const chain = add();
     await expect(run(chain)).rejects.toThrow(/GPU 0 has \d+ bytes free and function 'chain0' needs \d+ more/);
@@ -320,6 +360,7 @@ it('weights are loaded ahead while another function executes', async () => {
   await onEngine({}, async ({ engine, add, run }) => {
     const [busy, next] = [add(), add()];
     await run(busy);
+    await engine.stage(next.key);
     const plan = planFor(next, { mode: 'pipeswitch' });
     await Promise.all([run(busy), engine.load(next.key, { gpu: 0, plan }), run(busy)]);
     expect(engine.residency(next.key, 0).bytes).toBe(plan.bytesGpu);
@@ -332,7 +373,7 @@ it('a run continues where a load-ahead stopped, and both succeed', async () => {
   for (let seed = 1; seed <= 8; seed++) {
     await onEngine({ seed, windowBytes: 2048 }, async ({ engine, add, run }) => {
       const chain = add();
-      await engine.prefetch(chain.key);
+      await engine.stage(chain.key);
       const plan = planFor(chain, { mode: 'pipeswitch' });
       const loading = engine.load(chain.key, { gpu: 0, plan });
       for (let turn = 0; turn < seed; turn++) await new Promise((resolve) => setImmediate(resolve));
@@ -348,7 +389,7 @@ it('a cancelled or evicted load leaves a prefix of complete layers', async () =>
   for (let seed = 1; seed <= 8; seed++) {
     await onEngine({ seed, devices: 2, windowBytes: 2048 }, async ({ engine, add, run }) => {
       const chain = add();
-      await engine.prefetch(chain.key);
+      await engine.stage(chain.key);
       const shape = { mode: 'pt' as const, secondaries: [1] };
       const plan = planFor(chain, shape);
       const all = plan.layers.flatMap(({ method }, layer) => (method === 'load' ? [layer] : []));
@@ -378,7 +419,7 @@ it('a cancelled or evicted load leaves a prefix of complete layers', async () =>
 it('small layers that lie together come in one copy, up to a share of the window', async () => {
   await onEngine({ windowBytes: 512 * 1024 }, async ({ engine, add, run }) => {
     const chain = add({ layerWords: [512, 64, 64, 128, 64, 256, 64, 64] });
-    await engine.prefetch(chain.key);
+    await engine.stage(chain.key);
     const { lane } = engine.internals(chain.key, 0);
     using copy = vi.spyOn(lane.load.cuda, 'copy');
     const { start, loadedBytes } = await run(chain, { mode: 'pipeswitch' });
@@ -390,7 +431,7 @@ it('small layers that lie together come in one copy, up to a share of the window
 it('no copy goes over two regions of pinned memory, though they adjoin', async () => {
   await onEngine({ windowBytes: 2 ** 21, slabBytes: 4096, hostAdjoins: true }, async ({ engine, add, run }) => {
     const chain = add({ layerWords: Array.from({ length: 8 }, () => 256) });
-    await engine.prefetch(chain.key);
+    await engine.stage(chain.key);
     const { lane } = engine.internals(chain.key, 0);
     using copy = vi.spyOn(lane.load.cuda, 'copy');
     await run(chain, { mode: 'pipeswitch' });
@@ -401,7 +442,7 @@ it('no copy goes over two regions of pinned memory, though they adjoin', async (
 it('a load waits while a window of copies is under way, so that it can be cancelled', async () => {
   await onEngine({ windowBytes: 8192 }, async ({ engine, add, run }) => {
     const chain = add({ layerWords: Array.from({ length: 32 }, () => 1024) });
-    await engine.prefetch(chain.key);
+    await engine.stage(chain.key);
     const abort = new AbortController();
     const plan = planFor(chain, { mode: 'pipeswitch' });
     const loading = codeOf(engine.load(chain.key, { gpu: 0, plan, signal: abort.signal }));
@@ -417,7 +458,7 @@ it('a cancelled cold start leaves a prefix of complete layers', async () => {
   for (let seed = 1; seed <= 8; seed++) {
     await onEngine({ seed, windowBytes: 2048, lookaheadBytes: 0 }, async ({ engine, add, run }) => {
       const chain = add();
-      await engine.prefetch(chain.key);
+      await engine.stage(chain.key);
       const abort = new AbortController();
       const running = codeOf(run(chain, {}, { signal: abort.signal }));
       for (let turn = 0; turn < seed; turn++) await new Promise((resolve) => setImmediate(resolve));
@@ -439,14 +480,14 @@ it('18 runs at once on one GPU are executed one after the other, each with its o
   });
 });
 
-it('a missing weight file fails the run, and the function answers again once the file is back', async () => {
+it('a missing weight file fails the read by name, and a run of the function as well', async () => {
   await onEngine({}, async ({ engine, add, run }) => {
     const chain = add();
     const [weight] = chain.program.layout.weights;
     rmSync(weight!.source.path);
     expect(await codeOf(run(chain))).toBe('weights-unreadable');
     await expect(run(chain)).rejects.toThrow(/weight 'w0' cannot be read from .*chain0\.weights/);
-    expect(engine.hostTier(chain.key).tier).toBe('failed');
+    expect(engine.hostTier(chain.key)).toMatchObject({ bytes: 0, failure: expect.stringContaining('w0') as string });
     expect(engine.memory()[0]!.weightBytes).toBe(0);
     await run(add());
   });
@@ -458,7 +499,11 @@ it('a function that is removed while its first run or load begins leaves nothing
       await onEngine({ seed: seed + 1 }, async ({ engine, add, run }) => {
         const chain = add({ constantWords: 16 });
         const plan = planFor(chain, { mode: 'pipeswitch' });
-        const starting = codeOf(isRun ? run(chain) : engine.load(chain.key, { gpu: 0, plan }));
+        const load = async (): Promise<unknown> => {
+          await inHost(engine, chain.key);
+          return await engine.load(chain.key, { gpu: 0, plan });
+        };
+        const starting = codeOf(isRun ? run(chain) : load());
         for (let turn = 0; turn < seed; turn++) await Promise.resolve();
         if (seed > 6) await turns(seed - 6);
         await engine.removeFunction(chain.key);
@@ -503,7 +548,7 @@ it('with a poisoned context everything is refused as poisoned, and the engine st
 it('a device that is lost during runs rejects them all as lost', async () => {
   await onEngine({ windowBytes: 2048 }, async ({ cuda, engine, add, run }) => {
     const chains = [add(), add(), add()];
-    for (const { key } of chains) await engine.prefetch(key);
+    for (const { key } of chains) await engine.stage(key);
     const codes = Promise.all(chains.map((chain) => codeOf(run(chain))));
     await new Promise((resolve) => setImmediate(resolve));
     cuda.broken = 'device-lost';

@@ -7,6 +7,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Engine } from '../../../src/gpu/engine/engine.ts';
 import { IoBuffers } from '../../../src/gpu/engine/pinned-pool.ts';
 import { emulatorMissing, withEmulatedCuda } from '../../support/emulated-cuda.ts';
+import { inHost } from '../../support/in-host.ts';
 import { makeChain, planFor, wordsOf } from './chains.ts';
 import { onEngine } from './fixture.ts';
 import { ModelCuda } from './model-cuda.ts';
@@ -121,6 +122,7 @@ describe.skipIf(emulatorMissing)('on the emulated driver', () => {
       };
       const run = async (chain: ReturnType<typeof add>) => {
         const plan = planFor(chain, { mode: 'pipeswitch' });
+        await inHost(engine, chain.key);
         const { outputs } = await engine.run(chain.key, chain.program, [chain.input], { gpu: 0, plan });
         expect(wordsOf(outputs)).toEqual(chain.expected);
       };

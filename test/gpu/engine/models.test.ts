@@ -108,6 +108,7 @@ describe.skipIf(emulatorMissing)('on the emulated driver', () => {
       await use(async (cuda) => {
         const engine = new Engine(cuda, { hostBytes: 2 ** 25, slabBytes: 2 ** 20, gpuBytes: 2 ** 26 });
         engine.addFunction(name, program.layout);
+        await engine.stage(name);
         const run = async (shape: PlanShape) => {
           const plan = planFor({ program }, shape);
           const result = await engine.run(name, program, inputs, { gpu: plan.primary, plan });

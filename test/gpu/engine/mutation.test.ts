@@ -93,7 +93,7 @@ async function playOn(cuda: Cuda, scenario: Scenario, gpuBytes: number, dropWait
   const engine = new Engine(cuda, { hostBytes: 2 ** 20, slabBytes: 2 ** 16, gpuBytes, lookaheadBytes: 2048, streams });
   const chains = ['a', 'b', 'c'].map((name) => makeChain({ folder, name, layerWords }));
   for (const { key, program } of chains) engine.addFunction(key, program.layout);
-  for (const { key } of chains) await engine.prefetch(key);
+  for (const { key } of chains) await engine.stage(key);
   await scenario(engine, chains);
   const { waits } = engine;
   await engine.close();
@@ -158,6 +158,7 @@ it('with all waits the answer is right', async () => {
   const engine = new Engine(cuda, { hostBytes: 2 ** 20, slabBytes: 2 ** 16, gpuBytes: 2 ** 17 });
   const chain = makeChain({ folder, name: 'a', layerWords });
   engine.addFunction(chain.key, chain.program.layout);
+  await engine.stage(chain.key);
   const { outputs } = await engine.run(chain.key, chain.program, [chain.input], {
     gpu: 1,
     plan: planFor(chain, { mode: 'pt', primary: 1, secondaries: [0] }),

@@ -90,11 +90,14 @@ async function withProcess(
   expect(lines).toEqual([]);
 }
 
-async function register(client: GpuClient, key = 'bert@1'): Promise<Covered> {
+async function register(client: GpuClient, key = 'bert@1', isStaged = true): Promise<Covered> {
   const coverage = await client.register({ key, modelPath, shapes: shapesOf(ids(1, 6)) });
   if (!coverage.covered) throw new Error(coverage.obstacles.map(({ reason }) => reason).join());
+  if (isStaged) await client.stage(key);
   return coverage;
 }
+
+const hostOf = (bytes: number) => [{ key: 'bert@1', host: { bytes, filledBytes: bytes, failure: null } }];
 
 async function codeOf(attempt: Promise<unknown>): Promise<string> {
   try {
@@ -146,12 +149,15 @@ describe.skipIf(emulatorMissing)('the GPU process', () => {
 
   it('the GPU process reports residency and host memory, and frees them', async () => {
     await withProcess(undefined, async (client) => {
-      const coverage = await register(client);
+      const coverage = await register(client, 'bert@1', false);
       const tiers = async () => (await client.state()).host.functions;
-      expect(await tiers()).toEqual([{ key: 'bert@1', host: { tier: 'disk' } }]);
-      await client.prefetch('bert@1');
-      const { weightBytes } = coverage;
-      expect(await tiers()).toEqual([{ key: 'bert@1', host: { tier: 'host', bytes: weightBytes } }]);
+      expect(await tiers()).toEqual(hostOf(0));
+      const { weightBytes, layers } = coverage;
+      expect(await client.stage('bert@1')).toMatchObject({ kind: 'staged', bytes: weightBytes });
+      expect(await tiers()).toEqual(hostOf(weightBytes));
+      expect(await client.drop('bert@1', [...layers.keys()])).toBe(weightBytes);
+      expect(await tiers()).toEqual(hostOf(0));
+      await client.stage('bert@1');
       const plan = planOf(coverage);
       const [before] = (await client.state()).links;
       expect((await client.load('bert@1', { gpu: 0, plan })).bytes).toBeGreaterThan(0);
@@ -250,6 +256,7 @@ describe.skipIf(emulatorMissing)('the GPU process', () => {
       expect(await codeOf(client.state())).toBe('died');
       await client.reopen();
       await client.registerAgain('bert@1');
+      await client.stage('bert@1');
       expect(client.status).toBe('up');
       const again = await client.run('bert@1', inputs, { gpu: 0, plan });
       expect(again.start).toBe('cold');
@@ -267,6 +274,7 @@ describe.skipIf(emulatorMissing)('the GPU process', () => {
       expect(await down).toBe('it has not answered for 3 s');
       await client.reopen();
       await client.registerAgain('bert@1');
+      await client.stage('bert@1');
       await expectAnswer((await client.run('bert@1', inputs, { gpu: 0, plan })).outputs, inputs);
     });
   });
@@ -280,7 +288,8 @@ describe.skipIf(emulatorMissing)('the GPU process', () => {
       expect((await client.state()).memory[0]!.weightBytes).toBe(0);
     });
     await withProcess({ hostBytes: 2 ** 12, slabBytes: 2 ** 12 }, async (client) => {
-      const plan = planOf(await register(client));
+      const plan = planOf(await register(client, 'bert@1', false));
+      expect(await client.stage('bert@1')).toEqual({ kind: 'refused', largestFreeBytes: 2 ** 12 });
       expect(await codeOf(client.run('bert@1', ids(1, 6), { gpu: 0, plan }))).toBe('host-memory');
     });
   });

@@ -69,6 +69,7 @@ async function checked(
       const modelPath = join(folder, `${type}.onnx`);
       await writeModel(builder.build(), modelPath);
       const coverage = await client.register({ key: type, modelPath, shapes: shaped({ x: [3, 8] }) });
+      await client.stage(type);
       const plan = loadingAll(coverage);
       kinds.push((await client.check(type, { gpu: 0, plan, inputs: [x] })).kind);
       for (let run = 0; run < 4; run++) ({ graph } = await client.run(type, [x], { gpu: 0, plan }));

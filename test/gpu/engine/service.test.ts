@@ -37,8 +37,10 @@ test('a run never gets the weights of another model that took its key while its 
   );
   const { signal } = new AbortController();
   const context = { tensors: [], signal, note: () => undefined };
-  const register = (modelPath: string): unknown =>
-    service.methods.register({ spec: { key: 'f@1', modelPath, shapes: [{ name: 'x', shape: [32] }] } }, context);
+  const register = async (modelPath: string): Promise<void> => {
+    await service.methods.register({ spec: { key: 'f@1', modelPath, shapes: [{ name: 'x', shape: [32] }] } }, context);
+    await service.methods.stage({ key: 'f@1' }, context);
+  };
   const plan = planFor(ours, { mode: 'pipeswitch' });
   const run = { key: 'f@1', gpu: 0, plan, trace: false } as const;
 
@@ -65,6 +67,7 @@ test('a run that is asked for right behind an eviction finds its room', async ()
   for (const name of ['one', 'other']) {
     const spec = { key: name, modelPath: `${name}.onnx`, shapes: [{ name: 'x', shape: [32] }] };
     await service.methods.register({ spec }, context);
+    await service.methods.stage({ key: name }, context);
   }
   const run = (key: string, chain: typeof one) =>
     service.run({ key, gpu: 0, plan: planFor(chain!, { mode: 'pipeswitch' }), trace: false }, [chain!.input], signal);

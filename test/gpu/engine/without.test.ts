@@ -54,6 +54,7 @@ async function onMachine(
     const settings = { hostBytes: 2 ** 25, slabBytes: 2 ** 20, gpuBytes: 2 ** 26, without: new Set(without) };
     const engine = new Engine(cuda, settings);
     engine.addFunction('bert', program.layout);
+    await engine.stage('bert');
     const run = async (shape: PlanShape = { mode: 'pipeswitch' }): Promise<RunResult> => {
       const plan = planFor({ program }, shape);
       const result = await engine.run('bert', program, inputs, { gpu: plan.primary, plan });
@@ -134,6 +135,7 @@ describe.skipIf(emulatorMissing)('on the emulated driver', () => {
       async (cuda) => {
         const engine = new Engine(cuda, { hostBytes: 2 ** 25, slabBytes: 2 ** 20, gpuBytes: 2 ** 26 });
         engine.addFunction('bert', program.layout);
+        await engine.stage('bert');
         const plan = planFor({ program }, everyLayerFromHost);
         await expect(engine.run('bert', program, inputs, { gpu: 0, plan })).rejects.toMatchObject({ code: 'poisoned' });
         expect(engine.broken?.code).toBe('poisoned');

@@ -256,10 +256,11 @@ describe.skipIf(emulatorMissing)('a host with two GPUs that hold eight of 36 fun
     expect(burst.wrong).toEqual([]);
     expect(burst.elsewhere).toEqual([]);
     const counts = gpus.live.counts;
-    expect(counts.starts.cold + counts.starts.partial + counts.starts.warm).toBe(invocationsMax);
+    const { cold, partial, warm, disk } = counts.starts;
+    expect(cold + partial + warm + disk).toBe(invocationsMax);
     const scraped = await samples();
     const coldStarts = sumOf(scraped, /^turntable_cold_starts_total\{.*plan="(?!cpu)/);
-    expect(coldStarts).toBe(counts.starts.cold + counts.starts.partial);
+    expect(coldStarts).toBe(cold + partial + disk);
     const evictions = [...counts.evictions.values()].reduce((sum, count) => sum + count, 0);
     expect(sumOf(scraped, /^turntable_evictions_total\{.*cause="gpu /)).toBe(evictions);
     expect(Math.max(...(await Promise.all(shares)).flat())).toBeLessThanOrEqual(0.85);
@@ -273,7 +274,8 @@ describe.skipIf(emulatorMissing)('a host with two GPUs that hold eight of 36 fun
     const { steps } = recording;
     const { gpus } = live;
     const cpu = { cores: 2, memoryBytes: Infinity };
-    const { scheduler, actions } = replaySteps(steps, { gpus, policy: policies.best, cpu });
+    const hostTier = { capacityBytes: 128 * mebibyte, diskGBps: 1 };
+    const { scheduler, actions } = replaySteps(steps, { gpus, policy: policies.best, cpu, host: hostTier });
     expect(actions).toEqual(steps.map((step) => step.actions));
     // Its orders match the replies, /metrics and the engine: nothing is lost, and nothing is made up.
     const ordered = actions.flat().map((text) => JSON.parse(text) as Action);

@@ -235,7 +235,8 @@ function variantsOf(name: string): GpuOffer[] {
   return variants;
 }
 const bytesOf = ({ prefixBytes }: GpuOffer): number => prefixBytes.at(-1)!;
-const startsIn = ({ cold, partial, warm }: Readonly<Record<Start, number>>): number => cold + partial + warm;
+const startsIn = ({ cold, partial, warm, disk }: Readonly<Record<Start, number>>): number =>
+  cold + partial + warm + disk;
 
 describe.skipIf(emulatorMissing)('a host whose GPU holds half of nine functions that have variants', () => {
   beforeAll(async () => {
@@ -291,7 +292,10 @@ describe.skipIf(emulatorMissing)('a host whose GPU holds half of nine functions 
     expect(evictions).toEqual(new Map());
     expect(shrinks).toBeGreaterThan(0);
     // No start loaded anything a second time.
-    expect(starts).toEqual({ cold: names.length, partial: 0, warm: names.length, disk: 0 });
+    // A check or a measurement has read some of them before.
+    const { cold, disk, ...others } = starts;
+    expect(cold + disk).toBe(names.length);
+    expect(others).toEqual({ partial: 0, warm: names.length });
     expect(growths).toBeLessThanOrEqual(shrinks);
     expect(host.gpus!.live.resident('hardmax@1', 0).variant).toBe('hybrid-1');
   });
@@ -340,7 +344,9 @@ describe.skipIf(emulatorMissing)('a host whose GPU holds half of nine functions 
     const { shrinks, starts, evictions } = shell.counts;
     expect(sumOf('turntable_plan_changes_total{')).toBeGreaterThanOrEqual(shrinks);
     expect(functions.reduce((sum, { name }) => sum + shell.planChanges(`${name}@1`).shrinks, 0)).toBe(shrinks);
-    expect(functions.reduce((sum, { coldStarts }) => sum + coldStarts, 0)).toBe(starts.cold + starts.partial);
+    expect(functions.reduce((sum, { coldStarts }) => sum + coldStarts, 0)).toBe(
+      starts.cold + starts.partial + starts.disk,
+    );
     const evicted = [...evictions.values()].reduce((sum, count) => sum + count, 0);
     expect(sumOf('turntable_evictions_total{')).toBe(evicted);
     // The engine counts its own bytes; the scheduler those that it believes to be there.

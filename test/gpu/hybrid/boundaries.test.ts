@@ -94,6 +94,7 @@ async function answers(
     for (const plan of plansOf(draft)) {
       const hybrid = await compileHybrid(prepared, plan, operators, defaultSettings, partFolder);
       engine.addFunction('f', hybrid.layout);
+      await engine.stage('f');
       const open = await openHybrid(engine, 'f', hybrid, cores);
       const options = { gpu: 0, plan: loading(prepared.base.layers, hybrid.promise.layers) };
       for (const [run, inputs] of runs.entries()) {

@@ -53,6 +53,7 @@ describe.skipIf(emulatorMissing)('a function over a GPU and cores', () => {
           const hybrid = await compileHybrid(prepared, plan, operators, defaultSettings, join(folder, 'parts'));
           const key = `function-${round}`;
           engine.addFunction(key, hybrid.layout);
+          await engine.stage(key);
           const open = await openHybrid(engine, key, hybrid, cores);
           const options = { gpu: 0, plan: loading(prepared.base.layers, hybrid.promise.layers) };
           for (const start of ['cold', 'warm', 'warm'] as const) {

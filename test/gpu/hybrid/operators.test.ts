@@ -36,6 +36,7 @@ async function profileOf(draft: OperatorDraft): Promise<GraphProfile> {
     const engine = new Engine(cuda, { hostBytes: 2 ** 24, slabBytes: 2 ** 20, gpuBytes: 2 ** 26 });
     try {
       engine.addFunction('f', draft.layout);
+      await engine.stage('f');
       return await profileOperators({ engine, key: 'f', gpu: 0, draft, cpuCores: cores, cores: 2, iterations: 3 });
     } finally {
       await engine.close();
@@ -129,6 +130,7 @@ describe.skipIf(emulatorMissing)('the operators of a function', () => {
     await withEmulatedCuda({ devices: 1 }, async (cuda) => {
       const engine = new Engine(cuda, { hostBytes: 2 ** 24, slabBytes: 2 ** 20, gpuBytes: 2 ** 24 });
       engine.addFunction('f', draft.layout);
+      await engine.stage('f');
       const found = await measureOperatorsOnGpu(engine, 'f', draft.gpu!, { gpu: 0, iterations: 3, inputs });
       const labels = new Set(draft.operators.flatMap(({ nodes }) => nodes.map(({ label }) => label)));
       expect([...found.operators.keys()].filter((label) => !labels.has(label))).toEqual([]);

@@ -76,6 +76,7 @@ describe.skipIf(emulatorMissing)('the GPU process with plans over GPU and CPU', 
         hybrid: { cells: 1 },
       });
       if (!coverage.covered) throw new Error('the engine has all of it');
+      await client.stage('f@1');
       const variants = await Promise.all(
         [1, 2].map((first) => client.addPlan('f@1', lastLayersOnCpu(example, `gpu-${first}`, first))),
       );
@@ -125,6 +126,7 @@ describe.skipIf(emulatorMissing)('the GPU process with plans over GPU and CPU', 
       const spec = { key: 'odd@1', modelPath: example.modelPath, shapes: shaped({ x: [2, 4] }) };
       const coverage = await client.register({ ...spec, hybrid: { cells: 1 } });
       if (coverage.covered || coverage.layers === undefined) throw new Error('it is covered in part');
+      await client.stage('odd@1');
       expect(coverage.obstacles.map(({ operator }) => operator)).toEqual(['ai.onnx.ml.Normalizer']);
       const nodes = livingNodes(example.prepared);
       const onCpu = nodes.find(({ proto }) => proto.opType === 'Normalizer')!;
@@ -162,6 +164,7 @@ describe.skipIf(emulatorMissing)('the GPU process with plans over GPU and CPU', 
       const spec = { key: 'g@1', modelPath: example.modelPath, shapes: shaped({ x: [2, 4], at: [1] }) };
       const coverage = await client.register({ ...spec, hybrid: { cells: 1 } });
       if (!coverage.covered) throw new Error('the engine has all of it');
+      await client.stage('g@1');
       const nodes = livingNodes(example.prepared);
       const gather = nodes.find(({ proto }) => proto.opType === 'Gather')!;
       const order = nodes.map(({ name }) => name);
@@ -192,6 +195,7 @@ describe.skipIf(emulatorMissing)('the GPU process with plans over GPU and CPU', 
           const shapes = shaped({ input: [2, 4, 8] });
           const coverage = await client.register({ key, modelPath: example.modelPath, shapes, hybrid: { cells: 1 } });
           if (!coverage.covered) throw new Error('the engine has all of it');
+          await client.stage(key);
           const promise = await client.addPlan(key, lastLayersOnCpu(example, 'half', 1 + number));
           return { gpu: 0, plan: loading(coverage.layers, promise.layers), variant: 'half' };
         }),
@@ -207,7 +211,10 @@ describe.skipIf(emulatorMissing)('the GPU process with plans over GPU and CPU', 
       };
       await all();
       await client.reopen();
-      for (const number of [0, 1]) await client.registerAgain(`f${number}@1`);
+      for (const number of [0, 1]) {
+        await client.registerAgain(`f${number}@1`);
+        await client.stage(`f${number}@1`);
+      }
       expect(client.status).toBe('up');
       await all();
     });
@@ -228,6 +235,7 @@ describe.skipIf(emulatorMissing)('the GPU process with plans over GPU and CPU', 
       async (client) => {
         const spec = { key: 'b@1', modelPath: example.modelPath, shapes: shaped({ x: [1, 4] }), hybrid: { cells: 1 } };
         const { layers } = (await client.register(spec)) as { readonly layers: readonly { readonly name: string }[] };
+        await client.stage('b@1');
         const nodes = livingNodes(example.prepared);
         const onCpu = nodes.filter(({ proto }) => proto.opType === 'Normalizer');
         const plan: HybridPlan = {

@@ -75,6 +75,7 @@ describe.skipIf(emulatorMissing)('a function whose operators the GPU process has
     const spec = { key, modelPath, shapes: shapesOf(inputs), hybrid: { cells: 3 } };
     const coverage = await client.register(spec);
     if (!coverage.covered) throw new Error('the engine has all of it');
+    await client.stage(key);
     const profile = parseGraphProfile(await client.measureOperators(key, { gpu: 0, iterations: 2 }));
     expect(profile.nodes.filter(({ shares }) => shares !== undefined).length).toBeGreaterThanOrEqual(each.weighted);
     // The measured times of an emulated GPU would leave everything to the CPU.
@@ -98,6 +99,7 @@ describe.skipIf(emulatorMissing)('a function whose operators the GPU process has
     const example = await exampleOf(folder, 'gru', architecture('gru', settings), [noise('input', [2, 6, 8], 1)]);
     const { modelPath } = example;
     await client.register({ key: 'g@1', modelPath, shapes: shaped({ input: [2, 6, 8] }), hybrid: { cells: 1 } });
+    await client.stage('g@1');
     const { nodes } = await client.measureOperators('g@1', { gpu: 0, cores: 1, iterations: 1 });
     expect(nodes.every(({ cpu }) => cpu.length === 1)).toBe(true);
     await expect(client.measureOperators('g@1', { gpu: 0, cores: 3 })).rejects.toThrow(

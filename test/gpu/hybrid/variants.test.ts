@@ -110,6 +110,7 @@ describe.skipIf(emulatorMissing)("Table 6's networks in small", () => {
         for (const plan of plans.values()) {
           const hybrid = await compileHybrid(prepared, plan, operators, defaultSettings, join(folder, 'parts'));
           engine.addFunction(name, hybrid.layout);
+          await engine.stage(name);
           const free = engine.memory()[0]!;
           const open = await openHybrid(engine, name, hybrid, cores);
           const { outputs } = await open.run(inputs, {

@@ -47,7 +47,7 @@ describe.skipIf(!isHere)('on the GPU of this machine', () => {
     try {
       const engine = new Engine(cuda, { hostBytes: 4 * 2 ** 30, gpuBytes: 8 * 2 ** 30 });
       engine.addFunction(name, program.layout);
-      await engine.prefetch(name);
+      await engine.stage(name);
       const isEmbedding = (layer: number): boolean => program.layout.layers[layer]!.kind === 'embedding';
       const plans: readonly PlanShape[] = [
         { mode: 'baseline' },

@@ -39,6 +39,7 @@ describe.skipIf(!isHere)('over the GPU and the cores of this machine', () => {
           const plan = randomPlan(prepared, random, { id: `plan-${round}`, cores: count, cpuShare });
           const hybrid = await compileHybrid(prepared, plan, operators, defaultSettings, join(folder, 'parts'));
           engine.addFunction(plan.id, hybrid.layout);
+          await engine.stage(plan.id);
           const open = await openHybrid(engine, plan.id, hybrid, cores);
           for (let start = 0; start < 4; start++) {
             const { outputs } = await open.run(inputs, {

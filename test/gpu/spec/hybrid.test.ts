@@ -76,6 +76,7 @@ test.skipIf(emulatorMissing)(
         const plan = randomPlan(prepared, randomOf(seed), { id: `share ${cpuShare}`, cores: 2, cpuShare, mustBeOnCpu });
         const hybrid = await compileHybrid(prepared, plan, operators, defaultSettings, partFolder);
         engine.addFunction('f', hybrid.layout);
+        await engine.stage('f');
         const open = await openHybrid(engine, 'f', hybrid, cores);
         const options = { gpu: 0, plan: loading(prepared.base.layers, hybrid.promise.layers) };
         const { outputs } = await open.run(inputs, options);

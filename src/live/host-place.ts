@@ -1,0 +1,153 @@
+/**
+ * Host memory as a place: carries out the scheduler's orders to read weights from disk and to free them, and holds
+ * functions there for work that the scheduler did not order.
+ */
+import type { Staged } from '../gpu/index.ts';
+import type { Action, SchedulerEvent } from '../schedule/index.ts';
+import type { LiveFunction } from './live-function.ts';
+import { gpuErrorCode } from './types.ts';
+
+/** Requests to the GPU process, which holds the memory. What `drop` frees is free for a later `stage`. */
+export interface HostRunner {
+  stage(key: string, layers: readonly number[]): Promise<Staged>;
+  drop(key: string, layers: readonly number[]): Promise<number>;
+}
+
+export interface HostPlaceOptions {
+  readonly runner: HostRunner;
+  readonly tell: (event: SchedulerEvent) => void;
+  /** Whether nothing of the function is on disk, and whether there can ever be room for it. */
+  readonly isHere: (functionIndex: number) => boolean;
+  readonly fits: (functionIndex: number) => boolean;
+  /** Its weights cannot be read. */
+  readonly onFailed: (fn: LiveFunction, error: unknown) => void;
+  /** Work that held it is over. */
+  readonly onReleased: (fn: LiveFunction) => void;
+  readonly onDefect: (message: string) => void;
+}
+
+/**
+ * What became of a wish to have a function in host memory. `too large`: there can never be room for it. `gone`: the
+ * process with the memory is, or knows the function no more.
+ */
+export type Holding = Disposable | 'too large' | 'gone';
+
+/** Work that waits until its function is in host memory. */
+interface Waiting {
+  readonly fn: LiveFunction;
+  readonly resolve: (outcome: 'here' | 'too large' | 'gone') => void;
+  readonly reject: (error: unknown) => void;
+}
+
+export class HostPlace {
+  readonly #options: HostPlaceOptions;
+  readonly #waiting = new Set<Waiting>();
+  /** Counts lost processes: nothing is told of the orders to an earlier one. */
+  #epoch = 0;
+  isUp = false;
+
+  constructor(options: HostPlaceOptions) {
+    this.#options = options;
+  }
+
+  async stage({ functionIndex, layers }: Extract<Action, { kind: 'stage' }>, fn: LiveFunction): Promise<void> {
+    const { runner, tell, onFailed } = this.#options;
+    const epoch = this.#epoch;
+    let staged: Staged;
+    try {
+      staged = await runner.stage(fn.key, layers);
+    } catch (error) {
+      if (epoch !== this.#epoch || gpuErrorCode(error) === 'died') return;
+      tell({ kind: 'stage-failed', functionIndex });
+      this.#end(fn, ({ reject }) => reject(error));
+      // A function that the process does not know any more is being removed.
+      if (gpuErrorCode(error) !== 'unknown-function') onFailed(fn, error);
+      return;
+    }
+    if (epoch !== this.#epoch) return;
+    if (staged.kind === 'refused') tell({ kind: 'stage-refused', functionIndex });
+    else tell({ kind: 'staged', functionIndex, observed: { ms: staged.ms, isCached: staged.isCached } });
+    this.#settle(fn);
+  }
+
+  drop(layers: readonly number[], { key }: LiveFunction): void {
+    // A lost process has freed everything already.
+    if (!this.isUp) return;
+    const epoch = this.#epoch;
+    this.#options.runner.drop(key, layers).catch((error: unknown) => {
+      const isOver = gpuErrorCode(error) === 'unknown-function' || epoch !== this.#epoch;
+      if (!isOver && gpuErrorCode(error) !== 'died')
+        this.#options.onDefect(`${key} could not free bytes of host memory: ${String(error)}`);
+    });
+  }
+
+  /** Has the function in host memory until the result is disposed of; waits for room, and for the disk. */
+  async hold(fn: LiveFunction): Promise<Holding> {
+    const { tell, isHere, fits, onReleased } = this.#options;
+    const { index: functionIndex } = fn;
+    if (!this.isUp || fn.hostBlocks === undefined) return 'gone';
+    if (!fits(functionIndex)) return 'too large';
+    fn.outstanding++;
+    tell({ kind: 'host-held', functionIndex, isHeld: true });
+    let isOver = false;
+    const release = (): void => {
+      if (isOver) return;
+      isOver = true;
+      tell({ kind: 'host-held', functionIndex, isHeld: false });
+      fn.outstanding--;
+      onReleased(fn);
+    };
+    try {
+      const outcome = isHere(functionIndex) ? 'here' : await this.#wait(fn);
+      if (outcome === 'here') return { [Symbol.dispose]: release };
+      release();
+      return outcome;
+    } catch (error) {
+      release();
+      throw error;
+    }
+  }
+
+  /** Resolves when the function is here, for an order that came before its read had room; to false if it never will be. */
+  async here(fn: LiveFunction): Promise<boolean> {
+    if (!this.isUp || fn.hostBlocks === undefined || !this.#options.fits(fn.index)) return false;
+    if (this.#options.isHere(fn.index)) return true;
+    return (await this.#wait(fn).catch(() => 'gone')) === 'here';
+  }
+
+  #wait(fn: LiveFunction): Promise<'here' | 'too large' | 'gone'> {
+    return new Promise((resolve, reject) => this.#waiting.add({ fn, resolve, reject }));
+  }
+
+  /** Something of the function has been read. */
+  #settle(fn: LiveFunction): void {
+    if (this.#options.isHere(fn.index)) this.#end(fn, ({ resolve }) => resolve('here'));
+  }
+
+  /** @param fn undefined: of all functions */
+  #end(fn: LiveFunction | undefined, end: (waiting: Waiting) => void): void {
+    for (const waiting of this.#waiting) {
+      if (fn !== undefined && waiting.fn !== fn) continue;
+      this.#waiting.delete(waiting);
+      end(waiting);
+    }
+  }
+
+  /** There is less room than before: some may never have enough. */
+  shrunk(): void {
+    for (const { fn } of this.#waiting)
+      if (!this.#options.fits(fn.index)) this.#end(fn, ({ resolve }) => resolve('too large'));
+  }
+
+  /** The process knows the function no more. */
+  forget(fn: LiveFunction): void {
+    this.#end(fn, ({ resolve }) => resolve('gone'));
+  }
+
+  /** The process is gone, with all that it had. */
+  lost(): void {
+    this.isUp = false;
+    this.#epoch++;
+    this.#end(undefined, ({ resolve }) => resolve('gone'));
+  }
+}
