@@ -34,6 +34,7 @@ export class Invariants {
       const there = resident[gpu]?.get(functionIndex);
       const top = sheets.get(functionIndex)?.gpus[gpu];
       if (there === undefined || !top || loading[gpu]?.has(functionIndex) || this.#changed.has(functionIndex)) continue;
+      if (view.unread.has(functionIndex)) continue;
       const offer = variantNamed(top, there.plan);
       if (offer.plan === there.plan && wholeBytes(offer) === there.bytes) {
         if (!isInTime(view, invocation, offer.warmMs) && keepsLane(view, gpu, offer.warmMs)) continue;

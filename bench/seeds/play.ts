@@ -106,6 +106,20 @@ export function play(
           model.loseHost();
         } else model.resizeHost(operation.capacityBytes);
         break;
+      case 'read':
+        model.failRead(operation.as);
+        break;
+      case 'hold':
+        model.hold(operation.functionIndex, operation.ms);
+        break;
+      case 'divide':
+        invariants.sheetChanged(operation.functionIndex);
+        model.divideHost(operation.functionIndex, operation.executedBytes);
+        break;
+      case 'forget':
+        invariants.sheetChanged(operation.functionIndex);
+        model.divideHost(operation.functionIndex, 'nothing');
+        break;
       case 'depart':
         model.depart(operation.place);
         break;

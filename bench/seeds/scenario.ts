@@ -88,7 +88,17 @@ const hostOperation = fc.record({
   capacityBytes: fc.option(fc.integer({ min: 60, max: 300 }), { nil: undefined }),
 });
 type ValueOf<Drawn> = Drawn extends fc.Arbitrary<infer Value> ? Value : never;
-export type Operation = ValueOf<typeof operation> | ValueOf<typeof hostOperation>;
+/** Reads that do not come to their end, work beside the scheduler's, and functions that execute other layers from now on. */
+const readOperation = fc.oneof(
+  fc.record({
+    kind: fc.constant('read' as const),
+    as: fc.constantFrom('stage-refused' as const, 'stage-refused' as const, 'stage-failed' as const),
+  }),
+  fc.record({ kind: fc.constant('hold' as const), functionIndex, ms: fc.nat(60) }),
+  fc.record({ kind: fc.constant('divide' as const), functionIndex, executedBytes: fc.nat(60) }),
+  fc.record({ kind: fc.constant('forget' as const), functionIndex }),
+);
+export type Operation = ValueOf<typeof operation> | ValueOf<typeof hostOperation> | ValueOf<typeof readOperation>;
 
 const hostTier = fc.record({
   capacityBytes: fc.integer({ min: 60, max: 300 }),
@@ -133,13 +143,24 @@ export const joinedScenario: fc.Arbitrary<Scenario> = fc
   .tuple(scenario, joins)
   .map(([given, drawn]) => Object.assign({}, given, { joins: drawn }));
 
-/** The same with a disk behind host memory, which is lost and changes its size now and then. */
+/**
+ * The same with a disk behind host memory, which is lost and changes its size now and then; with reads that fail, and
+ * functions that never have anything on a GPU.
+ */
 export const diskScenario: fc.Arbitrary<Scenario> = fc
-  .tuple(scenario, hostTier, fc.array(fc.tuple(fc.nat(120), hostOperation), { maxLength: 6 }))
-  .map(([given, host, changes]) => {
+  .tuple(
+    scenario,
+    hostTier,
+    fc.array(fc.tuple(fc.nat(120), fc.oneof(hostOperation, readOperation, readOperation)), { maxLength: 16 }),
+    fc.array(fc.boolean(), { minLength: functionMax, maxLength: functionMax }),
+  )
+  .map(([given, host, changes, areExecuted]) => {
     const operations: Operation[] = [...given.operations];
     for (const [at, change] of changes) operations.splice(at % (operations.length + 1), 0, change);
-    return Object.assign({}, given, { host, operations });
+    const shapes = given.shapes.map((shape, index) =>
+      areExecuted[index] === true ? Object.assign({}, shape, { layers: [], extraHostBytes: 20 }) : shape,
+    );
+    return Object.assign({}, given, { host, operations, shapes });
   });
 
 /** The join key and rows of a function's call, by its number. */

@@ -20,8 +20,8 @@ export interface GpuPlaceOptions {
   readonly onArrived: (fn: LiveFunction, gpu: number) => void;
   /** Makes more room than the scheduler thought necessary. Resolves when it is free. */
   readonly makeRoom: (gpu: number, asking: LiveFunction) => Promise<void>;
-  /** Resolves to true once the function is in host memory; false: it will not be. */
-  readonly inHostMemory: (fn: LiveFunction) => Promise<boolean>;
+  /** Has the function in host memory until the result is disposed of; undefined: it will not be there. */
+  readonly holdInHost: (fn: LiveFunction) => Promise<Disposable | undefined>;
   readonly isForCaller: (error: unknown) => error is Error;
   readonly onDefect: (message: string) => void;
 }
@@ -116,9 +116,10 @@ export class GpuPlace {
       end = order.abandoned ? { kind: 'abandoned' } : await attempt();
     }
     if (end.kind === 'failed' && gpuErrorCode(end.error) === 'host-memory') {
-      const isThere = await this.#options.inHostMemory(fn);
+      // Its read was refused, for want of a free range.
+      using held = await this.#options.holdInHost(fn);
       if (order.abandoned) end = { kind: 'abandoned' };
-      else if (isThere) end = await attempt();
+      else if (held !== undefined) end = await attempt();
     }
     this.#close(order);
     if (end.kind === 'ran' || end.kind === 'unanswered') free();
@@ -235,9 +236,8 @@ export class GpuPlace {
       const named = variant === undefined ? {} : { variant };
       const bring = (): Promise<LoadResult> => runner.load(fn.key, { gpu, plan, signal, ...named });
       const { bytes } = await bring().catch(async (error: unknown) => {
-        // Its read was refused once, for want of a free range.
-        const isThere = gpuErrorCode(error) === 'host-memory' && (await this.#options.inHostMemory(fn));
-        if (!isThere || order.abandoned) throw error;
+        using held = gpuErrorCode(error) === 'host-memory' ? await this.#options.holdInHost(fn) : undefined;
+        if (held === undefined || order.abandoned) throw error;
         return await bring();
       });
       if (kind === 'load' && !order.isOutrun) fn.ahead[gpu] = { bytes, loadMs: now() - beganMs };

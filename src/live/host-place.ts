@@ -32,10 +32,15 @@ export interface HostPlaceOptions {
  */
 export type Holding = Disposable | 'too large' | 'gone';
 
-/** Work that waits until its function is in host memory. */
+type Outcome = 'here' | 'too large' | 'gone';
+
+/**
+ * Work that waits until its function is in host memory. The scheduler knows each: it reads what is held, so none waits
+ * for a read that nobody orders.
+ */
 interface Waiting {
   readonly fn: LiveFunction;
-  readonly resolve: (outcome: 'here' | 'too large' | 'gone') => void;
+  readonly resolve: (outcome: Outcome) => void;
   readonly reject: (error: unknown) => void;
 }
 
@@ -67,7 +72,6 @@ export class HostPlace {
     if (epoch !== this.#epoch) return;
     if (staged.kind === 'refused') tell({ kind: 'stage-refused', functionIndex });
     else tell({ kind: 'staged', functionIndex, observed: { ms: staged.ms, isCached: staged.isCached } });
-    this.#settle(fn);
   }
 
   drop(layers: readonly number[], { key }: LiveFunction): void {
@@ -83,12 +87,10 @@ export class HostPlace {
 
   /** Has the function in host memory until the result is disposed of; waits for room, and for the disk. */
   async hold(fn: LiveFunction): Promise<Holding> {
-    const { tell, isHere, fits, onReleased } = this.#options;
+    const { tell, onReleased } = this.#options;
     const { index: functionIndex } = fn;
     if (!this.isUp || fn.hostBlocks === undefined) return 'gone';
-    if (!fits(functionIndex)) return 'too large';
     fn.outstanding++;
-    tell({ kind: 'host-held', functionIndex, isHeld: true });
     let isOver = false;
     const release = (): void => {
       if (isOver) return;
@@ -98,7 +100,10 @@ export class HostPlace {
       onReleased(fn);
     };
     try {
-      const outcome = isHere(functionIndex) ? 'here' : await this.#wait(fn);
+      const outcome = await new Promise<Outcome>((resolve, reject) => {
+        this.#waiting.add({ fn, resolve, reject });
+        tell({ kind: 'host-held', functionIndex, isHeld: true });
+      });
       if (outcome === 'here') return { [Symbol.dispose]: release };
       release();
       return outcome;
@@ -108,20 +113,15 @@ export class HostPlace {
     }
   }
 
-  /** Resolves when the function is here, for an order that came before its read had room; to false if it never will be. */
-  async here(fn: LiveFunction): Promise<boolean> {
-    if (!this.isUp || fn.hostBlocks === undefined || !this.#options.fits(fn.index)) return false;
-    if (this.#options.isHere(fn.index)) return true;
-    return (await this.#wait(fn).catch(() => 'gone')) === 'here';
-  }
-
-  #wait(fn: LiveFunction): Promise<'here' | 'too large' | 'gone'> {
-    return new Promise((resolve, reject) => this.#waiting.add({ fn, resolve, reject }));
-  }
-
-  /** Something of the function has been read. */
-  #settle(fn: LiveFunction): void {
-    if (this.#options.isHere(fn.index)) this.#end(fn, ({ resolve }) => resolve('here'));
+  /** After each event of the scheduler: some of what waits may be here now, or can never be. */
+  settle(): void {
+    for (const waiting of this.#waiting) {
+      const { index } = waiting.fn;
+      const isHere = this.#options.isHere(index);
+      if (!isHere && this.#options.fits(index)) continue;
+      this.#waiting.delete(waiting);
+      waiting.resolve(isHere ? 'here' : 'too large');
+    }
   }
 
   /** @param fn undefined: of all functions */
@@ -131,12 +131,6 @@ export class HostPlace {
       this.#waiting.delete(waiting);
       end(waiting);
     }
-  }
-
-  /** There is less room than before: some may never have enough. */
-  shrunk(): void {
-    for (const { fn } of this.#waiting)
-      if (!this.#options.fits(fn.index)) this.#end(fn, ({ resolve }) => resolve('too large'));
   }
 
   /** The process knows the function no more. */

@@ -22,6 +22,7 @@ type Step =
   | { readonly kind: 'read'; readonly outcome: GpuErrorCode | 'refused' }
   | { readonly kind: 'resize'; readonly functions: number }
   | { readonly kind: 'hold'; readonly index: number; readonly ms: number }
+  | { readonly kind: 'plan'; readonly index: number; readonly executed: number }
   | { readonly kind: 'remove' | 'offer' | 'unload' | 'pin' | 'preload'; readonly index: number };
 
 const functionCount = 6;
@@ -56,6 +57,10 @@ const step: fc.Arbitrary<Step> = fc.oneof(
     arbitrary: fc.record({ kind: fc.constant('resize' as const), functions: fc.integer({ min: 0, max: 6 }) }),
   },
   { weight: 1, arbitrary: fc.record({ kind: fc.constant('hold' as const), index, ms: fc.nat({ max: 60 }) }) },
+  {
+    weight: 2,
+    arbitrary: fc.record({ kind: fc.constant('plan' as const), index, executed: fc.constantFrom(1, 2, 4, 4) }),
+  },
   {
     weight: 2,
     arbitrary: fc.record({
@@ -96,6 +101,9 @@ async function take(bench: Bench, removing: Map<number, Promise<void>>, step: St
     case 'hold':
       void holdFor(bench, `f${step.index}@1`, step.ms);
       return;
+    case 'plan':
+      if (!removing.has(step.index)) bench.offer(step.index, {}, step.executed);
+      return;
     case 'remove': {
       // As the host does: the next function of that name comes when this one is gone.
       const removed = bench.remove(step.index);
@@ -120,7 +128,9 @@ async function take(bench: Bench, removing: Map<number, Promise<void>>, step: St
 
 /** As a check does. */
 async function holdFor(bench: Bench, key: string, ms: number): Promise<void> {
+  bench.holds++;
   const held = await bench.shell.holdInHost(key).catch(() => 'unreadable' as const);
+  bench.holds--;
   if (typeof held !== 'string') setTimeout(() => held[Symbol.dispose](), ms);
 }
 
@@ -149,6 +159,8 @@ test('whatever happens, each invocation ends once, no GPU is overfull, and recor
         bench.back();
         await pass(20_000);
         expect(bench.outcomes).toHaveLength(bench.arrived);
+        // Neither calls nor checks wait for ever.
+        expect(bench.holds).toBe(0);
         expect(bench.defects).toEqual([]);
         joinedRuns += bench.process.rows.filter((rows) => rows > 1).length;
         expect(bench.process.overfull).toBeUndefined();

@@ -47,7 +47,10 @@ export class LiveScheduler extends LiveViews {
       onArrived: (fn, gpu) => onGpuNews?.(fn.key, { kind: 'arrived', gpu }),
       // The scheduler's estimate was too small, so make more room: two functions.
       makeRoom: (gpu, asking) => this.#evictions.letGo(gpu, 'out-of-memory', (gone) => gone === 2, asking),
-      inHostMemory: async (fn) => (await this.state.host?.place.here(fn)) === true,
+      holdInHost: async (fn) => {
+        const held = await this.state.host?.place.hold(fn).catch(() => undefined);
+        return typeof held === 'object' ? held : undefined;
+      },
       isForCaller,
       onDefect: (message) => onDefect?.(message),
     });
@@ -89,7 +92,6 @@ export class LiveScheduler extends LiveViews {
     if (host === undefined || capacityBytes === host.tier.capacityBytes) return;
     host.tier = { ...host.tier, capacityBytes };
     this.state.tell({ kind: 'host-changed', capacityBytes });
-    host.place.shrunk();
   }
 
   /** Has a function in host memory for work that the scheduler did not order, until the result is disposed of. */
@@ -180,6 +182,7 @@ export class LiveScheduler extends LiveViews {
     // Each event has its own list: carrying out an action may send the scheduler another event.
     const actions = this.state.scheduler.handle(event, this.state.now());
     for (let at = 0; at < actions.length; at++) this.#carryOut(actions[at]!, actions, at, by);
+    this.state.host?.place.settle();
   }
 
   #carryOut(action: Action, actions: readonly Action[], at: number, by: string | undefined): void {

@@ -179,8 +179,8 @@ export class Dispatcher {
       const { slot } = entry;
       const { load } = slot;
       // Layers of a former plan are of no use: it comes up again when they have arrived, and have gone. What has no
-      // load is still being read from disk.
-      if (load === undefined || slot.isStale) continue;
+      // load is still being read from disk, as is what it executes from there where that could not be read.
+      if (load === undefined || slot.isStale || slot.fn.lacksExecuted) continue;
       const hiddenFromMs = links.readyMs(load, nowMs) - slot.variant.warmMs;
       if (hiddenFromMs <= nowMs) return entry;
       if (hiddenFromMs < this.#wakeMs) this.#wakeMs = hiddenFromMs;
@@ -262,8 +262,8 @@ export class Dispatcher {
     let { load } = slot;
     let { start } = invocation;
     let ordered: Load | null = null;
-    // What is arriving are layers of a former plan: it comes up again when they have, and have gone.
-    if (load !== undefined && slot.isStale) return;
+    // What is arriving are layers of a former plan, or what it executes from is on disk: it comes up again.
+    if (load !== undefined && (slot.isStale || slot.fn.lacksExecuted)) return;
     if (load !== undefined) {
       // It joins a load in flight.
       start ??= load.prefix > 0 ? 'partial' : 'cold';

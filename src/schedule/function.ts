@@ -15,6 +15,8 @@ export class ServedFunction {
   leastWarmMs = NaN;
   /** On how many GPUs it is resident as a whole. */
   copies = 0;
+  /** Whether it cannot run: something that it executes from host memory is neither there nor on its way. */
+  lacksExecuted = false;
 
   constructor(number: number, sheet: OfferSheet, policy: Policy) {
     this.number = number;

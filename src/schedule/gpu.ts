@@ -50,10 +50,13 @@ export class Slot extends Resident {
     return this.gpu.variantOf(this.fn, this);
   }
 
-  /** Whether all layers of a variant are there, for the plan as it is now, and none that a run needs on its way. */
+  /**
+   * Whether it can run: all layers of a variant are there, for the plan as it is now, and none that a run needs on its
+   * way; and what it executes from is in host memory.
+   */
   get isResident(): boolean {
     const top = this.fn.offerFor(this.gpu);
-    if (!top || this.load !== undefined) return false;
+    if (!top || this.load !== undefined || this.fn.lacksExecuted) return false;
     const resident = this.offer;
     const offer = resident !== undefined && top.smaller !== undefined && isVariantOf(top, resident) ? resident : top;
     if (this.prefix !== wholePrefix(offer)) return false;

@@ -42,6 +42,8 @@ export class Copy implements Numbered {
   blocks: readonly Block[] = [];
   /** As its sheet names its blocks. */
   given: readonly HostBlock[] = [];
+  /** Its sheet divides the same content into other blocks since the read under way was ordered. */
+  isOutdated = false;
   /** Of a former sheet: they go when nothing of the function runs or loads. */
   former: readonly Block[] = [];
   /** How many of its blocks are not here. */
@@ -49,8 +51,8 @@ export class Copy implements Numbered {
   bytes = 0;
   executedBytes = 0;
   read: Read | undefined = undefined;
-  /** When it is read again, after the place had no room for it and nothing could go. */
-  refusedUntilMs = 0;
+  /** When it is read again, after it could not be, or the place had no room for it though nothing could go. */
+  pausedUntilMs = 0;
   /** How often the place holds it. */
   holds = 0;
   /** Whether the latest read found its file in the page cache. */
@@ -62,6 +64,16 @@ export class Copy implements Numbered {
 
   get number(): number {
     return this.fn.number;
+  }
+
+  /** Nothing of it is ever on a GPU. */
+  get isExecutedWhole(): boolean {
+    return this.bytes > 0 && this.executedBytes === this.bytes;
+  }
+
+  /** Whether a run cannot begin while some of it is being read: then it could only wait, in a lane. */
+  get needsAll(): boolean {
+    return this.isExecutedWhole || (this.isOutdated && this.given.some(({ isExecuted }) => isExecuted === true));
   }
 
   /** Of what is neither here nor being read. */

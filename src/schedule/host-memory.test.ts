@@ -229,13 +229,16 @@ test('what is held in vain is read by an idle disk after a second, whatever goes
   expect([goneOf(later).length > 0, stagesOf(later)]).toEqual([true, [[1, 20]]]);
 });
 
-test('what cannot be read gives its room back, and is read again for a later call only', () => {
+test('what cannot be read gives its room back, and is read again after a second, or with the next call', () => {
   const { scheduler, add, call, tell } = hostOf(50);
   add(0, [copied(20)]);
   expect(stagesOf(call(0, 0))).toEqual([[0, 20]]);
-  expect(kinds(tell(100, { kind: 'stage-failed', functionIndex: 0 }))).toEqual([]);
+  expect(stagesOf(tell(100, { kind: 'stage-failed', functionIndex: 0 }))).toEqual([]);
   expect(scheduler.hostBytes).toBe(0);
-  expect(stagesOf(call(0, 200))).toEqual([[0, 20]]);
+  expect(stagesOf(tell(1099, { kind: 'wake' }))).toEqual([]);
+  expect(stagesOf(tell(1100, { kind: 'wake' }))).toEqual([[0, 20]]);
+  expect(stagesOf(tell(1200, { kind: 'stage-failed', functionIndex: 0 }))).toEqual([]);
+  expect(stagesOf(call(0, 1300))).toEqual([[0, 20]]);
 });
 
 test('what is here stays when a new plan divides it into other blocks, and a function that comes again is read again', () => {
@@ -279,4 +282,18 @@ test('how long a byte takes is learnt apart for files in the page cache and othe
   finished(1, 5031);
   add(2, [copied(20)]);
   expect(Math.abs(scheduler.predictEnd(2, 0, 9000) - 9000 - uncachedMs)).toBeLessThan(5);
+});
+
+test('a function that executes all of its weights from host memory is read before it runs', () => {
+  const { scheduler, tell, call, staged } = hostOf(50);
+  tell(0, {
+    kind: 'function-added',
+    functionIndex: 0,
+    sheet: offerSheet(1, { layers: [], warmMs: 1 }, { hostBlocks: [executed(20)], sloMs: 10_000 }),
+  });
+  const actions = call(0, 0);
+  expect(stagesOf(actions)).toEqual([[0, 20]]);
+  expect(kinds(actions)).not.toContain('run');
+  expect(scheduler.waitingCount(0)).toBe(1);
+  expect(kinds(staged(0, 200))).toEqual(['run']);
 });

@@ -8,9 +8,10 @@
  */
 import { takeOut } from './columns.ts';
 import type { ServedFunction } from './function.ts';
+import type { Gpu } from './gpu.ts';
 import { ValueOrder } from './heap.ts';
 import { Block, Copy, sumOf, type Read } from './host-blocks.ts';
-import { HostUses } from './host-uses.ts';
+import { HostUses, type HostUseFacts } from './host-uses.ts';
 import { HostValues, type HostValueFacts } from './host-values.ts';
 import { leastLinkMs, type HostBlock } from './offer.ts';
 import type { Policy } from './policy.ts';
@@ -22,17 +23,26 @@ const noBlocks: readonly HostBlock[] = [];
 const { heldMs, readAhead } = tuning.hostMemory;
 const { overdueShare } = tuning.queues;
 
-interface Shared extends HostValueFacts {
-  readonly gpus: readonly { readonly line: { next(): { readonly fn: ServedFunction } | undefined } }[];
+interface Shared extends HostValueFacts, HostUseFacts {
+  readonly slots: HostValueFacts['slots'];
+  readonly policy: Policy;
   readonly shell: Shell;
+  readonly gpus: readonly Gpu[];
+  readonly pinnedOn: Gpu[];
 }
+
+/**
+ * What a claim waits for: layers of a former sheet to go, the read under way, its turn to be read, or, since there can
+ * never be room for it, its calls to go elsewhere.
+ */
+export type HostWait = 'nothing' | 'what it had' | 'its read' | 'its turn' | 'another place';
 
 export class HostMemory {
   readonly #policy: Policy;
   readonly #shell: Shell;
   readonly #slots: Shared['slots'];
-  /** They are made after this. */
-  readonly #gpus: () => Shared['gpus'];
+  /** Its GPUs are made after this. */
+  readonly #shared: Pick<Shared, 'gpus' | 'pinnedOn'>;
   readonly #uses: HostUses;
   readonly #values: HostValues;
   #capacityBytes: number;
@@ -49,8 +59,8 @@ export class HostMemory {
   readonly #asked: WantedReads;
   /** Functions of which other layers are on GPUs since the latest event. */
   readonly #moved = new Set<ServedFunction>();
-  /** Functions whose read was refused, though loads of them have begun. */
-  readonly #refused = new Set<Copy>();
+  /** Functions whose read was given up although runs or loads of them have begun, which a GPU waits in. */
+  readonly #urgent = new Set<Copy>();
   /** Functions that the place holds and that are not here, with the instant since when. */
   readonly #held = new Map<Copy, number>();
   /** Functions with blocks of a former sheet. */
@@ -71,7 +81,7 @@ export class HostMemory {
     this.#shell = shell;
     this.#slots = slots;
     this.#uses = new HostUses(shared);
-    this.#gpus = () => shared.gpus;
+    this.#shared = shared;
     this.#values = new HostValues(diskGBps, shared);
     this.#wanted = new WantedReads(this.#values);
     this.#asked = new WantedReads(this.#values);
@@ -86,13 +96,29 @@ export class HostMemory {
     const copy = this.#copies.get(fn);
     if (copy === undefined) return true;
     if (copy.former.length > 0) return false;
-    const { missing, read } = copy;
-    return missing === 0 || (read?.isLoadable === true && missing === read.blocks.length);
+    const { missing, read, needsAll } = copy;
+    return missing === 0 || (read?.isLoadable === true && missing === read.blocks.length && !needsAll);
   }
 
   /** Whether nothing of it has to be read. */
   isHere(fn: ServedFunction): boolean {
     return (this.#copies.get(fn)?.missing ?? 0) === 0;
+  }
+
+  /**
+   * What becomes of a function that something waits for. There is always an answer, or else that would wait for ever:
+   * each claim is here, being read, or among those of which the disk reads the next one.
+   *
+   * @throws Error
+   */
+  waitsFor(fn: ServedFunction): HostWait {
+    const copy = this.#copies.get(fn);
+    if (copy === undefined || !this.#uses.isClaimed(copy)) return 'nothing';
+    if (copy.former.length > 0) return 'what it had';
+    if (copy.missing === 0) return 'nothing';
+    if (copy.blocks.some(({ state }) => state === 'read')) return 'its read';
+    if (this.#wanted.has(copy)) return this.canHold(fn) ? 'its turn' : 'another place';
+    throw new Error(`something waits for function ${fn.number}, which nobody reads`);
   }
 
   /** When the read of a function is expected to end; 0 where none is under way. */
@@ -146,25 +172,46 @@ export class HostMemory {
     }
     if (copy.given === hostBlocks) return;
     copy.given = hostBlocks;
-    const { blocks } = copy;
-    const ids = hostBlocks.map(
+    // A read is of the blocks that it was ordered for.
+    copy.isOutdated = copy.read !== undefined && isDividedAnew(copy);
+    if (copy.isOutdated) this.#canRun(copy);
+    else this.#divide(copy, nowMs);
+  }
+
+  /** Takes over the blocks that its sheet names now. */
+  #divide(copy: Copy, nowMs: number): void {
+    const { fn, given, blocks } = copy;
+    copy.isOutdated = false;
+    const ids = given.map(
       ({ id, bytes, isExecuted = false, layers = [] }, at) =>
         id ?? `${fn.number} ${at} ${bytes} ${isExecuted} ${layers.join()}`,
     );
     if (blocks.length === ids.length && blocks.every(({ id }, at) => id === ids[at])) return;
-    const isHere = isDividedAnew(copy);
-    if (isHere) for (const block of blocks) this.#close(block);
-    const before = isHere ? [] : [...copy.former, ...blocks];
-    copy.blocks = hostBlocks.map((block, at) => this.#open(ids[at]!, block));
+    const isHere = isDividedAnew(copy) && copy.missing === 0;
+    const isSame = isHere || (isDividedAnew(copy) && !this.#uses.isBusy(fn));
+    if (isSame) {
+      // Layers of which only some are here are read again with the others.
+      if (!isHere && blocks.some(({ isExecuted }) => isExecuted)) this.#uses.dropFromGpus(fn);
+      if (!isHere) for (const block of blocks) if (block.state === 'here') this.#drop(block, 'unload', copy);
+      for (const block of blocks) this.#close(block);
+    }
+    const before = isSame ? [] : [...copy.former, ...blocks];
+    copy.blocks = given.map((block, at) => this.#open(ids[at]!, block));
     for (const block of copy.blocks) block.users.add(copy);
     copy.former = before.filter((block) => !copy.blocks.includes(block));
     copy.missing = copy.blocks.filter(({ state }) => state !== 'here').length;
     copy.bytes = sumOf(copy.blocks);
-    copy.executedBytes = sumOf(copy.blocks.filter(({ isExecuted }) => isExecuted));
+    const executedBytes = sumOf(copy.blocks.filter(({ isExecuted }) => isExecuted));
+    // What is pinned leaves others more or less room.
+    if (copy.executedBytes !== executedBytes && this.#pinnedOn.has(fn))
+      this.#shared.pinnedOn.push(...this.#shared.gpus);
+    copy.executedBytes = executedBytes;
     if (copy.former.length > 0) this.#outdated.add(copy);
     if (isHere) this.#arrive(copy.blocks);
     // The place had forgotten it, and knows it again.
     else if (blocks.length === 0 && this.#values.calls(copy) > 0) this.#asked.add(copy, nowMs);
+    this.#canRun(copy);
+    this.#moved.add(fn);
   }
 
   /** It is here from the start, if there is room. */
@@ -176,10 +223,15 @@ export class HostMemory {
     this.#arrive(blocks);
   }
 
-  /** An invocation has come that may need it. */
+  /** Something has come that may need it: it is tried again, whatever became of the last read. */
   want(fn: ServedFunction, nowMs: number): void {
     const copy = this.#copies.get(fn);
     if (copy === undefined) return;
+    copy.pausedUntilMs = 0;
+    this.#want(copy, nowMs);
+  }
+
+  #want(copy: Copy, nowMs: number): void {
     if (copy.missing > 0 && copy.read === undefined) this.#wanted.add(copy, nowMs);
     this.#reorder(copy);
   }
@@ -219,10 +271,9 @@ export class HostMemory {
     const read = copy?.read;
     if (copy === undefined || read === undefined) return [];
     if (observed !== undefined) this.#values.observe(copy, read.bytes, observed);
+    const found = this.#arrive(read.blocks);
     this.#endRead(copy, nowMs);
-    // Something else of it may have gone meanwhile.
-    this.#moved.add(fn);
-    return this.#arrive(read.blocks);
+    return found;
   }
 
   /** The place has no room for a read in one piece: one block more goes, and it is tried again. */
@@ -232,26 +283,33 @@ export class HostMemory {
     if (copy === undefined || read === undefined) return;
     this.#giveUp(copy, read, nowMs);
     this.#wanted.add(copy, nowMs);
-    if (this.#uses.isCopied(fn)) this.#refused.add(copy);
-    const victims = this.#victims(this.#capacityBytes - this.usedBytes + 1, Infinity) ?? [];
+    const roomBytes = this.#capacityBytes - this.usedBytes;
+    const victims = this.#victims(roomBytes + 1, Infinity) ?? this.#victims(roomBytes + 1, 'all') ?? [];
     for (const block of victims) this.#drop(block, 'capacity');
-    if (victims.length > 0) return;
-    // Nothing can go now: asked at once, the place would refuse again.
-    copy.refusedUntilMs = nowMs + heldMs;
-    this.#shell.wake(copy.refusedUntilMs);
+    // Where nothing can go, the place would refuse again at once.
+    if (victims.length === 0) this.#pause(copy, nowMs);
   }
 
-  /** It could not be read. It is wanted again when the next call comes. */
+  /** It could not be read. That is tried again with the next call, or after a pause where something still waits. */
   failed(fn: ServedFunction, nowMs: number): void {
     const copy = this.#copies.get(fn);
     const read = copy?.read;
-    if (copy !== undefined && read !== undefined) this.#giveUp(copy, read, nowMs);
+    if (copy === undefined || read === undefined) return;
+    this.#giveUp(copy, read, nowMs);
+    this.#pause(copy, nowMs);
+  }
+
+  #pause(copy: Copy, nowMs: number): void {
+    copy.pausedUntilMs = nowMs + heldMs;
+    this.#shell.wake(copy.pausedUntilMs);
   }
 
   #giveUp(copy: Copy, read: Read, nowMs: number): void {
-    this.#endRead(copy, nowMs);
     for (const block of read.blocks) block.state = 'on disk';
+    for (const { users } of read.blocks) for (const user of users) this.#canRun(user);
     this.usedBytes -= read.bytes;
+    this.#endRead(copy, nowMs);
+    if (this.#uses.isBusy(copy.fn)) this.#urgent.add(copy);
   }
 
   /** Reads that a load can follow from now on. */
@@ -277,13 +335,14 @@ export class HostMemory {
       this.#order.remove(block);
       block.state = 'on disk';
     }
+    this.usedBytes = 0;
     this.#reading.splice(0);
     for (const copy of this.#copies.values()) {
       copy.missing = copy.blocks.length;
-      copy.read = undefined;
+      this.#endRead(copy, nowMs);
+      this.#canRun(copy);
       if (this.#values.calls(copy) > 0 && copy.missing > 0) this.#asked.add(copy, nowMs);
     }
-    this.usedBytes = 0;
   }
 
   /** The function was removed. Memory that is still in use goes when it no longer is. */
@@ -297,6 +356,7 @@ export class HostMemory {
     copy.given = noBlocks;
     copy.missing = 0;
     this.#outdated.add(copy);
+    this.#canRun(copy);
   }
 
   // Blocks
@@ -322,7 +382,10 @@ export class HostMemory {
       block.state = 'here';
       this.#order.add(block);
       for (const user of block.users) {
-        if (!user.blocks.includes(block) || --user.missing > 0) continue;
+        if (!user.blocks.includes(block)) continue;
+        user.missing--;
+        this.#canRun(user);
+        if (user.missing > 0) continue;
         this.#wanted.delete(user);
         this.#asked.delete(user);
         this.#held.delete(user);
@@ -340,11 +403,29 @@ export class HostMemory {
     for (const user of block.users) if (user.blocks.includes(block)) user.missing++;
     const { bytes, layers } = block;
     this.#shell.act({ kind: 'evict-host', functionIndex: owner.fn.number, bytes, layers, cause });
-    for (const { fn } of block.users) {
-      this.#reprice(fn);
-      this.#moved.add(fn);
-      for (const slot of this.#slots.homes(fn)) slot.gpu.restage(slot);
+    for (const user of block.users) {
+      this.#canRun(user);
+      this.#reprice(user.fn);
+      this.#moved.add(user.fn);
+      this.#restage(user.fn);
     }
+  }
+
+  #restage(fn: ServedFunction): void {
+    for (const slot of this.#slots.homes(fn)) slot.gpu.restage(slot);
+  }
+
+  /** Brings up to date whether a function can run, as far as that depends on what it executes from. */
+  #canRun(copy: Copy): void {
+    const { fn, blocks, former, missing } = copy;
+    // One with layers on a GPU begins while the rest is read: the link and the disk work beside each other.
+    const lacksExecuted = copy.needsAll
+      ? missing > 0 || former.length > 0
+      : blocks.some(({ isExecuted, state }) => isExecuted && state === 'on disk');
+    if (fn.lacksExecuted === lacksExecuted) return;
+    fn.lacksExecuted = lacksExecuted;
+    this.#restage(fn);
+    this.#moved.add(fn);
   }
 
   /** What its layers on GPUs are worth has changed. */
@@ -361,7 +442,7 @@ export class HostMemory {
       this.#moved.delete(fn);
       const copy = this.#copies.get(fn);
       if (copy === undefined) continue;
-      if (this.#uses.isNeeded(fn)) this.want(fn, nowMs);
+      if (this.#uses.isClaimed(copy)) this.#want(copy, nowMs);
       else this.#reorder(copy);
     }
   }
@@ -369,7 +450,7 @@ export class HostMemory {
   /** Drops what is of a former sheet, once nothing uses it. */
   #renew(copy: Copy, nowMs: number): void {
     const { fn, former } = copy;
-    if (copy.read !== undefined || copy.holds > 0 || this.#uses.isBusy(fn)) return;
+    if (copy.read !== undefined || this.#uses.isBusy(fn)) return;
     // Layers that execute from a block are of no use without it.
     if (former.some(({ isExecuted }) => isExecuted)) this.#uses.dropFromGpus(fn);
     copy.former = [];
@@ -381,6 +462,7 @@ export class HostMemory {
       this.#close(block);
     }
     if (fn.isRemoved) this.#copies.delete(fn);
+    this.#canRun(copy);
     this.#moved.add(fn);
     if (!this.has(fn)) return;
     this.#renewed.push(fn);
@@ -391,15 +473,15 @@ export class HostMemory {
 
   /** Orders the next read. Returns whether there was one to order. */
   #readNext(nowMs: number): boolean {
-    for (const copy of this.#refused) {
-      if (copy.missing === 0 || !this.#uses.isCopied(copy.fn)) this.#refused.delete(copy);
-      else if (this.#read(copy, Infinity, nowMs)) return true;
+    for (const copy of this.#urgent) {
+      if (copy.missing === 0 || !this.#uses.isBusy(copy.fn)) this.#urgent.delete(copy);
+      else if (this.#readAnyway(copy, nowMs)) return true;
     }
     if (this.#wanted.size > 0) {
       // 1. For the next in line, where turns are strictly in order of arrival. None goes before it.
       if (this.#policy.order === 'fifo') {
         const next = this.#readForNext(nowMs);
-        if (next !== undefined) return next;
+        if (next !== undefined) return next || (this.#reading.length === 0 && this.#readHeld(nowMs));
       }
       // 2. For the call that waits longest, beyond the policy's bound, one read in so many. Others wait for a large one.
       if (this.#readsSinceOverdue >= overdueShare - 1) {
@@ -424,10 +506,11 @@ export class HostMemory {
     return this.#reading.length === 0 && this.#asked.find(nowMs, (copy) => this.#read(copy, -Infinity, nowMs));
   }
 
-  /** Whether calls still wait for it, or the place holds it. One may have gone, or may need other weights now. */
+  /** Whether something still waits for it. A call may have gone, or may need other weights now. */
   #isWanted(copy: Copy): boolean {
-    const { fn, missing, holds } = copy;
-    if (!fn.isRemoved && missing > 0 && this.canHold(fn) && (holds > 0 || this.#uses.isNeeded(fn))) return true;
+    const { fn, missing } = copy;
+    // What there is no room for for ever goes elsewhere.
+    if (!fn.isRemoved && missing > 0 && this.#uses.isClaimed(copy)) return this.canHold(fn);
     this.#wanted.delete(copy);
     return false;
   }
@@ -435,11 +518,11 @@ export class HostMemory {
   /** Undefined: none of those that are next in line is to be read. */
   #readForNext(nowMs: number): boolean | undefined {
     let isOrdered: boolean | undefined;
-    for (const { line } of this.#gpus()) {
+    for (const { line } of this.#shared.gpus) {
       const next = line.next();
       const copy = next && this.#copies.get(next.fn);
       if (copy === undefined || copy.read !== undefined || !this.#isWanted(copy)) continue;
-      isOrdered = this.#read(copy, Infinity, nowMs);
+      isOrdered = this.#readAnyway(copy, nowMs);
       if (isOrdered) break;
     }
     return isOrdered;
@@ -460,7 +543,7 @@ export class HostMemory {
         break;
       }
       if (looked++ === looks) break;
-      if (!this.#read(copy, Infinity, nowMs)) continue;
+      if (!(looked === 1 ? this.#readAnyway(copy, nowMs) : this.#read(copy, Infinity, nowMs))) continue;
       this.#readsSinceOverdue = 0;
       return true;
     }
@@ -471,16 +554,22 @@ export class HostMemory {
   #readHeld(nowMs: number): boolean {
     for (const [copy, sinceMs] of this.#held) {
       if (sinceMs + heldMs > nowMs) break;
-      if (this.#isWanted(copy) && this.#read(copy, Infinity, nowMs)) return true;
+      if (this.#isWanted(copy) && this.#readAnyway(copy, nowMs)) return true;
     }
     return false;
   }
 
-  /** Orders a read if there is room for it, at the cost of what is worth no more. */
-  #read(copy: Copy, worth: number, nowMs: number): boolean {
+  /** Whatever goes for it; where the disk has nothing else to do, also what others wait with that lack something too. */
+  #readAnyway(copy: Copy, nowMs: number): boolean {
+    return this.#read(copy, Infinity, nowMs) || (this.#reading.length === 0 && this.#read(copy, 'all', nowMs));
+  }
+
+  /** Orders a read if there is room for it, at the cost of what is worth no more; `all`: of all that no machine uses. */
+  #read(copy: Copy, worth: number | 'all', nowMs: number): boolean {
     const blocks = copy.blocks.filter(({ state }) => state === 'on disk');
-    // All that is missing is being read for another function.
-    if (blocks.length === 0 || copy.read !== undefined || nowMs < copy.refusedUntilMs) return false;
+    // All that is missing is being read for another function, or is to go first.
+    if (blocks.length === 0 || copy.read !== undefined || copy.former.length > 0) return false;
+    if (nowMs < copy.pausedUntilMs) return false;
     const bytes = sumOf(blocks);
     const victims = this.#victims(bytes, worth, copy);
     if (victims === undefined) return false;
@@ -491,6 +580,7 @@ export class HostMemory {
     copy.read = { blocks, bytes, ms, overlapMs: Math.min(ms, leastLinkMs(fn.sheet.gpus)), endMs, isLoadable: false };
     this.usedBytes += bytes;
     for (const block of blocks) block.state = 'read';
+    for (const { users } of blocks) for (const user of users) this.#canRun(user);
     this.#reading.push(copy);
     this.#wanted.delete(copy);
     this.#asked.delete(copy);
@@ -503,7 +593,12 @@ export class HostMemory {
 
   /** The read is over, one way or the other. Those behind it are expected to end as if they began now. */
   #endRead(copy: Copy, nowMs: number): void {
+    if (copy.read === undefined) return;
     copy.read = undefined;
+    if (copy.isOutdated) this.#divide(copy, nowMs);
+    // Something of it may have gone.
+    this.#canRun(copy);
+    this.#moved.add(copy.fn);
     takeOut(this.#reading, copy);
     let endMs = nowMs;
     for (const { read } of this.#reading) {
@@ -519,9 +614,10 @@ export class HostMemory {
   /**
    * What has to go for so many bytes, all of it worth no more than they are; undefined where that is not enough.
    *
-   * @param asking what is to have the room
+   * @param worth 'all': whatever it is worth, also what something waits with @param asking what is to have the room
    */
-  #victims(neededBytes: number, worth: number, asking?: Copy): Block[] | undefined {
+  #victims(neededBytes: number, worth: number | 'all', asking?: Copy): Block[] | undefined {
+    const isForced = worth === 'all';
     let roomBytes = this.#capacityBytes - this.usedBytes;
     const victims: Block[] = [];
     const inUse: Block[] = [];
@@ -532,10 +628,10 @@ export class HostMemory {
       const value = this.#values.valueOf(block);
       // It has become more valuable since it was put in order.
       if (value > key) this.#order.add(block);
-      else if (value > worth) {
+      else if (worth !== 'all' && value > worth) {
         this.#order.add(block);
         break;
-      } else if ((asking && block.users.has(asking)) || this.#uses.isInUse(block)) inUse.push(block);
+      } else if ((asking && block.users.has(asking)) || this.#uses.isInUse(block, isForced)) inUse.push(block);
       else {
         victims.push(block);
         roomBytes += block.bytes;
@@ -569,10 +665,9 @@ export class HostMemory {
   }
 }
 
-/** Whether all of it is here, and is only part of other blocks now: a function without shared blocks has one content. */
-function isDividedAnew({ given, blocks, former, read }: Copy): boolean {
-  if (blocks.length === 0 || former.length > 0 || read !== undefined) return false;
-  if (!blocks.every(({ isOwn, state }) => isOwn && state === 'here') || given.some(({ id }) => id !== undefined))
-    return false;
-  return given.reduce((sum, { bytes }) => sum + bytes, 0) === sumOf(blocks);
+/** Whether the same content is only part of other blocks now: a function without shared blocks has one content. */
+function isDividedAnew({ given, blocks, former, bytes }: Copy): boolean {
+  if (blocks.length === 0 || former.length > 0) return false;
+  if (!blocks.every(({ isOwn }) => isOwn) || given.some(({ id }) => id !== undefined)) return false;
+  return given.reduce((sum, each) => sum + each.bytes, 0) === bytes;
 }

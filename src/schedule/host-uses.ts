@@ -1,70 +1,105 @@
-/** What of host memory is in use: by loads, by runs that execute from it, and by calls that wait. */
-import type { Block } from './host-blocks.ts';
+/** What of host memory is in use: by loads, by runs that execute from it, and by what waits for it. */
+import type { Block, Copy } from './host-blocks.ts';
 import type { ServedFunction } from './function.ts';
+import type { Invocation } from './invocation.ts';
 import type { Policy } from './policy.ts';
 import type { Slots } from './slots.ts';
 
-export class HostUses {
-  readonly #policy: Policy;
-  readonly #slots: Slots;
+export interface HostUseFacts {
+  readonly policy: Policy;
+  readonly slots: Slots;
+  readonly gpus: readonly {
+    readonly running: Invocation | undefined;
+    readonly line: { next(): Invocation | undefined };
+  }[];
+}
 
-  constructor({ policy, slots }: { readonly policy: Policy; readonly slots: Slots }) {
-    this.#policy = policy;
-    this.#slots = slots;
+export class HostUses {
+  readonly #facts: HostUseFacts;
+
+  /** @param facts its GPUs are made later */
+  constructor(facts: HostUseFacts) {
+    this.#facts = facts;
   }
 
-  /** Whether it must stay: something reads from it, or a call that waits is about to. */
-  isInUse(block: Block): boolean {
-    for (const { fn, read, holds } of block.users) {
-      if (read !== undefined || holds > 0) return true;
-      if (block.isExecuted) {
-        for (let slot = this.#slots.first(fn); slot !== undefined; slot = slot.next) if (slot.number >= 0) return true;
-      }
-      if (this.isCopied(fn)) return true;
-      if (this.#policy.order === 'fifo' ? this.isNext(fn) : this.isNeeded(fn)) return true;
+  /**
+   * Whether it must stay: something reads from it, or what waits for its function is about to.
+   *
+   * @param isForced only what a machine reads from stays, and what a claim will use at once since all of it is here: two
+   *   claims that each lack something could wait for each other for ever
+   */
+  isInUse(block: Block, isForced: boolean): boolean {
+    for (const copy of block.users) {
+      const { fn } = copy;
+      if (copy.read !== undefined || this.isCopied(fn)) return true;
+      if (block.isExecuted && (this.#isOnGpus(fn) || (copy.isExecutedWhole && this.#isRunning(fn)))) return true;
+      if ((!isForced || copy.missing === 0) && this.#isClaimedFirst(copy)) return true;
     }
     return false;
   }
 
   /** Whether all that GPUs have of its functions is idle, and no call waits for it. */
   canLeaveGpus({ users }: Block): boolean {
-    for (const { fn } of users) {
-      if (fn.sheet.pinned || this.isBusy(fn)) return false;
-      if (this.#policy.order === 'fifo' ? this.isNext(fn) : this.#slots.isAwaited(fn)) return false;
+    for (const { fn, holds } of users) {
+      if (holds > 0 || fn.sheet.pinned || this.isBusy(fn)) return false;
+      if (this.#isFifo ? this.#isNext(fn) : this.#facts.slots.isAwaited(fn)) return false;
     }
     return true;
   }
 
   /** GPUs execute from this memory: without it, what is there of the function is of no use. */
   dropFromGpus(fn: ServedFunction): void {
-    for (const slot of this.#slots.homes(fn)) {
+    for (const slot of this.#facts.slots.homes(fn)) {
       slot.gpu.memory.drop(slot, 'host');
       slot.gpu.awaited.delete(slot);
     }
   }
 
-  /** Whether a call waits on a GPU that has to be loaded for it. */
-  isNeeded(fn: ServedFunction): boolean {
-    for (let slot = this.#slots.first(fn); slot !== undefined; slot = slot.next)
-      if (slot.entry !== undefined && slot.load === undefined && !slot.isResident) return true;
-    return false;
+  /** Whether something waits until all of it is here: the place, a call, or a run or load that has begun. */
+  isClaimed({ fn, holds }: Copy): boolean {
+    if (holds > 0) return true;
+    for (let slot = this.#facts.slots.first(fn); slot !== undefined; slot = slot.next) {
+      if (slot.load !== undefined || slot.growth !== undefined) return true;
+      if (slot.entry !== undefined && !slot.isResident) return true;
+    }
+    return fn.lacksExecuted && this.#isRunning(fn);
   }
 
   /** Whether layers of the function are on their way to a GPU. */
   isCopied(fn: ServedFunction): boolean {
-    for (let slot = this.#slots.first(fn); slot !== undefined; slot = slot.next)
+    for (let slot = this.#facts.slots.first(fn); slot !== undefined; slot = slot.next)
       if (slot.load !== undefined || slot.growth !== undefined) return true;
     return false;
   }
 
   /** Whether the function runs on a GPU, or is being loaded there. */
   isBusy(fn: ServedFunction): boolean {
-    return this.#slots.homes(fn).some((slot) => slot.gpu.isBusyWith(slot));
+    return this.isCopied(fn) || this.#isRunning(fn);
+  }
+
+  get #isFifo(): boolean {
+    return this.#facts.policy.order === 'fifo';
   }
 
   /** Where turns are strictly in order, a function other than the next may be behind the one that wants the room. */
-  isNext(fn: ServedFunction): boolean {
-    if (this.#policy.order !== 'fifo') return false;
-    return this.#slots.homes(fn).some(({ entry, gpu }) => entry !== undefined && gpu.line.next()?.fn === fn);
+  #isClaimedFirst(copy: Copy): boolean {
+    if (copy.holds > 0) return true;
+    // A function that has nothing on GPUs has nothing else there that keeps its blocks for a call.
+    if (copy.isExecutedWhole && this.#facts.slots.isAwaited(copy.fn)) return !this.#isFifo || this.#isNext(copy.fn);
+    return this.#isFifo ? this.#isNext(copy.fn) : this.isClaimed(copy);
+  }
+
+  #isNext(fn: ServedFunction): boolean {
+    return this.#facts.slots.homes(fn).some(({ entry, gpu }) => entry !== undefined && gpu.line.next()?.fn === fn);
+  }
+
+  #isOnGpus(fn: ServedFunction): boolean {
+    for (let slot = this.#facts.slots.first(fn); slot !== undefined; slot = slot.next)
+      if (slot.number >= 0) return true;
+    return false;
+  }
+
+  #isRunning(fn: ServedFunction): boolean {
+    return this.#facts.gpus.some(({ running }) => running?.fn === fn);
   }
 }

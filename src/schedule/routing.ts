@@ -122,10 +122,11 @@ export class Router {
     const prefix = slot?.prefix ?? 0;
     const load = slot?.load;
     const entry = slot?.entry;
-    if (line.count === 0 && load === undefined && prefix === wholePrefix(offer)) return laneMs + offer.warmMs;
+    const isWhole = load === undefined && prefix === wholePrefix(offer);
+    if (line.count === 0 && isWhole && !fn.lacksExecuted) return laneMs + offer.warmMs;
     // An invocation that already waits here is not ahead of itself.
     const own = invocation?.state === 'waiting' && invocation.place === gpu.number && !invocation.isLate ? 1 : 0;
-    const isRunnable = load === undefined && prefix === wholePrefix(offer);
+    const isRunnable = isWhole && !fn.lacksExecuted;
     const aheadMs = this.#aheadMs(gpu, slot, laneMs, nowMs, invocation);
     const readyMs = isRunnable ? aheadMs - own * offer.warmMs : aheadMs;
     const diskMs = this.#state.host?.missingMs(fn, nowMs) ?? 0;
@@ -133,8 +134,10 @@ export class Router {
     if (load !== undefined) {
       const before = entry === undefined ? 0 : entry.onTime.count - own;
       endMs = Math.max(laneMs + readyMs + offer.warmMs, links.readyMs(load, nowMs) + laneMsOf(offer, before));
-    } else if (prefix === wholePrefix(offer)) {
+    } else if (isWhole) {
       endMs = laneMs + readyMs + offer.warmMs;
+      // It waits for what it executes from host memory alone.
+      if (!isRunnable) endMs = Math.max(endMs, nowMs + diskMs + offer.warmMs);
       // In order of arrival it is behind the loads as well.
       if (policy.order === 'fifo') endMs += line.loadableMs + line.linkMs * links.slowdown(gpu.number);
     } else {

@@ -33,7 +33,7 @@ test('calls that share a run end exactly once, none becomes late through sharing
   for (const count of Object.values(counts)) expect(count).toBeGreaterThan(0);
 });
 
-test('host memory is never exceeded, keeps what runs and loads read, and brings everything that waits, whatever is lost', () => {
+test('host memory keeps what runs and loads read, and nothing waits for it for ever, whatever is lost, refused or changed', () => {
   const played = nothingPlayed();
   fc.assert(
     fc.property(diskScenario, (given) => {

@@ -5,6 +5,7 @@ import type { Slot } from './gpu.ts';
 import { GpuPlace } from './gpu-place.ts';
 import type { ServedFunction } from './function.ts';
 import { Growth } from './growth.ts';
+import type { HostWait } from './host-memory.ts';
 import { Invocation, type OwnSettings } from './invocation.ts';
 import type { GpuOffer } from './offer.ts';
 import type { Place } from './place.ts';
@@ -213,6 +214,11 @@ export class Scheduler {
   /** Whether nothing of a function has to be read from disk. */
   isInHostMemory(functionIndex: number): boolean {
     return this.#state.host?.isHere(this.#known(functionIndex)) !== false;
+  }
+
+  /** What weights of a function wait for that something needs in host memory. @throws Error if it would wait for ever */
+  hostWait(functionIndex: number): HostWait {
+    return this.#state.host?.waitsFor(this.#known(functionIndex)) ?? 'nothing';
   }
 
   /** Whether host memory can ever have room for a function. */

@@ -21,6 +21,10 @@ export class WantedReads {
     return this.#since.size;
   }
 
+  has(copy: Copy): boolean {
+    return this.#since.has(copy);
+  }
+
   /** With the instant since when each is wanted; the first has waited longest. */
   get oldestFirst(): Iterable<readonly [Copy, number]> {
     return this.#since;

@@ -31,28 +31,35 @@ export const layerMs = 5;
 /** Two functions and a half. */
 const capacityBytes = 100;
 
-const planOf = (primary: number): ColdStartPlan => ({
+/** @param executed the last layers, which stay in host memory */
+const planOf = (primary: number, executed: number): ColdStartPlan => ({
   mode: 'pipeswitch',
   primary,
   secondaries: [],
-  bytesGpu: wholeBytes,
-  layers: [],
+  bytesGpu: (layerCount - executed) * layerBytes,
+  layers: Array.from({ length: layerCount }, (_, layer) =>
+    layer < layerCount - executed
+      ? ({ name: `layer ${layer}`, method: 'load', link: 0 } as const)
+      : ({ name: `layer ${layer}`, method: 'dha', link: null } as const),
+  ),
 });
 
 /** The layers of each plan variant; those of the smaller one are not the first ones of the larger. */
 const variantLayers: Readonly<Record<string, readonly number[]>> = { gpu: [0, 1, 2, 3], memory: [0, 2] };
-const layersOf = (variant: string | undefined): readonly number[] => variantLayers[variant ?? 'gpu']!;
+/** @param executed of a function without variants, the last layers, which stay in host memory */
+const layersOf = (variant: string | undefined, executed = 0): readonly number[] =>
+  variantLayers[variant ?? 'gpu']!.filter((layer) => layer < layerCount - executed);
 const variantWarmMs = (variant: string | undefined): number => (variant === 'memory' ? 2 * warmMs : warmMs);
 
-function offerOf(link: number, variant: string | undefined): GpuOffer {
-  const count = layersOf(variant).length;
+function offerOf(link: number, variant: string | undefined, executed = 0): GpuOffer {
+  const count = layersOf(variant, executed).length;
   const prefixes = Array.from({ length: count + 1 }, (_, prefix) => prefix);
   const missing = prefixes.map((prefix) => count - prefix);
   return {
     ...(variant === undefined ? {} : { plan: variant }),
     warmMs: variantWarmMs(variant),
     prefixBytes: prefixes.map((prefix) => prefix * layerBytes),
-    overlapPrefix: count / 2,
+    overlapPrefix: Math.floor(count / 2),
     ways: [
       {
         mode: 'pipeswitch',
@@ -70,13 +77,17 @@ function offerOf(link: number, variant: string | undefined): GpuOffer {
   };
 }
 
-export function plansFor(gpuCount: number, hasVariants = false): FunctionPlans {
-  const offers = Array.from({ length: gpuCount }, (_, link) => {
-    const top = offerOf(link, undefined);
-    return hasVariants ? { ...offerOf(link, 'gpu'), smaller: offerOf(link, 'memory') } : top;
-  });
-  return { mode: 'pipeswitch', isTooLarge: false, offers, planOf };
+/** @param executed how many of the last layers are executed from host memory; none of those with variants */
+export function plansFor(gpuCount: number, hasVariants = false, executed = 0): FunctionPlans {
+  const offers = Array.from({ length: gpuCount }, (_, link) =>
+    hasVariants ? { ...offerOf(link, 'gpu'), smaller: offerOf(link, 'memory') } : offerOf(link, undefined, executed),
+  );
+  return { mode: 'pipeswitch', isTooLarge: false, offers, planOf: (gpu) => planOf(gpu, hasVariants ? 0 : executed) };
 }
+
+/** Layers that a run or load brings to its GPU. */
+const loadedBy = ({ layers }: ColdStartPlan, variant: string | undefined): readonly number[] =>
+  layersOf(variant).filter((layer) => layers[layer]!.method === 'load');
 
 /** The host had no memory for an answer. */
 export class NoMemory extends Error {}
@@ -127,7 +138,7 @@ class MadeUpProcess implements GpuRunner, HostRunner {
   async run(
     key: string,
     inputs: readonly Tensor[],
-    { gpu, variant, signal, onLaneFree }: GpuRunOptions,
+    { gpu, plan, variant, signal, onLaneFree }: GpuRunOptions,
   ): Promise<RunResult> {
     this.orders.push(`run ${key} on ${gpu}${variant === undefined ? '' : ` under ${variant}`}`);
     if (inputs.length > 0) this.rows.push(inputs[0]!.shape[0]!);
@@ -141,8 +152,11 @@ class MadeUpProcess implements GpuRunner, HostRunner {
       if (!this.resident[gpu]!.has(key)) this.resident[gpu]!.set(key, new Set([0]));
       throw new GpuError(failure, failure);
     }
-    const layers = layersOf(variant).length;
-    const missing = this.#bring(key, gpu, variant);
+    const loaded = loadedBy(plan, variant);
+    const executed = plan.layers.flatMap(({ method }, layer) => (method === 'dha' ? [layer] : []));
+    this.#mustBeInHost(key, executed);
+    const layers = loaded.length;
+    const missing = this.#bring(key, gpu, loaded);
     // A larger plan's load in progress does not matter to this one.
     const completeMs = variant === 'memory' ? 0 : (this.#completeMs.get(`${key} ${gpu}`) ?? 0);
     const leftMs = Math.max(0, completeMs - performance.now());
@@ -162,13 +176,13 @@ class MadeUpProcess implements GpuRunner, HostRunner {
 
   async load(
     key: string,
-    { gpu, variant, signal }: { readonly gpu: number; readonly variant?: string; readonly signal?: AbortSignal },
+    { gpu, plan, variant, signal }: Pick<GpuRunOptions, 'gpu' | 'plan' | 'variant' | 'signal'>,
   ): Promise<LoadResult> {
     this.orders.push(`load ${key} to ${gpu}${variant === undefined ? '' : ` under ${variant}`}`);
     const deaths = this.#deaths;
     await this.#freed[gpu];
     this.#mustLive(deaths);
-    const missing = this.#bring(key, gpu, variant);
+    const missing = this.#bring(key, gpu, loadedBy(plan, variant));
     this.#completeMs.set(`${key} ${gpu}`, performance.now() + missing * layerMs);
     await this.#pass(missing * layerMs + this.loadAnswerMs, signal);
     return { bytes: missing * layerBytes, fromDisk: false };
@@ -246,13 +260,22 @@ class MadeUpProcess implements GpuRunner, HostRunner {
     for (const reject of this.#inFlight) reject(new GpuError('died', 'the GPU process died'));
   }
 
-  /** Returns how many layers were missing. */
-  #bring(key: string, gpu: number, variant: string | undefined): number {
-    const had = this.#layers(key, gpu);
-    const layers = new Set([...had, ...layersOf(variant)]);
+  /** As the engine: layers that are being read count. */
+  #mustBeInHost(key: string, layers: readonly number[]): void {
+    if (this.inHost === undefined) return;
     for (const layer of layers)
-      if (this.inHost?.get(key)?.has(layer) === false && !had.includes(layer))
-        this.overfull ??= `layer ${layer} of ${key} comes to GPU ${gpu}, and is not in host memory`;
+      if (this.inHost.get(key)?.has(layer) !== true)
+        throw new GpuError('host-memory', `layer ${layer} of ${key} is not in host memory`);
+  }
+
+  /** Returns how many layers were missing. */
+  #bring(key: string, gpu: number, wanted: readonly number[]): number {
+    const had = this.#layers(key, gpu);
+    this.#mustBeInHost(
+      key,
+      wanted.filter((layer) => !had.includes(layer)),
+    );
+    const layers = new Set([...had, ...wanted]);
     this.resident[gpu]!.set(key, layers);
     if (this.bytes(gpu) > this.#capacityBytes) {
       this.overfull ??= `GPU ${gpu} holds ${[...this.resident[gpu]!.keys()].join(' ')}`;
@@ -312,6 +335,8 @@ export class Bench {
   readonly outcomes: (Placed | Error)[] = [];
   readonly preloads: boolean[] = [];
   arrived = 0;
+  /** That wait to be in host memory. */
+  holds = 0;
 
   constructor({
     gpuCount = 1,
@@ -359,7 +384,8 @@ export class Bench {
     );
   }
 
-  offer(index: number, changes: Partial<typeof settings> = {}): void {
+  /** The GPU process knows the function, and its plan executes so many of its layers from host memory. */
+  offer(index: number, changes: Partial<typeof settings> = {}, executed = 0): void {
     const { pinned, ...scheduled } = { ...settings, ...changes };
     this.settings[index] = scheduled;
     const version = { key: `f${index}@1`, settings: scheduled };
@@ -368,7 +394,8 @@ export class Bench {
         version,
         Array.from({ length: layerCount }, () => layerBytes),
       );
-    this.shell.functions.offer(version, this.plans, pinned);
+    const plans = executed === 0 ? this.plans : plansFor(this.shell.gpus.length, false, executed);
+    this.shell.functions.offer(version, plans, pinned);
   }
 
   /** The outcome comes later; calls on the CPU pool take their time there. */

@@ -78,6 +78,7 @@ export class ModelGpus {
     const bytes = (resident?.bytes ?? 0) - this.#growthBytes(functionIndex, gpu);
     // Bytes on their way count: they are reserved.
     if (bytes !== wholeBytes(offer)) refuse(`function ${functionIndex} runs on GPU ${gpu} with ${bytes} bytes there`);
+    this.#checkExecuted(functionIndex, gpu);
     invocation.state = 'running';
     invocation.place = gpu;
     const companions = (action.companions ?? []).map((each) => each.invocation);
@@ -143,6 +144,22 @@ export class ModelGpus {
       if (isMadeLate) refuse(`a run of ${rows} rows that ends at ${predictedEndMs} makes one of them late`);
     }
     return runMs;
+  }
+
+  /** Where it is resident, it executes from so many bytes of host memory from now on. */
+  executesNow(functionIndex: number, bytes: number): void {
+    for (const each of this.executedBytes) if (each.has(functionIndex)) each.set(functionIndex, bytes);
+  }
+
+  /** What all is executed of from host memory runs only once it is there; of others, the rest may still be read. */
+  #checkExecuted(functionIndex: number, gpu: number): void {
+    const sheet = this.#ledger.sheets.get(functionIndex);
+    const executedBytes = executedBytesOf(sheet);
+    if (this.#ledger.options.host === undefined || executedBytes === 0) return;
+    const { bytes, readBytes } = this.#ledger.inHost.get(functionIndex) ?? { bytes: 0, readBytes: 0 };
+    const readyBytes = executedBytes === hostBytesOf(sheet) ? bytes - readBytes : bytes;
+    if (readyBytes < executedBytes)
+      refuse(`function ${functionIndex} runs on GPU ${gpu}, and executes from ${readyBytes} of ${executedBytes} bytes`);
   }
 
   /** The run of a GPU is over. Returns how many companions ended with it. */

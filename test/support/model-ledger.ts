@@ -60,6 +60,8 @@ export interface InHost {
   bytes: number;
   /** Bytes under way from the disk; 0: none are. */
   readBytes: number;
+  /** The read under way. */
+  read?: object | undefined;
 }
 
 /** Bytes of a function in host memory. */
@@ -86,6 +88,8 @@ export interface ModelView {
   readonly loading: readonly ReadonlyMap<number, LoadOrder>[];
   /** Functions with something in host memory, or on its way from the disk; without a host tier all of them. */
   readonly inHost: ReadonlyMap<number, InHost>;
+  /** Functions of which a read did not come to its end. */
+  readonly unread: ReadonlySet<number>;
   /** Invocations that run there. */
   readonly onCpu: ReadonlyMap<number, { readonly functionIndex: number; readonly cores: number }>;
   readonly onWorkers: ReadonlyMap<number, number>;
@@ -105,6 +109,8 @@ export class ModelLedger {
   /** By function with something in host memory, or on its way there. */
   readonly inHost = new Map<number, InHost>();
   hostBytes: number;
+  /** Functions of which a read did not come to its end: which of their blocks are there, only the scheduler knows. */
+  readonly unread = new Set<number>();
   due: Due[] = [];
   nowMs = 0;
   #order = 0;

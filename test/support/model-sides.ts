@@ -14,6 +14,8 @@ export class ModelSides {
   #diskFreeMs = 0;
   /** From disk. */
   reads = 0;
+  /** What becomes of the next reads; they succeed where it is empty. */
+  readonly unread: ('stage-refused' | 'stage-failed')[] = [];
   /** By function, the bytes of its session. */
   readonly sessions = new Map<number, number>();
   /** By function, the cores that make its session without a call. */
@@ -43,12 +45,21 @@ export class ModelSides {
       refuse('too many functions have room for being read');
     const ms = (bytes / (host.diskGBps * 1e6)) * this.#ledger.options.stretch();
     this.#diskFreeMs = Math.max(nowMs, this.#diskFreeMs) + ms;
-    const isValid = (): boolean => inHost.get(functionIndex) === entry && entry.readBytes > 0;
-    this.#ledger.plan(this.#diskFreeMs, { kind: 'staged', functionIndex }, isValid);
+    const read = (entry.read = {});
+    const isValid = (): boolean => inHost.get(functionIndex) === entry && entry.read === read;
+    const kind = this.unread.shift() ?? 'staged';
+    this.#ledger.plan(kind === 'stage-refused' ? nowMs : this.#diskFreeMs, { kind, functionIndex }, isValid);
   }
 
-  staged(functionIndex: number): void {
-    this.#ledger.inHost.get(functionIndex)!.readBytes = 0;
+  staged(functionIndex: number, isThere: boolean): void {
+    const entry = this.#ledger.inHost.get(functionIndex)!;
+    if (!isThere) {
+      entry.bytes -= entry.readBytes;
+      this.#ledger.unread.add(functionIndex);
+    }
+    entry.readBytes = 0;
+    entry.read = undefined;
+    if (entry.bytes === 0) this.#ledger.inHost.delete(functionIndex);
   }
 
   /** All that is there and on its way is gone. */
@@ -66,7 +77,9 @@ export class ModelSides {
     for (const [gpu, resident] of this.#gpus.resident.entries()) {
       if (this.#gpus.loading[gpu]!.has(functionIndex))
         refuse(`function ${functionIndex} leaves host memory, and is being loaded to GPU ${gpu}`);
-      if (resident.has(functionIndex) && entry.bytes < this.#gpus.executedBytes[gpu]!.get(functionIndex)!)
+      const executedBytes = this.#gpus.executedBytes[gpu]!.get(functionIndex)!;
+      const wasThere = entry.bytes + bytes >= executedBytes;
+      if (resident.has(functionIndex) && wasThere && entry.bytes < executedBytes)
         refuse(`function ${functionIndex} executes on GPU ${gpu} from host memory, and leaves it`);
     }
     if (entry.bytes === 0) inHost.delete(functionIndex);

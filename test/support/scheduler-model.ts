@@ -2,9 +2,16 @@
  * A shell around the scheduler that trusts nothing: it keeps its own plain account of residency, carries actions out
  * after random durations, and throws at the first action that cannot be right.
  */
-import { Scheduler, type Action, type Join, type OfferSheet, type SchedulerEvent } from '../../src/schedule/index.ts';
+import {
+  Scheduler,
+  wholeBytes,
+  type Action,
+  type Join,
+  type OfferSheet,
+  type SchedulerEvent,
+} from '../../src/schedule/index.ts';
 import { ModelGpus } from './model-gpus.ts';
-import { ModelLedger, refuse, type ModelOptions, type ModelView } from './model-ledger.ts';
+import { hostBytesOf, ModelLedger, refuse, type ModelOptions, type ModelView } from './model-ledger.ts';
 import { ModelSides } from './model-sides.ts';
 
 export type { ModelInvocation, ModelOptions, ModelView } from './model-ledger.ts';
@@ -19,6 +26,7 @@ export class SchedulerModel {
   readonly #gpus: ModelGpus;
   readonly #sides: ModelSides;
   readonly #keepsLog: boolean;
+  readonly #holds = new Map<number, { readonly ms: number; isHere: boolean }>();
   #arrived = 0;
   ended = 0;
   shed = 0;
@@ -73,6 +81,23 @@ export class SchedulerModel {
     const kind = this.#ledger.sheets.has(functionIndex) ? 'sheet-changed' : 'function-added';
     this.#ledger.sheets.set(functionIndex, sheet);
     this.#tell({ kind, functionIndex, sheet });
+  }
+
+  /** So many of the function's bytes are executed from host memory from now on; `nothing`: its place forgets it. */
+  divideHost(functionIndex: number, executed: number | 'nothing'): void {
+    const sheet = this.#ledger.sheets.get(functionIndex);
+    if (sheet === undefined || this.#ledger.options.host === undefined) return;
+    if (executed === 'nothing') {
+      this.setSheet(functionIndex, { ...sheet, gpus: sheet.gpus.map(() => null), hostBlocks: [] });
+      return;
+    }
+    const bytes = hostBytesOf(sheet);
+    // What loads nothing executes everything, and no other function does.
+    if (!sheet.gpus.some((offer) => offer !== null && wholeBytes(offer) > 0)) return;
+    const executedBytes = Math.min(executed, bytes - 1);
+    const blocks = [{ bytes: bytes - executedBytes }, { bytes: executedBytes, isExecuted: true }];
+    this.#gpus.executesNow(functionIndex, executedBytes);
+    this.setSheet(functionIndex, { ...sheet, hostBlocks: blocks.filter((block) => block.bytes > 0) });
   }
 
   removeFunction(functionIndex: number): void {
@@ -139,6 +164,31 @@ export class SchedulerModel {
     for (const gpu of this.#ledger.options.gpus.keys()) this.setGpu(gpu, true);
   }
 
+  /** What becomes of the next read. */
+  failRead(as: 'stage-refused' | 'stage-failed'): void {
+    this.#sides.unread.push(as);
+  }
+
+  /** The place uses the function in host memory for so long, once it is there. */
+  hold(functionIndex: number, ms: number): void {
+    const isHeldBefore = this.#holds.has(functionIndex);
+    if (!this.#ledger.sheets.has(functionIndex) || isHeldBefore) return;
+    this.#holds.set(functionIndex, { ms, isHere: false });
+    this.#tell({ kind: 'host-held', functionIndex, isHeld: true });
+  }
+
+  /** What is held and has come is let go after its time; what can never come, at once. */
+  #settleHolds(): void {
+    for (const [functionIndex, hold] of this.#holds) {
+      const isHere = this.scheduler.isInHostMemory(functionIndex);
+      const isHopeless = !this.scheduler.fitsHostMemory(functionIndex) || !this.#ledger.sheets.has(functionIndex);
+      if (hold.isHere || (!isHere && !isHopeless)) continue;
+      hold.isHere = true;
+      const atMs = this.#ledger.nowMs + (isHopeless ? 0 : hold.ms);
+      this.#ledger.plan(atMs, { kind: 'host-held', functionIndex, isHeld: false }, () => true);
+    }
+  }
+
   /** Host memory has another size, in which all fits sooner or later. */
   resizeHost(capacityBytes: number): void {
     this.#ledger.hostBytes = capacityBytes;
@@ -161,6 +211,7 @@ export class SchedulerModel {
     for (const [invocation, { state }] of this.#ledger.invocations) {
       if (state !== 'ended') refuse(`invocation ${invocation} never ended: it is ${state}`);
     }
+    for (const functionIndex of this.#holds.keys()) refuse(`function ${functionIndex} is held, and never came`);
   }
 
   #happen(event: SchedulerEvent): void {
@@ -170,12 +221,14 @@ export class SchedulerModel {
       this.#sides.ended(event.invocation);
       invocation.state = 'ended';
       this.ended++;
-    } else if (event.kind === 'staged') {
-      this.#sides.staged(event.functionIndex);
+    } else if (event.kind === 'staged' || event.kind === 'stage-refused' || event.kind === 'stage-failed') {
+      this.#sides.staged(event.functionIndex, event.kind === 'staged');
     } else if (event.kind === 'loaded') {
       this.#gpus.loaded(event.functionIndex, event.gpu);
     } else if (event.kind === 'session') {
       this.#sides.making.delete(event.functionIndex);
+    } else if (event.kind === 'host-held') {
+      this.#holds.delete(event.functionIndex);
     }
     this.#tell(event);
   }
@@ -196,6 +249,9 @@ export class SchedulerModel {
         refuse(`GPU ${gpu} holds ${bytes} bytes, and the scheduler counts ${this.scheduler.residentBytes(gpu)}`);
       }
     }
+    this.#settleHolds();
+    // Throws for what would wait for ever.
+    for (const functionIndex of this.#ledger.sheets.keys()) this.scheduler.hostWait(functionIndex);
     this.#ledger.options.watch?.(this.#view());
   }
 
@@ -210,6 +266,7 @@ export class SchedulerModel {
       resident: this.#gpus.resident,
       loading: this.#gpus.loading,
       inHost: this.#ledger.inHost,
+      unread: this.#ledger.unread,
       onCpu: this.#sides.onCpu,
       onWorkers: this.#sides.onWorkers,
       making: this.#sides.making,
