@@ -145,14 +145,14 @@ class MadeUpProcess implements GpuRunner, HostRunner {
     const deaths = this.#deaths;
     await this.#freed[gpu];
     this.#mustLive(deaths);
+    const loaded = loadedBy(plan, variant);
     const failure = this.failures.shift();
     if (typeof failure === 'string') {
       await this.#pass(1, signal);
       // It got part of the way before it failed.
-      if (!this.resident[gpu]!.has(key)) this.resident[gpu]!.set(key, new Set([0]));
+      if (!this.resident[gpu]!.has(key)) this.resident[gpu]!.set(key, new Set(loaded.slice(0, 1)));
       throw new GpuError(failure, failure);
     }
-    const loaded = loadedBy(plan, variant);
     const executed = plan.layers.flatMap(({ method }, layer) => (method === 'dha' ? [layer] : []));
     this.#mustBeInHost(key, executed);
     const layers = loaded.length;
