@@ -469,6 +469,19 @@ describe('with a disk behind host memory', () => {
     expect(await bench.shell.holdInHost('f7@1')).toBe('gone');
   });
 
+  test('a function that executes all of its weights from host memory is read before it runs', async () => {
+    const bench = new Bench({ hostBytes: 80, functions: 2 });
+    bench.process.diskMs = 40;
+    bench.offer(0, {}, layerCount);
+    bench.arrive(0);
+    await pass(20);
+    expect(bench.shell.hostWait('f0@1')).toBe('its read');
+    expect(bench.process.orders).toEqual(['stage f0@1']);
+    await pass(50);
+    expect(bench.outcomes).toMatchObject([{ kind: 'gpu', start: 'disk' }]);
+    expect(bench.disagreements()).toEqual([]);
+  });
+
   test('after the process has died, what was called is read again once the next one knows it', async () => {
     const bench = new Bench({ hostBytes: 80, functions: 2 });
     bench.process.diskMs = 40;

@@ -8,6 +8,7 @@ import {
   type Start,
   type WorkersPlace,
   type HostTier,
+  type HostWait,
 } from '../schedule/index.ts';
 import type { FunctionPlans, GpuEviction, GpuResident, LiveSchedulerOptions, ScheduledSettings } from './types.ts';
 import type { GpuPlace } from './gpu-place.ts';
@@ -92,6 +93,12 @@ export abstract class LiveViews {
       isPlanned: fn.plans !== undefined,
       idleMs: fn.lastUseMs === undefined ? undefined : this.state.now() - fn.lastUseMs,
     };
+  }
+
+  /** What the function waits for that something needs in host memory. */
+  hostWait(key: string): HostWait {
+    const fn = this.state.functions.get(key);
+    return fn === undefined ? 'nothing' : this.state.scheduler.hostWait(fn.index);
   }
 
   residentBytes(gpu: number): number {

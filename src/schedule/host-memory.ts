@@ -33,9 +33,9 @@ interface Shared extends HostValueFacts, HostUseFacts {
 
 /**
  * What a claim waits for: layers of a former sheet to go, the read under way, its turn to be read, or, since there can
- * never be room for it, its calls to go elsewhere.
+ * never be room for it, its calls to go elsewhere. `nobody`: for ever.
  */
-export type HostWait = 'nothing' | 'what it had' | 'its read' | 'its turn' | 'another place';
+export type HostWait = 'nothing' | 'what it had' | 'its read' | 'its turn' | 'another place' | 'nobody';
 
 export class HostMemory {
   readonly #policy: Policy;
@@ -105,12 +105,7 @@ export class HostMemory {
     return (this.#copies.get(fn)?.missing ?? 0) === 0;
   }
 
-  /**
-   * What becomes of a function that something waits for. There is always an answer, or else that would wait for ever:
-   * each claim is here, being read, or among those of which the disk reads the next one.
-   *
-   * @throws Error
-   */
+  /** What becomes of a function that something waits for. Each claim is followed by one of these, but for a defect. */
   waitsFor(fn: ServedFunction): HostWait {
     const copy = this.#copies.get(fn);
     if (copy === undefined || !this.#uses.isClaimed(copy)) return 'nothing';
@@ -118,7 +113,7 @@ export class HostMemory {
     if (copy.missing === 0) return 'nothing';
     if (copy.blocks.some(({ state }) => state === 'read')) return 'its read';
     if (this.#wanted.has(copy)) return this.canHold(fn) ? 'its turn' : 'another place';
-    throw new Error(`something waits for function ${fn.number}, which nobody reads`);
+    return 'nobody';
   }
 
   /** When the read of a function is expected to end; 0 where none is under way. */

@@ -216,7 +216,7 @@ export class Scheduler {
     return this.#state.host?.isHere(this.#known(functionIndex)) !== false;
   }
 
-  /** What weights of a function wait for that something needs in host memory. @throws Error if it would wait for ever */
+  /** What a function waits for that something needs in host memory. */
   hostWait(functionIndex: number): HostWait {
     return this.#state.host?.waitsFor(this.#known(functionIndex)) ?? 'nothing';
   }

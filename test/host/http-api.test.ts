@@ -169,7 +169,9 @@ describe('the scheduler over the API', () => {
       waitBoundMs: 1000,
       copies: 'weighed',
     });
-    expect(whole.functions).toEqual([{ name: 'pair', version: '1', index: null, residents: [], idleMs: null }]);
+    expect(whole.functions).toEqual([
+      { name: 'pair', version: '1', index: null, residents: [], hostWait: 'nothing', idleMs: null },
+    ]);
     expect(one.sheet).toEqual({
       gpus: [],
       cpu: { latencyMs: 7, cores: 1 },

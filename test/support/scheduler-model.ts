@@ -250,8 +250,9 @@ export class SchedulerModel {
       }
     }
     this.#settleHolds();
-    // Throws for what would wait for ever.
-    for (const functionIndex of this.#ledger.sheets.keys()) this.scheduler.hostWait(functionIndex);
+    for (const functionIndex of this.#ledger.sheets.keys())
+      if (this.scheduler.hostWait(functionIndex) === 'nobody')
+        refuse(`something waits for function ${functionIndex}, which nobody reads`);
     this.#ledger.options.watch?.(this.#view());
   }
 

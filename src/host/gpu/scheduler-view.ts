@@ -2,7 +2,7 @@
  * The live scheduler's settings, as JSON: with it, the simulator can use the same GPUs, policy and offers. Reading is
  * never a use.
  */
-import type { CpuOffer, OfferSheet, Policy, PolicyName } from '../../schedule/index.ts';
+import type { CpuOffer, HostWait, OfferSheet, Policy, PolicyName } from '../../schedule/index.ts';
 import { policyOf, type HostConfig } from '../config/config.ts';
 import { toSchedulerPriority, type GpuResident, type LiveScheduler } from '../../live/index.ts';
 import type { FunctionVersion, Registry } from '../types.ts';
@@ -18,6 +18,8 @@ export interface ScheduledAnswer {
   /** Its number with the scheduler; null if only its CPU pool serves it. */
   readonly index: number | null;
   readonly residents: readonly ResidentAnswer[];
+  /** What it waits for, where something needs its weights in host memory. */
+  readonly hostWait: HostWait;
   /** Since its latest invocation; null before the first. */
   readonly idleMs: number | null;
 }
@@ -94,7 +96,7 @@ export class SchedulerView {
       return prefix === 0 ? [] : [{ gpu, prefix, whole, bytes }];
     });
     const index = place?.isPlanned === true ? place.index : null;
-    return { name, version, index, residents, idleMs: place?.idleMs ?? null };
+    return { name, version, index, residents, hostWait: live.hostWait(key), idleMs: place?.idleMs ?? null };
   }
 }
 
