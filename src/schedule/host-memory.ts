@@ -168,20 +168,15 @@ export class HostMemory {
     if (copy.given === hostBlocks) return;
     copy.given = hostBlocks;
     // A read is of the blocks that it was ordered for.
-    copy.isOutdated = copy.read !== undefined && isDividedAnew(copy);
+    copy.isOutdated = copy.read !== undefined && isDividedAnew(copy) && !isDividedSo(copy);
     if (copy.isOutdated) this.#canRun(copy);
-    else this.#divide(copy, nowMs);
+    else if (!isDividedSo(copy)) this.#divide(copy, nowMs);
   }
 
   /** Takes over the blocks that its sheet names now. */
   #divide(copy: Copy, nowMs: number): void {
     const { fn, given, blocks } = copy;
     copy.isOutdated = false;
-    const ids = given.map(
-      ({ id, bytes, isExecuted = false, layers = [] }, at) =>
-        id ?? `${fn.number} ${at} ${bytes} ${isExecuted} ${layers.join()}`,
-    );
-    if (blocks.length === ids.length && blocks.every(({ id }, at) => id === ids[at])) return;
     const isHere = isDividedAnew(copy) && copy.missing === 0;
     const isSame = isHere || (isDividedAnew(copy) && !this.#uses.isBusy(fn));
     if (isSame) {
@@ -191,7 +186,7 @@ export class HostMemory {
       for (const block of blocks) this.#close(block);
     }
     const before = isSame ? [] : [...copy.former, ...blocks];
-    copy.blocks = given.map((block, at) => this.#open(ids[at]!, block));
+    copy.blocks = given.map((block, at) => this.#open(idOf(fn, block, at), block));
     for (const block of copy.blocks) block.users.add(copy);
     copy.former = before.filter((block) => !copy.blocks.includes(block));
     copy.missing = copy.blocks.filter(({ state }) => state !== 'here').length;
@@ -659,6 +654,13 @@ export class HostMemory {
     }
   }
 }
+
+const idOf = ({ number }: ServedFunction, { id, bytes, isExecuted, layers = [] }: HostBlock, at: number): string =>
+  id ?? `${number} ${at} ${bytes} ${isExecuted === true} ${layers.join()}`;
+
+/** Whether its blocks are those that its sheet names. */
+const isDividedSo = ({ fn, given, blocks }: Copy): boolean =>
+  blocks.length === given.length && blocks.every(({ id }, at) => id === idOf(fn, given[at]!, at));
 
 /** Whether the same content is only part of other blocks now: a function without shared blocks has one content. */
 function isDividedAnew({ given, blocks, former, bytes }: Copy): boolean {
