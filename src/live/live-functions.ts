@@ -34,6 +34,8 @@ export class LiveFunctions {
 
   /** The GPU process knows the function; all its weights are on disk. @param layerBytes default: as before */
   registered({ key, settings }: Scheduled, layerBytes?: readonly number[]): void {
+    // The process has ended since it said so, and the next one is told all of them anew.
+    if (this.#state.host?.place.isUp === false) return;
     const fn = this.of(key, settings);
     fn.layerBytes = layerBytes ?? fn.layerBytes;
     fn.hostBlocks = hostBlocksOf(fn);
@@ -153,7 +155,8 @@ export class LiveFunctions {
   /** Removes the function from all GPUs: without an offer its layers are dropped as soon as nothing runs there. */
   async withdraw(fn: LiveFunction, cause: OwnCause): Promise<void> {
     const place = this.#state.place;
-    if (place === undefined) return;
+    // What was removed has no sheet any more, and its number may be that of another function.
+    if (place === undefined || fn.isRemoved) return;
     if (fn.withdrawal === undefined) {
       const takeOut = async (): Promise<void> => {
         await place.quiet(fn.index);

@@ -75,8 +75,9 @@ async function take(bench: Bench, removing: Map<number, Promise<void>>, step: St
     case 'arrive': {
       const caller = new AbortController();
       if (step.leavesAfterMs !== undefined) setTimeout(() => caller.abort(), step.leavesAfterMs);
-      if (step.index % 2 === 0) bench.arriveJoined(step.index, caller.signal);
-      else bench.arrive(step.index, caller.signal);
+      if (step.index % 2 === 1) bench.arrive(step.index, caller.signal);
+      // Some come together, so that some are joined.
+      else for (let call = 0; call <= step.index % 3; call++) bench.arriveJoined(step.index, caller.signal);
       return;
     }
     case 'pass':
