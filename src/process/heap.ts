@@ -2,6 +2,7 @@
  * How much freed memory glibc keeps in a process. Each page that it takes from the system again is a page fault, some
  * 20 us in a virtual machine without nested paging. Does nothing with another C library.
  */
+import { readFileSync } from 'node:fs';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { libcFunction } from './libc.ts';
@@ -40,6 +41,7 @@ const idleMs = 30_000;
 
 /** What a holder of much memory does about it. */
 export type ProcessMemory = Pick<Heap, 'collect' | 'trim' | 'residentBytes'>;
+export type OwnMemory = Pick<Heap, 'collect' | 'trim' | 'ownBytes'>;
 
 export class Heap {
   readonly #function: typeof libcFunction;
@@ -93,6 +95,17 @@ export class Heap {
   /** What the process holds, with the pages of files that it maps. */
   residentBytes(): number {
     return process.memoryUsage.rss();
+  }
+
+  /** The same without files that it maps and without the memory that it shares with its children. */
+  ownBytes(): number {
+    try {
+      const kibibytes = /^RssAnon:\s*(\d+) kB$/m.exec(readFileSync('/proc/self/status', 'latin1'))?.[1];
+      if (kibibytes !== undefined) return Number(kibibytes) * 1024;
+    } catch {
+      // There is no /proc here.
+    }
+    return this.residentBytes();
   }
 
   /** After each run or answer: the heap is trimmed once no more come. A timer of its own for each would cost more. */

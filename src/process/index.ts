@@ -2,7 +2,7 @@ export { socketChannel, type Channel } from './channel.ts';
 export { childEnvironment } from './child-environment.ts';
 export { niceness, runningProcesses, startProcess } from './child.ts';
 export { canGoOffline, confine, goOffline } from './confine.ts';
-export { heap, type ProcessMemory } from './heap.ts';
+export { heap, type OwnMemory, type ProcessMemory } from './heap.ts';
 export { countKernelKills, kernelKills, type KernelKill } from './kernel-kills.ts';
 export { libcFunction, nativeStackBytes } from './libc.ts';
 export { compiledModule } from './module.ts';

@@ -2,7 +2,7 @@ import { expect, test } from 'vitest';
 import { InFlightBytes } from '../limits/in-flight.ts';
 import { Lists } from './lists.ts';
 
-const memory = { collect: () => undefined, trim: () => undefined, residentBytes: () => 0 };
+const memory = { collect: () => undefined, trim: () => undefined, ownBytes: () => 0 };
 const items = Array.from({ length: 20_000 }, (_, index) => index);
 
 test('all that ask for a list before it is begun get the same bytes, which count once until the last has read them', async () => {

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
-import type { ProcessMemory } from '../../process/index.ts';
+import type { OwnMemory } from '../../process/index.ts';
 import { InFlightBytes, type HeldBytes } from './in-flight.ts';
 
 const kibibyte = 1024;
@@ -9,10 +9,10 @@ const limit = 8000 * kibibyte;
 beforeEach(() => void vi.useFakeTimers());
 afterEach(() => void vi.useRealTimers());
 
-const memory = (more: Partial<ProcessMemory> = {}): ProcessMemory => ({
+const memory = (more: Partial<OwnMemory> = {}): OwnMemory => ({
   collect: () => undefined,
   trim: () => undefined,
-  residentBytes: () => 0,
+  ownBytes: () => 0,
   ...more,
 });
 
@@ -98,9 +98,9 @@ describe('the bytes of requests in progress', () => {
   });
 
   test('give what is free back to the system once it is an eighth of the limit, beside what is held', () => {
-    const trim = vi.fn<() => void>(() => (residentBytes -= 1500 * kibibyte));
-    let residentBytes = 90_000 * kibibyte;
-    const account = new InFlightBytes(limit, { memory: memory({ trim, residentBytes: () => residentBytes }) });
+    const trim = vi.fn<() => void>(() => (ownBytes -= 1500 * kibibyte));
+    let ownBytes = 90_000 * kibibyte;
+    const account = new InFlightBytes(limit, { memory: memory({ trim, ownBytes: () => ownBytes }) });
     const held = request(account);
     const drop = (): void => {
       held.grow(1000 * kibibyte);
@@ -108,25 +108,25 @@ describe('the bytes of requests in progress', () => {
       vi.runAllTimers();
     };
     held.grow(3000 * kibibyte);
-    residentBytes += 3999 * kibibyte;
+    ownBytes += 3999 * kibibyte;
     drop();
     expect(trim).not.toHaveBeenCalled();
-    residentBytes += kibibyte;
+    ownBytes += kibibyte;
     drop();
     expect(trim).toHaveBeenCalledTimes(1);
     // What could not be given back is no reason to try each time.
-    residentBytes += 999 * kibibyte;
+    ownBytes += 999 * kibibyte;
     drop();
     expect(trim).toHaveBeenCalledTimes(1);
   });
 
   describe('beside what the process has', () => {
     const mebibyte = 2 ** 20;
-    let residentBytes = 100 * mebibyte;
-    beforeEach(() => void (residentBytes = 100 * mebibyte));
-    const alone = (more: Partial<ProcessMemory> = {}): InFlightBytes =>
+    let ownBytes = 100 * mebibyte;
+    beforeEach(() => void (ownBytes = 100 * mebibyte));
+    const alone = (more: Partial<OwnMemory> = {}): InFlightBytes =>
       new InFlightBytes(128 * mebibyte, {
-        memory: memory({ residentBytes: () => residentBytes, ...more }),
+        memory: memory({ ownBytes: () => ownBytes, ...more }),
         isAlone: true,
       });
 
@@ -134,31 +134,31 @@ describe('the bytes of requests in progress', () => {
       const account = alone();
       const asked = request(account);
       asked.grow(20 * mebibyte);
-      residentBytes += (128 + 32 + 1) * mebibyte;
+      ownBytes += (128 + 32 + 1) * mebibyte;
       // A look every 20 ms is enough.
       asked.grow(mebibyte);
       vi.advanceTimersByTime(20);
       expect(() => asked.grow(mebibyte)).toThrow(/what comes with them take memory over the limit/);
       asked.grow(mebibyte, true, true);
-      residentBytes -= 2 * mebibyte;
+      ownBytes -= 2 * mebibyte;
       vi.advanceTimersByTime(20);
       asked.grow(mebibyte);
     });
 
     test('garbage is collected before anything is refused, and by what is counted now', () => {
-      const collect = vi.fn<() => void>(() => void (residentBytes = 110 * mebibyte));
+      const collect = vi.fn<() => void>(() => void (ownBytes = 110 * mebibyte));
       const account = alone({ collect });
       const asked = request(account);
       asked.grow(50 * mebibyte);
-      residentBytes = (100 + 50 + 32) * mebibyte;
+      ownBytes = (100 + 50 + 32) * mebibyte;
       vi.advanceTimersByTime(20);
       asked.grow(mebibyte);
       expect(collect).not.toHaveBeenCalled();
-      residentBytes += 2 * mebibyte;
+      ownBytes += 2 * mebibyte;
       vi.advanceTimersByTime(20);
       asked.grow(mebibyte);
       expect(collect).toHaveBeenCalledTimes(1);
-      residentBytes = 500 * mebibyte;
+      ownBytes = 500 * mebibyte;
       vi.advanceTimersByTime(20);
       asked.grow(mebibyte);
       expect(collect).toHaveBeenCalledTimes(2);
@@ -166,7 +166,7 @@ describe('the bytes of requests in progress', () => {
 
     test('a host that has grown with nothing in flight is no host under attack', () => {
       const account = alone();
-      residentBytes = 900 * mebibyte;
+      ownBytes = 900 * mebibyte;
       vi.advanceTimersByTime(20);
       expect(() => request(account).grow(mebibyte)).not.toThrow();
     });
@@ -175,22 +175,22 @@ describe('the bytes of requests in progress', () => {
       const account = alone();
       const asked = request(account);
       asked.grow(100 * mebibyte);
-      residentBytes += 100 * mebibyte;
+      ownBytes += 100 * mebibyte;
       for (let minute = 0; minute < 60; minute++) {
-        residentBytes += 4 * mebibyte;
+        ownBytes += 4 * mebibyte;
         vi.advanceTimersByTime(60_000);
         asked.grow(1);
       }
-      residentBytes += 100 * mebibyte;
+      ownBytes += 100 * mebibyte;
       vi.advanceTimersByTime(20);
       expect(() => asked.grow(1)).toThrow(/over the limit/);
     });
 
     test('a process that does other things as well is not judged by its size', () => {
-      const account = new InFlightBytes(limit, { memory: memory({ residentBytes: () => residentBytes }) });
+      const account = new InFlightBytes(limit, { memory: memory({ ownBytes: () => ownBytes }) });
       const asked = request(account);
       asked.grow(1000 * kibibyte);
-      residentBytes = 9000 * mebibyte;
+      ownBytes = 9000 * mebibyte;
       vi.advanceTimersByTime(20);
       expect(() => asked.grow(1000 * kibibyte)).not.toThrow();
     });

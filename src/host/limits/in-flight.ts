@@ -2,7 +2,7 @@
  * The memory that requests in progress hold, over HTTP and gRPC: bodies as they arrive and after decompression, their
  * tensors, and replies until they are sent.
  */
-import { heap, type ProcessMemory } from '../../process/index.ts';
+import { heap, type OwnMemory } from '../../process/index.ts';
 import { HostError } from '../errors.ts';
 
 /** Smaller requests over HTTP are only limited in number. */
@@ -26,17 +26,17 @@ const beyondBytesMin = 32 * 2 ** 20;
 const quietShare = 1 / 16;
 /** While much is in flight all the time, what the host needs itself (functions, history) may grow by so much. */
 const ownBytesPerMs = (8 * 2 ** 20) / 60_000;
-/** How often it is looked up what the process has: it takes some 10 us. */
+/** How often it is looked up what the process has: it takes some 20 us. */
 const lookEveryMs = 20;
 
 export interface InFlightOptions {
-  readonly memory?: ProcessMemory;
+  readonly memory?: OwnMemory;
   readonly isAlone?: boolean;
 }
 
 export class InFlightBytes {
   readonly #bytesMax: number;
-  readonly #memory: ProcessMemory;
+  readonly #memory: OwnMemory;
   #bytes = 0;
   #garbageBytes = 0;
   /** Instant (performance.now()) from which it may be collected again. */
@@ -57,7 +57,7 @@ export class InFlightBytes {
     this.#bytesMax = bytesMax;
     this.#memory = memory;
     this.#isAlone = isAlone;
-    this.#restBytes = memory.residentBytes();
+    this.#restBytes = memory.ownBytes();
     this.#quietBytes = this.#restBytes;
   }
 
@@ -131,7 +131,7 @@ export class InFlightBytes {
     if (!this.#isAlone || nowMs - this.#lookedMs < lookEveryMs) return this.#isBeyond;
     this.#lookedMs = nowMs;
     const beyondBytes = Math.max(beyondBytesMin, this.#bytesMax * beyondShare);
-    const has = (bytes: number): boolean => this.#memory.residentBytes() > this.#quietBytes + bytes + beyondBytes;
+    const has = (bytes: number): boolean => this.#memory.ownBytes() > this.#quietBytes + bytes + beyondBytes;
     const isFull = has(this.#bytesMax);
     if (isFull ? nowMs >= this.#collectFullFromMs : nowMs >= this.#collectFromMs && has(this.#bytes)) this.#clear();
     return (this.#isBeyond = isFull && has(this.#bytesMax));
@@ -159,7 +159,7 @@ export class InFlightBytes {
   }
 
   #learnQuiet(nowMs: number): void {
-    const restBytes = this.#memory.residentBytes() - this.#bytes;
+    const restBytes = this.#memory.ownBytes() - this.#bytes;
     const isQuiet = this.#bytes <= this.#bytesMax * quietShare;
     const grownBytes = Math.min(restBytes, this.#quietBytes + (nowMs - this.#quietAtMs) * ownBytesPerMs);
     this.#quietBytes = isQuiet ? restBytes : Math.max(this.#quietBytes, grownBytes);
@@ -168,7 +168,7 @@ export class InFlightBytes {
 
   /** The C library keeps up to 64 MB for each of its threads, of which decompressors and tensors come. */
   #returnFree(): void {
-    const restBytes = (): number => this.#memory.residentBytes() - this.#bytes;
+    const restBytes = (): number => this.#memory.ownBytes() - this.#bytes;
     if (restBytes() - this.#restBytes < this.#bytesMax * garbageShare) return;
     this.#memory.trim();
     this.#restBytes = restBytes();
