@@ -189,12 +189,7 @@ export class Line<Slot> {
    * @param own entry of its function
    */
   runnableMsBefore(key: number, own: Entry<Slot> | undefined): number {
-    const ms = this.#msBefore(this.runnable, key + (own === undefined ? this.#virtualMs : own.tag), 0);
-    // Its own calls go before it however much their runs add to its share.
-    if (own === undefined || own.stage !== 'runnable' || own.onTime.head === undefined || own.onTime.head.key > key)
-      return ms;
-    const ownMs = laneMs(own, own.onTime.count);
-    return ms + ownMs - Math.min(ownMs, key - own.onTime.head.key + own.warmMs);
+    return this.#msBefore(this.runnable, key + (own === undefined ? this.#virtualMs : own.tag), 0);
   }
 
   /** Everything that waits, in no order. */
