@@ -83,7 +83,7 @@ test('the retired command and field say what to do instead', async () => {
   expect((await failing('split', 'scale', '--header', 'a=b:2')).stderr).toContain(
     'turntable call my-model --version 2',
   );
-  const body = JSON.stringify({ shadow: null });
+  const body = JSON.stringify({ shadow: { version: '2', percent: 10 } });
   const reply = await fetch(`${host.url}/functions/scale/traffic`, { method: 'PATCH', body });
   expect([reply.status, await reply.text()]).toEqual([400, expect.stringContaining('Give the version a small share')]);
 });
