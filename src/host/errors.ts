@@ -255,6 +255,7 @@ const codeOfQueue = {
   // The host itself runs calls that no worker takes, so clients see these two only if it cannot.
   'no-worker': 'queue-unavailable',
   'worker-gone': 'queue-unavailable',
+  'taken-back': 'queue-unavailable',
   'payload-too-large': 'body-too-large',
   'queue-full': 'queue-full',
   stopping: 'draining',

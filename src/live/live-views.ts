@@ -4,6 +4,7 @@ import {
   type SchedulerGpu,
   Scheduler,
   type CpuPlace,
+  type PlaceId,
   type SchedulerEvent,
   type Start,
   type WorkersPlace,
@@ -55,15 +56,11 @@ export abstract class LiveViews {
     return this.state.functions.get(key)?.plans;
   }
 
-  /**
-   * Milliseconds until the answer of an invocation that arrived now, at the best local place; Infinity if none takes
-   * it.
-   */
-  predictMs(key: string): number {
+  /** Milliseconds until the answer of an invocation that arrived now, at the best place; Infinity if none takes it. */
+  predictMs(key: string, places: readonly PlaceId[] = [...this.gpus.keys(), 'cpu', 'workers']): number {
     const fn = this.state.functions.get(key);
     if (fn === undefined) return Infinity;
     const nowMs = this.state.now();
-    const places = [...this.gpus.keys(), 'cpu', 'workers'] as const;
     return Math.min(...places.map((place) => this.state.scheduler.predictEnd(fn.index, place, nowMs))) - nowMs;
   }
 

@@ -8,7 +8,9 @@
  *      there is none {@link QueueError} tells the host to run it itself;
  *   3. Redis is gone: the same error, at once;
  *   4. Redis has neither its input nor its answer any more (Redis was emptied, a connection broke in between): as in 2;
- *   5. the client is gone: it is removed from the worker's queue if it still waits there.
+ *   5. the client is gone: it is removed from the worker's queue if it still waits there;
+ *   6. no answer has come when the host had to begin to be in time itself: it is taken back, unless a worker has begun it
+ *      and too many have run twice already.
  */
 import { randomBytes } from 'node:crypto';
 import type { Redis } from 'ioredis';
@@ -54,6 +56,7 @@ interface Pending {
   /** Workers that refused it or died with it. */
   readonly triedIds: Set<string>;
   readonly onAbort: () => void;
+  takeBackTimer: NodeJS.Timeout | undefined;
   worker: Member;
   sentMs: number;
   /** At the last heartbeat its input was not in Redis: its answer is on the way, or lost. */
@@ -62,6 +65,10 @@ interface Pending {
 
 /** Workers that may fail an invocation before the host runs it itself. */
 const workersTriedMax = 3;
+/** Of the answers, at most this share of invocations may be run by the host although a worker has begun them. */
+const doubleShareMax = 0.02;
+/** A longer timer rings at once. */
+const timerMsMax = 2 ** 31 - 1;
 /** Assumed round trip to a worker before any answer has been measured. */
 const firstOverheadMs = 2;
 /** The share of a measured round trip that is left after each heartbeat. */
@@ -89,6 +96,8 @@ class BullMqQueue implements OverflowQueue {
   #count = 0;
   #overheadMs: number | undefined;
   #movedElsewhere = 0;
+  #takenBack = 0;
+  #doubleRuns = 0;
   #lateAnswers = 0;
   #stopping = false;
 
@@ -149,6 +158,7 @@ class BullMqQueue implements OverflowQueue {
         resolve,
         reject,
         onAbort,
+        takeBackTimer: undefined,
         worker,
         triedIds: new Set(),
         sentMs: performance.now(),
@@ -156,6 +166,9 @@ class BullMqQueue implements OverflowQueue {
       };
       this.#pending.set(id, pending);
       options.signal?.addEventListener('abort', onAbort, { once: true });
+      const untilMs = (options.takeBack?.atMs ?? -Infinity) - performance.now();
+      if (untilMs > 0 && untilMs <= timerMsMax)
+        pending.takeBackTimer = setTimeout(() => void this.#takeBackIfBetter(pending), untilMs);
       void this.#send(pending);
     });
   }
@@ -182,6 +195,8 @@ class BullMqQueue implements OverflowQueue {
       outstanding: this.#pending.size,
       answered: { ...this.#answered },
       movedElsewhere: this.#movedElsewhere,
+      takenBack: this.#takenBack,
+      doubleRuns: this.#doubleRuns,
       lateAnswers: this.#lateAnswers,
     };
   }
@@ -250,19 +265,41 @@ class BullMqQueue implements OverflowQueue {
   #settle(pending: Pending): boolean {
     if (!this.#pending.delete(pending.id)) return false;
     pending.options.signal?.removeEventListener('abort', pending.onAbort);
+    clearTimeout(pending.takeBackTimer);
     this.#lengthen(pending, -1);
     this.#checkQuiet();
     return true;
   }
 
-  async #takeBack(pending: Pending): Promise<void> {
+  /** @returns whether its worker had not taken it yet, and so never will */
+  async #takeBack(pending: Pending): Promise<boolean> {
     const jobId = jobIdOf(pending);
     try {
-      await this.#workers?.queueTo(pending.worker.name).remove(jobId);
+      const removed = await this.#workers?.queueTo(pending.worker.name).remove(jobId);
       await this.#link.commands.del(keys.input(this.#link, jobId));
+      return removed === 1;
     } catch {
-      // It is running already, or Redis is gone: its answer will be ignored.
+      return false; // It is running already, or Redis is gone: its answer will be ignored.
     }
+  }
+
+  async #takeBackIfBetter(pending: Pending): Promise<void> {
+    if (pending.options.takeBack?.wouldBeInTime() !== true || !this.#pending.has(pending.id)) return;
+    const { worker, triedIds } = pending;
+    const tried = triedIds.size;
+    const job = await this.#workers
+      ?.queueTo(worker.name)
+      .getJobState(jobIdOf(pending))
+      .catch(() => undefined);
+    const answers = Object.values(this.#answered).reduce((sum, count) => sum + count, 0);
+    const isWaiting = job === 'waiting' || job === 'prioritized';
+    if (!isWaiting && this.#doubleRuns + 1 > doubleShareMax * answers) return;
+    // Another worker has it meanwhile, or its answer is here.
+    if (triedIds.size !== tried || !this.#settle(pending)) return;
+    this.#takenBack++;
+    if (!(await this.#takeBack(pending))) this.#doubleRuns++;
+    const text = `worker ${worker.name} had not answered when this host had to begin`;
+    pending.reject(new QueueError('taken-back', text));
   }
 
   async #listen(connection: Redis): Promise<void> {

@@ -9,6 +9,15 @@ import type { FunctionOffer } from '../fleet/index.ts';
 export interface OverflowOptions extends InvokeOptions {
   /** Instant (performance.now()) by which its SLO wants the answer; default: whenever it can be. */
   readonly dueMs?: number | undefined;
+  /** When the host had to begin, to answer in time itself. */
+  readonly takeBack?: TakeBack | undefined;
+}
+
+export interface TakeBack {
+  /** Instant (performance.now()); one that has passed never comes. */
+  readonly atMs: number;
+  /** Asked then. */
+  readonly wouldBeInTime: () => boolean;
 }
 
 /** An answer, and which worker gave it. */
@@ -58,6 +67,10 @@ export interface QueueState {
   readonly answered: Readonly<Record<string, number>>;
   /** Invocations that went to another worker because the first was gone. */
   readonly movedElsewhere: number;
+  /** Invocations that the host took back so that it could be in time itself. */
+  readonly takenBack: number;
+  /** Of these, those that a worker had taken: both may have run them. */
+  readonly doubleRuns: number;
   /** Answers that came after another one, and were dropped. */
   readonly lateAnswers: number;
 }
@@ -101,6 +114,8 @@ export type QueueErrorCode =
   | 'no-worker'
   /** The worker with the invocation is gone, and no other takes it. */
   | 'worker-gone'
+  /** See {@link TakeBack}. */
+  | 'taken-back'
   | 'payload-too-large'
   | 'queue-full'
   | 'stopping';

@@ -1,8 +1,9 @@
 import { EventEmitter, once } from 'node:events';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
 import { packageRoot } from '../../src/host/config/options.ts';
+import { keys, workerQueue } from '../../src/queue/names.ts';
 import { sealManifest, type FunctionManifest, type RemoteTaker, type RemoteWorker } from '../../src/queue/index.ts';
 import { createBullMqQueue, RedisLink, startRemoteWorker } from '../../src/queue/redis.ts';
 import { BreakableWay } from '../support/breakable-way.ts';
@@ -47,6 +48,21 @@ interface Made extends QueueUnderTest {
   readonly workerLink: RedisLink;
 }
 
+/** Timers that only the test lets ring: a call's last instant here comes when its worker is as the test wants it. */
+function heldTimers(): (() => void)[] {
+  const timers: (() => void)[] = [];
+  const real = globalThis.setTimeout;
+  const held = ((run: () => void, ms?: number, ...rest: []) => {
+    if (ms === undefined || ms < 1e8) return real(run, ms, ...rest);
+    timers.push(run);
+    return undefined;
+  }) as typeof setTimeout;
+  vi.spyOn(globalThis, 'setTimeout').mockImplementation(held);
+  return timers;
+}
+
+const whenAsked = (wouldBeInTime: () => boolean) => ({ takeBack: { atMs: performance.now() + 1e9, wouldBeInTime } });
+
 describe.skipIf(redisMissing !== undefined)('the overflow queue on Redis', () => {
   let server: RedisServer;
 
@@ -56,6 +72,10 @@ describe.skipIf(redisMissing !== undefined)('the overflow queue on Redis', () =>
 
   afterAll(async () => {
     await server?.[Symbol.asyncDispose]();
+  });
+
+  afterEach(() => {
+    vi.restoreAllMocks();
   });
 
   async function make(
@@ -127,6 +147,69 @@ describe.skipIf(redisMissing !== undefined)('the overflow queue on Redis', () =>
     taken.answer();
     while (made.queue.state().lateAnswers === 0) await new Promise((resolve) => setImmediate(resolve));
     expect(made.queue.state()).toMatchObject({ movedElsewhere: 1, lateAnswers: 1, answered: { living: 1 } });
+  });
+
+  test('a call that waits at a worker is taken back when the host must begin, and no worker runs it', async () => {
+    const taker = new ScriptedTaker('one');
+    await using made = await make([taker]);
+    const timers = heldTimers();
+    // So many a worker takes at once.
+    const taken = Array.from({ length: 4 }, (_, index) => made.queue.submit('f@1', tensorInput(index)));
+    await taker.nth(4);
+    const stays = made.queue.submit(
+      'f@1',
+      tensorInput(4),
+      whenAsked(() => false),
+    );
+    const goes = made.queue
+      .submit(
+        'f@1',
+        tensorInput(5),
+        whenAsked(() => true),
+      )
+      .catch((error: unknown) => error);
+    const line = `${keys.bull(made.link)}:${workerQueue(made.queue.workers()[0]!.id)}:wait`;
+    while ((await made.link.commands.llen(line)) < 2) await new Promise((resolve) => setImmediate(resolve));
+    for (const ring of timers) ring();
+    expect(await goes).toMatchObject({ name: 'QueueError', code: 'taken-back' });
+    taker.auto = true;
+    for (const each of taker.taken) each.answer();
+    await Promise.all([...taken, stays]);
+    expect(taker.taken).toHaveLength(5);
+    expect(made.queue.state()).toMatchObject({ takenBack: 1, doubleRuns: 0, lateAnswers: 0, answered: { one: 5 } });
+  });
+
+  test('of calls that a worker has begun, at most one in fifty is taken back and so may run twice', async () => {
+    const taker = new ScriptedTaker('one');
+    await using made = await make([taker]);
+    const timers = heldTimers();
+    const first = made.queue.submit(
+      'f@1',
+      tensorInput(1),
+      whenAsked(() => true),
+    );
+    await taker.nth(1);
+    taker.auto = true;
+    for (let index = 0; index < 49; index++) await made.queue.submit('f@1', tensorInput(index));
+    timers[0]!();
+    await made.link.commands.ping(); // Behind the question what its job is doing.
+    taker.taken[0]!.answer();
+    await first;
+    expect(made.queue.state()).toMatchObject({ takenBack: 0, doubleRuns: 0, answered: { one: 50 } });
+    taker.auto = false;
+    const second = made.queue
+      .submit(
+        'f@1',
+        tensorInput(1),
+        whenAsked(() => true),
+      )
+      .catch((error: unknown) => error);
+    await taker.nth(51);
+    timers[1]!();
+    expect(await second).toMatchObject({ code: 'taken-back' });
+    expect(made.queue.state()).toMatchObject({ takenBack: 1, doubleRuns: 1 });
+    taker.taken.at(-1)!.answer();
+    while (made.queue.state().lateAnswers === 0) await new Promise((resolve) => setImmediate(resolve));
   });
 
   test('an answer that a busy host reads late does not count as lost', async () => {

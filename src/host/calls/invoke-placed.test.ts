@@ -184,6 +184,29 @@ test('while the only core is busy a worker that answers sooner takes the call, a
   expect(made.cameBack).toBe(1);
 });
 
+test('a call at a worker says when this host had to begin, and runs here once it is taken back', async () => {
+  let release!: () => void;
+  const held = new Promise<void>((resolve) => (release = resolve));
+  const pool = vi.fn<PoolInvoke>().mockImplementationOnce(() => held.then(() => poolResult())).mockImplementation(instance); // prettier-ignore
+  const submit = vi.fn<OverflowQueue['submit']>();
+  const slow = { ...withWorker, cpuOffer: () => ({ latencyMs: 10_000, cores: 1 }) };
+  const { invoker: made, live } = invoker({ pool, overflow: { submit }, live: slow });
+  live.setWorkers({ slots: 4, roundTripMs: 15_000 });
+  submit.mockImplementationOnce(async (_key, _input, { dueMs, takeBack } = {}) => {
+    expect(takeBack!.atMs).toBeCloseTo(dueMs! - 10_005, 6);
+    expect(takeBack!.wouldBeInTime()).toBe(false); // Its only core is taken.
+    release();
+    await first;
+    expect(takeBack!.wouldBeInTime()).toBe(true);
+    throw new QueueError('taken-back', 'w1 had not answered');
+  });
+  const patient = { ...version, settings: { ...version.settings, sloMs: 15_000 } };
+  const first = made.run(patient, tensors, {}, {});
+  const second = await made.run(patient, tensors, {}, {});
+  expect(second.placement).toMatchObject({ kind: 'cpu-pool' });
+  expect(made.cameBack).toBe(0);
+});
+
 test('with admission shed, a call that would be late everywhere is refused at once with a time to retry', async () => {
   const shedding = { ...version, settings: { ...version.settings, sloMs: 5, admission: 'shed' as const } };
   const failure: unknown = await invoker({})

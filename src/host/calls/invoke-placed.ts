@@ -11,7 +11,7 @@ import {
   type PoolInput,
   type PoolResult,
 } from '../../cpu/index.ts';
-import { QueueError, type OverflowQueue } from '../../queue/index.ts';
+import { QueueError, type OverflowOptions, type OverflowQueue } from '../../queue/index.ts';
 import type { Join, Observation } from '../../schedule/index.ts';
 import { narrowed, widened, type Tensor } from '../../tensor/index.ts';
 import { given } from '../../tools/index.ts';
@@ -55,6 +55,9 @@ export interface InvocationGpus {
   load(version: FunctionVersion): Promise<boolean>;
   readonly pid: number;
 }
+
+/** A call is taken back so much before its own run would have to begin: timers are late, and Redis is asked first. */
+const takeBackAheadMs = 5;
 
 export interface PlacedInvokerOptions {
   readonly live: LiveScheduler;
@@ -159,7 +162,7 @@ export class PlacedInvoker {
         lease.done();
         throw failure;
       }
-      if (failure instanceof QueueError) this.cameBack++;
+      if (failure instanceof QueueError && failure.code !== 'taken-back') this.cameBack++;
       return { placed: await placed.elsewhere(refusal), failure };
     };
     if (placed.kind === 'cpu') {
@@ -169,9 +172,19 @@ export class PlacedInvoker {
     if (overflow === undefined) return failed(new QueueError('no-worker', 'this host has no workers'));
     options.stages?.enter('away');
     const { sinceMs = startedMs, sloMs = version.settings.sloMs } = wish;
+    const dueMs = sinceMs + sloMs;
     return overflow
-      .submit(key, input, { ...options, dueMs: sinceMs + sloMs })
+      .submit(key, input, { ...options, dueMs, takeBack: this.#takeBack(key, dueMs) })
       .then(({ result, worker }) => ran(result, worker), failed);
+  }
+
+  /** A call at a worker without an answer runs here while that is still in time, if the CPU is free then. */
+  #takeBack(key: string, dueMs: number): OverflowOptions['takeBack'] {
+    const { live } = this.#options;
+    const { cpu: runMs } = live.runMsOf(key);
+    if (runMs === undefined || runMs === Infinity) return undefined;
+    const atMs = dueMs - takeBackAheadMs - runMs;
+    return { atMs, wouldBeInTime: () => performance.now() + live.predictMs(key, ['cpu']) <= dueMs };
   }
 
   /** Lends the handler's cores to others while it waits for other functions. */

@@ -25,6 +25,8 @@ export function listWorkers({ queueing }: HostContext): object {
     /** Of all hosts. Workers are scaled by it. */
     outstanding_at_workers: workers.reduce((sum, { outstanding }) => sum + outstanding, 0),
     moved_elsewhere: state?.movedElsewhere ?? 0,
+    taken_back: state?.takenBack ?? 0,
+    double_runs: state?.doubleRuns ?? 0,
     late_answers: state?.lateAnswers ?? 0,
     workers: workers.map((worker) => ({
       id: worker.id,

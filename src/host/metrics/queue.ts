@@ -26,6 +26,16 @@ export function addQueueMetrics(
     () => invoker.cameBack,
   );
   counter(
+    'turntable_overflow_taken_back_total',
+    'Invocations that ran here in time because a worker had not answered',
+    () => overflow.state().takenBack,
+  );
+  counter(
+    'turntable_overflow_double_runs_total',
+    'Of those taken back, invocations that a worker had begun',
+    () => overflow.state().doubleRuns,
+  );
+  counter(
     'turntable_overflow_late_answers_total',
     'Answers that came after another and were dropped',
     () => overflow.state().lateAnswers,
