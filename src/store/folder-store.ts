@@ -49,6 +49,8 @@ export class FolderStore implements Store {
   readonly place: string;
   readonly #root: string;
   readonly #entries: string;
+  /** It was there once. From then on its absence means that it is not mounted: nothing is written in its place. */
+  #wasThere = false;
 
   constructor(root: string) {
     this.#root = resolve(root);
@@ -76,7 +78,7 @@ export class FolderStore implements Store {
       const envelope = nextEnvelope(name, body, before);
       const revision = before === undefined ? 0 : Number(before.tag);
       const folder = join(this.#entries, encodeName(name));
-      if (revision === 0) await mkdir(folder, { recursive: true });
+      if (revision === 0) await this.#make(folder);
       const temporary = join(folder, `.${envelope.nonce}`);
       try {
         await Promise.all([
@@ -165,7 +167,7 @@ export class FolderStore implements Store {
         return;
       }
       const folder = this.#contents;
-      await mkdir(folder, { recursive: true });
+      await this.#make(folder);
       // A copy, also where a link would do: the publisher's file may be changed later.
       const temporary = join(folder, `.${randomBytes(12).toString('hex')}`);
       try {
@@ -198,7 +200,7 @@ export class FolderStore implements Store {
   /** Any folder will do that can be written; what it does without hard links, `take` says. */
   async probe(): Promise<void> {
     await this.#onDisk(async () => {
-      await mkdir(this.#entries, { recursive: true });
+      await this.#make(this.#entries);
       const temporary = join(this.#root, `.probe-${randomBytes(6).toString('hex')}`);
       await writeFile(temporary, '');
       await unlink(temporary);
@@ -249,15 +251,35 @@ export class FolderStore implements Store {
   }
 
   /** The disk's errors as the store's. A full or read-only disk keeps its error, which its owner can mend. */
+  /** Makes a folder of the store, and the first time the store itself. @throws StoreAway if it has gone since */
+  async #make(folder: string): Promise<void> {
+    if (!this.#wasThere) {
+      for (const each of [this.#entries, this.#contents]) await mkdir(each, { recursive: true });
+      this.#wasThere = true;
+    }
+    await stat(this.#entries);
+    await mkdir(folder).catch((error: unknown) => {
+      if (!hasCode(error, 'EEXIST')) throw error;
+    });
+  }
+
   async #onDisk<T>(work: () => Promise<T>): Promise<T> {
     try {
       return await work();
     } catch (error) {
+      if (hasCode(error, 'ENOENT') && this.#wasThere && !(await isThere(this.#entries)))
+        throw new StoreAway(`${this.place} has gone: is it mounted?`, { cause: error });
       if (!hasCode(error, 'EIO', 'ESTALE', 'ETIMEDOUT', 'ENOTCONN', 'EHOSTDOWN')) throw error;
       throw new StoreAway(`${this.place} does not answer: ${(error as Error).message}`, { cause: error });
     }
   }
 }
+
+const isThere = (path: string): Promise<boolean> =>
+  stat(path).then(
+    () => true,
+    (error: unknown) => !hasCode(error, 'ENOENT'),
+  );
 
 /** The newest first. */
 function revisionsIn(files: readonly string[]): number[] {

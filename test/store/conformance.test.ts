@@ -1,6 +1,6 @@
 /** One suite for every kind of store: entries with conditions, tombstones, lists, the marker, and content. */
 import { createHash, randomBytes } from 'node:crypto';
-import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readdir, readFile, rename, rm, rmdir, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
@@ -142,6 +142,32 @@ describe('a folder', () => {
     await expect(store.write('bert', { at: 'late' }, undefined)).rejects.toThrow(ChangedElsewhere);
     expect(bodyOf(await store.read('bert'))).toEqual({ at: 19 });
     await store.write('bert', { at: 20 }, entry);
+  });
+
+  test('that has gone is not made again, and goes on when it is back', async () => {
+    const place = join(folder, 'mounted');
+    const store = new FolderStore(place);
+    const first = await store.write('bert', { at: 1 }, undefined);
+    const content = await fileOf(Buffer.from('not mounted'));
+    await rename(place, `${place}-away`);
+    const refused = async (): Promise<void> => {
+      for (const write of [
+        () => store.write('gpt2', {}, undefined),
+        () => store.write('bert', { at: 2 }, first),
+        () => store.put(content, content.path),
+        () => store.probe(),
+      ])
+        await expect(write()).rejects.toThrow(StoreAway);
+    };
+    await refused();
+    await expect(readdir(place)).rejects.toThrow('ENOENT');
+    await mkdir(place);
+    await refused();
+    expect(await readdir(place)).toEqual([]);
+    await rmdir(place);
+    await rename(`${place}-away`, place);
+    await store.put(content, content.path);
+    await store.write('bert', { at: 2 }, first);
   });
 
   test('what a killed writer left is no entry', async () => {
