@@ -5,5 +5,5 @@ export { goneAfterMs, Membership, reportEveryMs } from './membership.ts';
 export { answerMs, shareMs, type FunctionOffer, type OfferChange } from './offers.ts';
 export { PeerLost } from './peers.ts';
 export { isMemberName, type MemberPems, type MemberTls } from './tls.ts';
-export type { Change, TellOptions } from './told.ts';
+export type { Change, ChangeWriterOptions } from './changes.ts';
 export type { Asked, Member, MemberReport, MemberView } from './types.ts';

@@ -8,7 +8,7 @@ import { randomBytes } from 'node:crypto';
 import { jsonAs, type Log } from '../tools/index.ts';
 import type { MemberLink } from './link.ts';
 import { checkedOffer, tellOffers, type FunctionOffer, type OfferChange } from './offers.ts';
-import { TellIn, TellOut, type TellOptions } from './told.ts';
+import { ChangeReader, ChangeWriter, type ChangeWriterOptions } from './changes.ts';
 import { isMemberName } from './tls.ts';
 import { fleetFormat, type Member, type MemberReport } from './types.ts';
 
@@ -28,7 +28,7 @@ export interface MembershipOptions {
   /** What this member offers; `all`: for every function. */
   readonly offers: (all: boolean) => Iterable<OfferChange>;
   /** What workers need of this host's functions. */
-  readonly manifests?: TellOptions<unknown>;
+  readonly manifests?: ChangeWriterOptions<unknown>;
   /** Default: that of this release. */
   readonly format?: number | undefined;
   readonly log: Log;
@@ -60,12 +60,12 @@ export class Membership {
   readonly id = randomBytes(6).toString('hex');
   readonly name: string;
   /** Of the other members. */
-  readonly offers: TellIn<FunctionOffer>;
-  readonly manifests: TellIn<unknown>;
+  readonly offers: ChangeReader<FunctionOffer>;
+  readonly manifests: ChangeReader<unknown>;
   readonly format: number;
   readonly #options: MembershipOptions;
-  readonly #offersOut: TellOut<FunctionOffer>;
-  readonly #manifestsOut: TellOut<unknown>;
+  readonly #offersOut: ChangeWriter<FunctionOffer>;
+  readonly #manifestsOut: ChangeWriter<unknown>;
   readonly #followers: MemberFollower[] = [];
   readonly #startedAtMs = Date.now();
   readonly #others = new Map<string, Heard>();
@@ -86,11 +86,11 @@ export class Membership {
     this.#options = options;
     this.name = name;
     this.format = format;
-    const nothing: TellOptions<unknown> = { current: () => [], isNews: () => false };
-    this.#offersOut = new TellOut(link, link.key('offers', name), tellOffers(offers));
-    this.#manifestsOut = new TellOut(link, link.key('manifests', name), manifests ?? nothing);
-    this.offers = new TellIn(link, (member) => link.key('offers', member), checkedOffer);
-    this.manifests = new TellIn<unknown>(
+    const nothing: ChangeWriterOptions<unknown> = { current: () => [], isNews: () => false };
+    this.#offersOut = new ChangeWriter(link, link.key('offers', name), tellOffers(offers));
+    this.#manifestsOut = new ChangeWriter(link, link.key('manifests', name), manifests ?? nothing);
+    this.offers = new ChangeReader(link, (member) => link.key('offers', member), checkedOffer);
+    this.manifests = new ChangeReader<unknown>(
       link,
       (member) => link.key('manifests', member),
       (manifest) => manifest,
@@ -116,7 +116,7 @@ export class Membership {
 
   self(): Member {
     const { name, id, format } = this;
-    const [offers, manifests] = [this.#offersOut.told, this.#manifestsOut.told];
+    const [offers, manifests] = [this.#offersOut.report, this.#manifestsOut.report];
     const said = this.#options.report();
     return { ...said, name, id, format, startedAtMs: this.#startedAtMs, beat: this.#beat, offers, manifests };
   }

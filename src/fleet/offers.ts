@@ -1,5 +1,5 @@
 /** What a member offers for a function, host or worker: the same words, and one way to predict an answer by them. */
-import type { Change, TellOptions } from './told.ts';
+import type { Change, ChangeWriterOptions } from './changes.ts';
 
 export interface FunctionOffer {
   /**
@@ -25,7 +25,9 @@ const worthTelling = 0.25;
 /** Assumed for a function that was measured nowhere. */
 const unmeasuredMs = 10;
 
-export const tellOffers = (current: TellOptions<FunctionOffer>['current']): TellOptions<FunctionOffer> => ({
+export const tellOffers = (
+  current: ChangeWriterOptions<FunctionOffer>['current'],
+): ChangeWriterOptions<FunctionOffer> => ({
   current,
   isNews: (before, now) =>
     before === undefined || now === null

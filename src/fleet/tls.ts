@@ -81,6 +81,7 @@ export function listenerFor(tls: MemberTls | undefined, accept: (socket: Socket)
 /** Why the other end of a connection is not the member that it says it is; undefined: it is, or there is no TLS. */
 export function whyNotFrom(tls: MemberTls | undefined, socket: Socket, member: string): string | undefined {
   if (tls === undefined) return undefined;
+  if (!isMemberName(member)) return 'it does not say which member it is';
   const certificate: DetailedPeerCertificate = (socket as TLSSocket).getPeerCertificate(true);
   return whyNotOf(tls, member, certificate)?.message;
 }

@@ -1,6 +1,6 @@
 /** The messages between members of a fleet, and what they say of themselves. Types and plain data only. */
 import type { FunctionOffer } from './offers.ts';
-import type { Told } from './told.ts';
+import type { ChangesReport } from './changes.ts';
 
 /** What a host or a worker says of itself, twice a second. */
 export interface MemberReport {
@@ -46,9 +46,9 @@ export interface Member extends MemberReport {
   readonly startedAtMs: number;
   /** Counts its reports. */
   readonly beat: number;
-  readonly offers: Told<FunctionOffer>;
+  readonly offers: ChangesReport<FunctionOffer>;
   /** Of a host: what workers need to run its functions; src/queue reads them. */
-  readonly manifests: Told<unknown>;
+  readonly manifests: ChangesReport<unknown>;
 }
 
 /** A host's state, as seen by the host that is asked. */

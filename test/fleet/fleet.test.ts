@@ -241,7 +241,7 @@ test('a host that cannot join the configured fleet says what is missing', async 
   expect(await refusal(redis)).toContain('name a folder or a bucket with --store');
   const store = { ...redis, 'store.place': '/none' };
   expect(await refusal({ ...store, 'listen.host': '0.0.0.0' })).toContain(
-    'only listens on loopback: make certificates with `turntable key HOST --tls',
+    'without TLS, only on loopback: make certificates with `turntable key HOST --tls',
   );
   expect(await refusal({ ...store, 'fleet.tlsCert': '/none' })).toContain('"fleet.tlsCa" are set together');
   const files = { 'fleet.tlsCert': '/none', 'fleet.tlsKey': '/none', 'fleet.tlsCa': '/none' };

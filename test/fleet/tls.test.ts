@@ -7,6 +7,7 @@ import { connect, type TLSSocket } from 'node:tls';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { makeMemberCertificate } from '../../src/cli/member-certificate.ts';
 import { MemberListener } from '../../src/fleet/index.ts';
+import { ConnectionClient } from '../../src/fleet/connection.ts';
 import { Peers } from '../../src/fleet/peers.ts';
 import { fleetFormat, type Member } from '../../src/fleet/types.ts';
 import { CertificateFiles } from '../../src/host/config/certificate-files.ts';
@@ -211,4 +212,36 @@ test('a file without certificates is refused at the start', async () => {
   expect(() => new CertificateFiles(paths, () => undefined)).toThrow(
     `"fleet.tlsCa": ${join(folder, 'names')} holds no certificate in PEM form`,
   );
+});
+
+test('a member that names itself by no host and port is refused, and the listener goes on', async () => {
+  const paths = await certificateFor('127.0.0.1');
+  const [cert, key, ca] = await Promise.all(
+    [paths.cert, paths.key, paths.ca].map(async (path) => await readFile(path, 'utf8')),
+  );
+  const pems = { cert: cert!, key: key!, ca: ca! };
+  const listener = await MemberListener.listen({
+    host: '127.0.0.1',
+    port: 0,
+    tls: { pems, name: undefined, onChange: () => undefined },
+    connectionsMax: 10,
+    stallMs: waitLimitMs,
+    greet: () => ({ id: 'it' }),
+    serve: async (request) => await Promise.resolve(request),
+  });
+  const greeted = async (from: unknown): Promise<object> => {
+    const socket = connect({ host: '127.0.0.1', port: listener.port, ...pems });
+    await once(socket, 'secureConnect');
+    const client = new ConnectionClient(socket);
+    const { header } = await client.ask({ header: { from, to: 'it', fleet: 'lab', format: fleetFormat }, tensors: [] });
+    client.destroy(new Error('done'));
+    return header;
+  };
+  try {
+    for (const from of ['', '[', 'a b:1', 'one', '127.0.0.1', ':8002', 5, null, {}, undefined])
+      expect(await greeted(from)).toEqual({ refused: 'it does not say which member it is' });
+    expect(await greeted('127.0.0.1:8002')).toEqual({ id: 'it' });
+  } finally {
+    listener.close();
+  }
 });

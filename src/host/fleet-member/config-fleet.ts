@@ -29,7 +29,7 @@ export function checkFleet({ fleet, redis, store, listen }: FleetConfig): void {
   }
   if (tls.certFile === undefined && !isLoopback(listen.host)) {
     throw new ConfigError(
-      `the fleet '${name}' would listen on ${listen.host} without TLS, and so only listens on loopback: make ` +
+      `the fleet '${name}' may not listen on ${listen.host} without TLS, only on loopback: make ` +
         'certificates with `turntable key HOST --tls FOLDER`, and name them with --fleet-tls-cert, --fleet-tls-key and ' +
         '--fleet-tls-ca (or listen on 127.0.0.1)',
     );

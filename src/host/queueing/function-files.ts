@@ -3,7 +3,7 @@ import { readFile, stat } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import type { Logger } from 'pino';
 import { externalFiles, readModel } from '../../onnx/index.ts';
-import type { TellOptions } from '../../fleet/index.ts';
+import type { ChangeWriterOptions } from '../../fleet/index.ts';
 import { sealManifest, type FunctionManifest, type ManifestFile } from '../../queue/index.ts';
 import { boundToThisMachine } from '../store/index.ts';
 import type { FunctionVersion, Registry } from '../types.ts';
@@ -55,7 +55,7 @@ export class FunctionFiles {
   }
 
   /** For workers, as this host tells it to the other members. */
-  get told(): TellOptions<unknown> {
+  get told(): ChangeWriterOptions<unknown> {
     let known: readonly FunctionManifest[] | undefined;
     return {
       current: (all, told) => {

@@ -1,7 +1,7 @@
 /** What other members tell in Redis. */
 import { expect, test } from 'vitest';
 import { answerMs, checkedOffer, shareMs, type FunctionOffer } from './offers.ts';
-import { TellIn } from './told.ts';
+import { ChangeReader } from './changes.ts';
 import type { MemberLink } from './link.ts';
 
 test('an invalid offer in Redis hides neither the other offers nor later members', async () => {
@@ -11,7 +11,11 @@ test('an invalid offer in Redis hides neither the other offers nor later members
     texts[`bad ${text}`] = text;
   }
   const commands = { hgetall: () => Promise.resolve(texts) };
-  const offers = new TellIn<FunctionOffer>({ commands } as unknown as MemberLink, (member) => member, checkedOffer);
+  const offers = new ChangeReader<FunctionOffer>(
+    { commands } as unknown as MemberLink,
+    (member) => member,
+    checkedOffer,
+  );
   expect(await offers.take('b:1', 'id', { generation: 3 })).toBe(true);
   expect(offers.of('good')?.get('b:1')).toEqual(offer);
   expect([...offers.fields()].map(([field]) => field)).toEqual(['good', 'idle']);

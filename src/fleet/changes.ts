@@ -8,7 +8,7 @@ import type { MemberLink } from './link.ts';
 export type Change<Value> = readonly [field: string, value: Value | null];
 
 /** In a member's report. */
-export interface Told<Value> {
+export interface ChangesReport<Value> {
   /** Counts the changes. */
   readonly generation: number;
   /** Changes from the previous generation to this one; absent if there are too many. */
@@ -19,26 +19,26 @@ const changesMax = 500;
 /** The hash of a dead member expires. */
 const keptMs = 60_000;
 
-export interface TellOptions<Value> {
-  /** Values that may have changed since the last call; `all`: every one. `told`: what the others know. */
-  readonly current: (all: boolean, told: ReadonlyMap<string, Value>) => Iterable<Change<Value>>;
+export interface ChangeWriterOptions<Value> {
+  /** Values that may have changed since the last call; `all`: every one. `written`: what the others know. */
+  readonly current: (all: boolean, written: ReadonlyMap<string, Value>) => Iterable<Change<Value>>;
   readonly isNews: (before: Value | undefined, now: Value | null) => boolean;
 }
 
-export class TellOut<Value> {
+export class ChangeWriter<Value> {
   readonly #link: MemberLink;
   readonly #key: string;
-  readonly #options: TellOptions<Value>;
-  readonly #told = new Map<string, Value>();
-  #state: Told<Value> = { generation: 0, changes: [] };
+  readonly #options: ChangeWriterOptions<Value>;
+  readonly #written = new Map<string, Value>();
+  #state: ChangesReport<Value> = { generation: 0, changes: [] };
 
-  constructor(link: MemberLink, key: string, options: TellOptions<Value>) {
+  constructor(link: MemberLink, key: string, options: ChangeWriterOptions<Value>) {
     this.#link = link;
     this.#key = key;
     this.#options = options;
   }
 
-  get told(): Told<Value> {
+  get report(): ChangesReport<Value> {
     return this.#state;
   }
 
@@ -47,10 +47,10 @@ export class TellOut<Value> {
     const { commands } = this.#link;
     const key = this.#key;
     const known = await commands.hlen(key);
-    const isLost = known < this.#told.size;
-    if (isLost) this.#told.clear();
+    const isLost = known < this.#written.size;
+    if (isLost) this.#written.clear();
     const { current, isNews } = this.#options;
-    const changes = [...current(isLost, this.#told)].filter(([field, now]) => isNews(this.#told.get(field), now));
+    const changes = [...current(isLost, this.#written)].filter(([field, now]) => isNews(this.#written.get(field), now));
     if (changes.length === 0) {
       if (known > 0) await commands.pexpire(key, keptMs);
       return;
@@ -62,8 +62,8 @@ export class TellOut<Value> {
     }
     await pipeline.pexpire(key, keptMs).exec();
     for (const [field, value] of changes) {
-      if (value === null) this.#told.delete(field);
-      else this.#told.set(field, value);
+      if (value === null) this.#written.delete(field);
+      else this.#written.set(field, value);
     }
     const generation = this.#state.generation + 1;
     this.#state = changes.length > changesMax || isLost ? { generation } : { generation, changes };
@@ -71,7 +71,7 @@ export class TellOut<Value> {
 }
 
 /** What the other members tell, by function. */
-export class TellIn<Value> {
+export class ChangeReader<Value> {
   readonly #link: MemberLink;
   readonly #keyOf: (member: string) => string;
   readonly #checked: (value: Value) => Value | undefined;
@@ -99,7 +99,7 @@ export class TellIn<Value> {
   }
 
   /** Takes in a member's report. Resolves to whether something has changed. */
-  async take(member: string, id: string, { generation, changes }: Told<Value>): Promise<boolean> {
+  async take(member: string, id: string, { generation, changes }: ChangesReport<Value>): Promise<boolean> {
     const known = this.#known.get(member);
     if (known?.id === id && known.generation === generation) return false;
     if (known?.id === id && known.generation === generation - 1 && changes !== undefined) {
@@ -122,8 +122,8 @@ export class TellIn<Value> {
     for (const field of this.#fields.get(member) ?? []) this.#set(member, field, null);
   }
 
-  #set(member: string, field: string, told: Value | null): void {
-    const value = told === null ? undefined : this.#checked(told);
+  #set(member: string, field: string, given: Value | null): void {
+    const value = given === null ? undefined : this.#checked(given);
     const values = this.#byField.get(field) ?? new Map<string, Value>();
     const fields = this.#fields.get(member) ?? new Set<string>();
     if (value === undefined) {
