@@ -50,7 +50,7 @@ export function narrowedSources(base: FunctionBase, settings: ProgramSettings): 
 /** By path: functions of one model that are prepared at once share the work. */
 const writing = new Map<string, Promise<void>>();
 
-/** Writes the file of a precision, unless it is there. @throws GpuError 'weights-unreadable' */
+/** Writes the file of a precision, unless it is there. @throws GpuError 'unsupported', 'weights-unreadable' */
 export async function writeNarrowed(base: FunctionBase, settings: ProgramSettings): Promise<void> {
   const file = narrowedFile(base, settings);
   if (file === undefined || (await sizeOf(file.path)) === file.bytes) return;
@@ -74,6 +74,7 @@ async function convertAll({ weights, bytes }: NarrowedFile, path: string): Promi
       await using from = await open(weight.source.path, 'r');
       await convert(from, weight, datatype, to, source.byteOffset);
     } catch (error) {
+      if (error instanceof GpuError) throw error;
       throw new GpuError(
         'weights-unreadable',
         `weight '${weight.name}' of ${weight.source.path} cannot be converted to ${datatype}: ${(error as Error).message}`,
@@ -85,9 +86,26 @@ async function convertAll({ weights, bytes }: NarrowedFile, path: string): Promi
   await to.sync();
 }
 
+/**
+ * The first finite element that became infinite. Of a table the check of a program's answers sees a few rows only, so
+ * it would not find one.
+ */
+function overflowed(
+  singles: Uint32Array,
+  halves: Uint16Array,
+  datatype: DataType,
+  elements: number,
+): number | undefined {
+  const infinite = datatype === 'BF16' ? 0x7f80 : 0x7c00;
+  for (let at = 0; at < elements; at++) {
+    if ((halves[at]! & 0x7fff) === infinite && (singles[at]! & 0x7fffffff) !== 0x7f800000) return at;
+  }
+  return undefined;
+}
+
 async function convert(
   from: FileHandle,
-  { shape, source }: BaseWeight,
+  { name, shape, source }: BaseWeight,
   datatype: DataType,
   to: FileHandle,
   toOffset: number,
@@ -106,6 +124,9 @@ async function convert(
       read += bytesRead;
     }
     narrow(singles.subarray(0, elements), halves.subarray(0, elements));
+    const large = overflowed(singles, halves, datatype, elements);
+    if (large !== undefined)
+      throw new GpuError('unsupported', `element ${at + large} of weight '${name}' is too large for ${datatype}`);
     await to.writev([new Uint8Array(halves.buffer, 0, elements * 2)], toOffset + at * 2);
   }
 }

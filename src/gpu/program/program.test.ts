@@ -65,6 +65,9 @@ const tokenShapes = (batch: number, sequence: number): InputShapes =>
 
 const cache = (): string => join(folder, 'cache');
 
+const lookedUpIn = (path: string, precision: 'fp16' | 'bf16'): Promise<Program> =>
+  compileModel(path, shaped({ ids: [3] }), [touching('Gather')], { cacheFolder: cache(), settings: { precision } });
+
 /** A weight's bytes on disk. */
 async function bytesAt(program: Program, name: string): Promise<Uint8Array> {
   const weight = program.layout.weights.find((each) => each.name === name);
@@ -220,6 +223,24 @@ test('all weights of products, their biases and tables are kept in 16 bits, in a
     singlesToFp16(new Uint32Array(whole.buffer), halves);
     expect(Buffer.from(await bytesAt(program, name)).equals(narrow ? Buffer.from(halves.buffer) : whole)).toBe(true);
   }
+});
+
+test('a weight with a value beyond its 16 bits is refused by name, and infinite ones stay as they are', async () => {
+  const largeAt = 777;
+  const table = (values: readonly number[]): Promise<string> =>
+    write('table', (graph) => {
+      const ids = graph.input('ids', ElementType.INT64, ['batch']);
+      const rows = Float32Array.from({ length: 2000 }, (_, at) =>
+        at < largeAt ? at / 2000 : (values[at - largeAt] ?? 0),
+      );
+      graph.output(graph.node('Gather', [graph.weight('table', [500, 4], rows), ids]), ElementType.FLOAT, [], 'y');
+    });
+  const path = await table([-65_520]);
+  await expect(lookedUpIn(path, 'fp16')).rejects.toThrow("element 777 of weight 'table' is too large for FP16");
+  expect((await lookedUpIn(path, 'bf16')).layout.bytes).toBeGreaterThan(0);
+  const program = await lookedUpIn(await table([65_519, Infinity, -Infinity, NaN]), 'fp16');
+  const bits = new Uint16Array(new Uint8Array(await bytesAt(program, 'table')).buffer);
+  expect([...bits.subarray(largeAt, largeAt + 3)]).toEqual([0x7bff, 0x7c00, 0xfc00]);
 });
 
 test('the error for a model that is not covered names all obstacles', async () => {

@@ -16,8 +16,11 @@ const weightBytes = 4 * 2 * columns * hidden;
 /** Beyond what 16 bits with 5 of them for the exponent can hold. */
 const large = 1e5;
 
-/** Two products; between them all values are about this. */
-function model(level: number): ModelProto {
+/** Its weights fit into such 16 bits, and sums of their products do not. */
+const steep = 3e4;
+
+/** Two products; between them all values are about this. @param factor of the first product's weights */
+function model(level: number, factor = 0.1): ModelProto {
   const graph = new GraphBuilder('products');
   const x = graph.input('x', ElementType.FLOAT, [1, columns]);
   const weight = (name: string, shape: readonly [number, number], factor: number): string =>
@@ -27,7 +30,7 @@ function model(level: number): ModelProto {
       Float32Array.from({ length: shape[0] * shape[1] }, (_, at) => factor * Math.sin(at * 0.7)),
     );
   const bias = graph.weight('bias', [hidden], new Float32Array(hidden).fill(level));
-  const inner = graph.node('Relu', [graph.node('Gemm', [x, weight('in', [columns, hidden], 0.1), bias])]);
+  const inner = graph.node('Relu', [graph.node('Gemm', [x, weight('in', [columns, hidden], factor), bias])]);
   graph.output(
     graph.node('MatMul', [inner, weight('out', [hidden, columns], 0.1)]),
     ElementType.FLOAT,
@@ -99,6 +102,7 @@ describe.skipIf(emulatorMissing)('the precision of a function', () => {
     });
     host = await startHost(config, { logger: createLogger({ level: 'silent', format: 'json' }) });
     for (const level of [0, large]) await writeModel(model(level), join(folder, `${level}.onnx`));
+    await writeModel(model(0, steep), join(folder, `${steep}.onnx`));
   });
 
   afterAll(async () => {
@@ -140,12 +144,15 @@ describe.skipIf(emulatorMissing)('the precision of a function', () => {
   });
 
   test('the precision of a function in which the values do not fit keeps the function on the CPU, with the reason; another one serves', async () => {
-    await publish('overflows', large, '&gpu.precision=fp16');
+    await publish('weight', large, '&gpu.precision=fp16');
+    await publish('overflows', steep, '&gpu.precision=fp16');
     await publish('fits', large, '&gpu.precision=bf16');
     await settled('fits', /^gpu0 .*, bf16$|^gpu0 \w+, bf16$/);
-    await settled('overflows', /^cpu pool/);
+    for (const name of ['weight', 'overflows']) await settled(name, /^cpu pool/);
     await expect.poll(async () => (await row('overflows')).plan).toMatch(/^CPU pool: .*output 'y'/);
-    const [right, near] = [await call('overflows'), await call('fits')];
+    const reason = /^CPU pool: refused: element 0 of weight 'bias' is too large for FP16/;
+    await expect.poll(async () => (await row('weight')).plan).toMatch(reason);
+    const [right, near] = [await call('weight'), await call('fits')];
     const largest = Math.max(...right.y.map(Math.abs));
     for (const [at, value] of near.y.entries()) expect(Math.abs(value - right.y[at]!)).toBeLessThan(0.05 * largest);
   });
