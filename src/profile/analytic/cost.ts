@@ -16,8 +16,8 @@ export interface NodeContext {
 }
 
 export interface WeightContext extends NodeContext {
-  /** Bytes of a weight as it is held and moved. */
-  readonly heldBytes: (weight: Weight) => number;
+  /** Bytes of a weight where it is kept and moved. */
+  readonly weightBytes: (weight: Weight) => number;
 }
 
 /** Bytes of an element: everything but weights is taken for FP32, as are the activations of the served models. */
@@ -103,14 +103,14 @@ export function hostRead(context: WeightContext, node: GraphNode, weights: reado
   const constants = context.costs.hostRead;
   const { proto } = node;
   const output = dimsOf(context, node.outputs[0]);
-  const bytes = weights.reduce((sum, weight) => sum + context.heldBytes(weight), 0);
+  const bytes = weights.reduce((sum, weight) => sum + context.weightBytes(weight), 0);
   const plain = (passes: number): HostRead => ({ bytes: bytes * passes, linkGBps: constants.linkGBps });
   switch (costOf(node)) {
     case 'lookup': {
       const [table] = weights;
       const rows = elementCount(dimsOf(context, proto.input[1]));
       const tableRows = table?.dims[0] ?? 1;
-      const rowBytes = (table === undefined ? 0 : context.heldBytes(table)) / Math.max(1, tableRows);
+      const rowBytes = (table === undefined ? 0 : context.weightBytes(table)) / Math.max(1, tableRows);
       // Table 1: 384 rows of 3072 bytes are 18,432 reads of 64 bytes; 18,459 were counted.
       const share = tableRows < rows ? constants.repeatedRowsShare : 1;
       return { bytes: rows * rowBytes * share, linkGBps: constants.rowsGBps };

@@ -10,7 +10,7 @@ export interface EstimateOptions extends ShapeOptions {
   /** The GPU that executes; default: 0. */
   readonly gpu?: number;
   /**
-   * In how many bits weights of 32-bit floats are held and moved; default: 32. With 16 (`gpu.precision` fp16 or bf16)
+   * In how many bits weights of 32-bit floats are kept and moved; default: 32. With 16 (`gpu.precision` fp16 or bf16)
    * an execution is still charged as in 32: how much faster tensor cores are, no machine's constants say.
    */
   readonly weightBits?: WeightBits;
@@ -18,9 +18,9 @@ export interface EstimateOptions extends ShapeOptions {
 
 export type WeightBits = 16 | 32;
 
-/** Bytes of a weight, where floats of 32 bits are held in so many. */
-export const heldBytesAs =
-  (weightBits: WeightBits): WeightContext['heldBytes'] =>
+/** Bytes of a weight, where floats of 32 bits are kept in so many. */
+export const weightBytesIn =
+  (weightBits: WeightBits): WeightContext['weightBytes'] =>
   ({ byteLength, elementType }) =>
     elementType === ElementType.FLOAT ? (byteLength * weightBits) / 32 : byteLength;
 
@@ -46,7 +46,7 @@ export function estimateLayers(model: ModelProto, machine: Machine, options: Est
     shapes,
     gpu,
     costs: machine.costs,
-    heldBytes: heldBytesAs(options.weightBits ?? 32),
+    weightBytes: weightBytesIn(options.weightBits ?? 32),
   };
   const leaves = leavesOf(graph, shapes);
   const tied = tiedReadMs(context, leaves);
@@ -83,14 +83,14 @@ function readMs(context: WeightContext, own: Leaf['own'], weights: readonly Weig
 }
 
 function layerOf(context: WeightContext, leaf: Leaf, tied: ReadonlyMap<Weight, number>): ProfileLayer {
-  const { gpu, costs, heldBytes } = context;
+  const { gpu, costs, weightBytes } = context;
   const { execUs, loadUsPerTensor } = costs.profilerFloor;
   // A product with its bias is one kernel, which adds the bias as it writes.
   const [anchor] = leaf.own;
   const gpuTime = anchor === undefined ? 0 : gpuMs(context, anchor);
-  const tensorBytes = leaf.weights.map(heldBytes);
+  const tensorBytes = leaf.weights.map(weightBytes);
   if (leaf.kind === 'batch-norm') for (let i = 0; i < costs.batchNormExtraTensors; i++) tensorBytes.push(8);
-  const bytes = leaf.weights.reduce((sum, weight) => sum + heldBytes(weight), 0);
+  const bytes = leaf.weights.reduce((sum, weight) => sum + weightBytes(weight), 0);
   const read =
     readMs(context, leaf.own, leaf.weights) + leaf.weights.reduce((sum, weight) => sum + (tied.get(weight) ?? 0), 0);
   const operatorMs = leaf.operators.reduce((sum, node) => sum + gpuMs(context, node), 0);
