@@ -144,6 +144,11 @@ export class ValueOrder<Member extends Numbered> extends Heap<Member> {
     super.add(member, this.#valueOf(member));
   }
 
+  /** One that was removed comes back, with the key that it had. */
+  restore(member: Member, key: number): void {
+    super.add(member, key);
+  }
+
   /** Its value is another one now. */
   relayer(member: Member): void {
     this.remove(member);

@@ -36,9 +36,9 @@ test('the session that is cheapest to make again goes first, and what is pinned 
   run(1, 40, 50);
   run(2, 20, 5);
   run(3, 30, 10);
-  expect(closed).toEqual(['2', '1']);
+  expect(closed).toEqual(['1']);
   sessions.want(all[1]!, 60, 'first');
-  expect(closed).toEqual(['2', '1', '3']);
+  expect(closed).toEqual(['1', '2', '3']);
   sessions.want(all[1]!, 100, 'first');
   expect(closed.at(-1)).toBe('0');
 });
@@ -77,6 +77,60 @@ test('a session with a run stays, and goes at the end of the run for one that fo
   expect(sessions.hasRoomFor(20)).toBe(false);
   sessions.end(all[0]!);
   expect(closed).toEqual(['0']);
+});
+
+test('a small session stays where the room has to come from one in which something runs', () => {
+  const { sessions, all, closed, run, use } = open({ functions: 5 });
+  for (const small of [0, 1, 2]) run(small, 1 / 16);
+  use(3);
+  sessions.open(all[3]!, { bytes: 90, runs: 1, loadMs: 10, readyMs: 0 });
+  sessions.want(all[4]!, 50, 'first');
+  expect(closed).toEqual([]);
+  sessions.end(all[3]!);
+  expect(closed).toEqual(['3']);
+});
+
+test('among any neighbours, no session goes whose bytes the others that go make unnecessary', () => {
+  const neighbour = fc.record({
+    bytes: fc.oneof(fc.integer({ min: 1, max: 3 }), fc.integer({ min: 1, max: 60 })),
+    loadMs: fc.integer({ min: 1, max: 50 }),
+    runs: fc.boolean(),
+    calls: fc.integer({ min: 1, max: 4 }),
+  });
+  const smallShare = 1 / 64;
+  fc.assert(
+    fc.property(fc.array(neighbour, { maxLength: 8 }), fc.integer({ min: 1, max: 100 }), (neighbours, wantedBytes) => {
+      const { sessions, all, closed, use } = open({ functions: neighbours.length + 1 });
+      let usedBytes = 0;
+      const there = new Map<number, (typeof neighbours)[number]>();
+      for (const [number, each] of neighbours.entries()) {
+        if (usedBytes + each.bytes > roomBytes) continue;
+        usedBytes += each.bytes;
+        there.set(number, each);
+        for (let call = 0; call < each.calls; call++) use(number);
+        sessions.open(all[number]!, { bytes: each.bytes, runs: 1, loadMs: each.loadMs, readyMs: 0 });
+        if (!each.runs) sessions.end(all[number]!);
+      }
+      sessions.want(all.at(-1)!, wantedBytes, 'first');
+      const missingBytes = usedBytes + wantedBytes - roomBytes;
+      const idle = [...there].filter(([, { runs }]) => !runs);
+      const idleBytes = idle.reduce((sum, [, { bytes }]) => sum + bytes, 0);
+      const gone = closed.map((number) => there.get(Number(number))!.bytes);
+      const goneBytes = gone.reduce((sum, bytes) => sum + bytes, 0);
+      const large = idle.filter(([, { bytes }]) => bytes >= missingBytes * smallShare);
+      const expected =
+        missingBytes <= 0
+          ? gone.length === 0
+          : idleBytes >= missingBytes
+            ? goneBytes >= missingBytes && gone.every((bytes) => goneBytes - bytes < missingBytes)
+            : closed.toSorted().join() ===
+              large
+                .map(([number]) => String(number))
+                .toSorted()
+                .join();
+      expect(expected, `of ${JSON.stringify([...there])} went ${closed.join()} for ${wantedBytes}`).toBe(true);
+    }),
+  );
 });
 
 test('one that wants no room any more costs no session', () => {

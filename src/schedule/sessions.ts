@@ -3,6 +3,11 @@ import { ValueOrder } from './heap.ts';
 import type { Popularity } from './learnt.ts';
 import type { RoomPurpose, Shell } from './types.ts';
 
+/** A session of less than this share of the room that is missing does not help, if all idle ones do not. */
+const smallShare = 1 / 64;
+/** So many of those are passed over in the search for larger ones. */
+const smallPassedMax = 64;
+
 /** What one function has on the CPU: its sessions, as one. */
 export interface Session {
   readonly bytes: number;
@@ -180,13 +185,41 @@ export class Sessions {
   }
 
   #makeRoom(neededBytes: number): void {
-    while (this.#usedBytes + this.#wantedBytes + neededBytes > this.#roomBytes) {
-      if (this.#giveSpare()) continue;
-      const victim = this.#idle.first();
-      if (victim === undefined) return;
-      this.#evict(victim, 'capacity');
-    }
+    const missingBytes = (): number => this.#usedBytes + this.#wantedBytes + neededBytes - this.#roomBytes;
+    while (missingBytes() > 0 && this.#giveSpare());
+    for (const victim of this.#victims(missingBytes())) this.#evict(victim, 'capacity');
   }
+
+  /**
+   * The sessions worth least that together make the room, without those that it does not take. Where all idle sessions
+   * are too little, the rest comes from a session in which something runs, and a small one would go for nothing.
+   */
+  #victims(missingBytes: number): ServedFunction[] {
+    const taken: { readonly fn: ServedFunction; readonly key: number }[] = [];
+    const isEnough = this.#idleBytes >= missingBytes;
+    let bytes = 0;
+    for (let passed = 0; bytes < missingBytes && passed < smallPassedMax;) {
+      const fn = this.#idle.first();
+      if (fn === undefined) break;
+      taken.push({ fn, key: this.#idle.keyOf(fn) });
+      this.#idle.remove(fn);
+      bytes += this.#of.get(fn)!.bytes;
+      if (!isEnough && this.#isSmall(fn, missingBytes)) passed++;
+    }
+    const victims: ServedFunction[] = [];
+    for (const { fn, key } of taken.reverse()) {
+      // What is not enough without it is not enough with it either.
+      const withoutBytes = bytes - this.#of.get(fn)!.bytes;
+      const stays = isEnough ? withoutBytes >= missingBytes : this.#isSmall(fn, missingBytes);
+      this.#idle.restore(fn, key);
+      if (!stays) victims.push(fn);
+      else bytes = withoutBytes;
+    }
+    return victims.reverse();
+  }
+
+  readonly #isSmall = (fn: ServedFunction, missingBytes: number): boolean =>
+    this.#of.get(fn)!.bytes < missingBytes * smallShare;
 
   /** Closes one spare session. */
   #giveSpare(): boolean {
