@@ -110,9 +110,9 @@ export class Dispatcher {
     for (;;) {
       const first = line.next();
       if (first === undefined || !first.isShedWhenLate) return first;
-      const { warmMs } = this.#state.slotOf(first).variant;
-      if (nowMs + warmMs <= first.dueMs) return first;
-      this.#late.mark(first, line, nowMs);
+      const endMs = nowMs + this.#state.slotOf(first).variant.warmMs;
+      if (endMs <= first.dueMs) return first;
+      this.#late.mark(first, line, endMs);
     }
   }
 
@@ -140,9 +140,9 @@ export class Dispatcher {
       const joining = hidden?.onTime.head;
       if (joining !== undefined && (next === undefined || joining.key < next.key)) next = joining;
       if (next === undefined) break;
-      const { warmMs } = this.#state.slotOf(next).variant;
-      if (nowMs + warmMs <= next.dueMs) return next;
-      this.#late.mark(next, line, nowMs);
+      const endMs = nowMs + this.#state.slotOf(next).variant.warmMs;
+      if (endMs <= next.dueMs) return next;
+      this.#late.mark(next, line, endMs);
     }
     // 3. Where nothing is loaded ahead, one that can be loaded in time.
     if (!this.#state.policy.loadAhead) return this.#pickLoadable(line, nowMs);
@@ -167,7 +167,7 @@ export class Dispatcher {
       const way = links.choose(slot.variant.ways, policy.borrow === 'when-idle');
       const endMs = links.estimate(way, slot.keptPrefix, 0, nowMs);
       if (endMs <= invocation.dueMs) return invocation;
-      this.#late.mark(invocation, line, nowMs);
+      this.#late.mark(invocation, line, endMs);
     }
     return this.#late.first(line)?.late.head;
   }
@@ -244,7 +244,7 @@ export class Dispatcher {
         const { arrivalMs, dueMs } = invocation;
         this.#state.pressure.loadWas(endMs - arrivalMs, variant, keptPrefix, dueMs - arrivalMs);
         if (endMs > dueMs) {
-          this.#late.mark(invocation, line, nowMs);
+          this.#late.mark(invocation, line, endMs);
           continue;
         }
       }

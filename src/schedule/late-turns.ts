@@ -82,13 +82,12 @@ export class LateTurns {
     return late === undefined || oldest.sequence < late.late.head!.sequence ? oldest : undefined;
   }
 
-  /** It can no longer meet its SLO: it is shed, or goes behind what can. */
-  mark(invocation: Invocation, line: Line<Slot>, nowMs: number): void {
+  /** By this predicted end it can no longer meet its SLO: it is shed, or goes behind what can. */
+  mark(invocation: Invocation, line: Line<Slot>, predictedEndMs: number): void {
     const slot = this.#state.slotOf(invocation);
     if (invocation.isShedWhenLate) {
       slot.gpu.leave(invocation, slot);
       invocation.state = 'ended';
-      const predictedEndMs = nowMs + slot.variant.warmMs;
       this.#state.shell.act({ kind: 'shed', invocation: invocation.number, predictedEndMs });
     } else line.makeLate(invocation, slot.entry!);
     slot.gpu.settle(slot);
@@ -117,10 +116,10 @@ export class LateTurns {
     const entries: Entry<Slot>[] = [];
     for (let place = 0; place < heap.size; place++) entries.push(heap.at(place));
     for (const { slot, onTime } of entries) {
-      const { warmMs } = slot.variant;
+      const endMs = nowMs + slot.variant.warmMs;
       for (let each = onTime.head, next = each; each !== undefined; each = next) {
         ({ next } = each);
-        if (nowMs + warmMs > each.dueMs) this.mark(each, line, nowMs);
+        if (endMs > each.dueMs) this.mark(each, line, endMs);
         // Behind a call with priority there may be a late one though the first is on time.
         else if (this.#state.isUniform) break;
       }

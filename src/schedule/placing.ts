@@ -109,13 +109,15 @@ export class Placing {
 
     // 5. Does its function shed, and would it be late even if no other call came? Then it is refused, unless it is to
     // bring its function to a GPU. `bringing`
-    if (fn.sheds && goesBeside && side!.isHopeless(fn, deadlineMs, nowMs)) {
-      this.#shed(invocation, Math.min(route.endMs, sideEndMs), side!.trialMs(fn, nowMs));
+    const lateEndMs = fn.sheds && goesBeside ? side!.lateEndMs(fn, deadlineMs, nowMs) : undefined;
+    if (lateEndMs !== undefined) {
+      this.#shed(invocation, lateEndMs, side!.trialMs(fn, nowMs));
       return undefined;
     }
     if (fn.sheds && !goesBeside && this.#router.soonestMs(fn, gpu!, route.endMs, nowMs) > deadlineMs) {
       if (!this.#bringing.mayPass(fn, gpu!, deadlineMs, nowMs)) {
-        this.#shed(invocation, Math.min(route.endMs, sideEndMs), -Infinity);
+        const endMs = policy.offload === 'never' ? route.endMs : Math.min(route.endMs, sideEndMs);
+        this.#shed(invocation, endMs, -Infinity);
         return undefined;
       }
       invocation.letThrough();

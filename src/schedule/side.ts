@@ -55,21 +55,22 @@ export class Side<Config = never> implements Place {
   }
 
   /**
-   * Whether to refuse an invocation that joined now because it would be late: as predicted, or if its wait took as much
-   * longer as waits sometimes do. A function that would be late even without a wait still gets a call through now and
+   * When an invocation that joined now would end, if it is to be refused because that is late: as predicted, or if its
+   * wait and its run took as much longer as they sometimes do. Undefined: it is not to be refused. A function that would be late even without a wait still gets a call through now and
    * then: predictions are learnt from runs, so only a run can show that they have become shorter. A function with a
    * measured time gets such a call only after it has been refused for a while.
    */
-  isHopeless(fn: ServedFunction, deadlineMs: number, nowMs: number): boolean {
+  lateEndMs(fn: ServedFunction, deadlineMs: number, nowMs: number): number | undefined {
     const startMs = this.#predictStart(fn, deadlineMs, nowMs);
     const runMs = this.#lanes.runMs(fn, startMs);
     if (startMs > nowMs) {
       const latestStartMs = this.#latestStartMs(fn, runMs, deadlineMs, nowMs);
-      return startMs + margin(this.#waitOffMs, fn, latestStartMs - nowMs) > latestStartMs;
+      const lateStartMs = startMs + margin(this.#waitOffMs, fn, latestStartMs - nowMs);
+      return lateStartMs > latestStartMs ? lateStartMs + (deadlineMs - latestStartMs) : undefined;
     }
-    if (nowMs + runMs <= deadlineMs) return false;
+    if (nowMs + runMs <= deadlineMs) return undefined;
     if (this.#lanes.offerFor(fn)?.latencyMs !== undefined && !this.#endedMs.has(fn)) this.#endedMs.set(fn, nowMs);
-    return nowMs < this.trialMs(fn, nowMs);
+    return nowMs < this.trialMs(fn, nowMs) ? nowMs + runMs : undefined;
   }
 
   /**
@@ -253,7 +254,8 @@ export class Side<Config = never> implements Place {
       if (fn.sheds) {
         line.remove(invocation);
         invocation.state = 'ended';
-        const predictedEndMs = nowMs + this.#lanes.runMs(fn, nowMs);
+        // By as much as the latest start leaves for its run.
+        const predictedEndMs = nowMs + invocation.deadlineMs - invocation.latestStartMs;
         shell.act({ kind: 'shed', invocation: invocation.number, predictedEndMs });
       } else line.makeLate(invocation);
     }

@@ -334,7 +334,12 @@ export class SchedulerModel {
         }
         invocation.state = 'ended';
         this.ended++;
-        if (action.kind === 'shed') this.shed++;
+        if (action.kind !== 'shed') break;
+        this.shed++;
+        // A client is told this instant, as the reason why its call was refused.
+        const { sloMs = -Infinity } = this.#ledger.sheets.get(invocation.functionIndex) ?? {};
+        if (action.predictedEndMs < invocation.arrivalMs + sloMs)
+          refuse(`invocation ${action.invocation} is shed for an end in time, ${action.predictedEndMs}`);
         break;
       }
     }
