@@ -131,10 +131,11 @@ const sessionPerByte = 1.3;
 const sessionBytesMin = 128 * 1024;
 
 /** Memory of a session of a model that was never loaded. */
-export const sessionBytesOf = (modelBytes: number): number => Math.max(sessionBytesMin, modelBytes * sessionPerByte);
+export const sessionBytesOf = (modelBytes: number): number =>
+  Math.max(sessionBytesMin, Math.ceil(modelBytes * sessionPerByte));
 
 /** Most memory that a process takes while it loads a model, beyond what it had before. */
-export const loadPeakBytes = (modelBytes: number): number => modelBytes * peakPerByte;
+export const loadPeakBytes = (modelBytes: number): number => Math.ceil(modelBytes * peakPerByte);
 
 /** A preparer writes a file twice the model's size besides, of which the kernel can drop nothing until it is on disk. */
 const preparerPerByte = 4;

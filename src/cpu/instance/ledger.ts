@@ -101,7 +101,8 @@ export class MemoryLedger {
       if (bytes === undefined || instance.isLoading) continue;
       entry.measuredBytes = bytes;
       entry.sinceBytes = entry.meanwhileBytes;
-      if (isEmpty && instance.sessions === 0) this.#blankBytes = smoothed(this.#blankBytes, bytes, newestWeight);
+      if (isEmpty && instance.sessions === 0)
+        this.#blankBytes = Math.round(smoothed(this.#blankBytes, bytes, newestWeight));
     }
     this.#isMeasuring = false;
     this.#dueMs = Infinity;

@@ -49,7 +49,7 @@ export class FunctionFacts {
       Math.max(grownBytes, modelBytes, sessionBytesMin / 2),
       modelBytes * sessionShareMax + sessionBytesSpare,
     );
-    this.#sessionBytes = smoothStart(this.#sessionBytes, bytes);
+    this.#sessionBytes = Math.round(smoothStart(this.#sessionBytes, bytes));
     return bytes;
   }
 
