@@ -51,6 +51,8 @@ export class History implements InvocationRecorder {
   readonly startedAtMs: number;
   readonly #overall = overallTiers.map((tier) => new Ring(tier));
   readonly #functions = new Map<string, Ring[]>();
+  #functionBytes = 0;
+  readonly #onGrown = (bytes: number): void => void (this.#functionBytes += bytes);
   /** When each second of the finest tier was last counted in; same slots as in the ring. */
   readonly #countedAtMs = new Float64Array(overallTiers[0]!.steps).fill(-1);
   /** Converts an instant of performance.now() to a time of day. */
@@ -106,7 +108,13 @@ export class History implements InvocationRecorder {
     return this.#predictions.get(functionName) ?? [];
   }
 
+  /** Memory of the functions' steps: it grows with the functions that are called, and for a day. */
+  get functionBytes(): number {
+    return this.#functionBytes;
+  }
+
   forget(functionName: string): void {
+    for (const { usedBytes } of this.#functions.get(functionName) ?? []) this.#functionBytes -= usedBytes;
     this.#functions.delete(functionName);
     this.#breaches.delete(functionName);
     this.#predictions.delete(functionName);
@@ -216,7 +224,7 @@ export class History implements InvocationRecorder {
   }
 
   #ringsOf(functionName: string): Ring[] {
-    return getOrMake(this.#functions, functionName, () => functionTiers.map((tier) => new Ring(tier)));
+    return getOrMake(this.#functions, functionName, () => functionTiers.map((tier) => new Ring(tier, this.#onGrown)));
   }
 
   #ring(stepMs: number, functionName: string | undefined): Ring | undefined {

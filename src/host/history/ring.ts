@@ -37,6 +37,8 @@ export interface Ended {
   readonly answer: { readonly tenths: readonly number[]; readonly latencyMs: number } | undefined;
 }
 
+const pageBytes = 4096;
+
 export interface RingOptions {
   readonly stepMs: number;
   readonly steps: number;
@@ -62,8 +64,13 @@ export class Ring {
   readonly #latencies: Uint32Array | Uint16Array;
   /** Which step a slot holds; steps are numbered from 1970. */
   readonly #stepOfSlot: Float64Array;
+  readonly #slotBytes: number;
+  readonly #onGrown: (bytes: number) => void;
+  /** Memory that it has written to: the system gives a slot none before. */
+  usedBytes = 0;
 
-  constructor({ stepMs, steps, scale }: RingOptions) {
+  /** @param onGrown told of each growth of {@link usedBytes} */
+  constructor({ stepMs, steps, scale }: RingOptions, onGrown: (bytes: number) => void = () => undefined) {
     this.stepMs = stepMs;
     this.steps = steps;
     this.scale = scale;
@@ -71,6 +78,9 @@ export class Ring {
     // One function has fewer than 65,535 answers in a bucket of a 10-second step; the count stops there.
     this.#latencies = stepMs <= 10_000 ? new Uint16Array(steps * scale.count) : new Uint32Array(steps * scale.count);
     this.#stepOfSlot = new Float64Array(steps).fill(-1);
+    this.#slotBytes = width * this.#counts.BYTES_PER_ELEMENT + scale.count * this.#latencies.BYTES_PER_ELEMENT;
+    this.#onGrown = onGrown;
+    this.#grow(this.#stepOfSlot.byteLength + 2 * pageBytes);
   }
 
   count(name: CountName | CauseName | DiskName, atMs: number, by = 1): void {
@@ -126,6 +136,11 @@ export class Ring {
     return slot < 0 ? undefined : this.#latencies.subarray(slot * this.scale.count, (slot + 1) * this.scale.count);
   }
 
+  #grow(bytes: number): void {
+    this.usedBytes += bytes;
+    this.#onGrown(bytes);
+  }
+
   #held(step: number): number {
     const slot = step % this.steps;
     return this.#stepOfSlot[slot] === step ? slot : -1;
@@ -138,6 +153,7 @@ export class Ring {
     const held = this.#stepOfSlot[slot]!;
     if (held > step) return -1;
     if (held < step) {
+      if (held < 0) this.#grow(this.#slotBytes);
       this.#counts.fill(0, slot * width, (slot + 1) * width);
       this.#latencies.fill(0, slot * this.scale.count, (slot + 1) * this.scale.count);
       this.#stepOfSlot[slot] = step;

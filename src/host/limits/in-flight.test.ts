@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import type { OwnMemory } from '../../process/index.ts';
-import { InFlightBytes, type HeldBytes } from './in-flight.ts';
+import { InFlightBytes, type HeldBytes, type InFlightOptions } from './in-flight.ts';
 
 const kibibyte = 1024;
 const limit = 8000 * kibibyte;
@@ -124,10 +124,14 @@ describe('the bytes of requests in progress', () => {
     const mebibyte = 2 ** 20;
     let ownBytes = 100 * mebibyte;
     beforeEach(() => void (ownBytes = 100 * mebibyte));
-    const alone = (more: Partial<OwnMemory> = {}): InFlightBytes =>
+    const alone = ({
+      keptBytes,
+      ...more
+    }: Partial<OwnMemory> & Pick<InFlightOptions, 'keptBytes'> = {}): InFlightBytes =>
       new InFlightBytes(128 * mebibyte, {
         memory: memory({ ownBytes: () => ownBytes, ...more }),
         isAlone: true,
+        ...(keptBytes && { keptBytes }),
       });
 
     test('are refused while it has more than the limit explains, and taken once it has less', () => {
@@ -179,6 +183,24 @@ describe('the bytes of requests in progress', () => {
       for (let minute = 0; minute < 60; minute++) {
         ownBytes += 4 * mebibyte;
         vi.advanceTimersByTime(60_000);
+        asked.grow(1);
+      }
+      ownBytes += 100 * mebibyte;
+      vi.advanceTimersByTime(20);
+      expect(() => asked.grow(1)).toThrow(/over the limit/);
+    });
+
+    test('a host that is never quiet may grow by all that it keeps for its functions, and by no more', () => {
+      let keptBytes = 0;
+      const account = alone({ keptBytes: () => keptBytes });
+      const asked = request(account);
+      asked.grow(100 * mebibyte);
+      ownBytes += 100 * mebibyte;
+      // Thousands of functions are called for the first time within a second; some are removed, which gives no page back.
+      for (const kept of [200, 400, 300, 500]) {
+        keptBytes = kept * mebibyte;
+        ownBytes = Math.max(ownBytes, 200 * mebibyte + keptBytes);
+        vi.advanceTimersByTime(250);
         asked.grow(1);
       }
       ownBytes += 100 * mebibyte;

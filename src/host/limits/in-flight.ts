@@ -24,12 +24,14 @@ const beyondShare = 1 / 4;
 const beyondBytesMin = 32 * 2 ** 20;
 /** Less in flight is next to nothing. */
 const quietShare = 1 / 16;
-/** While much is in flight all the time, what the host needs itself (functions, history) may grow by so much. */
+/** While much is in flight all the time, what the host needs itself may grow by so much beyond what is counted of it. */
 const ownBytesPerMs = (8 * 2 ** 20) / 60_000;
 /** How often it is looked up what the process has: it takes some 20 us. */
 const lookEveryMs = 20;
 
 export interface InFlightOptions {
+  /** What the host keeps for its functions, as far as it is counted: not for requests, though it grows with them. */
+  readonly keptBytes?: () => number;
   readonly memory?: OwnMemory;
   readonly isAlone?: boolean;
 }
@@ -49,16 +51,22 @@ export class InFlightBytes {
   /** What the process had when it was last collected with next to nothing in flight. */
   #quietBytes: number;
   #quietAtMs = performance.now();
+  readonly #keptBytes: () => number;
+  /** At that instant, and the most since. */
+  #quietKeptBytes: number;
+  #mostKeptBytes: number;
   #lookedMs = -Infinity;
   #isBeyond = false;
 
   /** @param isAlone the process does nothing else: what it takes is taken by requests */
-  constructor(bytesMax: number, { memory = heap, isAlone = false }: InFlightOptions = {}) {
+  constructor(bytesMax: number, { memory = heap, isAlone = false, keptBytes = () => 0 }: InFlightOptions = {}) {
     this.#bytesMax = bytesMax;
     this.#memory = memory;
     this.#isAlone = isAlone;
     this.#restBytes = memory.ownBytes();
     this.#quietBytes = this.#restBytes;
+    this.#keptBytes = keptBytes;
+    this.#quietKeptBytes = this.#mostKeptBytes = keptBytes();
   }
 
   get bytes(): number {
@@ -131,7 +139,8 @@ export class InFlightBytes {
     if (!this.#isAlone || nowMs - this.#lookedMs < lookEveryMs) return this.#isBeyond;
     this.#lookedMs = nowMs;
     const beyondBytes = Math.max(beyondBytesMin, this.#bytesMax * beyondShare);
-    const has = (bytes: number): boolean => this.#memory.ownBytes() > this.#quietBytes + bytes + beyondBytes;
+    const has = (bytes: number): boolean =>
+      this.#memory.ownBytes() > this.#quietBytes + this.#keptSinceQuiet() + bytes + beyondBytes;
     const isFull = has(this.#bytesMax);
     if (isFull ? nowMs >= this.#collectFullFromMs : nowMs >= this.#collectFromMs && has(this.#bytes)) this.#clear();
     return (this.#isBeyond = isFull && has(this.#bytesMax));
@@ -161,9 +170,17 @@ export class InFlightBytes {
   #learnQuiet(nowMs: number): void {
     const restBytes = this.#memory.ownBytes() - this.#bytes;
     const isQuiet = this.#bytes <= this.#bytesMax * quietShare;
-    const grownBytes = Math.min(restBytes, this.#quietBytes + (nowMs - this.#quietAtMs) * ownBytesPerMs);
+    const mayGrowBytes = this.#keptSinceQuiet() + (nowMs - this.#quietAtMs) * ownBytesPerMs;
+    const grownBytes = Math.min(restBytes, this.#quietBytes + mayGrowBytes);
     this.#quietBytes = isQuiet ? restBytes : Math.max(this.#quietBytes, grownBytes);
     this.#quietAtMs = nowMs;
+    this.#quietKeptBytes = this.#mostKeptBytes = this.#keptBytes();
+  }
+
+  /** The most: functions that were removed have left free pages. */
+  #keptSinceQuiet(): number {
+    this.#mostKeptBytes = Math.max(this.#mostKeptBytes, this.#keptBytes());
+    return this.#mostKeptBytes - this.#quietKeptBytes;
   }
 
   /** The C library keeps up to 64 MB for each of its threads, of which decompressors and tensors come. */
