@@ -247,7 +247,7 @@ export const faults: readonly Fault[] = [
   },
   {
     name: 'an operator unloads it again and again',
-    functions: { f: sloOf('10ms') },
+    functions: { f: { ...sloOf('10ms'), model: slowToLoad } },
     flags: [...oneCore, '--unloaded', 'until-call'],
     plant: async (run) =>
       await times(25, async () => {
@@ -366,7 +366,7 @@ export const faults: readonly Fault[] = [
         while (!leave.signal.aborted) await run.call('f', leave.signal);
       });
       // Silent for longer than it takes to count as lost.
-      await times(11, async () => {
+      await times(7, async () => {
         await pause(1200);
         worker.kill('SIGSTOP');
         await pause(3500);
