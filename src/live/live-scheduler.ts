@@ -1,6 +1,6 @@
 /**
- * The live shell around the scheduler: every invocation of the host is an event, and the scheduler's actions are
- * carried out at the chosen place. The simulator is the other shell around the same scheduler.
+ * The live host around the scheduler: every invocation of the host is an event, and the scheduler's actions are
+ * carried out at the chosen place. The simulator drives the same scheduler in the same way.
  *
  * Each invocation ends exactly once, and the scheduler knows only the events that it gets.
  */

@@ -7,13 +7,11 @@ import {
   variantNamed,
   Scheduler,
   type Action,
-  type Companion,
   type Decision,
-  type EvictionCause,
   type Join,
   type LoadOrder,
   type OfferSheet,
-  type Shell,
+  type SchedulerEvent,
   type Start,
 } from '../schedule/index.ts';
 import {
@@ -41,10 +39,10 @@ export function runSimulation(trace: Trace, options: SimulatorOptions): void {
 }
 
 const nobody = -1;
+const wake: SchedulerEvent = { kind: 'wake' };
 const anyCall: Join = { key: 'any', rows: 1 };
-const nothingOfItsOwn = { sloMs: undefined, join: undefined };
 
-export class Simulator implements Shell {
+export class Simulator {
   readonly #options: SimulatorOptions;
   readonly #names: readonly string[];
   readonly #scheduler: Scheduler;
@@ -63,6 +61,13 @@ export class Simulator implements Shell {
   readonly #gpuPlacements: readonly Readonly<Record<Start, OutcomePlacement>>[];
   /** By GPU, for runs that are abandoned. */
   readonly #running: number[];
+  /** Reused for each event. */
+  readonly #arrival: Mutable<SchedulerEvent & { kind: 'arrival' }> = {
+    kind: 'arrival',
+    invocation: 0,
+    functionIndex: 0,
+  };
+  readonly #ended: Mutable<SchedulerEvent & { kind: 'finished' }> = { kind: 'finished', invocation: 0 };
   /** Reused for each report. */
   readonly #outcome: Mutable<Outcome> = newOutcome();
   readonly #eviction: Mutable<EvictionRecord> = { atMs: NaN, gpu: 0, functionIndex: 0, bytes: 0, cause: 'capacity' };
@@ -80,7 +85,6 @@ export class Simulator implements Shell {
       workers,
       ...(host && { host }),
       explains: false,
-      shell: this,
     });
     this.#sides = new SimulatedSides(host);
     this.#linkDue = gpus.map(() => nobody);
@@ -98,7 +102,7 @@ export class Simulator implements Shell {
     const filledWith = host?.filledWith ?? [];
     if (filledWith.length === 0) return;
     for (const { functionIndex } of filledWith) this.#addFunction(functionIndex);
-    this.#scheduler.handle({ kind: 'host-filled', functions: filledWith }, 0);
+    this.#tell({ kind: 'host-filled', functions: filledWith });
   }
 
   arrive({ arrivalMs, functionIndex, sloMs }: TraceInvocation): void {
@@ -122,9 +126,12 @@ export class Simulator implements Shell {
     flight.companions = nobodyElse;
     flight.placement = undefined;
     flight.finishDue = nobody;
-    const join = this.#joins[functionIndex];
-    const own = sloMs === undefined && join === undefined ? nothingOfItsOwn : { sloMs, join };
-    this.#scheduler.arrive(invocation, functionIndex, own, arrivalMs);
+    const event = this.#arrival;
+    event.invocation = invocation;
+    event.functionIndex = functionIndex;
+    event.sloMs = sloMs;
+    event.join = this.#joins[functionIndex];
+    this.#tell(event);
   }
 
   /** Handles all events that are due until then. */
@@ -165,19 +172,19 @@ export class Simulator implements Shell {
     } else if (kind === due.staged) {
       this.#nowMs = dueMs;
       this.#sides.staged(number);
-      this.#scheduler.handle({ kind: 'staged', functionIndex: number }, dueMs);
+      this.#tell({ kind: 'staged', functionIndex: number });
       for (const load of this.#loads.staged(number, dueMs)) this.#loaded(load);
     } else if (kind === due.session) {
       this.#nowMs = dueMs;
       const { bytes = 0 } = this.#sheets[number]!.cpu!;
-      this.#scheduler.handle({ kind: 'session', functionIndex: number, bytes }, dueMs);
+      this.#tell({ kind: 'session', functionIndex: number, bytes });
     } else if (kind === due.wake) {
       this.#nowMs = dueMs;
-      this.#scheduler.wake(dueMs);
+      this.#tell(wake);
     } else {
       this.#nowMs = dueMs;
       const change = this.#options.gpuChanges![number]!;
-      this.#scheduler.handle({ kind: change.kind, gpu: change.gpu }, dueMs);
+      this.#tell({ kind: change.kind, gpu: change.gpu });
     }
   }
 
@@ -191,14 +198,14 @@ export class Simulator implements Shell {
     this.#sheets[functionIndex] = sheet;
     // All calls of a function have the same shapes, and one row.
     if (sheet.gpus.some((offer) => offer?.batches !== undefined)) this.#joins[functionIndex] = anyCall;
-    this.#scheduler.handle({ kind: 'function-added', functionIndex, sheet }, this.#nowMs);
+    this.#tell({ kind: 'function-added', functionIndex, sheet });
   }
 
   // The scheduler's orders
 
-  load(invocation: number, functionIndex: number, gpu: number, load: LoadOrder): void {
-    this.#begin(this.#flights[invocation]!);
-    this.#beginLoad(functionIndex, gpu, load);
+  #tell(event: SchedulerEvent): void {
+    const actions = this.#scheduler.handle(event, this.#nowMs);
+    for (let at = 0; at < actions.length; at++) this.#carryOut(actions[at]!);
   }
 
   #beginLoad(functionIndex: number, gpu: number, load: LoadOrder): void {
@@ -206,18 +213,23 @@ export class Simulator implements Shell {
     this.#loads.begin(functionIndex, gpu, load, { isBeingRead }, this.#nowMs);
   }
 
-  evict(functionIndex: number, gpu: number, _prefix: number, bytes: number, cause: EvictionCause): void {
-    this.#tellEviction(functionIndex, gpu, bytes, cause);
-  }
-
-  wait(): void {}
-
-  wake(atMs: number): void {
-    this.#due.add(atMs, dueKey(due.wake, 0));
-  }
-
-  act(action: Parameters<Shell['act']>[0]): void {
+  #carryOut(action: Action): void {
     switch (action.kind) {
+      case 'run':
+        this.#run(action);
+        break;
+      case 'load':
+        this.#begin(this.#flights[action.invocation]!);
+        this.#beginLoad(action.functionIndex, action.gpu, action.load);
+        break;
+      case 'evict':
+        this.#tellEviction(action.functionIndex, action.gpu, action.bytes, action.cause);
+        break;
+      case 'wait':
+        break;
+      case 'wake':
+        this.#due.add(action.atMs, dueKey(due.wake, 0));
+        break;
       case 'grow':
         this.#changedPlan(action.functionIndex, 'larger');
         this.#loads.begin(action.functionIndex, action.gpu, action.load, { isGrowth: true }, this.#nowMs);
@@ -260,7 +272,7 @@ export class Simulator implements Shell {
     }
   }
 
-  #tellEviction(functionIndex: number, gpu: number, bytes: number, cause: EvictionCause): void {
+  #tellEviction(functionIndex: number, gpu: number, bytes: number, cause: EvictionRecord['cause']): void {
     const eviction = this.#eviction;
     eviction.atMs = this.#nowMs;
     eviction.gpu = gpu;
@@ -274,17 +286,7 @@ export class Simulator implements Shell {
     this.#options.observer.planChange?.({ atMs: this.#nowMs, functionIndex, direction });
   }
 
-  run(
-    invocation: number,
-    functionIndex: number,
-    gpu: number,
-    start: Start,
-    load: LoadOrder | null,
-    _predictedEndMs: number,
-    decision: Decision,
-    plan: string | undefined,
-    companions?: readonly Companion[],
-  ): void {
+  #run({ invocation, functionIndex, gpu, start, load, decision, plan, companions }: Action & { kind: 'run' }): void {
     const nowMs = this.#nowMs;
     const flight = this.#flights[invocation]!;
     const placement = this.#gpuPlacements[gpu]![start];
@@ -333,7 +335,7 @@ export class Simulator implements Shell {
       const endMs = Math.max(load.readyMs + flight.joinedMs, flight.runMs + flight.warmMs);
       flight.finishDue = this.#due.add(endMs, dueKey(due.finished, invocation));
     }
-    this.#scheduler.loaded(gpu, functionIndex, this.#nowMs);
+    this.#tell({ kind: 'loaded', gpu, functionIndex });
   }
 
   #abandon(functionIndex: number, gpu: number): void {
@@ -352,7 +354,8 @@ export class Simulator implements Shell {
     if (placement.kind === 'gpu') this.#tellBusy(placement.gpu, flight);
     this.#end(invocation, placement);
     for (const companion of flight.companions) this.#end(companion, placement);
-    this.#scheduler.finished(invocation, this.#nowMs);
+    this.#ended.invocation = invocation;
+    this.#tell(this.#ended);
   }
 
   #tellBusy(gpu: number, { runMs }: Flight): void {

@@ -96,7 +96,7 @@ export class Changes {
 
   #removed(invocation: Invocation): void {
     invocation.state = 'ended';
-    this.#state.shell.act({ kind: 'fail', invocation: invocation.number, reason: 'removed' });
+    this.#state.orders.add({ kind: 'fail', invocation: invocation.number, reason: 'removed' });
   }
 
   /** Moves invocations that will never have room on a GPU beside the functions pinned there now. */
@@ -117,7 +117,7 @@ export class Changes {
 
   /** A GPU is gone: its loads and runs are abandoned, and what waits there is placed again. */
   lose(gpu: Gpu, nowMs: number): void {
-    const { links, shell, gpus, slots } = this.#state;
+    const { links, orders, gpus, slots } = this.#state;
     gpu.isUp = false;
     links.setUp(gpu.number, false);
     const displaced: Invocation[] = [];
@@ -127,7 +127,7 @@ export class Changes {
       if (primary !== gpu && !way.transfers.some(({ link }) => link === gpu.number)) continue;
       primary.endLoad(slot);
       links.release(way, nowMs);
-      shell.act({ kind: 'abandon', functionIndex: slot.fn.number, gpu: primary.number });
+      orders.add({ kind: 'abandon', functionIndex: slot.fn.number, gpu: primary.number });
       if (primary.running?.fn === slot.fn) displaced.push(...primary.loseRun());
       // What has arrived of it is not known: all of it counts as lost.
       primary.memory.drop(slot, 'gpu-lost');
@@ -135,7 +135,7 @@ export class Changes {
     this.#growth.lose(gpu, nowMs);
     const { running } = gpu;
     if (running !== undefined) {
-      shell.act({ kind: 'abandon', functionIndex: running.fn.number, gpu: gpu.number });
+      orders.add({ kind: 'abandon', functionIndex: running.fn.number, gpu: gpu.number });
       displaced.push(...gpu.loseRun());
     }
     gpu.memory.dropAll('gpu-lost');

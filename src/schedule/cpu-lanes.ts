@@ -3,8 +3,9 @@ import type { Invocation } from './invocation.ts';
 import { Learnt, type Popularity } from './learnt.ts';
 import type { CpuOffer } from './offer.ts';
 import type { Lanes } from './lanes.ts';
+import type { Orders } from './orders.ts';
 import { Sessions } from './sessions.ts';
-import type { CpuPlace, Observation, RoomPurpose, Shell } from './types.ts';
+import type { CpuPlace, Observation, RoomPurpose } from './types.ts';
 import { tuning } from './tuning.ts';
 
 const { aheadMax, aheadShare, sharingMax } = tuning.sides;
@@ -46,9 +47,9 @@ export class CpuLanes implements Lanes<CpuPlace> {
   readonly #loadMs = new Learnt();
   readonly #bytes = new Learnt();
 
-  constructor(place: CpuPlace | null, popularity: Popularity, shell: Shell) {
+  constructor(place: CpuPlace | null, popularity: Popularity, orders: Orders) {
     this.#place = place;
-    this.#sessions = new Sessions(roomOf(place), popularity, shell);
+    this.#sessions = new Sessions(roomOf(place), popularity, orders);
   }
 
   get count(): number {

@@ -9,7 +9,7 @@ import type { LoadOption } from './offer.ts';
 import type { Load, Slot } from './gpu.ts';
 import type { SchedulerState } from './state.ts';
 import { tuning } from './tuning.ts';
-import type { Start } from './types.ts';
+import type { Companion, Start } from './types.ts';
 
 const { overdueShare } = tuning.queues;
 
@@ -65,13 +65,13 @@ export class Dispatcher {
       return;
     }
     if (this.#wakeMs === Infinity) return;
-    const { wakes, shell } = this.#state;
+    const { wakes, orders } = this.#state;
     if (wakes.has(gpu)) {
       if (wakes.keyOf(gpu) > nowMs && wakes.keyOf(gpu) <= this.#wakeMs) return;
       wakes.remove(gpu);
     }
     wakes.add(gpu, this.#wakeMs);
-    shell.wake(this.#wakeMs);
+    orders.wake(this.#wakeMs);
   }
 
   /** After a load: the GPUs that have a link for it now, the one with the most urgent invocation first. */
@@ -311,12 +311,19 @@ export class Dispatcher {
     this.#state.backlogChanged(gpu);
     gpu.memory.hold(slot);
     if (gpu.awaited.size > 0) gpu.awaited.delete(slot);
-    const told =
-      companions.length === 0
-        ? undefined
-        : companions.map(({ number, decision }) => ({ invocation: number, decision }));
     const { number, decision } = invocation;
-    this.#state.shell.run(number, fn.number, gpu.number, start, ordered, endMs, decision, slot.variant.plan, told);
+    this.#state.orders.add({
+      kind: 'run',
+      invocation: number,
+      functionIndex: fn.number,
+      gpu: gpu.number,
+      start,
+      load: ordered,
+      predictedEndMs: endMs,
+      decision,
+      plan: slot.variant.plan,
+      companions: companions.length === 0 ? undefined : companions.map(companionOf),
+    });
   }
 
   #considerGrowth(slot: Slot, nowMs: number): void {
@@ -333,3 +340,5 @@ export class Dispatcher {
     return line.loadable.first()?.onTime.head?.key ?? Infinity;
   }
 }
+
+const companionOf = ({ number, decision }: Invocation): Companion => ({ invocation: number, decision });

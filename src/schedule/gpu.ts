@@ -4,9 +4,10 @@ import type { Invocation } from './invocation.ts';
 import { Line, type Entry, type Stage } from './lines.ts';
 import { GpuMemory, type MemoryListener, type SharedResidency } from './memory.ts';
 import { isVariantOf, leastBytes, wholeBytes, wholePrefix, type GpuOffer, type LoadOption } from './offer.ts';
+import type { Orders } from './orders.ts';
 import type { Policy } from './policy.ts';
 import { Resident } from './residents.ts';
-import type { EvictionCause, LoadOrder, SchedulerGpu, Shell } from './types.ts';
+import type { EvictionCause, LoadOrder, SchedulerGpu } from './types.ts';
 
 export const nobodyElse: readonly Invocation[] = [];
 
@@ -77,7 +78,7 @@ export class Slot extends Resident {
 /** What all GPUs share. */
 interface Shared extends SharedResidency {
   readonly policy: Policy;
-  readonly shell: Shell;
+  readonly orders: Orders;
   readonly gpus: readonly Gpu[];
   readonly host:
     | {
@@ -122,12 +123,12 @@ export class Gpu implements MemoryListener {
   // What its memory tells
 
   evicted({ fn }: Slot, prefix: number, bytes: number, cause: EvictionCause): void {
-    this.#shared.shell.evict(fn.number, this.number, prefix, bytes, cause);
+    this.#shared.orders.add({ kind: 'evict', functionIndex: fn.number, gpu: this.number, prefix, bytes, cause });
   }
 
   shrunk(slot: Slot, { plan }: GpuOffer, bytes: number): void {
     this.#shared.variants.wasShrunk(slot);
-    this.#shared.shell.act({
+    this.#shared.orders.add({
       kind: 'shrink',
       functionIndex: slot.fn.number,
       gpu: this.number,

@@ -16,7 +16,7 @@ export class Growth {
 
   /** For a function that has just begun to run under a variant that is not its largest. */
   consider(slot: Slot, nowMs: number): void {
-    const { links, variants, growing, shell } = this.#state;
+    const { links, variants, growing, orders } = this.#state;
     const { fn, gpu, offer: resident } = slot;
     const { memory } = gpu;
     const top = fn.sheet.gpus[gpu.number]!;
@@ -32,7 +32,7 @@ export class Growth {
     slot.growth = way;
     growing.add(slot);
     const load = { way, prefix: 0 };
-    shell.act({ kind: 'grow', functionIndex: fn.number, gpu: gpu.number, plan: variant.plan, load });
+    orders.add({ kind: 'grow', functionIndex: fn.number, gpu: gpu.number, plan: variant.plan, load });
   }
 
   /** Everything has arrived. Returns the way that it came, or undefined when the function was not growing there. */
@@ -47,11 +47,11 @@ export class Growth {
 
   /** Cancels growths on a GPU that is gone. */
   lose(gpu: Gpu, nowMs: number): void {
-    const { growing, shell } = this.#state;
+    const { growing, orders } = this.#state;
     for (const slot of growing) {
       if (slot.gpu !== gpu) continue;
       this.#stop(slot, nowMs);
-      shell.act({ kind: 'abandon', functionIndex: slot.fn.number, gpu: gpu.number });
+      orders.add({ kind: 'abandon', functionIndex: slot.fn.number, gpu: gpu.number });
     }
   }
 

@@ -17,7 +17,8 @@ import { leastLinkMs, type HostBlock } from './offer.ts';
 import type { Policy } from './policy.ts';
 import { WantedReads } from './wanted-reads.ts';
 import { tuning } from './tuning.ts';
-import type { HostTier, Shell, StageObservation } from './types.ts';
+import type { Orders } from './orders.ts';
+import type { HostTier, StageObservation } from './types.ts';
 
 const noBlocks: readonly HostBlock[] = [];
 const { heldMs, readAhead } = tuning.hostMemory;
@@ -26,7 +27,7 @@ const { overdueShare } = tuning.queues;
 interface Shared extends HostValueFacts, HostUseFacts {
   readonly slots: HostValueFacts['slots'];
   readonly policy: Policy;
-  readonly shell: Shell;
+  readonly orders: Orders;
   readonly gpus: readonly Gpu[];
   readonly pinnedOn: Gpu[];
 }
@@ -39,7 +40,7 @@ export type HostWait = 'nothing' | 'what it had' | 'its read' | 'its turn' | 'an
 
 export class HostMemory {
   readonly #policy: Policy;
-  readonly #shell: Shell;
+  readonly #orders: Orders;
   readonly #slots: Shared['slots'];
   /** Its GPUs are made after this. */
   readonly #shared: Pick<Shared, 'gpus' | 'pinnedOn'>;
@@ -75,10 +76,10 @@ export class HostMemory {
   usedBytes = 0;
 
   constructor({ capacityBytes, diskGBps }: HostTier, shared: Shared) {
-    const { policy, shell, slots, popularity } = shared;
+    const { policy, orders, slots, popularity } = shared;
     this.#capacityBytes = capacityBytes;
     this.#policy = policy;
-    this.#shell = shell;
+    this.#orders = orders;
     this.#slots = slots;
     this.#uses = new HostUses(shared);
     this.#shared = shared;
@@ -239,7 +240,7 @@ export class HostMemory {
     this.want(fn, nowMs);
     if (copy.missing === 0 || this.#held.has(copy)) return;
     this.#held.set(copy, nowMs);
-    this.#shell.wake(nowMs + heldMs);
+    this.#orders.wake(nowMs + heldMs);
   }
 
   /** Other layers of the function are on GPUs, or are on their way. */
@@ -291,7 +292,7 @@ export class HostMemory {
 
   #pause(copy: Copy, nowMs: number): void {
     copy.pausedUntilMs = nowMs + heldMs;
-    this.#shell.wake(copy.pausedUntilMs);
+    this.#orders.wake(copy.pausedUntilMs);
   }
 
   #giveUp(copy: Copy, read: Read, nowMs: number): void {
@@ -392,7 +393,7 @@ export class HostMemory {
     this.usedBytes -= block.bytes;
     for (const user of block.users) if (user.blocks.includes(block)) user.missing++;
     const { bytes, layers } = block;
-    this.#shell.act({ kind: 'evict-host', functionIndex: owner.fn.number, bytes, layers, cause });
+    this.#orders.add({ kind: 'evict-host', functionIndex: owner.fn.number, bytes, layers, cause });
     for (const user of block.users) {
       this.#canRun(user);
       this.#reprice(user.fn);
@@ -456,7 +457,7 @@ export class HostMemory {
     this.#moved.add(fn);
     if (!this.has(fn)) return;
     this.#renewed.push(fn);
-    this.#shell.wake(nowMs);
+    this.#orders.wake(nowMs);
   }
 
   // Reads
@@ -529,7 +530,7 @@ export class HostMemory {
       if (!this.#isWanted(copy)) continue;
       const overdueMs = sinceMs + this.#policy.waitBoundMs;
       if (overdueMs > nowMs) {
-        if (overdueMs < this.#overdueWakeMs) this.#shell.wake((this.#overdueWakeMs = overdueMs));
+        if (overdueMs < this.#overdueWakeMs) this.#orders.wake((this.#overdueWakeMs = overdueMs));
         break;
       }
       if (looked++ === looks) break;
@@ -576,8 +577,8 @@ export class HostMemory {
     this.#asked.delete(copy);
     this.#readsSinceOverdue++;
     const layers = blocks.flatMap((block) => block.layers);
-    this.#shell.act({ kind: 'stage', functionIndex: fn.number, bytes, layers });
-    this.#shell.wake(endMs - copy.read.overlapMs);
+    this.#orders.add({ kind: 'stage', functionIndex: fn.number, bytes, layers });
+    this.#orders.wake(endMs - copy.read.overlapMs);
     return true;
   }
 
@@ -595,7 +596,7 @@ export class HostMemory {
       endMs += read!.ms;
       const isSooner = endMs < read!.endMs;
       read!.endMs = endMs;
-      if (isSooner && !read!.isLoadable) this.#shell.wake(Math.max(nowMs, endMs - read!.overlapMs));
+      if (isSooner && !read!.isLoadable) this.#orders.wake(Math.max(nowMs, endMs - read!.overlapMs));
     }
   }
 

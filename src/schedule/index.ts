@@ -42,7 +42,6 @@ export type {
   PlaceReason,
   SchedulerEvent,
   SchedulerGpu,
-  Shell,
   Start,
   WorkersPlace,
 } from './types.ts';

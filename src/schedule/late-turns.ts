@@ -88,7 +88,7 @@ export class LateTurns {
     if (invocation.isShedWhenLate) {
       slot.gpu.leave(invocation, slot);
       invocation.state = 'ended';
-      this.#state.shell.act({ kind: 'shed', invocation: invocation.number, predictedEndMs });
+      this.#state.orders.add({ kind: 'shed', invocation: invocation.number, predictedEndMs });
     } else line.makeLate(invocation, slot.entry!);
     slot.gpu.settle(slot);
   }

@@ -44,8 +44,7 @@ export class Placing {
     // 6. It starts, or waits.
     place.enter(invocation, nowMs);
     if (invocation.state !== 'waiting') return;
-    const { number, decision } = invocation;
-    this.#state.shell.wait(number, place.id, decision.chosenEndMs, decision);
+    this.#waits(invocation, place);
     // 7. Where it waits for a GPU, a place beside the GPUs may be the better one later.
     if (place instanceof GpuPlace && this.#state.policy.offload !== 'never')
       this.#secondLook.plan(invocation, this.#bestSide(invocation, nowMs, except), nowMs);
@@ -53,7 +52,7 @@ export class Placing {
 
   /** Chooses the place and records the decision; undefined when the invocation is shed or failed. */
   #choose(invocation: Invocation, nowMs: number, except: Place | undefined): Place | undefined {
-    const { policy, shell, gpus } = this.#state;
+    const { policy, orders, gpus } = this.#state;
     const { fn, decision, deadlineMs } = invocation;
 
     // 1. May it run on a GPU? Then the router weighs those. `resident`, `copy`, `room`, `by-number`
@@ -66,7 +65,7 @@ export class Placing {
     decision.otherPlace = route.other?.number;
     decision.otherEndMs = route.otherEndMs;
     if (gpu === undefined && side === undefined) {
-      shell.act({ kind: 'fail', invocation: invocation.number, reason: 'nowhere' });
+      orders.add({ kind: 'fail', invocation: invocation.number, reason: 'nowhere' });
       return undefined;
     }
     const sideEndMs = side?.predictEndMs(fn, deadlineMs, nowMs) ?? Infinity;
@@ -90,7 +89,7 @@ export class Placing {
       else if (this.#sessionsAhead > 0 && !isLateOnGpu && this.#state.slots.at(fn, gpu)?.isResident !== true) {
         if (side.makeAhead(fn, deadlineMs, nowMs)) {
           this.#sessionsAhead--;
-          shell.act({ kind: 'make-session', functionIndex: fn.number });
+          orders.add({ kind: 'make-session', functionIndex: fn.number });
         }
       }
     }
@@ -126,8 +125,13 @@ export class Placing {
     return goesBeside ? side : this.#gpus[gpu!.number];
   }
 
+  #waits({ number, decision }: Invocation, { id }: Place): void {
+    const { chosenEndMs: predictedEndMs } = decision;
+    this.#state.orders.add({ kind: 'wait', invocation: number, place: id, predictedEndMs, decision });
+  }
+
   #shed({ number }: Invocation, predictedEndMs: number, trialMs: number): void {
-    this.#state.shell.act({ kind: 'shed', invocation: number, predictedEndMs, trialMs });
+    this.#state.orders.add({ kind: 'shed', invocation: number, predictedEndMs, trialMs });
   }
 
   /** The place beside the GPUs where it would end first. @param except a place to leave out */
@@ -180,7 +184,7 @@ export class Placing {
     decision.otherEndMs = gpuEndMs;
     this.#gpus[gpu.number]!.leave(invocation);
     side.enter(invocation, nowMs);
-    if (invocation.state === 'waiting') this.#state.shell.wait(invocation.number, side.id, sideEndMs, decision);
+    if (invocation.state === 'waiting') this.#waits(invocation, side);
     this.#gpus[gpu.number]!.dispatch(nowMs);
   }
 
@@ -189,7 +193,7 @@ export class Placing {
     for (const invocation of displaced) {
       invocation.state = 'ended';
       if (!invocation.fn.isRemoved) this.place(invocation, nowMs, except);
-      else this.#state.shell.act({ kind: 'fail', invocation: invocation.number, reason: 'removed' });
+      else this.#state.orders.add({ kind: 'fail', invocation: invocation.number, reason: 'removed' });
     }
   }
 }

@@ -22,7 +22,6 @@ import type {
   PlaceId,
   SchedulerEvent,
   SchedulerGpu,
-  Shell,
   StageObservation,
   WorkersPlace,
 } from './types.ts';
@@ -41,20 +40,16 @@ export interface SchedulerOptions {
    * are skipped early.
    */
   readonly explains?: boolean;
-  /** Left out: `handle` returns what is to be done. */
-  readonly shell?: Shell;
 }
 
 /**
  * Decides where and when each invocation runs, what is loaded for it and what is evicted. Pure in the sense of the
  * design: no clock, no promise, no process. Events come with their time, which never goes back, and actions go out. The
- * shell carries the actions out and reports how they ended. The same events give the same actions.
+ * caller carries the actions out and reports how they ended. The same events give the same actions.
  *
  * Each GPU executes one invocation at a time. Each PCIe link carries loads in the order in which they were ordered.
  */
 export class Scheduler {
-  /** What the event under way has led to; nothing where a shell of its own is told. */
-  #actions: Action[] = [];
   readonly #state: SchedulerState;
   readonly #placing: Placing;
   readonly #growth: Growth;
@@ -69,15 +64,14 @@ export class Scheduler {
   readonly #invocations: Invocation[] = [];
   #arrivals = 0;
 
-  constructor({ gpus, policy, cpu, workers = null, host, explains = true, shell }: SchedulerOptions) {
-    const told = shell ?? listing((action) => this.#actions.push(action));
-    const schedulerState = new SchedulerState(gpus, policy, told, host);
+  constructor({ gpus, policy, cpu, workers = null, host, explains = true }: SchedulerOptions) {
+    const schedulerState = new SchedulerState(gpus, policy, host);
     this.#state = schedulerState;
     this.#growth = new Growth(schedulerState);
     this.#dispatcher = new Dispatcher(schedulerState, this.#growth);
     const router = new Router(schedulerState, explains);
     this.#gpus = schedulerState.gpus.map((gpu) => new GpuPlace(gpu, schedulerState, router, this.#dispatcher));
-    this.#cpuLanes = new CpuLanes(cpu, schedulerState.popularity, told);
+    this.#cpuLanes = new CpuLanes(cpu, schedulerState.popularity, schedulerState.orders);
     this.#cpu = new Side(schedulerState, this.#cpuLanes);
     this.#workers = new Side(schedulerState, new WorkerSlots(workers));
     this.#sides = [this.#cpu, this.#workers];
@@ -86,12 +80,11 @@ export class Scheduler {
   }
 
   /**
-   * What is to be done now that this has happened, in order; nothing where a shell of its own is told. Throws RangeError
-   * for an event that cannot be.
+   * What is to be done now that this has happened, in order. Throws RangeError for an event that cannot be.
    */
   handle(event: SchedulerEvent, nowMs: number): readonly Action[] {
-    const actions: Action[] = [];
-    this.#actions = actions;
+    const { orders } = this.#state;
+    orders.begin();
     switch (event.kind) {
       case 'arrival':
         this.#arrive(event.invocation, event.functionIndex, event, nowMs);
@@ -166,28 +159,7 @@ export class Scheduler {
         break;
     }
     this.#settle(nowMs);
-    return actions;
-  }
-
-  /** The event of this name, as are the next three: for a shell that makes no object of each. */
-  arrive(invocation: number, functionIndex: number, own: OwnSettings, nowMs: number): void {
-    this.#arrive(invocation, functionIndex, own, nowMs);
-    this.#settle(nowMs);
-  }
-
-  finished(invocation: number, nowMs: number): void {
-    this.#finish(invocation, undefined, nowMs);
-    this.#settle(nowMs);
-  }
-
-  loaded(gpu: number, functionIndex: number, nowMs: number): void {
-    this.#loaded(gpu, functionIndex, nowMs);
-    this.#settle(nowMs);
-  }
-
-  wake(nowMs: number): void {
-    this.#wake(nowMs);
-    this.#settle(nowMs);
+    return orders.all;
   }
 
   /** Each event ends with it. */
@@ -314,7 +286,7 @@ export class Scheduler {
       wakes.remove(gpu);
       this.#dispatcher.dispatch(gpu, nowMs);
     }
-    this.#loadable(this.#state.host?.loadable(nowMs) ?? [], nowMs);
+    if (this.#state.host !== undefined) this.#loadable(this.#state.host.loadable(nowMs), nowMs);
     this.#cpu.wake(nowMs);
     this.#placing.wake(nowMs);
   }
@@ -352,22 +324,4 @@ export class Scheduler {
     invocation.state = 'ended';
     place.dispatch(nowMs);
   }
-}
-
-/** A shell that writes down what is decided; the caller carries it out later. */
-function listing(add: (action: Action) => void): Shell {
-  return {
-    run: (invocation, functionIndex, gpu, start, load, predictedEndMs, decision, plan, companions) => {
-      const run = { kind: 'run', invocation, functionIndex, gpu, start, load, predictedEndMs, decision, plan } as const;
-      add(companions === undefined ? run : { ...run, companions });
-    },
-    load: (invocation, functionIndex, gpu, load, plan) =>
-      add({ kind: 'load', invocation, functionIndex, gpu, load, plan }),
-    evict: (functionIndex, gpu, prefix, bytes, cause) =>
-      add({ kind: 'evict', functionIndex, gpu, prefix, bytes, cause }),
-    wait: (invocation, place, predictedEndMs, decision) =>
-      add({ kind: 'wait', invocation, place, predictedEndMs, decision }),
-    wake: (atMs) => add({ kind: 'wake', atMs }),
-    act: add,
-  };
 }

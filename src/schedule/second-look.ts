@@ -46,6 +46,6 @@ export class SecondLook {
   #askBy(dueMs: number, nowMs: number): void {
     if (this.#wakeMs > nowMs && this.#wakeMs <= dueMs) return;
     this.#wakeMs = dueMs;
-    this.#state.shell.wake(dueMs);
+    this.#state.orders.wake(dueMs);
   }
 }

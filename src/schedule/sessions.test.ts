@@ -2,21 +2,22 @@ import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { ServedFunction } from './function.ts';
 import { Popularity } from './learnt.ts';
+import { Orders } from './orders.ts';
 import { policies } from './policy.ts';
 import { Sessions } from './sessions.ts';
-import type { Action, Shell } from './types.ts';
+import type { Action } from './types.ts';
 
 const roomBytes = 100;
 
 /** Sessions of some functions in a room, and what was closed so far: `1`, or `1 spare`. */
 function open({ functions = 4, pinned = [] as readonly number[] } = {}) {
   const closed: string[] = [];
-  const act = (action: Action): void => {
+  const add = (action: Action): void => {
     if (action.kind === 'evict-cpu') closed.push(`${action.functionIndex}${action.isSpare === true ? ' spare' : ''}`);
   };
   const popularity = new Popularity();
   popularity.grow(functions);
-  const sessions = new Sessions(roomBytes, popularity, { act } as Shell);
+  const sessions = new Sessions(roomBytes, popularity, Object.assign(new Orders(), { add }));
   const all = Array.from({ length: functions }, (_, number) => {
     const cpu = { latencyMs: 1, cores: 1, isPinned: pinned.includes(number) };
     return new ServedFunction(number, { gpus: [], cpu, sloMs: 100, priority: 0, pinned: false }, policies.best);

@@ -1,7 +1,8 @@
 import type { ServedFunction } from './function.ts';
 import { ValueOrder } from './heap.ts';
 import type { Popularity } from './learnt.ts';
-import type { RoomPurpose, Shell } from './types.ts';
+import type { Orders } from './orders.ts';
+import type { RoomPurpose } from './types.ts';
 
 /** A session of less than this share of the room that is missing does not help, if all idle ones do not. */
 const smallShare = 1 / 64;
@@ -44,12 +45,12 @@ export class Sessions {
   #spareBytes = 0;
   #wantedBytes = 0;
   readonly #popularity: Popularity;
-  readonly #shell: Shell;
+  readonly #orders: Orders;
 
-  constructor(roomBytes: number, popularity: Popularity, shell: Shell) {
+  constructor(roomBytes: number, popularity: Popularity, orders: Orders) {
     this.#roomBytes = roomBytes;
     this.#popularity = popularity;
-    this.#shell = shell;
+    this.#orders = orders;
     const valueOf = (fn: ServedFunction): number => {
       const { loadMs, bytes } = this.#of.get(fn)!;
       return this.valueOf(fn, loadMs, bytes);
@@ -235,7 +236,7 @@ export class Sessions {
     this.#of.set(fn, left);
     if (left.spares > 0) this.#spare.add(fn);
     this.#release(fn);
-    this.#shell.act({ kind: 'evict-cpu', functionIndex: fn.number, bytes, cause: 'capacity', isSpare: true });
+    this.#orders.add({ kind: 'evict-cpu', functionIndex: fn.number, bytes, cause: 'capacity', isSpare: true });
     return true;
   }
 
@@ -258,7 +259,7 @@ export class Sessions {
     this.#usedBytes -= bytes;
     this.#spareBytes -= spareBytesOf(session);
     // A session of 0 bytes is not counted: the place handles it alone.
-    if (bytes > 0) this.#shell.act({ kind: 'evict-cpu', functionIndex: fn.number, bytes, cause });
+    if (bytes > 0) this.#orders.add({ kind: 'evict-cpu', functionIndex: fn.number, bytes, cause });
   }
 }
 

@@ -202,7 +202,7 @@ export class Side<Config = never> implements Place {
     }
     if (nextMs < this.#wakeMs) {
       this.#wakeMs = nextMs;
-      this.#state.shell.wake(nextMs);
+      this.#state.orders.wake(nextMs);
     }
     return false;
   }
@@ -242,7 +242,7 @@ export class Side<Config = never> implements Place {
    * others, or is shed.
    */
   #next(nowMs: number, holds?: (invocation: Invocation) => boolean): Invocation | undefined {
-    const { policy, shell } = this.#state;
+    const { policy, orders } = this.#state;
     const line = this.#line;
     const firstOf = (heap: Heap<Invocation>): Invocation | undefined =>
       holds === undefined ? heap.first() : heap.firstThat(holds);
@@ -256,7 +256,7 @@ export class Side<Config = never> implements Place {
         invocation.state = 'ended';
         // By as much as the latest start leaves for its run.
         const predictedEndMs = nowMs + invocation.deadlineMs - invocation.latestStartMs;
-        shell.act({ kind: 'shed', invocation: invocation.number, predictedEndMs });
+        orders.add({ kind: 'shed', invocation: invocation.number, predictedEndMs });
       } else line.makeLate(invocation);
     }
     const first = firstOf(line.onTime);
@@ -288,7 +288,7 @@ export class Side<Config = never> implements Place {
     this.#endedMs.set(fn, Infinity);
     const loads = lanes.start(invocation, endMs, nowMs);
     const run = { kind: 'run-beside', invocation: number, functionIndex: fn.number } as const;
-    this.#state.shell.act({ ...run, place: this.id, loads, predictedEndMs, decision });
+    this.#state.orders.add({ ...run, place: this.id, loads, predictedEndMs, decision });
     invocation.state = 'running';
     return true;
   }

@@ -7,18 +7,19 @@ import { LinkLanes } from './links.ts';
 import { Popularity } from './learnt.ts';
 import { Pressure } from './miss-cost.ts';
 import type { OfferSheet } from './offer.ts';
+import { Orders } from './orders.ts';
 import { Variants } from './plan-variants.ts';
 import type { Policy } from './policy.ts';
 import { Slots } from './slots.ts';
 import { tuning } from './tuning.ts';
-import type { HostTier, SchedulerGpu, Shell } from './types.ts';
+import type { HostTier, SchedulerGpu } from './types.ts';
 
 const { candidatesMax } = tuning.routing;
 
 /** What the parts of the scheduler share. What belongs to one GPU, function or invocation stands in these. */
 export class SchedulerState {
   readonly policy: Policy;
-  readonly shell: Shell;
+  readonly orders = new Orders();
   readonly gpus: readonly Gpu[];
   /** By number. */
   readonly functions: (ServedFunction | undefined)[] = [];
@@ -43,9 +44,8 @@ export class SchedulerState {
   isUniform = true;
   #commonSloMs = NaN;
 
-  constructor(gpus: readonly SchedulerGpu[], policy: Policy, shell: Shell, host?: HostTier) {
+  constructor(gpus: readonly SchedulerGpu[], policy: Policy, host?: HostTier) {
     this.policy = policy;
-    this.shell = shell;
     // A function that is loaded ahead must not be evicted before it has run, or two functions could evict each other
     // forever.
     this.sparesWaiting = policy.order === 'slo-first' || policy.loadAhead;

@@ -222,8 +222,8 @@ export type Action =
       readonly decision: Decision;
       /** The name of the plan variant to run under; undefined for a function with a single unnamed plan. */
       readonly plan: string | undefined;
-      /** Invocations that are joined into the run. Left out: it runs alone. */
-      readonly companions?: readonly Companion[];
+      /** Invocations that are joined into the run; undefined: it runs alone. */
+      readonly companions: readonly Companion[] | undefined;
     }
   /** Load for an invocation that still waits for the GPU. */
   | {
@@ -336,32 +336,6 @@ export type Action =
       readonly trialMs?: number;
     }
   | { readonly kind: 'fail'; readonly invocation: number; readonly reason: FailReason };
-
-type Frequent = 'run' | 'load' | 'evict' | 'wait' | 'wake';
-
-/**
- * Who carries out what is decided, told in order while an event is dealt with. It tells the scheduler nothing before that
- * is over. What comes up for almost every invocation is a call of its own: an object for each, and finding out of which
- * kind it is, took a tenth of a replay's time.
- */
-export interface Shell {
-  run(
-    invocation: number,
-    functionIndex: number,
-    gpu: number,
-    start: Start,
-    load: LoadOrder | null,
-    predictedEndMs: number,
-    decision: Decision,
-    plan: string | undefined,
-    companions?: readonly Companion[],
-  ): void;
-  load(invocation: number, functionIndex: number, gpu: number, load: LoadOrder, plan: string | undefined): void;
-  evict(functionIndex: number, gpu: number, prefix: number, bytes: number, cause: EvictionCause): void;
-  wait(invocation: number, place: PlaceId, predictedEndMs: number, decision: Decision): void;
-  wake(atMs: number): void;
-  act(action: Exclude<Action, { readonly kind: Frequent }>): void;
-}
 
 /**
  * `capacity`: the whole function, for room. `trim`: a suffix of its layers, for room. `migration`: for room, and

@@ -1,9 +1,7 @@
 /** What schedulers decide, as a hash: the same decisions in the same order give the same hash. */
 import { createHash, type Hash } from 'node:crypto';
 import { vi } from 'vitest';
-import type { Action, Shell } from '../../src/schedule/index.ts';
-// The class is an inside of the simulator, and the one place that sees every order.
-import { Simulator } from '../../src/replay/simulator.ts';
+import { Scheduler, type Action, type LoadOrder } from '../../src/schedule/index.ts';
 
 /** Instants to a nanosecond of an hour: the last digits of sums may differ between versions of V8. */
 const digits = 13;
@@ -66,23 +64,45 @@ export class DecisionHash {
 /** Hashes all that the schedulers of a replay order. @param replay runs one or more simulators */
 export function decisionsOf(replay: () => void): { readonly decisions: number; readonly hash: string } {
   const hash = new DecisionHash();
-  const shell = Simulator.prototype as Shell;
-  const spies = (['run', 'load', 'evict', 'wait', 'wake', 'act'] as const).map((order) => {
-    const carriedOut = shell[order] as (...facts: unknown[]) => void;
-    return vi.spyOn(shell, order).mockImplementation(function (this: Shell, ...facts: unknown[]) {
-      // An order's load has tables that are the offer's.
-      const named = order === 'wait' ? [facts[0], placeNumber(facts[1]), ...facts.slice(2)] : facts;
-      hash.add(order, ...named.map((fact) => (isLoad(fact) ? [fact.way.mode, fact.prefix] : firstNames(fact))));
-      carriedOut.apply(this, facts);
-    });
+  const handle = Reflect.get(Scheduler.prototype, 'handle');
+  const spy = vi.spyOn(Scheduler.prototype, 'handle').mockImplementation(function (this: Scheduler, event, nowMs) {
+    const actions = handle.call(this, event, nowMs);
+    for (const action of actions) hash.add(...factsOf(action));
+    return actions;
   });
   try {
     replay();
   } finally {
-    for (const spy of spies) spy.mockRestore();
+    spy.mockRestore();
   }
   return { decisions: hash.decisions, hash: hash.text };
 }
 
-const isLoad = (fact: unknown): fact is { readonly way: { readonly mode: string }; readonly prefix: number } =>
-  typeof fact === 'object' && fact !== null && 'way' in fact;
+/** What came up for almost every invocation was told as a list of facts, and not as an action. */
+function factsOf(action: Action): readonly [string, ...unknown[]] {
+  switch (action.kind) {
+    case 'run': {
+      const { kind, invocation, functionIndex, gpu, start, load, predictedEndMs, decision, plan, companions } = action;
+      return [kind, invocation, functionIndex, gpu, start, named(load), predictedEndMs, decision, plan, companions];
+    }
+    case 'load': {
+      const { kind, invocation, functionIndex, gpu, load, plan } = action;
+      return [kind, invocation, functionIndex, gpu, named(load), plan];
+    }
+    case 'evict': {
+      const { kind, functionIndex, gpu, prefix, bytes, cause } = action;
+      return [kind, functionIndex, gpu, prefix, bytes, cause];
+    }
+    case 'wait': {
+      const { kind, invocation, place, predictedEndMs, decision } = action;
+      return [kind, invocation, placeNumber(place), predictedEndMs, decision];
+    }
+    case 'wake':
+      return ['wake', action.atMs];
+    default:
+      return ['act', firstNames(action)];
+  }
+}
+
+/** An order's load has tables that are the offer's. */
+const named = (load: LoadOrder | null): unknown => load && [load.way.mode, load.prefix];
