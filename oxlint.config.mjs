@@ -6,6 +6,7 @@ const floors = [
   'report',
   'client',
   'tensor',
+  'coding',
   'process',
   'onnx',
   'operators',

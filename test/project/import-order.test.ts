@@ -12,6 +12,7 @@ const house = [
   'report',
   'client',
   'tensor',
+  'coding',
   'process',
   'onnx',
   'operators',

@@ -29,6 +29,10 @@ static __device__ __forceinline__ int __shfl_up_sync(unsigned mask, int value, u
 static __device__ __forceinline__ int __shfl_sync(unsigned mask, int value, int lane, int width = 32) {
   return __nvvm_shfl_sync_idx_i32(mask, value, lane, ((32 - width) << 8) | 31);
 }
+static __device__ __forceinline__ unsigned __ballot_sync(unsigned mask, int predicate) {
+  return __nvvm_vote_ballot_sync(mask, predicate);
+}
+static __device__ __forceinline__ void __syncwarp(unsigned mask = 0xffffffffu) { __nvvm_bar_warp_sync(mask); }
 // All other types are shuffled as 32-bit words, as in CUDA's headers.
 template <typename T, typename Shuffle> static __device__ __forceinline__ T byWords(T value, Shuffle shuffle) {
   static_assert(sizeof(T) % 4 == 0, "only whole words are shuffled");

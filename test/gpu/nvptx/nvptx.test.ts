@@ -2,45 +2,24 @@
  * Compiles the generated kernels by clang for NVIDIA GPUs. Unlike the g++ of the emulated driver, clang checks the
  * rules of the language (address spaces, attributes, PTX in assembler statements). CUDA need not be installed.
  */
-import { spawnSync } from 'node:child_process';
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { kernelFrom } from '../../../src/gpu/operators/common/kernel-file.ts';
 import { operators } from '../../../src/gpu/operators/index.ts';
 import { compileModel } from '../../../src/gpu/program/index.ts';
 import { buildArchitecture, writeModel } from '../../../src/onnx/index.ts';
-import { outputOf } from '../../support/run-command.ts';
+import { clang, ptxOf } from '../../support/ptx.ts';
 
-const language = join(import.meta.dirname, 'cuda-language.h');
-const prelude = join(import.meta.dirname, '../../../src/gpu/kernels/prelude.cu');
-
-const clang = ['clang', 'clang-14', 'clang-15', 'clang-16', 'clang-19'].find((command) => {
-  const { status, stdout } = spawnSync(command, ['--print-targets'], { encoding: 'utf8' });
-  return status === 0 && stdout.includes('nvptx64');
-});
 if (clang === undefined)
   console.log('clang is not installed: whether it compiles the kernels for nvptx64 is not tested.');
-
-const flags = (
-  '-x cuda --cuda-device-only --cuda-gpu-arch=sm_75 -nocudainc -nocudalib -std=c++17 -O1 -S ' +
-  '-Xclang -target-feature -Xclang +ptx70 -Wno-unknown-cuda-version -include'
-).split(' ');
 
 let folder: string;
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), 'turntable-nvptx-'));
 });
 afterAll(() => rm(folder, { recursive: true, force: true }));
-
-/** PTX of a translation unit. @throws Error with clang's message */
-async function ptxOf(source: string): Promise<string> {
-  const input = join(folder, 'kernels.cu');
-  const output = join(folder, 'kernels.ptx');
-  await writeFile(input, `${await readFile(prelude, 'utf8')}\n${source}`);
-  await outputOf(clang!, [...flags, language, '-o', output, input]);
-  return await readFile(output, 'utf8');
-}
 
 const text = { layers: 1, hidden: 32, heads: 4, vocabulary: 50, positions: 40 };
 const image = { image: 32, classes: 10 };
@@ -85,8 +64,15 @@ test.skipIf(clang === undefined).each(models.map(([name, settings], index) => ({
       const program = await compileModel(path, shapes, operators, options);
       const kernels = new Set(program.launches.flatMap((launch) => (launch.kind === 'kernel' ? [launch.kernel] : [])));
       if (kernels.size === 0) continue;
-      expect(new Set(entries(await ptxOf(program.source)))).toEqual(kernels);
+      expect(new Set(entries(await ptxOf(program.source, folder)))).toEqual(kernels);
     }
+  },
+);
+
+test.skipIf(clang === undefined).each(['decode', 'from-host'])(
+  'clang compiles the kernel of %s.cu, which no program has, for nvptx64',
+  async (file) => {
+    expect(entries(await ptxOf(kernelFrom(file, {}), folder))).toHaveLength(1);
   },
 );
 
@@ -96,5 +82,5 @@ test.skipIf(clang === undefined).each([
   ['host code', 'out[0] = (float)rand();', /rand/],
 ])('clang refuses a kernel with %s', async (_what, statement, words) => {
   const source = `#include <stdlib.h>\nKERNEL void wrong(const float* in, float* out) { ${statement} }`;
-  await expect(ptxOf(source)).rejects.toThrow(words);
+  await expect(ptxOf(source, folder)).rejects.toThrow(words);
 });
