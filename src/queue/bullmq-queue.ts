@@ -177,8 +177,8 @@ class BullMqQueue implements OverflowQueue {
     if (this.#stopping || !this.#link.works) return undefined;
     const best = this.#best(key, new Set());
     if (best === undefined) return undefined;
-    const { worker, ms, offer, fetchMs } = best;
-    return { worker: worker.title, predictedMs: ms, callMs: offer.callMs, startMs: (offer.startMs ?? 0) + fetchMs };
+    const { worker, ms, offer, startMs } = best;
+    return { worker: worker.title, predictedMs: ms, callMs: offer.callMs, startMs };
   }
 
   get roundTripMs(): number | undefined {
@@ -223,7 +223,7 @@ class BullMqQueue implements OverflowQueue {
   }
 
   #lengthen({ key, worker }: Pending, sign: 1 | -1): void {
-    this.#workers?.lengthen(worker, this.#options.manifestOf(key)?.revision, sign);
+    this.#workers?.lengthen(worker, this.#options.manifestOf(key), sign);
   }
 
   /** Puts the input and the job into Redis. Both go over one connection, so that the input arrives first. */

@@ -456,7 +456,7 @@ async function startWorker(): Promise<{ queue: OverflowQueue; key: string }> {
     outstandingMax: 10,
     log: silentLog,
   });
-  const member = memberWith(link, manifest);
+  const member = memberWith(link, [manifest]);
   queue.start(member);
   await member.start();
   ended.push(async () => {

@@ -104,7 +104,7 @@ describe.skipIf(redisMissing !== undefined)('the overflow queue on Redis', () =>
       outstandingMax,
       log: silentLog,
     });
-    const member = memberWith(link, manifest);
+    const member = memberWith(link, [manifest]);
     queue.start(member);
     await member.start();
     while (queue.workers().length < takers.length) await new Promise((resolve) => setImmediate(resolve));
@@ -364,7 +364,7 @@ describe.skipIf(redisMissing !== undefined)('while Redis is away', () => {
       outstandingMax: 10,
       log: silentLog,
     });
-    const member = memberWith(link, manifest);
+    const member = memberWith(link, [manifest]);
     queue.start(member);
     await member.start();
     const joined = async (): Promise<void> => {

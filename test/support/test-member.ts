@@ -1,4 +1,4 @@
-/** A member for tests: a host that is in no fleet, and tells workers of a function. */
+/** A member for tests: a host that is in no fleet, and tells workers of functions. */
 import { Membership, type MemberReport } from '../../src/fleet/index.ts';
 import type { FunctionManifest } from '../../src/queue/index.ts';
 import type { RedisLink } from '../../src/queue/redis.ts';
@@ -18,12 +18,15 @@ export const testReport: MemberReport = {
   functions: 1,
 };
 
-export function memberWith(link: RedisLink, manifest: FunctionManifest): Membership {
+export function memberWith(link: RedisLink, manifests: readonly FunctionManifest[]): Membership {
   return new Membership({
     link,
     report: () => testReport,
     offers: () => [],
-    manifests: { current: () => [[manifest.revision, manifest]], isNews: (before) => before === undefined },
+    manifests: {
+      current: () => manifests.map((each) => [each.revision, each]),
+      isNews: (before) => before === undefined,
+    },
     log: silentLog,
   });
 }
