@@ -1,0 +1,304 @@
+/**
+ * Two ways for calls to overflow to workers, side by side: a queue for each worker, of which the host chooses one by
+ * what it predicts, and one queue in partitions by function, from which workers take what their free cores hold.
+ */
+import { spawn, type ChildProcess } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { mkdir, mkdtemp, rm, stat } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { setTimeout as delay } from 'node:timers/promises';
+import type { PoolInput } from '../src/cpu/index.ts';
+import { ElementType, GraphBuilder, writeModel } from '../src/onnx/index.ts';
+import { sealManifest, type FunctionManifest } from '../src/queue/index.ts';
+import { createBullMqQueue, RedisLink } from '../src/queue/redis.ts';
+import { FolderStore } from '../src/store/index.ts';
+import { tensorOf } from '../src/tensor/index.ts';
+import { hashFile } from '../src/tools/index.ts';
+import { compileProgram } from '../test/support/compile-program.ts';
+import { redisMissing, RedisServer } from '../test/support/redis-server.ts';
+import { silentLog } from '../test/support/silent-log.ts';
+import { memberWith } from '../test/support/test-member.ts';
+import { BenchmarkNotPossible, type Benchmark, type BenchmarkOptions, type BenchmarkResult } from './benchmark.ts';
+import { makeArrivals } from './many/arrivals.ts';
+import { SharedQueue } from './overflow/shared-queue.ts';
+import type { Speed } from './overflow/takers.ts';
+import type { WorkersOrder } from './overflow/workers.ts';
+import { median } from './servers.ts';
+
+const workers = 4;
+const ways = ['own', 'shared'] as const;
+type Way = (typeof ways)[number];
+const titleOf: Readonly<Record<Way, string>> = { own: 'a queue per worker', shared: 'one queue in partitions' };
+const width = 1024;
+
+export const benchmark: Benchmark = {
+  name: 'overflow',
+  description: 'overflow to workers: a queue per worker beside one queue in partitions by function',
+  rowNames: () => scenes.map(({ row }) => row),
+  run,
+};
+
+interface Scene {
+  readonly row: string;
+  readonly title: string;
+  /** Undefined: real models. */
+  readonly speed: Speed | undefined;
+  readonly functions: number;
+  /** Undefined: as many at once as `atOnce`, for the rate that saturates. */
+  readonly perSecond: number | undefined;
+  readonly sloMs: number;
+}
+
+const echo: Speed = { runMs: 0, loadMs: 0, room: 1000 };
+const atOnce = 64;
+const scenes: readonly Scene[] = [
+  ...[100, 300, 600, undefined].map((perSecond) => ({
+    row: `echo-${perSecond ?? 'full'}`,
+    title: `echo, ${perSecond === undefined ? `${atOnce} at once` : `${perSecond}/s`}`,
+    speed: echo,
+    functions: 8,
+    perSecond,
+    sloMs: 100,
+  })),
+  ...[100, 200].map((perSecond) => ({
+    row: `functions-${perSecond}`,
+    title: `40 functions, ${perSecond}/s`,
+    speed: { runMs: 5, loadMs: 60, room: 15 },
+    functions: 40,
+    perSecond,
+    sloMs: 200,
+  })),
+  { row: 'models-100', title: 'models, 100/s', speed: undefined, functions: 8, perSecond: 100, sloMs: 100 },
+];
+
+const smallRows = new Set(['echo-100', 'functions-100']);
+
+interface Figures {
+  readonly perSecond: number;
+  readonly p50Ms: number;
+  readonly p99Ms: number;
+  /** Of the process that has the host's side of the queue, and sends the calls. */
+  readonly hostUsPerCall: number;
+  readonly goodput: number;
+  readonly loadsPerCall: number;
+}
+
+async function run({ small, seed, rows, progress }: BenchmarkOptions): Promise<BenchmarkResult> {
+  if (redisMissing !== undefined) throw new BenchmarkNotPossible(redisMissing);
+  const [turns, forMs] = small ? [1, 300] : [3, 2500];
+  const program = await compileProgram(join(import.meta.dirname, 'overflow', 'workers.ts'));
+  await using redis = await RedisServer.start();
+  const measured: (readonly [Scene, Way, Figures])[] = [];
+  const wanted = scenes.filter(({ row }) => rows?.includes(row) ?? (!small || smallRows.has(row)));
+  for (const scene of wanted) {
+    const found: Record<Way, Figures[]> = { own: [], shared: [] };
+    for (let turn = 0; turn < turns; turn++) {
+      for (const way of turn % 2 === 0 ? ways : ways.toReversed()) {
+        progress(`${scene.title}: ${titleOf[way]}`);
+        found[way].push(await measure(scene, way, { program, redis, forMs, seed: seed + turn }));
+      }
+    }
+    for (const way of ways) measured.push([scene, way, middleOf(found[way])]);
+  }
+  return {
+    settings: { workers, rounds: turns, roundMs: forMs, floatsPerCall: width, seed },
+    tables: [
+      {
+        title: 'Overflow to four workers of one core, each figure the median of the rounds',
+        provenance: { kind: 'measured' },
+        columns: [
+          { title: 'scene' },
+          { title: 'way' },
+          ...['answers/s', 'round trip p50 ms', 'p99 ms', 'host CPU us/call', 'in time %', 'loads per call'].map(
+            (title) => ({ title, align: 'right' as const }),
+          ),
+        ],
+        rows: measured.map(([{ title }, way, figures]) => [
+          title,
+          titleOf[way],
+          figures.perSecond.toFixed(0),
+          figures.p50Ms.toFixed(2),
+          figures.p99Ms.toFixed(1),
+          figures.hostUsPerCall.toFixed(0),
+          (100 * figures.goodput).toFixed(1),
+          figures.loadsPerCall.toFixed(3),
+        ]),
+      },
+    ],
+    figures: Object.fromEntries(
+      measured.flatMap(([scene, way, { p50Ms, p99Ms, hostUsPerCall, goodput }]) => [
+        [`${scene.row}-${way}-p50Ms`, p50Ms],
+        [`${scene.row}-${way}-p99Ms`, p99Ms],
+        [`${scene.row}-${way}-hostUsPerCall`, hostUsPerCall],
+        [`${scene.row}-${way}-goodput`, goodput],
+      ]),
+    ),
+    limits: [
+      'host, workers, Redis and whoever else uses this machine share its cores; the two ways take turns',
+      'except for the models, runs and loads are waits: of the 40 functions each worker has room for 15, a run takes 5 ms and a load 60',
+      'only this host sends: a worker is chosen with nobody else giving it work',
+    ],
+  };
+}
+
+function middleOf(all: readonly Figures[]): Figures {
+  const of = (key: keyof Figures): number => median(all.map((each) => each[key]));
+  return {
+    perSecond: of('perSecond'),
+    p50Ms: of('p50Ms'),
+    p99Ms: of('p99Ms'),
+    hostUsPerCall: of('hostUsPerCall'),
+    goodput: of('goodput'),
+    loadsPerCall: of('loadsPerCall'),
+  };
+}
+
+interface Setting {
+  readonly program: string;
+  readonly redis: RedisServer;
+  readonly forMs: number;
+  readonly seed: number;
+}
+
+let count = 0;
+
+async function measure(scene: Scene, way: Way, { program, redis, forMs, seed }: Setting): Promise<Figures> {
+  const folder = await mkdtemp(join(tmpdir(), 'turntable-overflow-'));
+  const manifests = await manifestsOf(scene, folder);
+  const prefix = `bench${++count}`;
+  const { speed, perSecond, sloMs, functions } = scene;
+  const order: WorkersOrder = { way, redisUrl: redis.url, prefix, workers, speed, folder, manifests };
+  const child = spawn(process.execPath, [program, JSON.stringify(order)], { stdio: ['pipe', 'pipe', 'inherit'] });
+  const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
+  const link = new RedisLink({ url: redis.url, prefix });
+  try {
+    await link.ready(10_000);
+    await lines.next();
+    const { submit, close } = await hostSide(way, link, manifests);
+    const input: PoolInput = {
+      kind: 'tensors',
+      tensors: [
+        tensorOf(
+          'x',
+          'FP32',
+          [1, width],
+          Float32Array.from({ length: width }, (_, index) => index),
+        ),
+      ],
+    };
+    // Each function is loaded once by some worker before.
+    for (const { revision } of manifests) await submit(revision, input);
+    const before = await loadsOf(child, lines);
+    const tookMs: number[] = [];
+    const call = async (index: number): Promise<void> => {
+      const sentMs = performance.now();
+      await submit(manifests[index]!.revision, input);
+      tookMs.push(performance.now() - sentMs);
+    };
+    const cpu = process.cpuUsage();
+    const startMs = performance.now();
+    if (perSecond === undefined) await inTurns(call, functions, startMs + forMs);
+    else await atArrivals(call, makeArrivals('zipf', functions, perSecond, forMs, seed), startMs);
+    const { user, system } = process.cpuUsage(cpu);
+    const seconds = (performance.now() - startMs) / 1000;
+    const loads = (await loadsOf(child, lines)) - before;
+    await close();
+    const sorted = tookMs.toSorted((a, b) => a - b);
+    const at = (share: number): number => sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))]!;
+    return {
+      perSecond: tookMs.length / seconds,
+      p50Ms: at(0.5),
+      p99Ms: at(0.99),
+      hostUsPerCall: (user + system) / tookMs.length,
+      goodput: tookMs.filter((each) => each <= sloMs).length / tookMs.length,
+      loadsPerCall: loads / tookMs.length,
+    };
+  } finally {
+    link.close();
+    child.kill('SIGKILL');
+    await rm(folder, { recursive: true, force: true, maxRetries: 5 });
+  }
+}
+
+async function loadsOf(child: ChildProcess, lines: AsyncIterator<string>): Promise<number> {
+  child.stdin!.write('\n');
+  const { value } = (await lines.next()) as { value: string };
+  return (JSON.parse(value) as { loads: number }).loads;
+}
+
+async function inTurns(call: (index: number) => Promise<void>, functions: number, untilMs: number): Promise<void> {
+  let next = 0;
+  const caller = async (): Promise<void> => {
+    while (performance.now() < untilMs) await call(next++ % functions);
+  };
+  await Promise.all(Array.from({ length: atOnce }, caller));
+}
+
+async function atArrivals(
+  call: (index: number) => Promise<void>,
+  arrivals: ReturnType<typeof makeArrivals>,
+  startMs: number,
+): Promise<void> {
+  const calls: Promise<void>[] = [];
+  for (const { atMs, index } of arrivals) {
+    const waitMs = startMs + atMs - performance.now();
+    if (waitMs > 0) await delay(waitMs);
+    calls.push(call(index));
+  }
+  await Promise.all(calls);
+}
+
+async function hostSide(way: Way, link: RedisLink, manifests: readonly FunctionManifest[]) {
+  if (way === 'shared') {
+    const queue = new SharedQueue(link);
+    return {
+      submit: async (revision: string, input: PoolInput): Promise<unknown> => await queue.submit(revision, input),
+      close: async (): Promise<void> => await queue.close(),
+    };
+  }
+  const byRevision = new Map(manifests.map((manifest) => [manifest.revision, manifest]));
+  const queue = createBullMqQueue({
+    link,
+    manifestOf: (key) => byRevision.get(key),
+    payloadBytesMax: 1e8,
+    outstandingMax: 1e5,
+    log: silentLog,
+  });
+  const member = memberWith(link, manifests);
+  queue.start(member);
+  await member.start();
+  const isOffered = ({ revision }: FunctionManifest): boolean => queue.offer(revision) !== undefined;
+  while (queue.workers().length < workers || !manifests.every(isOffered)) await delay(20);
+  return {
+    submit: async (revision: string, input: PoolInput): Promise<unknown> => await queue.submit(revision, input),
+    close: async (): Promise<void> => {
+      await queue.stop(1000);
+      await member.leave();
+    },
+  };
+}
+
+/** Functions that differ in their weight alone; their files are in the store of the folder. */
+async function manifestsOf({ functions, speed }: Scene, folder: string): Promise<FunctionManifest[]> {
+  const store = new FolderStore(join(folder, 'store'));
+  await mkdir(folder, { recursive: true });
+  const made: FunctionManifest[] = [];
+  for (let index = 0; index < functions; index++) {
+    let file = { sha256: createHash('sha256').update(String(index)).digest('hex'), bytes: 1 };
+    if (speed === undefined) {
+      const path = join(folder, 'model.onnx');
+      const graph = new GraphBuilder('scale');
+      const x = graph.input('x', ElementType.FLOAT, ['batch', width]);
+      const factor = graph.weight('factor', [1], Float32Array.of(index));
+      graph.output(graph.node('Mul', [x, factor]), ElementType.FLOAT, ['batch', width], 'y');
+      await writeModel(graph.build(), path);
+      file = { sha256: (await hashFile(path)).sha256, bytes: (await stat(path)).size };
+      await store.put(file, path);
+    }
+    const limits = { batchMax: 1, batchDelayMs: 0, handlerTimeoutMs: 1e4, loadTimeoutMs: 6e4, inferTimeoutMs: 6e4 };
+    made.push(sealManifest({ key: `f${index}@1`, files: [{ name: 'model.onnx', ...file }], limits }));
+  }
+  return made;
+}
