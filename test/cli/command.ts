@@ -36,6 +36,22 @@ export interface ServingHost {
   end(signal?: NodeJS.Signals): Promise<number | null>;
 }
 
+/** Starts `turntable worker`, and waits until it takes calls. */
+export async function startWorkerCommand(words: readonly string[]): Promise<SpawnedProcess> {
+  const { child, stdout, stderr } = startCommand(process.execPath, [command, 'worker', ...words], {
+    cwd: packageRoot,
+    env: environment({}),
+  });
+  stderr.resume();
+  await new Promise<void>((resolve, reject) => {
+    createInterface(stdout).on('line', (line) => {
+      if (line.includes('takes overflow')) resolve();
+    });
+    child.on('exit', (code) => reject(new Error(`the worker ended with exit code ${code}`)));
+  });
+  return child;
+}
+
 /** Starts `turntable serve`, of this checkout or another place, on a free port and waits for its ready line. */
 export async function serve(
   words: readonly string[],
