@@ -37,6 +37,7 @@ export {
   type JsonForm,
 } from './json-read.ts';
 export { TextParts, writeTensor } from './json-write.ts';
+export { free, freedBytesMin, keepTensors, SpentBuffers } from './spent.ts';
 export { longWorkMs, runInSlices, runSteps, type Steps } from './steps.ts';
 export {
   byteCount,

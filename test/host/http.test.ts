@@ -2,7 +2,7 @@
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import { gzipSync } from 'node:zlib';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { CpuError } from '../../src/cpu/index.ts';
 import { catalogue } from '../../src/host/errors.ts';
 import { tritonConfig } from '../../src/host/http/describe.ts';
@@ -24,6 +24,59 @@ afterAll(async () => {
 function post(path: string, body: unknown, headers: Record<string, string> = {}, at = host): Promise<Response> {
   return postTo(at, path, body, headers);
 }
+
+describe('the memory of a call', () => {
+  const values = 20_000;
+  const header = (binary: boolean) => ({
+    inputs: [
+      {
+        name: 'x',
+        shape: [1, values],
+        datatype: 'FP32',
+        ...(binary ? { parameters: { binary_data_size: 4 * values } } : {}),
+      },
+    ],
+    parameters: { binary_data_output: true },
+  });
+  /** The data of one call's inputs and of its answer, once the client has the answer. */
+  const dataOf = async (isBinary: boolean): Promise<Uint8Array[]> => {
+    const one = await startTestHost({ config: { limits: { bodyBytesMax: 1e6 } } });
+    await using _host = one;
+    const model = metadata([spec('x', 'FP32', [1, 'n'])], [spec('y', 'FP32', [1, 'n'])]);
+    one.store.put(functionVersion('large', { metadata: model, rows: undefined }));
+    const data: Uint8Array[] = [];
+    one.pools.answer = ({ input }) => {
+      if (input.kind !== 'tensors') throw new Error('it asks with tensors');
+      const tensors = input.tensors.map((x) => ({ ...x, name: 'y', data: new Uint8Array(x.data) }));
+      data.push(...input.tensors.map((x) => x.data), ...tensors.map((y) => y.data));
+      return { output: { kind: 'tensors', tensors } };
+    };
+    const numbers = Float32Array.from({ length: values }, (_, at) => at / 8);
+    const text = JSON.stringify(header(isBinary));
+    const reply = isBinary
+      ? await post(
+          '/v2/models/large/infer',
+          Buffer.concat([Buffer.from(text), Buffer.from(numbers.buffer)]),
+          { 'Inference-Header-Content-Length': String(text.length) },
+          one,
+        )
+      : await post(
+          '/v2/models/large/infer',
+          { ...header(false), inputs: [{ ...header(false).inputs[0], data: Array.from(numbers) }] },
+          {},
+          one,
+        );
+    const length = Number(reply.headers.get('inference-header-content-length'));
+    const body = Buffer.from(await reply.arrayBuffer());
+    expect(body.subarray(length).equals(Buffer.from(numbers.buffer))).toBe(true);
+    return data;
+  };
+
+  test.each([true, false])('is freed with its answer, where its body is binary: %o', async (isBinary) => {
+    const data = await dataOf(isBinary);
+    await vi.waitFor(() => expect(data.map(({ byteLength }) => byteLength)).toEqual([0, 0]));
+  });
+});
 
 describe('infer', () => {
   test('answers JSON with JSON', async () => {

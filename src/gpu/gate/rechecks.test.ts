@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest';
+import { SpentBuffers } from '../../tensor/index.ts';
 import { Rechecks } from './rechecks.ts';
 
 const call = (key: string) => ({ key, inputs: [], outputs: [] });
@@ -46,4 +47,22 @@ test('with `every` 0 no call is checked', () => {
     check: () => Promise.reject(new Error('it was checked')),
   });
   expect(() => rechecks.consider(call('a'))).not.toThrow();
+});
+
+test('what a check reads is not freed with its call; what no check reads is', async () => {
+  const finish: (() => void)[] = [];
+  const rechecks = new Rechecks({ every: 1, check: () => new Promise((resolve) => void finish.push(resolve)) });
+  const [checked, other] = [0, 1].map(() => ({
+    name: 'x',
+    datatype: 'UINT8' as const,
+    shape: [1e5],
+    data: Buffer.allocUnsafeSlow(1e5),
+  }));
+  for (const tensor of [checked!, other!]) rechecks.consider({ key: 'a', inputs: [tensor], outputs: [] });
+  const spent = new SpentBuffers();
+  spent.addOwn(checked!.data, other!.data);
+  spent.free();
+  expect([checked!.data.byteLength, other!.data.byteLength]).toEqual([1e5, 0]);
+  finish.pop()?.();
+  await rechecks.settled();
 });

@@ -1,5 +1,5 @@
 /** Later checks: after a GPU has answered, ONNX Runtime runs a few of the calls too. */
-import type { Tensor } from '../../tensor/index.ts';
+import { keepTensors, type Tensor } from '../../tensor/index.ts';
 
 /** A call with the GPU's answer, so that a check need not run it on the GPU again. */
 export interface AnsweredCall {
@@ -34,6 +34,8 @@ export class Rechecks {
   consider(call: AnsweredCall): void {
     const { every, random = Math.random, check } = this.#options;
     if (every === 0 || this.#running !== undefined || random() * every >= 1) return;
+    keepTensors(call.inputs);
+    keepTensors(call.outputs);
     this.#running = check(call)
       .catch(() => undefined)
       .finally(() => {

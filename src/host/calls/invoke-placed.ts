@@ -98,14 +98,14 @@ export class PlacedInvoker {
       const tensors = input.kind === 'tensors' ? input.tensors : undefined;
       let placed = await this.#submit(version, tensors, wish);
       let failure: unknown;
-      for (;;) {
+      for (let refused = 0; ; refused++) {
         switch (placed.kind) {
           case 'gpu':
-            return this.#fromGpu(version, input, placed);
+            return { ...this.#fromGpu(version, input, placed), inputsAreSpent: refused === 0 };
           case 'cpu':
           case 'workers': {
             const outcome = await this.#elsewhere(version, input, wish, options, placed);
-            if ('result' in outcome) return outcome;
+            if ('result' in outcome) return { ...outcome, inputsAreSpent: refused === 0 };
             ({ placed, failure } = outcome);
             break;
           }

@@ -58,6 +58,8 @@ export interface Invocation {
   readonly timings: PoolTimings;
   readonly placement: Placement;
   readonly instancePid: number;
+  /** Nothing reads its inputs any more but what {@link keepTensors} was told of. */
+  readonly inputsAreSpent: boolean;
 }
 
 /** The fleet's interface for invocations. */
@@ -236,6 +238,8 @@ export class Invoker {
       const routing = options.chain === undefined ? this.#options.routing?.() : undefined;
       if (routing !== undefined) ran = await this.#atOtherHosts(routing, version, input, watched);
       ran ??= await this.#here(version, input, watched);
+      // One that was asked before may still be sent them.
+      if (routing !== undefined) ran = { ...ran, inputsAreSpent: false };
     } catch (error) {
       throw this.#failed(version, input, options, call, error);
     } finally {
@@ -264,13 +268,13 @@ export class Invoker {
 
   #answered(version: FunctionVersion, options: InvocationOptions, call: OpenCall, ran: Ran): Invocation {
     heap.trimWhenIdle();
-    const { result, placement } = ran;
+    const { result, placement, inputsAreSpent = false } = ran;
     const { output, timings, instancePid } = result;
     const latencyMs = performance.now() - call.arrivalMs;
     const outcome = latencyMs <= call.sloMs ? 'in_slo' : 'late';
     const miss = missOf(outcome, call, latencyMs, timings, () => this.#machine(latencyMs));
     this.#record(version, options, call, { latencyMs, outcome, miss, ran });
-    return { output, timings, placement, instancePid };
+    return { output, timings, placement, instancePid, inputsAreSpent };
   }
 
   #machine(lastMs: number): MachineBusy {

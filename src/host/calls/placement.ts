@@ -63,6 +63,8 @@ export type Placement = Told &
 export interface Ran {
   readonly result: PoolResult;
   readonly placement: Placement;
+  /** Absent where another place that was asked may still read its inputs. */
+  readonly inputsAreSpent?: boolean;
 }
 
 /** Room for eight parts at other hosts. */

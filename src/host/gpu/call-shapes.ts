@@ -4,7 +4,7 @@
  */
 import { shapesOf, type AnsweredCall, type GpuClient, type InputShapes } from '../../gpu/index.ts';
 import type { Join } from '../../schedule/index.ts';
-import type { Tensor } from '../../tensor/index.ts';
+import { keepTensors, type Tensor } from '../../tensor/index.ts';
 import { Semaphore } from '../../tools/index.ts';
 import { msText, type WhyNot } from '../../live/index.ts';
 import { isOffered, type FunctionEvent, type GpuFunctionRecord } from './function-state.ts';
@@ -94,6 +94,7 @@ export class CallShapes {
       const decide = (): Promise<void> => this.#decide(held, record.attempt, inputs);
       const ready = (): Promise<void> => this.#ready(held, shapes, inputs, wanted);
       held.shapes.preparing(shapes, wanted);
+      keepTensors(inputs);
       this.#behindACall(held, shapes, isUndecided ? decide : ready);
     }
     return isUndecided ? undefined : whyNot;

@@ -4,7 +4,7 @@
  */
 import { shapesOf, type InputShapes } from '../../gpu/index.ts';
 import { batchSizes, type Join } from '../../schedule/index.ts';
-import { elementBytes, joinInputs, joinKeyOf, rowsOf, type Tensor } from '../../tensor/index.ts';
+import { elementBytes, joinInputs, joinKeyOf, keepTensors, rowsOf, type Tensor } from '../../tensor/index.ts';
 import { rowsJoinedMax } from '../rollout/versions.ts';
 import type { JoinedSizes } from '../../live/index.ts';
 import type { Held } from './held.ts';
@@ -43,6 +43,7 @@ export function joinedCalls(options: JoinedCallsOptions): (held: Held, inputs: r
       const program = known.wants(shapes);
       if (program === undefined) return undefined;
       known.preparing(shapes, program);
+      keepTensors(inputs);
       options.behindACall(held, shapes, () => options.ready(held, shapes, variedRows(inputs, size), program));
       return undefined;
     }
@@ -53,6 +54,7 @@ export function joinedCalls(options: JoinedCallsOptions): (held: Held, inputs: r
     const runtime = options.runtime(held);
     if (runtime === undefined || joining.isTimed || joining.timings >= timingsMax) return;
     joining.isTimed = true;
+    keepTensors(inputs);
     joining.timings++;
     const { rowsMax } = joining;
     options.inTurn(async () => {

@@ -88,9 +88,10 @@ export class Bodies {
       };
       const onData = (chunk: Buffer): void => {
         try {
-          // A decoder fills its buffer piece by piece; with the last of them it is done with it, and makes another.
-          const isFilled = chunk.byteOffset + chunk.byteLength === chunk.buffer.byteLength;
-          gathering.add(chunk, source !== incoming && isFilled);
+          // A decoder fills its buffer piece by piece; with the last of them it is done with it, and makes another. The
+          // parser of HTTP makes one for each piece.
+          const ofBytes = source === incoming ? chunk.byteLength : chunk.byteOffset + chunk.byteLength;
+          gathering.add(chunk, ofBytes === chunk.buffer.byteLength);
         } catch (error) {
           fail(error);
         }

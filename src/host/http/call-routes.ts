@@ -4,7 +4,7 @@
  */
 import { validateHeaderName, validateHeaderValue } from 'node:http';
 import type { HandlerResponse } from '../../cpu/index.ts';
-import { longWorkMs, runInSlices } from '../../tensor/index.ts';
+import { longWorkMs, runInSlices, SpentBuffers, type Tensor } from '../../tensor/index.ts';
 import { checkRoom, takePlace } from '../access/access.ts';
 import { HostError } from '../errors.ts';
 import { pushInvocationHeaders, pushServerTiming, runInfer, type HeaderList } from '../calls/infer.ts';
@@ -87,6 +87,7 @@ async function answerKnown(context: HostContext, exchange: Exchange, run: Run): 
       () => readyVersion(context, exchange),
       (serving) => run(serving, arrived),
     );
+    if (reply.spent?.isEmpty === false) exchange.freeOnceSent(reply.spent);
     if (reply.isText) exchange.sendText(reply.status, reply.headers, reply.parts);
     else exchange.send(reply.status, reply.headers, reply.parts);
   } finally {
@@ -191,6 +192,8 @@ interface FunctionReply {
   readonly parts: readonly (string | Uint8Array)[];
   /** Whether it is the host's own JSON, which may be compressed; a handler's reply is sent unchanged. */
   readonly isText: boolean;
+  /** Freed once it is sent. */
+  readonly spent?: SpentBuffers;
 }
 
 /**
@@ -217,15 +220,18 @@ async function answerInfer(
   const { invocation, outputs } = await runInfer(context.invoker, version, asked, options);
   memory?.growReply(bytesIn(outputs));
   const { replyBytesMax } = context.config.limits;
-  const encoded = runInSlices(encodeInfer(version, call, outputs, replyBytesMax, memory?.growReply));
-  return invocationReply(version, invocation, encoded instanceof Promise ? await encoded : encoded, arrived);
+  const encoding = runInSlices(encodeInfer(version, call, outputs, replyBytesMax, memory?.growReply));
+  const encoded = encoding instanceof Promise ? await encoding : encoding;
+  return invocationReply(version, invocation, encoded, arrived, call.tensors);
 }
 
+/** @param inputs that were decoded from its body */
 function invocationReply(
   version: FunctionVersion,
   invocation: Invocation,
   { headerLength, parts }: Pick<InferReply, 'headerLength'> & Pick<FunctionReply, 'parts'>,
-  { arrivalMs, traced }: ArrivedCall,
+  { body, arrivalMs, traced }: ArrivedCall,
+  inputs: readonly Tensor[],
 ): FunctionReply {
   const isText = headerLength === undefined;
   const headers: HeaderList = isText
@@ -233,7 +239,14 @@ function invocationReply(
     : ['Content-Type', 'application/octet-stream', 'Inference-Header-Content-Length', String(headerLength)];
   pushInvocationHeaders(headers, version, invocation, arrivalMs);
   if (traced === true) pushServerTiming(headers, invocation, arrivalMs);
-  return { status: 200, headers, parts, isText };
+  return { status: 200, headers, parts, isText, spent: spentBy(invocation, body, inputs) };
+}
+
+function spentBy({ output, inputsAreSpent }: Invocation, body: Buffer, inputs: readonly Tensor[]): SpentBuffers {
+  const spent = new SpentBuffers();
+  if (inputsAreSpent) spent.addOwn(body, ...inputs.map(({ data }) => data));
+  spent.addWhole(output.kind === 'tensors' ? output.tensors.map(({ data }) => data) : [output.response.body]);
+  return spent;
 }
 
 /**
@@ -258,7 +271,7 @@ export async function answerCall(
     memory?.growReply(result.output.response.body.byteLength);
     const replied = handledReply(version, result, result.output.response, arrivalMs);
     if (traced === true) pushServerTiming(replied.headers, result, arrivalMs);
-    return replied;
+    return { ...replied, spent: spentBy(result, body, []) };
   }
   const beforeMs = longWorkMs();
   const { tensors, form, rows } = await runInSlices(decodePlain(body, specOf(version), memory?.growRequest));
@@ -269,7 +282,7 @@ export async function answerCall(
   memory?.growReply(bytesIn(outputs));
   const { replyBytesMax } = context.config.limits;
   const parts = await runInSlices(encodePlain(form, outputs, replyBytesMax, memory?.growReply));
-  return invocationReply(version, invocation, { headerLength: undefined, parts }, call);
+  return invocationReply(version, invocation, { headerLength: undefined, parts }, call, tensors);
 }
 
 /** Headers of the connection, or the host's own: a handler's are left out. */

@@ -16,6 +16,7 @@ import type { FunctionVersion } from '../types.ts';
 import { arrivalMsOf } from './request-turns.ts';
 import type { Lifecycle } from './lifecycle.ts';
 import type { Lists } from './lists.ts';
+import type { SpentBuffers } from '../../tensor/index.ts';
 import { getOrMake, missingUnit, parseDurationMs } from '../../tools/index.ts';
 import { hasMoved, unsent } from './unsent.ts';
 
@@ -168,6 +169,11 @@ export class Exchange {
     this.#replyBytes += bytes;
     if (this.#replyBytes >= countedReplyBytesMin) this.#holdReply(this.#replyBytes);
   };
+
+  /** Frees this once the system has taken all of the reply. */
+  freeOnceSent(spent: SpentBuffers): void {
+    this.outgoing.once('finish', () => spent.free());
+  }
 
   #holdReply(bytes: number): void {
     // What an operator asks for is answered when calls have taken all.

@@ -1,5 +1,5 @@
 /** Gathers a body or a message that comes in pieces. */
-import { MessageChannel } from 'node:worker_threads';
+import { free, freedBytesMin } from '../../tensor/index.ts';
 import { HostError } from '../errors.ts';
 import type { HeldBytes } from './in-flight.ts';
 
@@ -31,7 +31,7 @@ export class Gathering {
   }
 
   /**
-   * @param isSpent nobody else has a part of the chunk: its memory is freed once it is copied
+   * @param isSpent nobody else has a part of the chunk's memory: it is freed once it is copied
    * @throws HostError
    */
   add(chunk: Buffer, isSpent = false): void {
@@ -43,7 +43,7 @@ export class Gathering {
     else {
       if (this.#buffer === undefined || bytes > this.#buffer.byteLength) this.#enlarge(bytes);
       chunk.copy(this.#buffer!, this.bytes);
-      if (isSpent) free(chunk);
+      if (isSpent && chunk.buffer.byteLength >= freedBytesMin) free(chunk.buffer);
     }
     this.bytes = bytes;
   }
@@ -53,7 +53,7 @@ export class Gathering {
     const next = bytes <= firstBytes ? firstBytes : Math.max(secondBytes, growth * (before?.byteLength ?? 0));
     this.#buffer = Buffer.allocUnsafeSlow(this.#expected ?? Math.min(next, this.#bytesMax));
     before?.copy(this.#buffer, 0, 0, this.bytes);
-    if (this.#isOwn) free(before!);
+    if (this.#isOwn) free(before!.buffer);
     this.#isOwn = true;
   }
 
@@ -62,7 +62,7 @@ export class Gathering {
    * collected.
    */
   drop(): void {
-    if (this.#isOwn && this.#buffer !== undefined) free(this.#buffer);
+    if (this.#isOwn && this.#buffer !== undefined) free(this.#buffer.buffer);
     if (this.#expected === undefined) this.#held.grow(-this.bytes);
     this.#buffer = undefined;
     this.bytes = 0;
@@ -75,14 +75,6 @@ export class Gathering {
     this.bytes = 0;
     return whole;
   }
-}
-
-const nowhere = new MessageChannel().port1;
-nowhere.close();
-
-/** A buffer that was sent away has no memory any more, and at a closed port what arrives is freed at once. */
-function free({ buffer }: Buffer): void {
-  nowhere.postMessage(null, [buffer as ArrayBuffer]);
 }
 
 export function tooLarge(what: string, bytesMax: number, bytes?: number): HostError {

@@ -82,7 +82,8 @@ export class RowSplit {
     }
     const ran = await run(input, options);
     this.#observe(learnt, rows, ran, undefined);
-    return ran;
+    // A second run of a part may not have ended.
+    return parts.length > 1 ? { ...ran, inputsAreSpent: false } : ran;
   }
 
   #of(key: string): Learnt {

@@ -8,7 +8,7 @@ import { createHash } from 'node:crypto';
 import { loadPeakBytes, processorIdentity } from '../../hardware/index.ts';
 import { callOnce, compiledModule, niceness } from '../../process/index.ts';
 import { declaredRows } from '../../rows/index.ts';
-import { onnxRuntimeVersion, type Tensor } from '../../tensor/index.ts';
+import { keepTensors, onnxRuntimeVersion, type Tensor } from '../../tensor/index.ts';
 import { jsonAs, type Log } from '../../tools/index.ts';
 import { HostError } from '../errors.ts';
 import type { FunctionVersion, RowsState } from '../types.ts';
@@ -127,6 +127,7 @@ export class RowChecks {
   shown(version: Subject, inputs: readonly Tensor[]): void {
     const entry = this.#entries.get(identityOf(version));
     if (entry?.kind !== 'found' || entry.found.kind !== 'unknown') return;
+    keepTensors(inputs);
     this.#begin(version, inputs);
     this.#onVerdict(version.modelSha256);
   }
