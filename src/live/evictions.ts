@@ -1,5 +1,5 @@
 /** Evictions from GPUs: those that the scheduler orders, and those for room that it does not know about. */
-import type { Action } from '../schedule/index.ts';
+import type { Action, GpuId } from '../schedule/index.ts';
 import type { LiveFunction } from './live-function.ts';
 import type { LiveState } from './live-views.ts';
 import type { GpuEviction, OwnCause } from './types.ts';
@@ -36,12 +36,12 @@ export class Evictions {
   /**
    * Makes room for weights that the scheduler does not know about: evicts idle functions until so many bytes are free.
    */
-  async freeBytes(gpu: number, bytes: number): Promise<void> {
+  async freeBytes(gpu: GpuId, bytes: number): Promise<void> {
     const capacityBytes = this.#state.gpus[gpu]?.capacityBytes ?? 0;
     await this.letGo(gpu, 'profiling', () => capacityBytes - this.#state.scheduler.residentBytes(gpu) >= bytes);
   }
 
-  async letGo(gpu: number, cause: OwnCause, isEnough: (gone: number) => boolean, asking?: LiveFunction): Promise<void> {
+  async letGo(gpu: GpuId, cause: OwnCause, isEnough: (gone: number) => boolean, asking?: LiveFunction): Promise<void> {
     const busy = new Set(this.#state.place?.busyFunctions());
     for (const pending of this.#state.pending) if (pending !== undefined) busy.add(pending.fn.index);
     const idle = [...this.#state.functions.values()]
@@ -62,7 +62,7 @@ export class Evictions {
 }
 
 /** The function for whose load an eviction made room: the next load to the same GPU in the list. */
-export function beneficiaryOf(actions: readonly Action[], at: number, gpu: number): number | undefined {
+export function beneficiaryOf(actions: readonly Action[], at: number, gpu: GpuId): number | undefined {
   for (const action of actions.slice(at + 1)) {
     const loads = action.kind === 'load' || action.kind === 'grow' || action.kind === 'run';
     if (loads && action.gpu === gpu && action.load !== null) return action.functionIndex;

@@ -1,6 +1,13 @@
 /** The GPUs as a place: carries out the scheduler's actions with the GPU process, in order. */
 import type { LoadResult } from '../gpu/index.ts';
-import { variantNamed, type Action, type LoadOrder, type SchedulerEvent } from '../schedule/index.ts';
+import {
+  variantNamed,
+  type Action,
+  type LoadOrder,
+  type SchedulerEvent,
+  type FunctionId,
+  type GpuId,
+} from '../schedule/index.ts';
 import { joinInputs, rowsOf, splitOutputs, type Tensor } from '../tensor/index.ts';
 import { BusyShare } from './busy.ts';
 import { PendingFrees } from './pending-frees.ts';
@@ -17,9 +24,9 @@ export interface GpuPlaceOptions {
   readonly tell: (event: SchedulerEvent) => void;
   /** A function's predicted times have changed. */
   readonly onCorrected: (fn: LiveFunction) => void;
-  readonly onArrived: (fn: LiveFunction, gpu: number) => void;
+  readonly onArrived: (fn: LiveFunction, gpu: GpuId) => void;
   /** Makes more room than the scheduler thought necessary. Resolves when it is free. */
-  readonly makeRoom: (gpu: number, asking: LiveFunction) => Promise<void>;
+  readonly makeRoom: (gpu: GpuId, asking: LiveFunction) => Promise<void>;
   /** Has the function in host memory until the result is disposed of; undefined: it will not be there. */
   readonly holdInHost: (fn: LiveFunction) => Promise<Disposable | undefined>;
   readonly isForCaller: (error: unknown) => error is Error;
@@ -51,8 +58,8 @@ export interface GpuCall {
 /** One run or load that was ordered of the GPU process; the result of an abandoned one is ignored. */
 interface Order {
   readonly kind: 'run' | 'load' | 'grow';
-  readonly functionIndex: number;
-  readonly gpu: number;
+  readonly functionIndex: FunctionId;
+  readonly gpu: GpuId;
   readonly abort: AbortController;
   /** Called when it has ended. */
   readonly over: (() => void)[];
@@ -81,7 +88,7 @@ export class GpuPlace {
     });
   }
 
-  utilization(gpu: number): number {
+  utilization(gpu: GpuId): number {
     return this.#busy[gpu]?.share(this.#options.now()) ?? 0;
   }
 
@@ -204,7 +211,7 @@ export class GpuPlace {
   /** A start whose load began before it, or that found some layers, says nothing about a cold one. */
   #correct(
     fn: LiveFunction,
-    gpu: number,
+    gpu: GpuId,
     variant: string | undefined,
     found: RanOnGpu['result']['start'],
     load: LoadOrder | null,
@@ -249,13 +256,13 @@ export class GpuPlace {
     this.#wakeIfIdle();
   }
 
-  #arriving(fn: LiveFunction, gpu: number): void {
+  #arriving(fn: LiveFunction, gpu: GpuId): void {
     if (fn.sinceMs[gpu] !== undefined) return;
     fn.sinceMs[gpu] = this.#options.now();
     this.#options.onArrived(fn, gpu);
   }
 
-  trim(fn: LiveFunction, gpu: number, prefix: number): void {
+  trim(fn: LiveFunction, gpu: GpuId, prefix: number): void {
     if (prefix === 0) {
       fn.sinceMs[gpu] = undefined;
       fn.ahead[gpu] = undefined;
@@ -264,12 +271,12 @@ export class GpuPlace {
     if (this.isUp) this.#frees.add(gpu, fn.key, this.#options.runner.trim(fn.key, gpu, prefix));
   }
 
-  shrink(fn: LiveFunction, gpu: number, variant: string): void {
+  shrink(fn: LiveFunction, gpu: GpuId, variant: string): void {
     if (this.isUp) this.#frees.add(gpu, fn.key, this.#options.runner.keep(fn.key, gpu, variant));
   }
 
   /** The scheduler has placed elsewhere what was ordered for the function there. */
-  abandon(functionIndex: number, gpu: number): void {
+  abandon(functionIndex: FunctionId, gpu: GpuId): void {
     for (const order of this.#orders) {
       if (order.functionIndex !== functionIndex || order.gpu !== gpu || order.isLaneFree) continue;
       order.abandoned = true;
@@ -278,7 +285,7 @@ export class GpuPlace {
   }
 
   /** Whether any layers of the function are being loaded to the GPU. */
-  isBusyWith(functionIndex: number, gpu: number): boolean {
+  isBusyWith(functionIndex: FunctionId, gpu: GpuId): boolean {
     for (const order of this.#orders) {
       if (order.functionIndex === functionIndex && order.gpu === gpu && !order.abandoned) return true;
     }
@@ -290,7 +297,7 @@ export class GpuPlace {
   }
 
   /** Resolves when nothing runs or loads for the function, and its pending frees are done. */
-  async quiet(functionIndex: number): Promise<void> {
+  async quiet(functionIndex: FunctionId): Promise<void> {
     const orders = [...this.#orders].filter((order) => order.functionIndex === functionIndex);
     await Promise.all(orders.map((order) => new Promise<void>((resolve) => order.over.push(resolve))));
     await this.#frees.over();
@@ -308,7 +315,7 @@ export class GpuPlace {
     this.#frees.lost();
   }
 
-  #open(kind: Order['kind'], functionIndex: number, gpu: number): Order {
+  #open(kind: Order['kind'], functionIndex: FunctionId, gpu: GpuId): Order {
     const state = { abandoned: false, isLaneFree: false, isOutrun: false };
     const order: Order = { kind, functionIndex, gpu, abort: new AbortController(), over: [], ...state };
     this.#orders.add(order);
@@ -321,7 +328,7 @@ export class GpuPlace {
   }
 
   /** A run of the function has ended there. Returns whether one of its loads was still unanswered. */
-  #outrun(functionIndex: number, gpu: number): boolean {
+  #outrun(functionIndex: FunctionId, gpu: GpuId): boolean {
     for (const order of this.#orders) {
       if (order.kind !== 'load' || order.functionIndex !== functionIndex || order.gpu !== gpu) continue;
       if (order.abandoned || order.isOutrun) continue;

@@ -3,7 +3,7 @@
  * functions there for work that the scheduler did not order.
  */
 import type { Staged } from '../gpu/index.ts';
-import type { Action, SchedulerEvent } from '../schedule/index.ts';
+import type { Action, SchedulerEvent, FunctionId } from '../schedule/index.ts';
 import type { LiveFunction } from './live-function.ts';
 import { gpuErrorCode } from './types.ts';
 
@@ -17,8 +17,8 @@ export interface HostPlaceOptions {
   readonly runner: HostRunner;
   readonly tell: (event: SchedulerEvent) => void;
   /** Whether nothing of the function is on disk, and whether there can ever be room for it. */
-  readonly isHere: (functionIndex: number) => boolean;
-  readonly fits: (functionIndex: number) => boolean;
+  readonly isHere: (functionIndex: FunctionId) => boolean;
+  readonly fits: (functionIndex: FunctionId) => boolean;
   /** Its weights cannot be read. */
   readonly onFailed: (fn: LiveFunction, error: unknown) => void;
   /** Work that held it is over. */

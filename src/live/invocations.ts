@@ -1,5 +1,5 @@
 /** Invocations from the call to their end: waiting, running on a GPU, or running elsewhere under a lease. */
-import type { Action, Decision, FailReason } from '../schedule/index.ts';
+import type { Action, Decision, FailReason, InvocationId } from '../schedule/index.ts';
 import type { Tensor } from '../tensor/index.ts';
 import { CallerWatch, smoothed } from '../tools/index.ts';
 import type { GpuRunEnd } from './gpu-place.ts';
@@ -163,7 +163,7 @@ export class Invocations {
   }
 
   /** The scheduler makes it wait. */
-  wait(invocation: number): void {
+  wait(invocation: InvocationId): void {
     const pending = this.#state.pending[invocation];
     if (pending === undefined) return;
     pending.stage = 'waiting';
@@ -184,7 +184,7 @@ export class Invocations {
     pending.resolve({ kind: 'shed', predictedMs, sloMs, retryMs: Math.max(predictedMs - sloMs, untilTrialMs) });
   }
 
-  fail(invocation: number, reason: FailReason): void {
+  fail(invocation: InvocationId, reason: FailReason): void {
     const pending = this.#state.pending[invocation];
     if (pending === undefined) return;
     this.#end(pending);

@@ -8,6 +8,8 @@ import {
   type OfferSheet,
   type Scheduler,
   type WorkersOffer,
+  type FunctionId,
+  type InvocationId,
 } from '../schedule/index.ts';
 import type { Tensor } from '../tensor/index.ts';
 import { Correction } from './correction.ts';
@@ -26,7 +28,7 @@ export const noSession = { bytes: 0, spares: 0 } as const;
 
 export class LiveFunction {
   /** Its number with the scheduler. */
-  readonly index: number;
+  readonly index: FunctionId;
   readonly key: string;
   settings: ScheduledSettings;
   isPinned = false;
@@ -69,7 +71,7 @@ export class LiveFunction {
   loadingRuns = 0;
   cpuLoadMs = 0;
 
-  constructor(index: number, key: string, settings: ScheduledSettings, gpuCount: number) {
+  constructor(index: FunctionId, key: string, settings: ScheduledSettings, gpuCount: number) {
     this.index = index;
     this.key = key;
     this.settings = settings;
@@ -78,7 +80,7 @@ export class LiveFunction {
 }
 
 export interface Pending {
-  readonly id: number;
+  readonly id: InvocationId;
   readonly fn: LiveFunction;
   /** Undefined: its model cannot run before its handler. */
   readonly tensors: readonly Tensor[] | undefined;

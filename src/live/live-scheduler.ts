@@ -5,7 +5,15 @@
  * Each invocation ends exactly once, and the scheduler knows only the events that it gets.
  */
 import type { PoolFacts, RoomWanted } from '../cpu/index.ts';
-import type { Action, CpuPlace, HostTier, SchedulerEvent, SchedulerGpu, WorkersPlace } from '../schedule/index.ts';
+import type {
+  Action,
+  CpuPlace,
+  HostTier,
+  SchedulerEvent,
+  SchedulerGpu,
+  WorkersPlace,
+  GpuId,
+} from '../schedule/index.ts';
 import type { Tensor } from '../tensor/index.ts';
 import { beneficiaryOf, Evictions } from './evictions.ts';
 import { GpuPlace } from './gpu-place.ts';
@@ -210,7 +218,7 @@ export class LiveScheduler extends LiveViews {
         return;
       }
       case 'evict':
-        this.#evictions.evict(action, this.state.byIndex[beneficiaryOf(actions, at, action.gpu) ?? -1]?.key);
+        this.#evictions.evict(action, this.state.byIndex[beneficiaryOf(actions, at, action.gpu)!]?.key);
         return;
       case 'abandon':
         this.state.place?.abandon(action.functionIndex, action.gpu);
@@ -280,7 +288,7 @@ export class LiveScheduler extends LiveViews {
   }
 
   /** Room for weights that the scheduler does not know of: idle functions go until so many bytes are free. */
-  freeBytes(gpu: number, bytes: number): Promise<void> {
+  freeBytes(gpu: GpuId, bytes: number): Promise<void> {
     return this.#evictions.freeBytes(gpu, bytes);
   }
 

@@ -10,6 +10,7 @@ import {
   type WorkersPlace,
   type HostTier,
   type HostWait,
+  type GpuId,
 } from '../schedule/index.ts';
 import type { FunctionPlans, GpuEviction, GpuResident, LiveSchedulerOptions, ScheduledSettings } from './types.ts';
 import type { GpuPlace } from './gpu-place.ts';
@@ -73,7 +74,7 @@ export abstract class LiveViews {
    * Milliseconds of a run in the CPU pool and of a warm run on the best GPU; undefined: unknown, Infinity: no such
    * place.
    */
-  runMsOf(key: string): { readonly cpu: number | undefined; readonly gpu: number } {
+  runMsOf(key: string): { readonly cpu: number | undefined; readonly gpu: GpuId } {
     const fn = this.state.functions.get(key);
     const onGpus = fn?.offers.flatMap((offer) => offer?.warmMs ?? []) ?? [];
     const cpu = fn?.cpu === null ? Infinity : (fn?.cpu.latencyMs ?? fn?.ownMs);
@@ -98,7 +99,7 @@ export abstract class LiveViews {
     return fn === undefined ? 'nothing' : this.state.scheduler.hostWait(fn.index);
   }
 
-  residentBytes(gpu: number): number {
+  residentBytes(gpu: GpuId): number {
     return this.state.scheduler.residentBytes(gpu);
   }
 
@@ -108,7 +109,7 @@ export abstract class LiveViews {
   }
 
   /** Share of the last seconds in which the GPU executed, including loads that executions waited for. */
-  utilization(gpu: number): number {
+  utilization(gpu: GpuId): number {
     return this.state.place?.utilization(gpu) ?? 0;
   }
 
@@ -119,7 +120,7 @@ export abstract class LiveViews {
   }
 
   /** The layers of a function on a GPU. */
-  resident(key: string, gpu: number): GpuResident {
+  resident(key: string, gpu: GpuId): GpuResident {
     const fn = this.state.functions.get(key);
     const isThere = fn !== undefined && gpu < this.state.gpus.length;
     const resident = isThere ? this.state.scheduler.residentOffer(fn.index, gpu) : undefined;
@@ -136,7 +137,7 @@ export abstract class LiveViews {
   }
 
   /** Whether any layers of the function are being loaded to the GPU. */
-  isLoading(key: string, gpu: number): boolean {
+  isLoading(key: string, gpu: GpuId): boolean {
     const index = this.state.functions.get(key)?.index;
     return index !== undefined && this.state.place?.isBusyWith(index, gpu) === true;
   }

@@ -1,17 +1,18 @@
 /** Frees of GPU memory that the GPU process has not confirmed yet. */
+import type { GpuId } from '../schedule/index.ts';
 export class PendingFrees {
-  readonly #onFailure: (gpu: number, key: string, error: unknown) => void;
+  readonly #onFailure: (gpu: GpuId, key: string, error: unknown) => void;
   #latest: Promise<unknown> = Promise.resolve();
   /** Counts lost processes: nothing is told about the frees of an earlier one. */
   #epoch = 0;
 
   /** @param onFailure called when the GPU process failed to free, and still lives */
-  constructor(onFailure: (gpu: number, key: string, error: unknown) => void) {
+  constructor(onFailure: (gpu: GpuId, key: string, error: unknown) => void) {
     this.#onFailure = onFailure;
   }
 
   /** @param key the function that owns the bytes */
-  add(gpu: number, key: string, freed: Promise<number>): void {
+  add(gpu: GpuId, key: string, freed: Promise<number>): void {
     const [epoch, before] = [this.#epoch, this.#latest];
     const settled = freed.catch((error: unknown) => {
       if (epoch === this.#epoch) this.#onFailure(gpu, key, error);

@@ -15,6 +15,7 @@ import type {
   Policy,
   Start,
   WorkersOffer,
+  GpuId,
 } from '../schedule/index.ts';
 import type { Tensor } from '../tensor/index.ts';
 
@@ -26,16 +27,16 @@ export interface FunctionPlans {
   /** By GPU. */
   readonly offers: readonly GpuOffer[];
   /** The plan that a load option of an offer stands for. */
-  planOf(gpu: number, mode: string, variant?: string): ColdStartPlan;
+  planOf(gpu: GpuId, mode: string, variant?: string): ColdStartPlan;
 }
 
 /** Requests to the GPU process. What `trim` and `keep` free is free for the runs and loads after them. */
 export interface GpuRunner {
   run(key: string, inputs: readonly Tensor[], options: GpuRunOptions): Promise<RunResult>;
   load(key: string, options: Omit<GpuRunOptions, 'trace'>): Promise<LoadResult>;
-  trim(key: string, gpu: number, layers: number): Promise<number>;
+  trim(key: string, gpu: GpuId, layers: number): Promise<number>;
   /** Frees the layers that this variant does not have. Resolves with the bytes freed. */
-  keep(key: string, gpu: number, variant: string): Promise<number>;
+  keep(key: string, gpu: GpuId, variant: string): Promise<number>;
 }
 
 /** Settings by which a function is scheduled. */
@@ -108,7 +109,7 @@ export interface LoadAhead {
 export interface RanOnGpu {
   readonly kind: 'gpu';
   readonly result: RunResult;
-  readonly gpu: number;
+  readonly gpu: GpuId;
   readonly start: Start;
   /** How missing weights came, and why not as set. */
   readonly mode: { readonly mode: string; readonly why?: string };
@@ -169,7 +170,7 @@ export type OwnCause = 'out-of-memory' | 'profiling' | 'unload' | 'failed-run';
 
 export interface GpuEviction {
   readonly key: string;
-  readonly gpu: number;
+  readonly gpu: GpuId;
   readonly bytes: number;
   readonly cause: EvictionCause | OwnCause;
   /** The function that needed the room, if there was one. */
@@ -184,7 +185,7 @@ export interface GpuEviction {
 export type GpuNews =
   | { readonly kind: 'run succeeded' }
   | { readonly kind: 'run failed'; readonly error: unknown }
-  | { readonly kind: 'arrived'; readonly gpu: number }
+  | { readonly kind: 'arrived'; readonly gpu: GpuId }
   | { readonly kind: 'evicted'; readonly eviction: GpuEviction };
 
 export interface LiveSchedulerOptions {

@@ -1,4 +1,4 @@
-import type { Foresight } from '../schedule/index.ts';
+import type { Foresight, FunctionId } from '../schedule/index.ts';
 import type { Trace } from './types.ts';
 
 const none = -1;
@@ -28,13 +28,13 @@ export class TraceForesight implements Foresight {
     }
   }
 
-  nextUseMs = (functionIndex: number): number => {
+  nextUseMs = (functionIndex: FunctionId): number => {
     const at = this.#next[functionIndex] ?? none;
     return at === none ? Infinity : this.#arrivalMs[at]!;
   };
 
   /** The function's next invocation has arrived. */
-  arrived(functionIndex: number): void {
+  arrived(functionIndex: FunctionId): void {
     const at = this.#next[functionIndex] ?? none;
     if (at !== none) this.#next[functionIndex] = this.#following[at]!;
   }

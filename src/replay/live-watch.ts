@@ -47,7 +47,7 @@ export function metricsWatch(observer: ReplayObserver, indexOf: (name: string) =
     if (known === undefined) return;
     const [evictions, planChanges] = now.map((counts, index) => more(counts, known[index]!));
     for (const { functionIndex, value } of evictions!) {
-      observer.eviction({ atMs, gpu: -1, functionIndex, bytes: 0, cause: value });
+      observer.eviction({ atMs, from: undefined, functionIndex, bytes: 0, cause: value });
     }
     for (const { functionIndex, value } of planChanges!) {
       if (value !== 'smaller' && value !== 'larger') continue;

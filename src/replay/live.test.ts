@@ -242,7 +242,7 @@ describe('evictions and changes of plan of a live host', () => {
     watch(metrics(3), 0);
     expect(told).toEqual([]);
     watch(metrics(5), 1000);
-    const eviction = { atMs: 1000, gpu: -1, functionIndex: 7, bytes: 0, cause: 'idle' };
+    const eviction = { atMs: 1000, from: undefined, functionIndex: 7, bytes: 0, cause: 'idle' };
     const change = { atMs: 1000, functionIndex: 7, direction: 'smaller' };
     expect(told).toEqual([eviction, eviction, change, change]);
   });

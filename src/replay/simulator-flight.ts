@@ -1,6 +1,5 @@
 import type { Outcome, OutcomePlacement } from './types.ts';
 
-const none = -1;
 export const nobodyElse: readonly number[] = [];
 
 export const cpuPlacement: OutcomePlacement = { kind: 'cpu' };
@@ -30,7 +29,7 @@ export const newFlight = () => ({
   companions: nobodyElse,
   placement: undefined as OutcomePlacement | undefined,
   /** The entry in the heap that ends it. */
-  finishDue: none,
+  finishDue: undefined as number | undefined,
 });
 
 export type Mutable<Record> = { -readonly [Field in keyof Record]: Record[Field] };

@@ -1,27 +1,36 @@
-/** Kinds of what is due. */
-export const due = { finished: 0, link: 1, wake: 2, gpuChange: 3, staged: 4, session: 5 } as const;
-export const kindBits = 3;
-/** A kind, and the number of what it concerns, in one. */
-export const dueKey = (kind: number, number: number): number => (number << kindBits) | kind;
+const kindBits = 3;
 
-/** Pending events: a binary heap by due time, then by insertion order. */
-export class DueHeap {
+export interface Due<Kind> {
+  readonly atMs: number;
+  /** Counts the entries. */
+  readonly sequence: number;
+  readonly kind: Kind;
+  /** Of what it concerns. */
+  readonly number: number;
+}
+
+/** Pending events of at most eight kinds: a binary heap by due time, then by insertion order. */
+export class DueHeap<Kind extends string> {
+  readonly #kinds: readonly Kind[];
   #dueMs = new Float64Array(256);
   #sequence = new Float64Array(256);
   #what = new Float64Array(256);
   #size = 0;
   #added = 0;
-  /** The entry that was taken last: its due time, the number that `add` returned, and its content. */
-  takenMs = NaN;
-  takenSequence = 0;
-  taken = 0;
+  /** Reused for each that is taken. */
+  readonly #taken: { -readonly [Field in keyof Due<Kind>]: Due<Kind>[Field] };
+
+  constructor(kinds: readonly [Kind, ...Kind[]]) {
+    this.#kinds = kinds;
+    this.#taken = { atMs: NaN, sequence: 0, kind: kinds[0], number: 0 };
+  }
 
   get size(): number {
     return this.#size;
   }
 
-  /** @returns the number of the entry */
-  add(dueMs: number, what: number): number {
+  /** @returns the sequence number of the entry */
+  add(dueMs: number, kind: Kind, number: number): number {
     if (this.#size === this.#dueMs.length) this.#grow();
     const sequence = this.#added++;
     let slot = this.#size++;
@@ -34,16 +43,18 @@ export class DueHeap {
     }
     this.#dueMs[slot] = dueMs;
     this.#sequence[slot] = sequence;
-    this.#what[slot] = what;
+    this.#what[slot] = (number << kindBits) | this.#kinds.indexOf(kind);
     return sequence;
   }
 
-  /** Takes the next entry if it is due by this instant. */
-  take(byMs: number): boolean {
-    if (this.#size === 0 || this.#dueMs[0]! > byMs) return false;
-    this.takenMs = this.#dueMs[0]!;
-    this.takenSequence = this.#sequence[0]!;
-    this.taken = this.#what[0]!;
+  /** Takes the next entry if it is due by this instant; it holds until the next one is taken. */
+  take(byMs: number): Due<Kind> | undefined {
+    if (this.#size === 0 || this.#dueMs[0]! > byMs) return undefined;
+    const taken = this.#taken;
+    taken.atMs = this.#dueMs[0]!;
+    taken.sequence = this.#sequence[0]!;
+    taken.kind = this.#kinds[this.#what[0]! & ((1 << kindBits) - 1)]!;
+    taken.number = this.#what[0]! >> kindBits;
     const last = --this.#size;
     const dueMs = this.#dueMs[last]!;
     const sequence = this.#sequence[last]!;
@@ -61,7 +72,7 @@ export class DueHeap {
     this.#dueMs[slot] = dueMs;
     this.#sequence[slot] = sequence;
     this.#what[slot] = what;
-    return true;
+    return taken;
   }
 
   #isBefore(a: number, b: number): boolean {

@@ -1,23 +1,21 @@
 /** Loads under way in the simulator: the scheduler's orders, as the links carry them. */
-import type { LoadOrder, SchedulerGpu } from '../schedule/index.ts';
+import type { LoadOrder, SchedulerGpu, FunctionId, GpuId, InvocationId } from '../schedule/index.ts';
 import { PcieLinks } from './simulator-links.ts';
 
 export interface SimulatedLoad {
-  readonly functionIndex: number;
-  readonly gpu: number;
+  readonly functionIndex: FunctionId;
+  readonly gpu: GpuId;
   /** Transfers under way. */
   left: number;
   /** When an execution behind it can end, as far as that is known. */
   readyMs: number;
   /** Execution time left behind the last byte from the disk, as long as that is still to come. */
   diskTailMs: number | undefined;
-  /** An invocation that executes behind it, or -1. */
-  invocation: number;
+  /** That executes behind it. */
+  invocation: InvocationId | undefined;
   /** To a larger plan, while runs go on under the smaller one. */
   readonly isGrowth: boolean;
 }
-
-const nobody = -1;
 
 export class SimulatedLoads {
   readonly #links: PcieLinks<SimulatedLoad>;
@@ -28,13 +26,13 @@ export class SimulatedLoads {
    * @param onDue when the transfer on a link ends, as predicted now; the latest call for a link counts. Infinity: none
    * is left.
    */
-  constructor(gpus: readonly SchedulerGpu[], onDue: (link: number, dueMs: number) => void) {
+  constructor(gpus: readonly SchedulerGpu[], onDue: (link: GpuId, dueMs: number) => void) {
     this.#links = new PcieLinks(gpus, onDue);
     this.#loads = gpus.map(() => []);
   }
 
   /** The load of a function that an invocation waits for. */
-  of(functionIndex: number, gpu: number): SimulatedLoad | undefined {
+  of(functionIndex: FunctionId, gpu: GpuId): SimulatedLoad | undefined {
     const loads = this.#loads[gpu]!;
     for (let index = 0; index < loads.length; index++) {
       const load = loads[index]!;
@@ -45,8 +43,8 @@ export class SimulatedLoads {
 
   /** @param isBeingRead the disk still reads the function: the load ends no sooner than that */
   begin(
-    functionIndex: number,
-    gpu: number,
+    functionIndex: FunctionId,
+    gpu: GpuId,
     { way, prefix }: LoadOrder,
     { isGrowth = false, isBeingRead = false }: { readonly isGrowth?: boolean; readonly isBeingRead?: boolean },
     nowMs: number,
@@ -54,7 +52,7 @@ export class SimulatedLoads {
     const readyMs = nowMs + way.coldMs[prefix]!;
     const diskTailMs = isBeingRead ? way.transfers[0].tailMs[prefix]! : undefined;
     const left = isBeingRead ? 1 : 0;
-    const load: SimulatedLoad = { functionIndex, gpu, left, readyMs, diskTailMs, invocation: nobody, isGrowth };
+    const load: SimulatedLoad = { functionIndex, gpu, left, readyMs, diskTailMs, invocation: undefined, isGrowth };
     for (const { bytes } of way.transfers) if (bytes[prefix]! > 0) load.left++;
     for (const { link, bytes, ms, tailMs } of way.transfers) {
       if (bytes[prefix]! > 0) this.#links.add(link, load, bytes[prefix]!, ms[prefix]!, tailMs[prefix]!, nowMs);
@@ -63,13 +61,13 @@ export class SimulatedLoads {
   }
 
   /** A link's transfer has ended. Returns the load that it completes, if any. */
-  arrive(link: number, nowMs: number): SimulatedLoad | undefined {
+  arrive(link: GpuId, nowMs: number): SimulatedLoad | undefined {
     const { load, tailMs } = this.#links.complete(link, nowMs);
     return this.#ended(load, nowMs + tailMs);
   }
 
   /** The disk has read the function. Returns the loads that this completes. */
-  staged(functionIndex: number, nowMs: number): SimulatedLoad[] {
+  staged(functionIndex: FunctionId, nowMs: number): SimulatedLoad[] {
     const waiting = this.#loads.flatMap((loads) =>
       loads.filter((load) => load.functionIndex === functionIndex && load.diskTailMs !== undefined),
     );
@@ -92,7 +90,7 @@ export class SimulatedLoads {
   }
 
   /** Aborts all loads of a function to a GPU. */
-  abandon(functionIndex: number, gpu: number, nowMs: number): void {
+  abandon(functionIndex: FunctionId, gpu: GpuId, nowMs: number): void {
     const loads = this.#loads[gpu]!;
     for (let index = loads.length - 1; index >= 0; index--) {
       const load = loads[index]!;

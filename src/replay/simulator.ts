@@ -13,6 +13,9 @@ import {
   type OfferSheet,
   type SchedulerEvent,
   type Start,
+  type FunctionId,
+  type GpuId,
+  type InvocationId,
 } from '../schedule/index.ts';
 import {
   coldCpuPlacement,
@@ -25,7 +28,7 @@ import {
   type Flight,
   type Mutable,
 } from './simulator-flight.ts';
-import { due, DueHeap, dueKey, kindBits } from './simulator-heap.ts';
+import { DueHeap, type Due } from './simulator-heap.ts';
 import { SimulatedLoads, type SimulatedLoad } from './simulator-loads.ts';
 import { SimulatedSides } from './simulator-sides.ts';
 import type { SimulatorOptions } from './simulator-options.ts';
@@ -38,7 +41,8 @@ export function runSimulation(trace: Trace, options: SimulatorOptions): void {
   simulator.finish();
 }
 
-const nobody = -1;
+/** A run or a link's transfer ends, the scheduler is woken, a GPU changes, a read or a session is there. */
+const dueKinds = ['finished', 'link', 'wake', 'gpu-change', 'staged', 'session'] as const;
 const wake: SchedulerEvent = { kind: 'wake' };
 const anyCall: Join = { key: 'any', rows: 1 };
 
@@ -46,10 +50,10 @@ export class Simulator {
   readonly #options: SimulatorOptions;
   readonly #names: readonly string[];
   readonly #scheduler: Scheduler;
-  readonly #due = new DueHeap();
+  readonly #due = new DueHeap(dueKinds);
   readonly #loads: SimulatedLoads;
   /** The heap entry that counts for a link; others are out of date. */
-  readonly #linkDue: number[];
+  readonly #linkDue: (number | undefined)[];
   readonly #sheets: (OfferSheet | undefined)[] = [];
   /** For functions whose calls are joined. */
   readonly #joins: (Join | undefined)[] = [];
@@ -60,7 +64,7 @@ export class Simulator {
   /** Reused placements. */
   readonly #gpuPlacements: readonly Readonly<Record<Start, OutcomePlacement>>[];
   /** By GPU, for runs that are abandoned. */
-  readonly #running: number[];
+  readonly #running: (InvocationId | undefined)[];
   /** Reused for each event. */
   readonly #arrival: Mutable<SchedulerEvent & { kind: 'arrival' }> = {
     kind: 'arrival',
@@ -70,7 +74,7 @@ export class Simulator {
   readonly #ended: Mutable<SchedulerEvent & { kind: 'finished' }> = { kind: 'finished', invocation: 0 };
   /** Reused for each report. */
   readonly #outcome: Mutable<Outcome> = newOutcome();
-  readonly #eviction: Mutable<EvictionRecord> = { atMs: NaN, gpu: 0, functionIndex: 0, bytes: 0, cause: 'capacity' };
+  readonly #eviction: Mutable<EvictionRecord> = { atMs: NaN, from: 0, functionIndex: 0, bytes: 0, cause: 'capacity' };
   #nowMs = 0;
   #arrived = 0;
 
@@ -87,10 +91,10 @@ export class Simulator {
       explains: false,
     });
     this.#sides = new SimulatedSides(host);
-    this.#linkDue = gpus.map(() => nobody);
-    this.#running = gpus.map(() => nobody);
+    this.#linkDue = gpus.map(() => undefined);
+    this.#running = gpus.map(() => undefined);
     this.#loads = new SimulatedLoads(gpus, (link, dueMs) => {
-      this.#linkDue[link] = dueMs === Infinity ? nobody : this.#due.add(dueMs, dueKey(due.link, link));
+      this.#linkDue[link] = dueMs === Infinity ? undefined : this.#due.add(dueMs, 'link', link);
     });
     this.#gpuPlacements = gpus.map((_, gpu) => ({
       warm: { kind: 'gpu', gpu, residency: 'warm' },
@@ -98,7 +102,7 @@ export class Simulator {
       cold: { kind: 'gpu', gpu, residency: 'cold' },
       disk: { kind: 'gpu', gpu, residency: 'disk' },
     }));
-    for (const [index, { atMs }] of gpuChanges.entries()) this.#due.add(atMs, dueKey(due.gpuChange, index));
+    for (const [index, { atMs }] of gpuChanges.entries()) this.#due.add(atMs, 'gpu-change', index);
     const filledWith = host?.filledWith ?? [];
     if (filledWith.length === 0) return;
     for (const { functionIndex } of filledWith) this.#addFunction(functionIndex);
@@ -125,7 +129,7 @@ export class Simulator {
     flight.joinedMs = 0;
     flight.companions = nobodyElse;
     flight.placement = undefined;
-    flight.finishDue = nobody;
+    flight.finishDue = undefined;
     const event = this.#arrival;
     event.invocation = invocation;
     event.functionIndex = functionIndex;
@@ -136,7 +140,7 @@ export class Simulator {
 
   /** Handles all events that are due until then. */
   advance(toMs: number): void {
-    while (this.#due.take(toMs)) this.#next();
+    this.#handle(toMs);
     this.#nowMs = toMs;
   }
 
@@ -146,49 +150,51 @@ export class Simulator {
   }
 
   /** Whether the function has layers on a GPU or a session on the CPU, loaded or being loaded. */
-  isResident(functionIndex: number): boolean {
+  isResident(functionIndex: FunctionId): boolean {
     if (this.#sheets[functionIndex] === undefined) return false;
     if (this.#sides.hasSession(functionIndex)) return true;
     return this.#options.gpus.some((_, gpu) => this.#scheduler.residentPrefix(functionIndex, gpu) > 0);
   }
 
   finish(): void {
-    while (this.#due.take(Infinity)) this.#next();
+    this.#handle(Infinity);
   }
 
-  /** Handles the event that was taken from the heap. */
-  #next(): void {
-    const { takenMs: dueMs, takenSequence: sequence, taken: what } = this.#due;
-    const kind = what & ((1 << kindBits) - 1);
-    const number = what >> kindBits;
-    if (kind === due.finished) {
-      if (this.#flights[number]!.finishDue !== sequence) return;
-      this.#nowMs = dueMs;
-      this.#finished(number);
-    } else if (kind === due.link) {
-      if (this.#linkDue[number] !== sequence) return;
-      this.#nowMs = dueMs;
-      this.#arrivedOverLink(number);
-    } else if (kind === due.staged) {
-      this.#nowMs = dueMs;
-      this.#sides.staged(number);
-      this.#tell({ kind: 'staged', functionIndex: number });
-      for (const load of this.#loads.staged(number, dueMs)) this.#loaded(load);
-    } else if (kind === due.session) {
-      this.#nowMs = dueMs;
-      const { bytes = 0 } = this.#sheets[number]!.cpu!;
-      this.#tell({ kind: 'session', functionIndex: number, bytes });
-    } else if (kind === due.wake) {
-      this.#nowMs = dueMs;
-      this.#tell(wake);
-    } else {
-      this.#nowMs = dueMs;
-      const change = this.#options.gpuChanges![number]!;
-      this.#tell({ kind: change.kind, gpu: change.gpu });
+  #handle(toMs: number): void {
+    for (let due = this.#due.take(toMs); due !== undefined; due = this.#due.take(toMs)) this.#next(due);
+  }
+
+  #next({ atMs, sequence, kind, number }: Due<(typeof dueKinds)[number]>): void {
+    // What ends at another instant than was expected.
+    if (kind === 'finished' && this.#flights[number]!.finishDue !== sequence) return;
+    if (kind === 'link' && this.#linkDue[number] !== sequence) return;
+    this.#nowMs = atMs;
+    switch (kind) {
+      case 'finished':
+        this.#finished(number);
+        break;
+      case 'link':
+        this.#arrivedOverLink(number);
+        break;
+      case 'staged':
+        this.#sides.staged(number);
+        this.#tell({ kind: 'staged', functionIndex: number });
+        for (const load of this.#loads.staged(number, atMs)) this.#loaded(load);
+        break;
+      case 'session':
+        this.#tell({ kind: 'session', functionIndex: number, bytes: this.#sheets[number]!.cpu!.bytes ?? 0 });
+        break;
+      case 'wake':
+        this.#tell(wake);
+        break;
+      case 'gpu-change': {
+        const { kind: change, gpu } = this.#options.gpuChanges![number]!;
+        this.#tell({ kind: change, gpu });
+      }
     }
   }
 
-  #addFunction(functionIndex: number): void {
+  #addFunction(functionIndex: FunctionId): void {
     const sheet = this.#options.sheetOf(functionIndex, this.#names[functionIndex] ?? String(functionIndex));
     // Without gaps: V8 turns an array with many gaps into a map.
     while (this.#sheets.length <= functionIndex) {
@@ -208,7 +214,7 @@ export class Simulator {
     for (let at = 0; at < actions.length; at++) this.#carryOut(actions[at]!);
   }
 
-  #beginLoad(functionIndex: number, gpu: number, load: LoadOrder): void {
+  #beginLoad(functionIndex: FunctionId, gpu: GpuId, load: LoadOrder): void {
     const isBeingRead = this.#sides.isBeingRead(functionIndex);
     this.#loads.begin(functionIndex, gpu, load, { isBeingRead }, this.#nowMs);
   }
@@ -228,7 +234,7 @@ export class Simulator {
       case 'wait':
         break;
       case 'wake':
-        this.#due.add(action.atMs, dueKey(due.wake, 0));
+        this.#due.add(action.atMs, 'wake', 0);
         break;
       case 'grow':
         this.#changedPlan(action.functionIndex, 'larger');
@@ -247,21 +253,21 @@ export class Simulator {
       case 'make-session': {
         const { functionIndex } = action;
         const { cpu } = this.#sheets[functionIndex]!;
-        this.#due.add(this.#sides.makeSession(functionIndex, cpu!, this.#nowMs), dueKey(due.session, functionIndex));
+        this.#due.add(this.#sides.makeSession(functionIndex, cpu!, this.#nowMs), 'session', functionIndex);
         break;
       }
       case 'evict-cpu':
         this.#sides.closeSession(action.functionIndex);
-        this.#tellEviction(action.functionIndex, -1, action.bytes, action.cause);
+        this.#tellEviction(action.functionIndex, 'cpu', action.bytes, action.cause);
         break;
       case 'stage': {
         const { functionIndex, bytes } = action;
         this.#options.observer.stage?.({ atMs: this.#nowMs, functionIndex, bytes });
-        this.#due.add(this.#sides.stage(functionIndex, bytes, this.#nowMs), dueKey(due.staged, functionIndex));
+        this.#due.add(this.#sides.stage(functionIndex, bytes, this.#nowMs), 'staged', functionIndex);
         break;
       }
       case 'evict-host':
-        this.#tellEviction(action.functionIndex, -2, action.bytes, action.cause);
+        this.#tellEviction(action.functionIndex, 'host', action.bytes, action.cause);
         break;
       case 'shed':
         this.#end(action.invocation, shedPlacement);
@@ -272,17 +278,22 @@ export class Simulator {
     }
   }
 
-  #tellEviction(functionIndex: number, gpu: number, bytes: number, cause: EvictionRecord['cause']): void {
+  #tellEviction(
+    functionIndex: FunctionId,
+    from: EvictionRecord['from'],
+    bytes: number,
+    cause: EvictionRecord['cause'],
+  ): void {
     const eviction = this.#eviction;
     eviction.atMs = this.#nowMs;
-    eviction.gpu = gpu;
+    eviction.from = from;
     eviction.functionIndex = functionIndex;
     eviction.bytes = bytes;
     eviction.cause = cause;
     this.#options.observer.eviction(eviction);
   }
 
-  #changedPlan(functionIndex: number, direction: PlanChangeRecord['direction']): void {
+  #changedPlan(functionIndex: FunctionId, direction: PlanChangeRecord['direction']): void {
     this.#options.observer.planChange?.({ atMs: this.#nowMs, functionIndex, direction });
   }
 
@@ -305,7 +316,7 @@ export class Simulator {
     flight.warmMs = warmMs;
     flight.joinedMs = warmMs - aloneMs;
     if (loading === undefined) {
-      flight.finishDue = this.#due.add(nowMs + warmMs, dueKey(due.finished, invocation));
+      flight.finishDue = this.#due.add(nowMs + warmMs, 'finished', invocation);
     } else {
       loading.invocation = invocation;
     }
@@ -322,33 +333,33 @@ export class Simulator {
     if (this.#nowMs < flight.begunMs) flight.begunMs = this.#nowMs;
   }
 
-  #arrivedOverLink(link: number): void {
-    this.#linkDue[link] = nobody;
+  #arrivedOverLink(link: GpuId): void {
+    this.#linkDue[link] = undefined;
     const load = this.#loads.arrive(link, this.#nowMs);
     if (load !== undefined) this.#loaded(load);
   }
 
   #loaded(load: SimulatedLoad): void {
     const { functionIndex, gpu, invocation } = load;
-    if (invocation !== nobody) {
+    if (invocation !== undefined) {
       const flight = this.#flights[invocation]!;
       const endMs = Math.max(load.readyMs + flight.joinedMs, flight.runMs + flight.warmMs);
-      flight.finishDue = this.#due.add(endMs, dueKey(due.finished, invocation));
+      flight.finishDue = this.#due.add(endMs, 'finished', invocation);
     }
     this.#tell({ kind: 'loaded', gpu, functionIndex });
   }
 
-  #abandon(functionIndex: number, gpu: number): void {
+  #abandon(functionIndex: FunctionId, gpu: GpuId): void {
     this.#loads.abandon(functionIndex, gpu, this.#nowMs);
-    const running = this.#running[gpu]!;
-    const flight = running === nobody ? undefined : this.#flights[running]!;
+    const running = this.#running[gpu];
+    const flight = running === undefined ? undefined : this.#flights[running]!;
     if (flight?.functionIndex !== functionIndex) return;
-    flight.finishDue = nobody;
+    flight.finishDue = undefined;
     flight.companions = nobodyElse;
     this.#tellBusy(gpu, flight);
   }
 
-  #finished(invocation: number): void {
+  #finished(invocation: InvocationId): void {
     const flight = this.#flights[invocation]!;
     const placement = flight.placement!;
     if (placement.kind === 'gpu') this.#tellBusy(placement.gpu, flight);
@@ -358,8 +369,8 @@ export class Simulator {
     this.#tell(this.#ended);
   }
 
-  #tellBusy(gpu: number, { runMs }: Flight): void {
-    this.#running[gpu] = nobody;
+  #tellBusy(gpu: GpuId, { runMs }: Flight): void {
+    this.#running[gpu] = undefined;
     this.#options.observer.busy(gpu, runMs, this.#nowMs);
   }
 
@@ -377,10 +388,10 @@ export class Simulator {
     }
     flight.predictedEndMs = decision.chosenEndMs;
     this.#begin(flight);
-    flight.finishDue = this.#due.add(this.#nowMs + ms, dueKey(due.finished, invocation));
+    flight.finishDue = this.#due.add(this.#nowMs + ms, 'finished', invocation);
   }
 
-  #end(invocation: number, placement: OutcomePlacement): void {
+  #end(invocation: InvocationId, placement: OutcomePlacement): void {
     const { sequence, functionIndex, arrivalMs, begunMs, sloMs, predictedEndMs } = this.#flights[invocation]!;
     const outcome = this.#outcome;
     outcome.sequence = sequence;

@@ -1,12 +1,12 @@
 /** The interface between traces, the simulator, live replay and reports. Types only. */
-import type { Start } from '../schedule/index.ts';
+import type { Start, FunctionId, GpuId } from '../schedule/index.ts';
 
 /** One invocation of a trace. A trace yields them in order of arrival, and is never wholly in memory. */
 export interface TraceInvocation {
   /** Milliseconds from the start of the trace. */
   readonly arrivalMs: number;
   /** Index into the trace's function names. */
-  readonly functionIndex: number;
+  readonly functionIndex: FunctionId;
   /** Running time recorded in the trace, if it has one. */
   readonly durationMs?: number;
   /** Its own SLO, if it differs from the function's. */
@@ -30,7 +30,7 @@ export interface ReadTrace extends Trace {
 
 /** Where an invocation ran, or why it did not. */
 export type OutcomePlacement =
-  | { readonly kind: 'gpu'; readonly gpu: number; readonly residency: Start }
+  | { readonly kind: 'gpu'; readonly gpu: GpuId; readonly residency: Start }
   | { readonly kind: 'cpu'; readonly coldStart?: boolean }
   /** On another machine, behind the queue. */
   | { readonly kind: 'worker' }
@@ -41,7 +41,7 @@ export type OutcomePlacement =
 export interface Outcome {
   /** Number of the invocation in the replay, from 0 in order of arrival; those of a warm-up count. */
   readonly sequence: number;
-  readonly functionIndex: number;
+  readonly functionIndex: FunctionId;
   readonly arrivalMs: number;
   /** When the answer was there; for a shed or failed one, when that was decided. */
   readonly endMs: number;
@@ -56,9 +56,9 @@ export interface Outcome {
 /** One eviction, with its cause ('capacity', 'trim', 'migration', 'unload', ...). */
 export interface EvictionRecord {
   readonly atMs: number;
-  /** -1: a session on the CPU; -2: weights in pinned host memory. */
-  readonly gpu: number;
-  readonly functionIndex: number;
+  /** A GPU, a session on the CPU, or pinned host memory; undefined: the host that tells it does not say. */
+  readonly from: GpuId | 'cpu' | 'host' | undefined;
+  readonly functionIndex: FunctionId;
   readonly bytes: number;
   readonly cause: string;
 }
@@ -66,14 +66,14 @@ export interface EvictionRecord {
 /** Weights were read from disk into pinned host memory. */
 export interface StageRecord {
   readonly atMs: number;
-  readonly functionIndex: number;
+  readonly functionIndex: FunctionId;
   readonly bytes: number;
 }
 
 /** A resident function changed its plan variant: a smaller one frees GPU memory, a larger one takes more. */
 export interface PlanChangeRecord {
   readonly atMs: number;
-  readonly functionIndex: number;
+  readonly functionIndex: FunctionId;
   readonly direction: 'smaller' | 'larger';
 }
 
@@ -91,5 +91,5 @@ export interface ReplayObserver {
   /** Optional, for observers that ignore tiers. */
   stage?(record: StageRecord): void;
   /** A GPU's execution lane was busy for this interval. */
-  busy(gpu: number, fromMs: number, toMs: number): void;
+  busy(gpu: GpuId, fromMs: number, toMs: number): void;
 }

@@ -1,4 +1,5 @@
 /** Functions that come, change and go, and GPUs that are lost: what waits or runs there may need another place. */
+import type { FunctionId } from './ids.ts';
 import type { Dispatcher } from './dispatch.ts';
 import { ServedFunction } from './function.ts';
 import type { Gpu } from './gpu.ts';
@@ -27,7 +28,7 @@ export class Changes {
   }
 
   /** A function is new, or has another sheet. */
-  setSheet(number: number, sheet: OfferSheet, nowMs: number): void {
+  setSheet(number: FunctionId, sheet: OfferSheet, nowMs: number): void {
     const gpuCount = this.#state.gpus.length;
     if (sheet.gpus.length !== gpuCount)
       throw new RangeError(`function ${number} has offers for ${sheet.gpus.length} GPUs, not ${gpuCount}`);
@@ -53,7 +54,7 @@ export class Changes {
     for (const { gpu } of homes) this.#dispatcher.dispatch(gpu, nowMs);
   }
 
-  #functionFor(number: number, sheet: OfferSheet): ServedFunction {
+  #functionFor(number: FunctionId, sheet: OfferSheet): ServedFunction {
     const { functions, policy, popularity, slots } = this.#state;
     while (functions.length <= number) functions.push(undefined);
     popularity.grow(functions.length);
@@ -64,7 +65,7 @@ export class Changes {
   }
 
   /** Functions of one model share their sheet, or its offers; check each once. */
-  #check(number: number, sheet: OfferSheet): void {
+  #check(number: FunctionId, sheet: OfferSheet): void {
     if (this.#checked.has(sheet)) return;
     for (const offer of sheet.gpus) {
       if (offer === null || this.#checked.has(offer)) continue;
@@ -78,7 +79,7 @@ export class Changes {
     return this.#sides.flatMap((side) => side.take(fn)).sort(byArrival);
   }
 
-  removeFunction(number: number, nowMs: number): void {
+  removeFunction(number: FunctionId, nowMs: number): void {
     const fn = this.#state.functionOf(number);
     for (const invocation of this.#takeFromSides(fn)) this.#removed(invocation);
     fn.isRemoved = true;

@@ -1,10 +1,11 @@
+import type { FunctionId } from './ids.ts';
 import type { Numbered } from './heap.ts';
 import { leastColdMs, leastWarmMs, type GpuOffer, type OfferSheet } from './offer.ts';
 import type { Policy } from './policy.ts';
 
 /** A function, with what its offer sheet says. */
 export class ServedFunction {
-  readonly number: number;
+  readonly number: FunctionId;
   readonly policy: Policy;
   /** The latest. It stays when the function is removed, for what still runs. */
   sheet: OfferSheet;
@@ -18,7 +19,7 @@ export class ServedFunction {
   /** Whether it cannot run: something that it executes from host memory is neither there nor on its way. */
   lacksExecuted = false;
 
-  constructor(number: number, sheet: OfferSheet, policy: Policy) {
+  constructor(number: FunctionId, sheet: OfferSheet, policy: Policy) {
     this.number = number;
     this.policy = policy;
     this.sheet = sheet;

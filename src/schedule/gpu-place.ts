@@ -1,3 +1,4 @@
+import type { GpuId } from './ids.ts';
 import type { Dispatcher } from './dispatch.ts';
 import type { ServedFunction } from './function.ts';
 import { nobodyElse, type Gpu } from './gpu.ts';
@@ -8,7 +9,7 @@ import type { SchedulerState } from './state.ts';
 
 /** A GPU as a place. */
 export class GpuPlace implements Place {
-  readonly id: number;
+  readonly id: GpuId;
   readonly gpu: Gpu;
   readonly #state: SchedulerState;
   readonly #router: Router;

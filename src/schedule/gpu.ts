@@ -1,3 +1,4 @@
+import type { GpuId } from './ids.ts';
 import { takeOut } from './columns.ts';
 import type { ServedFunction } from './function.ts';
 import type { Invocation } from './invocation.ts';
@@ -98,7 +99,7 @@ interface Shared extends SharedResidency {
 
 /** A GPU: what runs there, what waits, what is resident, and what is on its way. */
 export class Gpu implements MemoryListener {
-  readonly number: number;
+  readonly number: GpuId;
   readonly line = new Line<Slot>();
   readonly memory: GpuMemory;
   isUp = true;
@@ -113,7 +114,7 @@ export class Gpu implements MemoryListener {
   readonly awaited = new Set<Slot>();
   readonly #shared: Shared;
 
-  constructor(number: number, { capacityBytes }: SchedulerGpu, shared: Shared) {
+  constructor(number: GpuId, { capacityBytes }: SchedulerGpu, shared: Shared) {
     this.number = number;
     this.#shared = shared;
     this.laneEndMs = 0;

@@ -52,12 +52,12 @@ export class Heap<Member extends Numbered> {
 
   /** The one with the least key among those for which this holds. Looks at all of them. */
   firstThat(holds: (member: Member) => boolean): Member | undefined {
-    let first = -1;
+    let first: number | undefined;
     for (let place = 0; place < this.#size; place++) {
       const number = this.#heap[place]!;
-      if ((first < 0 || this.#isBefore(number, first)) && holds(this.#members[number]!)) first = number;
+      if ((first === undefined || this.#isBefore(number, first)) && holds(this.#members[number]!)) first = number;
     }
-    return first < 0 ? undefined : this.#members[first];
+    return first === undefined ? undefined : this.#members[first];
   }
 
   /** The member at a position of the heap: 0 is the first, the others are in no order. */

@@ -1,3 +1,4 @@
+import type { InvocationId } from './ids.ts';
 import type { ServedFunction } from './function.ts';
 import type { Decision, Join, PlaceId, Start } from './types.ts';
 
@@ -15,7 +16,7 @@ export interface OwnSettings {
 
 /** What the scheduler knows of an invocation. The object is used again by the next one of the same number. */
 export class Invocation {
-  readonly number: number;
+  readonly number: InvocationId;
   fn: ServedFunction;
   state: 'waiting' | 'running' | 'ended' = 'ended';
   /** Where it waits, runs, or was last. */
@@ -49,7 +50,7 @@ export class Invocation {
   #isKeptOff = false;
   #isLetThrough = false;
 
-  constructor(number: number, fn: ServedFunction) {
+  constructor(number: InvocationId, fn: ServedFunction) {
     this.number = number;
     this.fn = fn;
   }

@@ -2,6 +2,7 @@
  * What the scheduler learns about functions: how long runs take, how far predictions are off, and how often each is
  * invoked.
  */
+import type { FunctionId } from './ids.ts';
 import { smoothed } from '../tools/index.ts';
 import { grown } from './columns.ts';
 import { tuning } from './tuning.ts';
@@ -20,19 +21,19 @@ export class Learnt {
   /** For each unit of size. */
   #meanShare: number | undefined;
 
-  of(functionIndex: number, offered: number | undefined, size = Infinity): number {
+  of(functionIndex: FunctionId, offered: number | undefined, size = Infinity): number {
     return (
       offered ?? this.#values.get(functionIndex) ?? Math.min(this.#mean ?? 0, (this.#meanShare ?? Infinity) * size)
     );
   }
 
-  observe(functionIndex: number, value: number, size = 0): void {
+  observe(functionIndex: FunctionId, value: number, size = 0): void {
     this.#values.set(functionIndex, smoothed(this.#values.get(functionIndex), value));
     this.#mean = smoothed(this.#mean, value);
     if (size > 0) this.#meanShare = smoothed(this.#meanShare, value / size);
   }
 
-  forget(functionIndex: number): void {
+  forget(functionIndex: FunctionId): void {
     this.#values.delete(functionIndex);
   }
 }
@@ -53,12 +54,12 @@ export class Margin {
     this.#lateShare = 1 - share;
   }
 
-  of(functionIndex: number): number {
+  of(functionIndex: FunctionId): number {
     return this.#known.get(functionIndex)?.ms ?? this.#latestMs;
   }
 
   /** @param offMs how much later than predicted it came */
-  observe(functionIndex: number, offMs: number): void {
+  observe(functionIndex: FunctionId, offMs: number): void {
     let known = this.#known.get(functionIndex);
     if (known === undefined) {
       known = { ms: this.#latestMs, scaleMs: Math.abs(offMs) };
@@ -69,7 +70,7 @@ export class Margin {
     this.#latestMs = known.ms;
   }
 
-  forget(functionIndex: number): void {
+  forget(functionIndex: FunctionId): void {
     this.#known.delete(functionIndex);
   }
 }
@@ -100,7 +101,7 @@ export class Popularity {
     this.#growth = 2 ** (1 / (halfLifePerFunction * functionCount));
   }
 
-  use(functionIndex: number): void {
+  use(functionIndex: FunctionId): void {
     const use = this.#use * this.#growth;
     const count = this.#counts[functionIndex]!;
     this.#use = use;
@@ -112,7 +113,7 @@ export class Popularity {
   }
 
   /** As if it had been used for long with this share of all uses. */
-  hadShare(functionIndex: number, share: number): void {
+  hadShare(functionIndex: FunctionId, share: number): void {
     const count = (this.#use * share * halfLifePerFunction * this.#functions) / Math.LN2;
     const before = this.#counts[functionIndex]!;
     this.#counts[functionIndex] = before + count;
@@ -121,7 +122,7 @@ export class Popularity {
     this.#countSquares += count * (2 * before + count);
   }
 
-  count(functionIndex: number): number {
+  count(functionIndex: FunctionId): number {
     return this.#counts[functionIndex]!;
   }
 
@@ -130,7 +131,7 @@ export class Popularity {
    * variance beyond that of equally used functions. The rest of an expected count is the mean, which only grows: among
    * functions that are used alike, the latest used counts most.
    */
-  expected(functionIndex: number): number {
+  expected(functionIndex: FunctionId): number {
     const mean = this.#sum / this.#functions;
     const variance = this.#countSquares - this.#sum * mean;
     const share = variance <= this.#useSquares ? 0 : 1 - this.#useSquares / variance;
@@ -138,12 +139,12 @@ export class Popularity {
   }
 
   /** The expected count if this many more uses came within as many arrivals as there are functions. */
-  expectedWith(functionIndex: number, uses: number): number {
+  expectedWith(functionIndex: FunctionId, uses: number): number {
     return this.expected(functionIndex) + this.#countOf(uses);
   }
 
   /** The same for the count. */
-  countWith(functionIndex: number, uses: number): number {
+  countWith(functionIndex: FunctionId, uses: number): number {
     return this.count(functionIndex) + this.#countOf(uses);
   }
 
@@ -152,7 +153,7 @@ export class Popularity {
   }
 
   /** Uses of a function in as many arrivals as there are functions: 1 where all are used alike. */
-  share(functionIndex: number): number {
+  share(functionIndex: FunctionId): number {
     return ((this.#counts[functionIndex]! / this.#use) * Math.LN2) / halfLifePerFunction;
   }
 

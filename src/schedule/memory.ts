@@ -1,3 +1,4 @@
+import type { GpuId } from './ids.ts';
 import { evictionOrder, recencyList, RecencyOrder, type EvictionFacts, type EvictionOrder } from './eviction-order.ts';
 import type { ServedFunction } from './function.ts';
 import { MissCost, type Pressure } from './miss-cost.ts';
@@ -61,7 +62,7 @@ export class GpuMemory implements EvictionFacts {
   readonly #growing = new Map<Resident, GpuOffer>();
 
   constructor(
-    gpu: number,
+    gpu: GpuId,
     capacityBytes: number,
     eviction: Policy['eviction'],
     { slots, popularity, variants, pressure, host }: SharedResidency,

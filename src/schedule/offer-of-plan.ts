@@ -1,4 +1,5 @@
 /** Offers as the planners and an analytic or measured profile give them. */
+import type { GpuId } from './ids.ts';
 import type { Machine } from '../hardware/index.ts';
 import {
   linkSpeeds,
@@ -46,7 +47,7 @@ function offerOf(
   profile: Pick<LayerProfile, 'layers'>,
   machine: Machine,
   mode: ColdStartMode,
-  gpu: number,
+  gpu: GpuId,
   given: readonly LayerMethod[] | undefined,
 ): GpuOffer {
   const plan = planColdStart(profile, machine, mode, {
@@ -65,7 +66,7 @@ function offerOf(
   return { warmMs, prefixBytes: curve.map(({ bytes }) => bytes), overlapPrefix: hidden.layers, ways };
 }
 
-function overLinks({ ways: [fastest, ...slower], ...offer }: GpuOffer, linkOf: (link: number) => number): GpuOffer {
+function overLinks({ ways: [fastest, ...slower], ...offer }: GpuOffer, linkOf: (link: GpuId) => number): GpuOffer {
   const over = (transfer: LinkTransfer): LinkTransfer => ({ ...transfer, link: linkOf(transfer.link) });
   const renamed = ({ transfers: [own, ...lent], ...way }: LoadOption): LoadOption => ({
     ...way,

@@ -1,7 +1,8 @@
 /** Knows arrivals in advance. Only a replay does. */
+import type { FunctionId } from './ids.ts';
 export interface Foresight {
   /** When the function's next invocation comes, among those that have not arrived; Infinity: there is none. */
-  readonly nextUseMs: (functionIndex: number) => number;
+  readonly nextUseMs: (functionIndex: FunctionId) => number;
 }
 
 /** Settings of the scheduler. Each can be switched on its own. */

@@ -1,3 +1,4 @@
+import type { FunctionId, GpuId, InvocationId } from './ids.ts';
 import { Changes } from './changes.ts';
 import { CpuLanes } from './cpu-lanes.ts';
 import { Dispatcher } from './dispatch.ts';
@@ -174,7 +175,7 @@ export class Scheduler {
   }
 
   /** Bytes of weights on a GPU, including those being loaded. */
-  residentBytes(gpu: number): number {
+  residentBytes(gpu: GpuId): number {
     return this.#state.gpus[gpu]!.memory.usedBytes;
   }
 
@@ -184,27 +185,27 @@ export class Scheduler {
   }
 
   /** Whether nothing of a function has to be read from disk. */
-  isInHostMemory(functionIndex: number): boolean {
+  isInHostMemory(functionIndex: FunctionId): boolean {
     return this.#state.host?.isHere(this.#known(functionIndex)) !== false;
   }
 
   /** What a function waits for that something needs in host memory. */
-  hostWait(functionIndex: number): HostWait {
+  hostWait(functionIndex: FunctionId): HostWait {
     return this.#state.host?.waitsFor(this.#known(functionIndex)) ?? 'nothing';
   }
 
   /** Whether host memory can ever have room for a function. */
-  fitsHostMemory(functionIndex: number): boolean {
+  fitsHostMemory(functionIndex: FunctionId): boolean {
     return this.#state.host?.canHold(this.#known(functionIndex)) !== false;
   }
 
   /** How many layers of a function a GPU has, counted from the first, including those being loaded. */
-  residentPrefix(functionIndex: number, gpu: number): number {
+  residentPrefix(functionIndex: FunctionId, gpu: GpuId): number {
     return this.#slotOf(functionIndex, gpu)?.prefix ?? 0;
   }
 
   /** The plan variant under which a function is resident on a GPU; undefined where it is absent. */
-  residentOffer(functionIndex: number, gpu: number): GpuOffer | undefined {
+  residentOffer(functionIndex: FunctionId, gpu: GpuId): GpuOffer | undefined {
     return this.#slotOf(functionIndex, gpu)?.offer;
   }
 
@@ -217,12 +218,12 @@ export class Scheduler {
    * When an invocation of the function that arrived now would end at a place; Infinity where it cannot run. Decides
    * nothing.
    */
-  predictEnd(functionIndex: number, place: PlaceId, nowMs: number): number {
+  predictEnd(functionIndex: FunctionId, place: PlaceId, nowMs: number): number {
     const fn = this.#state.functionOf(functionIndex);
     return this.#place(place).predictEndMs(fn, nowMs + fn.sheet.sloMs, nowMs);
   }
 
-  #slotOf(functionIndex: number, gpu: number): Slot | undefined {
+  #slotOf(functionIndex: FunctionId, gpu: GpuId): Slot | undefined {
     const fn = this.#state.functions[functionIndex];
     return fn && this.#state.slots.at(fn, this.#state.gpus[gpu]!);
   }
@@ -237,13 +238,13 @@ export class Scheduler {
   }
 
   /** A function that is there, or was removed while something of it goes on. */
-  #known(number: number): ServedFunction {
+  #known(number: FunctionId): ServedFunction {
     const fn = this.#state.functions[number];
     if (fn === undefined) throw new RangeError(`there is no function ${number}`);
     return fn;
   }
 
-  #arrive(number: number, functionIndex: number, own: OwnSettings, nowMs: number): void {
+  #arrive(number: InvocationId, functionIndex: FunctionId, own: OwnSettings, nowMs: number): void {
     const fn = this.#state.functionOf(functionIndex);
     while (number >= this.#invocations.length) this.#invocations.push(new Invocation(this.#invocations.length, fn));
     const invocation = this.#invocations[number]!;
@@ -255,7 +256,7 @@ export class Scheduler {
     this.#placing.place(invocation, nowMs);
   }
 
-  #finish(number: number, observed: Observation | undefined, nowMs: number): void {
+  #finish(number: InvocationId, observed: Observation | undefined, nowMs: number): void {
     const invocation = this.#invocations[number];
     const place = this.#placeOf(invocation);
     if (invocation?.state !== 'running' || place?.runs(invocation) !== true)
@@ -264,7 +265,7 @@ export class Scheduler {
     place.finish(invocation, observed, nowMs);
   }
 
-  #loaded(gpu: number, functionIndex: number, nowMs: number): void {
+  #loaded(gpu: GpuId, functionIndex: FunctionId, nowMs: number): void {
     const slot = this.#slotOf(functionIndex, gpu);
     const load = slot?.load;
     const way = load === undefined ? slot && this.#growth.end(slot, nowMs) : load.way;
@@ -291,7 +292,7 @@ export class Scheduler {
     this.#placing.wake(nowMs);
   }
 
-  #staged(functionIndex: number, observed: StageObservation | undefined, nowMs: number): void {
+  #staged(functionIndex: FunctionId, observed: StageObservation | undefined, nowMs: number): void {
     this.#loadable(this.#state.host?.arrived(this.#known(functionIndex), nowMs, observed) ?? [], nowMs);
   }
 
@@ -305,7 +306,7 @@ export class Scheduler {
   }
 
   /** The place could not run it. Its resources there are freed, and it goes elsewhere if another place takes it. */
-  #refused(number: number, nowMs: number): void {
+  #refused(number: InvocationId, nowMs: number): void {
     const invocation = this.#invocations[number];
     const place = this.#placeOf(invocation);
     const refused = invocation === undefined ? [] : [invocation, ...(place?.companionsOf(invocation) ?? [])];
@@ -315,7 +316,7 @@ export class Scheduler {
     this.#placing.placeAnew(refused, nowMs, place);
   }
 
-  #depart(number: number, nowMs: number): void {
+  #depart(number: InvocationId, nowMs: number): void {
     const invocation = this.#invocations[number];
     const place = this.#placeOf(invocation);
     if (invocation?.state !== 'waiting' || place === undefined)

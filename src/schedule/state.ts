@@ -1,3 +1,4 @@
+import type { FunctionId } from './ids.ts';
 import type { ServedFunction } from './function.ts';
 import { Gpu, type Slot } from './gpu.ts';
 import { Heap } from './heap.ts';
@@ -58,7 +59,7 @@ export class SchedulerState {
   }
 
   /** The function of this number. @throws RangeError where there is none */
-  functionOf(number: number): ServedFunction {
+  functionOf(number: FunctionId): ServedFunction {
     const fn = this.functions[number];
     if (fn === undefined || fn.isRemoved) throw new RangeError(`there is no function ${number}`);
     return fn;

@@ -1,4 +1,5 @@
 /** What goes into the scheduler and what comes out. Functions, invocations and GPUs are numbers. */
+import type { FunctionId, GpuId, InvocationId } from './ids.ts';
 import type { LoadOption, OfferSheet } from './offer.ts';
 
 /** A GPU as the scheduler sees it. */
@@ -58,7 +59,7 @@ export interface StageObservation {
 export type SideId = 'cpu' | 'workers';
 
 /** A GPU by its number, or a place beside the GPUs. */
-export type PlaceId = number | SideId;
+export type PlaceId = GpuId | SideId;
 
 /**
  * Why a place was chosen. `resident`: some of the function is there. `room`: the function is absent everywhere and
@@ -99,7 +100,7 @@ export interface Join {
 
 /** An invocation that shares the run of another one. */
 export interface Companion {
-  readonly invocation: number;
+  readonly invocation: InvocationId;
   readonly decision: Decision;
 }
 
@@ -117,8 +118,8 @@ export type SchedulerEvent =
    */
   | {
       readonly kind: 'arrival';
-      readonly invocation: number;
-      readonly functionIndex: number;
+      readonly invocation: InvocationId;
+      readonly functionIndex: FunctionId;
       /** Its own objective and priority, where they are not the function's. */
       readonly sloMs?: number | undefined;
       readonly priority?: number | undefined;
@@ -132,29 +133,29 @@ export type SchedulerEvent =
    * A run has ended, successfully or not, at any place. Reported for the action's invocation alone: its companions end
    * with it.
    */
-  | { readonly kind: 'finished'; readonly invocation: number; readonly observed?: Observation | undefined }
+  | { readonly kind: 'finished'; readonly invocation: InvocationId; readonly observed?: Observation | undefined }
   /**
    * A place could not run the invocation (no memory, a process that died). It and its companions are placed again,
    * elsewhere if another place can take them.
    */
-  | { readonly kind: 'refused'; readonly invocation: number }
+  | { readonly kind: 'refused'; readonly invocation: InvocationId }
   /** Everything that a `run`, `load` or `grow` ordered has arrived on the GPU. */
-  | { readonly kind: 'loaded'; readonly gpu: number; readonly functionIndex: number }
+  | { readonly kind: 'loaded'; readonly gpu: GpuId; readonly functionIndex: FunctionId }
   /** The instant that a `wake` asked for. */
   | { readonly kind: 'wake' }
   /** The caller of a waiting invocation has gone. A running one is only reported as `finished`. */
-  | { readonly kind: 'departed'; readonly invocation: number }
+  | { readonly kind: 'departed'; readonly invocation: InvocationId }
   /** Everything that a `stage` ordered is in host memory. */
-  | { readonly kind: 'staged'; readonly functionIndex: number; readonly observed?: StageObservation | undefined }
+  | { readonly kind: 'staged'; readonly functionIndex: FunctionId; readonly observed?: StageObservation | undefined }
   /** The place has no room for a `stage`: what is free is in pieces. One more function goes, and it is ordered again. */
-  | { readonly kind: 'stage-refused'; readonly functionIndex: number }
+  | { readonly kind: 'stage-refused'; readonly functionIndex: FunctionId }
   /** What a `stage` ordered cannot be read. It is ordered again for a later call. */
-  | { readonly kind: 'stage-failed'; readonly functionIndex: number }
+  | { readonly kind: 'stage-failed'; readonly functionIndex: FunctionId }
   /**
    * The place uses the function without the scheduler's order: to check it, to measure it. It is to be in host memory, at
    * the cost of what is worth less, and stays there until it is held no more.
    */
-  | { readonly kind: 'host-held'; readonly functionIndex: number; readonly isHeld: boolean }
+  | { readonly kind: 'host-held'; readonly functionIndex: FunctionId; readonly isHeld: boolean }
   /** All that was in host memory is gone, with what the GPUs had; reported behind the loss of these. */
   | { readonly kind: 'host-lost' }
   /** Host memory has more or less room for weights than before. */
@@ -165,7 +166,7 @@ export type SchedulerEvent =
    */
   | {
       readonly kind: 'host-filled';
-      readonly functions: readonly { readonly functionIndex: number; readonly share: number }[];
+      readonly functions: readonly { readonly functionIndex: FunctionId; readonly share: number }[];
     }
   /**
    * What a function's sessions take, where that has changed without the scheduler's order: loaded by hand, or ended by
@@ -173,7 +174,7 @@ export type SchedulerEvent =
    */
   | {
       readonly kind: 'session';
-      readonly functionIndex: number;
+      readonly functionIndex: FunctionId;
       readonly bytes: number;
       readonly spares?: number | undefined;
     }
@@ -183,19 +184,19 @@ export type SchedulerEvent =
    */
   | {
       readonly kind: 'room-wanted';
-      readonly functionIndex: number;
+      readonly functionIndex: FunctionId;
       readonly bytes: number;
       readonly purpose: RoomPurpose;
     }
   /** The place has changed; null: it is gone, and its waiting invocations are placed again. */
   | { readonly kind: 'place-changed'; readonly place: 'cpu'; readonly to: CpuPlace | null }
   | { readonly kind: 'place-changed'; readonly place: 'workers'; readonly to: WorkersPlace | null }
-  | { readonly kind: 'gpu-lost'; readonly gpu: number }
-  | { readonly kind: 'gpu-back'; readonly gpu: number }
-  | { readonly kind: 'function-added'; readonly functionIndex: number; readonly sheet: OfferSheet }
+  | { readonly kind: 'gpu-lost'; readonly gpu: GpuId }
+  | { readonly kind: 'gpu-back'; readonly gpu: GpuId }
+  | { readonly kind: 'function-added'; readonly functionIndex: FunctionId; readonly sheet: OfferSheet }
   /** A new profile, a new plan, another SLO, a pool that has become faster. */
-  | { readonly kind: 'sheet-changed'; readonly functionIndex: number; readonly sheet: OfferSheet }
-  | { readonly kind: 'function-removed'; readonly functionIndex: number };
+  | { readonly kind: 'sheet-changed'; readonly functionIndex: FunctionId; readonly sheet: OfferSheet }
+  | { readonly kind: 'function-removed'; readonly functionIndex: FunctionId };
 
 /**
  * What an invocation's function had on the GPU when the scheduler turned to it. `disk`: something of it was missing in
@@ -213,9 +214,9 @@ export type Action =
   /** Execute now; where a load is given, start it as well and execute behind it. */
   | {
       readonly kind: 'run';
-      readonly invocation: number;
-      readonly functionIndex: number;
-      readonly gpu: number;
+      readonly invocation: InvocationId;
+      readonly functionIndex: FunctionId;
+      readonly gpu: GpuId;
       readonly start: Start;
       readonly load: LoadOrder | null;
       readonly predictedEndMs: number;
@@ -228,9 +229,9 @@ export type Action =
   /** Load for an invocation that still waits for the GPU. */
   | {
       readonly kind: 'load';
-      readonly invocation: number;
-      readonly functionIndex: number;
-      readonly gpu: number;
+      readonly invocation: InvocationId;
+      readonly functionIndex: FunctionId;
+      readonly gpu: GpuId;
       readonly load: LoadOrder;
       readonly plan: string | undefined;
     }
@@ -241,16 +242,16 @@ export type Action =
    */
   | {
       readonly kind: 'grow';
-      readonly functionIndex: number;
-      readonly gpu: number;
+      readonly functionIndex: FunctionId;
+      readonly gpu: GpuId;
       readonly plan: string;
       readonly load: LoadOrder;
     }
   /** Keep only the layers of this smaller plan, and run under it from now on. Precedes the loads, as evictions do. */
   | {
       readonly kind: 'shrink';
-      readonly functionIndex: number;
-      readonly gpu: number;
+      readonly functionIndex: FunctionId;
+      readonly gpu: GpuId;
       readonly plan: string;
       /** That are given back. */
       readonly bytes: number;
@@ -258,14 +259,14 @@ export type Action =
   /** Keep no more than the prefix. Evictions precede the loads that need their room. */
   | {
       readonly kind: 'evict';
-      readonly functionIndex: number;
-      readonly gpu: number;
+      readonly functionIndex: FunctionId;
+      readonly gpu: GpuId;
       readonly prefix: number;
       readonly bytes: number;
       readonly cause: EvictionCause;
     }
   /** Abort a load and its run, because a GPU that takes part is gone. The run's invocation will be placed again. */
-  | { readonly kind: 'abandon'; readonly functionIndex: number; readonly gpu: number }
+  | { readonly kind: 'abandon'; readonly functionIndex: FunctionId; readonly gpu: GpuId }
   /**
    * Execute now at a place beside the GPUs; its lanes are free: cores of the CPU, or a slot of the workers. With `loads`,
    * its session has room and is to be made first.
@@ -273,8 +274,8 @@ export type Action =
   | {
       readonly kind: 'run-beside';
       readonly place: SideId;
-      readonly invocation: number;
-      readonly functionIndex: number;
+      readonly invocation: InvocationId;
+      readonly functionIndex: FunctionId;
       readonly loads: boolean;
       /** Undefined: no run there has been observed yet. */
       readonly predictedEndMs: number | undefined;
@@ -284,14 +285,14 @@ export type Action =
    * Make a function's session on the CPU, on idle cores; no call waits for it. A `session` reports the end, also of one
    * that could not be made (0 bytes).
    */
-  | { readonly kind: 'make-session'; readonly functionIndex: number }
+  | { readonly kind: 'make-session'; readonly functionIndex: FunctionId }
   /**
    * Close a function's sessions on the CPU; nothing runs in them. `isSpare`: only one of several, with what runs in it
    * first. Precedes the run that needs its room.
    */
   | {
       readonly kind: 'evict-cpu';
-      readonly functionIndex: number;
+      readonly functionIndex: FunctionId;
       readonly bytes: number;
       readonly cause: 'capacity' | 'unload';
       readonly isSpare?: true;
@@ -302,7 +303,7 @@ export type Action =
    */
   | {
       readonly kind: 'stage';
-      readonly functionIndex: number;
+      readonly functionIndex: FunctionId;
       readonly bytes: number;
       /** That are missing, as its blocks name them. */
       readonly layers: readonly number[];
@@ -310,7 +311,7 @@ export type Action =
   /** Free so much of a function's pinned host memory. It may still be on GPUs, but executes from none of that. */
   | {
       readonly kind: 'evict-host';
-      readonly functionIndex: number;
+      readonly functionIndex: FunctionId;
       readonly bytes: number;
       /** Of the block that goes. */
       readonly layers: readonly number[];
@@ -319,7 +320,7 @@ export type Action =
   /** The invocation waits for this place; a later action may name another one. */
   | {
       readonly kind: 'wait';
-      readonly invocation: number;
+      readonly invocation: InvocationId;
       readonly place: PlaceId;
       readonly predictedEndMs: number;
       readonly decision: Decision;
@@ -331,11 +332,11 @@ export type Action =
    */
   | {
       readonly kind: 'shed';
-      readonly invocation: number;
+      readonly invocation: InvocationId;
       readonly predictedEndMs: number;
       readonly trialMs?: number;
     }
-  | { readonly kind: 'fail'; readonly invocation: number; readonly reason: FailReason };
+  | { readonly kind: 'fail'; readonly invocation: InvocationId; readonly reason: FailReason };
 
 /**
  * `capacity`: the whole function, for room. `trim`: a suffix of its layers, for room. `migration`: for room, and

@@ -1,5 +1,13 @@
 /** The homes of a simulated fleet's functions: observed loads, and src/schedule/fleet's plan for them. */
-import { assignHomes, LoadMeter, Ranks, rankMembers, type FleetMember, type OfferSheet } from '../../schedule/index.ts';
+import {
+  assignHomes,
+  LoadMeter,
+  Ranks,
+  rankMembers,
+  type FleetMember,
+  type OfferSheet,
+  type FunctionId,
+} from '../../schedule/index.ts';
 import { getOrMake } from '../../tools/index.ts';
 
 /** Interval of measuring loads and planning homes. */
@@ -8,7 +16,7 @@ const lookMs = 1000;
 export class FleetPlan {
   readonly #names: readonly string[];
   readonly #members: readonly FleetMember[];
-  readonly #workMs: (functionIndex: number) => number;
+  readonly #workMs: (functionIndex: FunctionId) => number;
   /** For functions that were called. */
   readonly #meters = new Map<number, LoadMeter>();
   /** Of functions with load; the others are at home at their first member. */
@@ -19,7 +27,11 @@ export class FleetPlan {
   #lookedMs = 0;
   moves = 0;
 
-  constructor(names: readonly string[], members: readonly FleetMember[], workMs: (functionIndex: number) => number) {
+  constructor(
+    names: readonly string[],
+    members: readonly FleetMember[],
+    workMs: (functionIndex: FunctionId) => number,
+  ) {
     this.#names = names;
     this.#members = members;
     this.#workMs = workMs;
@@ -27,21 +39,21 @@ export class FleetPlan {
     this.#ranks = new Ranks(members, names);
   }
 
-  count(functionIndex: number): void {
+  count(functionIndex: FunctionId): void {
     getOrMake(this.#meters, functionIndex, () => new LoadMeter()).calls++;
   }
 
-  homes(functionIndex: number): readonly number[] {
+  homes(functionIndex: FunctionId): readonly number[] {
     return this.#homes.get(functionIndex) ?? [this.#ranks.first(functionIndex)];
   }
 
   /** The two members that keep its content from the start. */
-  keepers(functionIndex: number): readonly number[] {
+  keepers(functionIndex: FunctionId): readonly number[] {
     return this.#ranks.firstTwo(functionIndex);
   }
 
   /** All members in the order of the function's scores, for a function whose homes are all gone. */
-  ranked(functionIndex: number): readonly number[] {
+  ranked(functionIndex: FunctionId): readonly number[] {
     return rankMembers(this.#members, this.#names[functionIndex]!);
   }
 

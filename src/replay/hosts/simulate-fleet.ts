@@ -3,7 +3,7 @@
  * src/schedule/fleet.
  */
 import type { FleetRow } from '../../report/index.ts';
-import { chooseHost, type HostOffer, type HostReason, type OfferSheet } from '../../schedule/index.ts';
+import { chooseHost, type HostOffer, type HostReason, type OfferSheet, type FunctionId } from '../../schedule/index.ts';
 import { getOrMake } from '../../tools/index.ts';
 import { deriveSeed, Xoshiro } from '../generate/random.ts';
 import { DueHeap } from '../simulator-heap.ts';
@@ -86,7 +86,7 @@ class FleetSimulation {
   readonly #kinds = new Map<SimulatorOptions, { share: number; readonly sheets: (OfferSheet | undefined)[] }>();
   readonly #plan: FleetPlan | undefined;
   readonly #random: Xoshiro;
-  readonly #heap = new DueHeap();
+  readonly #heap = new DueHeap(['slot']);
   readonly #due: (Due | undefined)[] = [];
   readonly #free: number[] = [];
   readonly #hopMs: number;
@@ -135,14 +135,14 @@ class FleetSimulation {
   }
 
   /** A publication waits until the content is on two hosts. */
-  #publish(functionIndex: number): void {
+  #publish(functionIndex: FunctionId): void {
     const hosts = this.#options.length;
     const any = this.#random.below(hosts);
     const keepers = this.#plan?.keepers(functionIndex) ?? [any, (any + 1) % hosts];
     for (const host of keepers) this.#hosts[host]!.keepContent(functionIndex);
   }
 
-  #sheet(functionIndex: number, options: SimulatorOptions): OfferSheet {
+  #sheet(functionIndex: FunctionId, options: SimulatorOptions): OfferSheet {
     const { sheets } = this.#kinds.get(options)!;
     return (sheets[functionIndex] ??= options.sheetOf(
       functionIndex,
@@ -151,7 +151,7 @@ class FleetSimulation {
   }
 
   /** Calls arrive at any host, and each host tells the load of those by what they take there. */
-  #workMs(functionIndex: number): number {
+  #workMs(functionIndex: FunctionId): number {
     let ms = 0;
     for (const [options, { share }] of this.#kinds) {
       const { warmMs, lanes } = hostCost(this.#sheet(functionIndex, options));
@@ -194,13 +194,13 @@ class FleetSimulation {
   #add(atMs: number, what: Due): void {
     const slot = this.#free.pop() ?? this.#due.length;
     this.#due[slot] = what;
-    this.#heap.add(atMs, slot);
+    this.#heap.add(atMs, 'slot', slot);
   }
 
   #advance(toMs: number): void {
-    while (this.#heap.take(toMs)) {
-      const { takenMs, taken: slot } = this.#heap;
-      this.#nowMs = takenMs;
+    for (let taken = this.#heap.take(toMs); taken !== undefined; taken = this.#heap.take(toMs)) {
+      const slot = taken.number;
+      this.#nowMs = taken.atMs;
       const what = this.#due[slot]!;
       this.#due[slot] = undefined;
       this.#free.push(slot);
@@ -319,7 +319,7 @@ class FleetSimulation {
   }
 
   /** From what a host reports to the others: its calls under way, and its resident functions. */
-  #predictedEndMs(functionIndex: number, index: number): number {
+  #predictedEndMs(functionIndex: FunctionId, index: number): number {
     const host = this.#hosts[index]!;
     host.advance(this.#nowMs);
     const options = this.#options[index]!;

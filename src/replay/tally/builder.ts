@@ -1,3 +1,4 @@
+import type { FunctionId, GpuId } from '../../schedule/index.ts';
 import {
   verdictOf,
   type FleetRow,
@@ -32,8 +33,6 @@ const functionSketch = { exactMax: 64, precisionBits: 7 } as const;
 const smallFunctionSketch = { exactMax: 64, precisionBits: 4 } as const;
 const preciseFunctions = 4096;
 const minuteMs = 60_000;
-/** The place number of evictions from host memory; see EvictionRecord. */
-const hostMemoryPlace = -2;
 /** A host may give any reason; a report limits how many it lists. */
 const reasonsMax = 50;
 /** Functions or models that a sentence names. */
@@ -54,7 +53,7 @@ export interface ReportContext {
   readonly settings: Readonly<Record<string, SettingValue>>;
   readonly functionNames: readonly string[];
   /** The model of a function, to sum up its instances; default: its own name. */
-  readonly modelOf?: (functionIndex: number) => string;
+  readonly modelOf?: (functionIndex: FunctionId) => string;
   /** GPUs of the machine, used or not. */
   readonly gpuCount?: number;
   /** Set if the machine's host memory was part of the replay: its size, and the total weights of all functions. */
@@ -62,7 +61,7 @@ export interface ReportContext {
   /** Set if several hosts were replayed. */
   readonly fleet?: FleetRow;
   /** For the verdict; undefined for a function whose calls have SLOs of their own. */
-  readonly leastTimesOf?: (functionIndex: number) => LeastTimes | undefined;
+  readonly leastTimesOf?: (functionIndex: FunctionId) => LeastTimes | undefined;
   /** Of the load. */
   readonly warnings?: readonly string[];
 }
@@ -157,13 +156,13 @@ export class ReportBuilder implements ReplayObserver {
     }
   }
 
-  eviction({ atMs, gpu, functionIndex, cause }: EvictionRecord): void {
+  eviction({ atMs, from, functionIndex, cause }: EvictionRecord): void {
     if (atMs < this.#fromMs) return;
-    if (gpu === hostMemoryPlace) this.#hostMemory.evictions++;
+    if (from === 'host') this.#hostMemory.evictions++;
     this.#whole.evictions++;
     this.#function(functionIndex).evictions++;
     this.#series.at(atMs - this.#fromMs).tally.evictions++;
-    if (gpu >= 0) this.#gpu(gpu).evictions++;
+    if (typeof from === 'number') this.#gpu(from).evictions++;
     count(this.#evictions, cause);
   }
 
@@ -177,7 +176,7 @@ export class ReportBuilder implements ReplayObserver {
     if (atMs >= this.#fromMs) this.#planChanges[direction]++;
   }
 
-  busy(gpu: number, fromMs: number, toMs: number): void {
+  busy(gpu: GpuId, fromMs: number, toMs: number): void {
     const startMs = Math.max(fromMs, this.#fromMs);
     if (!(startMs < toMs)) return;
     this.#gpu(gpu).busyMs += toMs - startMs;

@@ -16,7 +16,7 @@ function reportOf(): Report {
     builder.outcome({ sequence: index, functionIndex: index % 3, arrivalMs, endMs, queueMs: 1, sloMs: 100, placement });
     builder.busy(index % 2, arrivalMs, endMs);
     if (residency === 'cold') {
-      builder.eviction({ atMs: arrivalMs, gpu: index % 2, functionIndex: 1, bytes: 1, cause: 'capacity' });
+      builder.eviction({ atMs: arrivalMs, from: index % 2, functionIndex: 1, bytes: 1, cause: 'capacity' });
     }
   }
   return builder.finish({

@@ -67,8 +67,8 @@ test('host memory that the functions exceed is reported, with the bytes read fro
   builder.outcome(warm);
   builder.stage({ atMs: 100, functionIndex: 0, bytes: 400 });
   builder.stage({ atMs: 100, functionIndex: 1, bytes: 500 });
-  builder.eviction({ atMs: 100, gpu: -2, functionIndex: 0, bytes: 400, cause: 'capacity' });
-  builder.eviction({ atMs: 100, gpu: 0, functionIndex: 0, bytes: 400, cause: 'host' });
+  builder.eviction({ atMs: 100, from: 'host', functionIndex: 0, bytes: 400, cause: 'capacity' });
+  builder.eviction({ atMs: 100, from: 0, functionIndex: 0, bytes: 400, cause: 'host' });
   const report = builder.finish({ ...context, hostMemory: { capacityBytes: 600, functionsBytes: 900 } });
   expect(report.host_memory).toEqual({
     capacity_bytes: 600,

@@ -182,14 +182,14 @@ describe('a report', () => {
     const builder = new ReportBuilder({ fromMs: Infinity });
     builder.outcome(coldStart(0, 10));
     builder.busy(0, 0, 10);
-    builder.eviction({ atMs: 5, gpu: 0, functionIndex: 1, bytes: 8, cause: 'capacity' });
+    builder.eviction({ atMs: 5, from: 0, functionIndex: 1, bytes: 8, cause: 'capacity' });
     builder.planChange({ atMs: 5, functionIndex: 1, direction: 'smaller' });
     builder.measureFrom(1000);
     builder.outcome(coldStart(900, 1100));
     builder.busy(0, 900, 1100);
     builder.outcome(coldStart(1000, 1250));
     builder.busy(0, 1100, 1200);
-    builder.eviction({ atMs: 1100, gpu: 0, functionIndex: 1, bytes: 8, cause: 'trim' });
+    builder.eviction({ atMs: 1100, from: 0, functionIndex: 1, bytes: 8, cause: 'trim' });
     builder.planChange({ atMs: 1100, functionIndex: 1, direction: 'smaller' });
     builder.planChange({ atMs: 1200, functionIndex: 1, direction: 'larger' });
     const report = builder.finish({ ...context, gpuCount: 2 });
@@ -217,7 +217,7 @@ describe('a report', () => {
   it('a report of a measured replay does not say from which GPU functions were evicted', () => {
     const builder = new ReportBuilder();
     builder.outcome(coldStart(0, 10));
-    builder.eviction({ atMs: 5, gpu: -1, functionIndex: 1, bytes: 0, cause: 'gpu capacity' });
+    builder.eviction({ atMs: 5, from: undefined, functionIndex: 1, bytes: 0, cause: 'gpu capacity' });
     const report = builder.finish({ ...context, kind: 'measured', gpuCount: 1 });
     expect(report).toMatchObject({ evictions: 1, gpus: [{ requests: 1, cold_starts: 1, evictions: null }] });
   });
