@@ -239,7 +239,9 @@ function invocationReply(
     : ['Content-Type', 'application/octet-stream', 'Inference-Header-Content-Length', String(headerLength)];
   pushInvocationHeaders(headers, version, invocation, arrivalMs);
   if (traced === true) pushServerTiming(headers, invocation, arrivalMs);
-  return { status: 200, headers, parts, isText, spent: spentBy(invocation, body, inputs) };
+  const spent = spentBy(invocation, body, inputs);
+  if (isText) for (const part of parts) if (typeof part !== 'string') spent.addOwn(part);
+  return { status: 200, headers, parts, isText, spent };
 }
 
 function spentBy({ output, inputsAreSpent }: Invocation, body: Buffer, inputs: readonly Tensor[]): SpentBuffers {
