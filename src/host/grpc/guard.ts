@@ -16,6 +16,7 @@ import { paceBytesMin, type Watch, type Watches } from '../limits/watches.ts';
 import { account, askingOf, type GrpcContext } from './call.ts';
 import { letIn } from './guarded-call.ts';
 import { entryBytes } from './infer-wire.ts';
+import { LongReply, longReplyOf } from './long-reply.ts';
 import { serviceError } from './status.ts';
 
 /** A request as the server's methods parse it: no handler sees this, the guard unwraps it. */
@@ -189,10 +190,10 @@ const pieceBytes = 4 * paceBytesMin;
  * @param watches with the same time
  */
 export function keepPace(stream: Http2Stream, timeoutMs: number, watches: Watches): void {
-  const write = stream.write.bind(stream) as (piece: Buffer, done: (error?: Error | null) => void) => boolean;
-  const writeAll = (reply: Buffer, done?: (error?: Error | null) => void): boolean => {
+  const write = stream.write.bind(stream) as (piece: Uint8Array, done: (error?: Error | null) => void) => boolean;
+  const writeAll = (reply: Buffer | LongReply, done?: (error?: Error | null) => void): boolean => {
     const cutOff = (): void => stream.close(constants.NGHTTP2_CANCEL);
-    if (reply.byteLength < paceBytesMin) {
+    if (!(reply instanceof LongReply) && reply.byteLength < paceBytesMin) {
       const watch: Watch = { sinceMs: performance.now(), expire: cutOff, at: -1 };
       watches.add(watch);
       stream.once('close', () => watches.remove(watch));
@@ -201,19 +202,21 @@ export function keepPace(stream: Http2Stream, timeoutMs: number, watches: Watche
     stream.setTimeout(timeoutMs, cutOff);
     const timer = setTimeout(cutOff, (timeoutMs * pieceBytes) / paceBytesMin).unref();
     stream.once('close', () => clearTimeout(timer));
-    const writeFrom = (at: number): boolean => {
+    const pieces = (reply instanceof LongReply ? reply : new LongReply([reply])).pieces(pieceBytes);
+    const writeNext = (piece: Uint8Array): boolean => {
       timer.refresh();
-      const end = at + pieceBytes;
-      return write(reply.subarray(at, end), (error) => {
-        if (end < reply.byteLength && (error ?? undefined) === undefined) {
-          writeFrom(end);
+      return write(piece, (error) => {
+        const next = (error ?? undefined) === undefined ? pieces.next() : undefined;
+        if (next?.done === false) {
+          writeNext(next.value);
           return;
         }
         clearTimeout(timer);
         done?.(error);
       });
     };
-    return writeFrom(0);
+    const first = pieces.next();
+    return first.done === true || writeNext(first.value);
   };
   stream.write = writeAll as typeof stream.write;
 }
@@ -233,17 +236,27 @@ interface Fields {
   readonly incomingEncoding: string;
   /** Makes messages with their heads of the bytes that arrive. */
   decoder: { readonly write: (bytes: Buffer) => Buffer[] };
+  readonly handler: { readonly serialize: (value: unknown) => Buffer };
+  /** Makes a message with its head, of which its caller takes the length, and writes it to the stream. */
+  serializeMessage: (value: unknown) => Buffer | LongReply;
 }
 
 /** What grpc-js does not show of a call: only the bytes of its HTTP/2 stream tell what it holds. */
 function fieldsOf(call: object): { readonly stream: Http2Stream; readonly encoding: string } {
   const fields = call as Partial<Fields>;
-  const { stream, incomingEncoding: encoding, decoder } = fields;
-  if (stream === undefined || encoding === undefined || decoder === undefined) {
+  const { stream, incomingEncoding: encoding, decoder, handler, serializeMessage } = fields;
+  if (
+    stream === undefined ||
+    encoding === undefined ||
+    decoder === undefined ||
+    handler === undefined ||
+    serializeMessage === undefined
+  ) {
     throw new Error('this version of @grpc/grpc-js keeps the stream of a call elsewhere');
   }
   // It gets whole messages: its own decoder would copy each once more.
   fields.decoder = { write: (message) => [message] };
+  fields.serializeMessage = (value) => longReplyOf(value, handler.serialize) ?? serializeMessage.call(fields, value);
   return { stream, encoding };
 }
 

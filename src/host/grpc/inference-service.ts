@@ -131,7 +131,7 @@ async function modelInfer(
 ): Promise<Inferred> {
   const arrivalMs = performance.now();
   let called: FunctionVersion | undefined;
-  let requestBytes = 0;
+  let [requestBytes, replyBytes] = [0, 0];
   /** Of tensors that were made of typed contents. */
   let typedBytes = 0;
   const { keyName, held } = guardedCall(call);
@@ -145,7 +145,6 @@ async function modelInfer(
     called = chosen;
     context.statistics.callBegun(chosen.name);
     const run = async (asked: FunctionVersion): Promise<Inferred> => {
-      let heldBytes = 0;
       const slo = sloAsked(metadataText(call, 'x-turntable-slo'));
       const version = asked.state.status === 'ready' ? asked : await context.invoker.ready(asked, signal);
       const decoded = decodeInferMessage(request, specOf(version), (bytes) => {
@@ -159,15 +158,16 @@ async function modelInfer(
       const timeoutMs = Math.min(leftMs, decoded.timeoutMs ?? Infinity);
       const options = { ...decoded, timeoutMs: timeoutMs === Infinity ? undefined : timeoutMs };
       const { invocation, outputs } = await runInfer(context.invoker, version, options, { arrivalMs, sloMs, signal });
-      // The outputs, and the message that is made of them.
-      heldBytes = 2 * bytesIn(outputs);
+      replyBytes = bytesIn(outputs);
+      // One reply is written from its outputs, or is short; those of a stream are messages made of them.
+      const heldBytes = method === 'ModelInfer' ? replyBytes : 2 * replyBytes;
       held.grow(heldBytes, true);
       const headers: HeaderList = [];
       pushInvocationHeaders(headers, version, invocation, arrivalMs);
       return { headers, response: encodeInferMessage(version, decoded.id, outputs), heldBytes };
     };
     const inferred = await admitted(context, chosen.name, () => unlessRemoved(chosen, choose, run));
-    account(context, { method, startMs: arrivalMs, called, requestBytes, replyBytes: inferred.heldBytes / 2 });
+    account(context, { method, startMs: arrivalMs, called, requestBytes, replyBytes });
     return inferred;
   } catch (error) {
     account(context, { method, startMs: arrivalMs, error, called, keyName, requestBytes });

@@ -138,7 +138,7 @@ describe('the bytes of requests in progress', () => {
       const account = alone();
       const asked = request(account);
       asked.grow(20 * mebibyte);
-      ownBytes += (128 + 32 + 1) * mebibyte;
+      ownBytes += (128 + 16 + 1) * mebibyte;
       // A look every 20 ms is enough.
       asked.grow(mebibyte);
       vi.advanceTimersByTime(20);

@@ -17,11 +17,14 @@ const collectingShare = 1 / 10;
 const collectingShareFull = 1 / 3;
 /**
  * Beside what is counted, the process may grow by so much of the limit over what it had when next to nothing was in
- * flight: what libraries keep of connections and streams, garbage, pages that are free but not given back.
+ * flight: what libraries keep of connections and streams, garbage, pages that are free but not given back. Beyond that
+ * it is collected.
  */
 const beyondShare = 1 / 4;
 /** Of a small limit by this: Node's own heap grows and shrinks by as much. */
 const beyondBytesMin = 32 * 2 ** 20;
+/** What is collected leaves half of it: with that much beyond the whole limit, calls are refused. */
+const fullShare = 1 / 2;
 /** Less in flight is next to nothing. */
 const quietShare = 1 / 16;
 /** While much is in flight all the time, what the host needs itself may grow by so much beyond what is counted of it. */
@@ -139,11 +142,12 @@ export class InFlightBytes {
     if (!this.#isAlone || nowMs - this.#lookedMs < lookEveryMs) return this.#isBeyond;
     this.#lookedMs = nowMs;
     const beyondBytes = Math.max(beyondBytesMin, this.#bytesMax * beyondShare);
-    const has = (bytes: number): boolean =>
-      this.#memory.ownBytes() > this.#quietBytes + this.#keptSinceQuiet() + bytes + beyondBytes;
-    const isFull = has(this.#bytesMax);
-    if (isFull ? nowMs >= this.#collectFullFromMs : nowMs >= this.#collectFromMs && has(this.#bytes)) this.#clear();
-    return (this.#isBeyond = isFull && has(this.#bytesMax));
+    const has = (bytes: number): boolean => this.#memory.ownBytes() > this.#quietBytes + this.#keptSinceQuiet() + bytes;
+    const fullBytes = this.#bytesMax + beyondBytes * fullShare;
+    const isFull = has(fullBytes);
+    const isDue = isFull ? nowMs >= this.#collectFullFromMs : nowMs >= this.#collectFromMs;
+    if (isDue && (isFull || has(this.#bytes + beyondBytes))) this.#clear();
+    return (this.#isBeyond = isFull && has(fullBytes));
   }
 
   /** V8 collects large buffers late, and those of an attack all together would be over the limit. */
