@@ -5,7 +5,13 @@ import { readCoreTimes, readMemory } from '../../hardware/index.ts';
 import type { Exposition, HistogramSample } from './exposition.ts';
 import { busyShare } from '../history/index.ts';
 import { addTo, loadedVersions, type Metered } from './samples.ts';
-import { codeOfStatus, Histogram, secondsBuckets, type Statistics } from '../records/statistics.ts';
+import {
+  codeOfStatus,
+  Histogram,
+  secondsBuckets,
+  type Statistics,
+  type VersionStatistics,
+} from '../records/statistics.ts';
 import { getOrMake } from '../../tools/index.ts';
 import { allVersions, stateShown } from '../rollout/versions.ts';
 
@@ -15,18 +21,37 @@ const inferMethod = 'inference.GRPCInferenceService/ModelInfer';
 export function addModelMeshMetrics(options: Metered): void {
   const { exposition, registry, statistics, gpus, memory, invoker } = options;
   const { counter, gauge, histogram } = exposition;
-  const single = (name: string, help: string, one: Histogram): void =>
-    // No series before the first observation.
-    histogram(name, help, () => (one.count === 0 ? [] : [{ labels: {}, histogram: one }]));
-  single('modelmesh_cache_miss_milliseconds', 'What invocations waited for loads', statistics.cacheMissMilliseconds);
-  single('modelmesh_loadmodel_milliseconds', 'Loads, into CPU instances and onto GPUs', statistics.loadMilliseconds);
-  single('modelmesh_unloadmodel_milliseconds', 'Unloads that were asked for', statistics.unloadMilliseconds);
-  single('modelmesh_age_at_eviction_milliseconds', 'Age of evicted instances', statistics.ageAtEvictionMilliseconds);
-  single('modelmesh_loaded_model_size_bytes', 'Bytes of models when they were loaded', statistics.loadedBytes);
+  // No series before the first observation.
+  const single = (name: string, help: string, read: () => Histogram, labels = {}): void =>
+    histogram(name, help, () => [{ labels, histogram: read() }].filter((sample) => sample.histogram.count > 0));
+  const summed = (name: string, help: string, read: (version: VersionStatistics) => Histogram, labels = {}): void =>
+    single(
+      name,
+      help,
+      () => {
+        const sum = new Histogram(secondsBuckets);
+        for (const version of statistics.versions()) addTo(sum, read(version));
+        return inMilliseconds(sum);
+      },
+      labels,
+    );
+  summed('modelmesh_cache_miss_milliseconds', 'What invocations waited for loads', ({ loadSeconds }) => loadSeconds);
   single(
+    'modelmesh_loadmodel_milliseconds',
+    'Loads, into CPU instances and onto GPUs',
+    () => statistics.loadMilliseconds,
+  );
+  single('modelmesh_unloadmodel_milliseconds', 'Unloads that were asked for', () => statistics.unloadMilliseconds);
+  single(
+    'modelmesh_age_at_eviction_milliseconds',
+    'Age of evicted instances',
+    () => statistics.ageAtEvictionMilliseconds,
+  );
+  single('modelmesh_loaded_model_size_bytes', 'Bytes of models when they were loaded', () => statistics.loadedBytes);
+  summed(
     'modelmesh_req_queue_delay_milliseconds',
     'Waiting of invocations, without loads',
-    statistics.queueMilliseconds,
+    ({ queueSeconds }) => queueSeconds,
   );
   counter(
     'modelmesh_loadmodel_failure',
@@ -38,10 +63,9 @@ export function addModelMeshMetrics(options: Metered): void {
       Array.from(read(), ([code, one]): HistogramSample => ({ labels: { method: inferMethod, code }, histogram: one })),
     );
   byCode('modelmesh_api_request_milliseconds', 'Calls of functions, by code of gRPC', () => callsByCode(statistics));
-  byCode('modelmesh_invoke_model_milliseconds', 'Invocations that were answered', () => {
-    const sum = new Histogram(secondsBuckets);
-    for (const { totalSeconds } of statistics.versions()) addTo(sum, totalSeconds);
-    return new Map(sum.count === 0 ? [] : [['OK', inMilliseconds(sum)]]);
+  summed('modelmesh_invoke_model_milliseconds', 'Invocations that were answered', ({ totalSeconds }) => totalSeconds, {
+    method: inferMethod,
+    code: 'OK',
   });
   byCode('modelmesh_request_size_bytes', 'Bodies of calls', () => statistics.requestBytes);
   byCode('modelmesh_response_size_bytes', 'Bodies of replies to calls', () => statistics.replyBytes);

@@ -222,8 +222,6 @@ export class Statistics implements InvocationRecorder {
   readonly loadMilliseconds = new Histogram(millisecondsBuckets);
   readonly loadedBytes = new Histogram(bytesBuckets);
   readonly unloadMilliseconds = new Histogram(millisecondsBuckets);
-  readonly cacheMissMilliseconds = new Histogram(millisecondsBuckets);
-  readonly queueMilliseconds = new Histogram(millisecondsBuckets);
   /** Bodies of calls and replies, by the gRPC code for the status. */
   readonly requestBytes = new Map<string, Histogram>();
   readonly replyBytes = new Map<string, Histogram>();
@@ -281,13 +279,8 @@ export class Statistics implements InvocationRecorder {
 
   /** Counts an invocation that has ended. */
   record(record: InvocationRecord): void {
-    const { key, functionName: name, version, ran } = record;
+    const { key, functionName: name, version } = record;
     this.of({ key, name, version }).record(record);
-    if (ran !== undefined) {
-      const { timings, coldStart } = ran.result;
-      this.queueMilliseconds.observe(timings.queueMs);
-      if (coldStart) this.cacheMissMilliseconds.observe(timings.loadMs);
-    }
     this.history.record(record);
   }
 
