@@ -80,8 +80,8 @@ interface Act {
 
 async function run({ small, seed, rows: only, progress }: BenchmarkOptions): Promise<BenchmarkResult> {
   // A capacity measured in a lucky moment, times ten: a busy machine would need minutes for one second of it.
-  const forMs = small ? 250 : 15_000;
-  const everydayMs = small ? 500 : 30_000;
+  const forMs = small ? 250 : 12_000;
+  const everydayMs = small ? 500 : 20_000;
   const busy = small ? busySmall : busyFull;
   const played = small ? smallScenes : scenes;
   const tinyFunctions = small ? 3 : everydayFunctions;

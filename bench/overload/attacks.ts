@@ -14,9 +14,9 @@ const residentBytesMax = 300e6;
 const inFlight = '128MiB';
 const outputNumbers = 8_000_000;
 /** How long an attack goes on. */
-const [attackMsMin, attackMsMax, smallMs] = [5000, 20_000, 1500];
+const [attackMsMin, attackMsMax, smallMs] = [5000, 12_000, 1500];
 /** It has done its worst when the host's peak has not grown by so much for so long. */
-const [grownBytesMin, steadyMs] = [2e6, 3000];
+const [grownBytesMin, steadyMs] = [2e6, 2500];
 /** The host is looked at until it has given back all but so much of what it had before. */
 const backShare = 1.2;
 
