@@ -1,5 +1,6 @@
 /** API keys that change while the host runs. */
 import { mkdir, mkdtemp, rename, rm, symlink, unlink, writeFile } from 'node:fs/promises';
+import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
@@ -77,4 +78,43 @@ test.skipIf(hasTerminal())('SIGHUP reads them at once', async () => {
   host.child.kill('SIGHUP');
   await expect.poll(() => status('latest')).toBe(404);
   expect(await status('new')).toBe(401);
+});
+
+test('keys are rotated under a flood of wrong ones and of bodies that never end, and no caller is mistaken', async () => {
+  const file = join(folder, 'host.json');
+  const write = async (...keys: string[]): Promise<void> => {
+    await writeFile(join(folder, 'fresh.json'), withKeys(...keys));
+    await rename(join(folder, 'fresh.json'), file);
+    look();
+  };
+  await write('k0');
+  await expect.poll(() => status('k0')).toBe(404);
+  const attack = new AbortController();
+  const got = new Set<number>();
+  const floods = Array.from({ length: 16 }, async (_, attacker) => {
+    for (let at = 0; !attack.signal.aborted; at++) got.add(await status(`wrong-${attacker}-${at}`));
+  });
+  const { hostname, port } = new URL(host.url);
+  const unfinished = Array.from({ length: 100 }, () => {
+    const socket = connect({ host: hostname, port: Number(port) });
+    socket.on('error', () => undefined);
+    socket.write(`PUT /functions/none HTTP/1.1\r\nHost: ${hostname}:${port}\r\nContent-Length: 1000000\r\n\r\n`);
+    return socket;
+  });
+  try {
+    for (let round = 0; round < 5; round++) {
+      const [before, next] = [`k${round}`, `k${round + 1}`];
+      await write(before, next);
+      await expect.poll(() => status(next)).toBe(404);
+      expect(await status(before)).toBe(404);
+      await write(next);
+      await expect.poll(() => status(before)).toBe(401);
+      expect(await status(next)).toBe(404);
+    }
+  } finally {
+    attack.abort();
+    await Promise.all(floods);
+    for (const socket of unfinished) socket.destroy();
+  }
+  expect([...got]).toEqual([401]);
 });
