@@ -1,5 +1,5 @@
 /** Invocations from the call to their end: waiting, running on a GPU, or running elsewhere under a lease. */
-import type { Action, Decision, FailReason, InvocationId } from '../schedule/index.ts';
+import type { Action, Decision, FailReason, InvocationId, SideId } from '../schedule/index.ts';
 import type { Tensor } from '../tensor/index.ts';
 import { CallerWatch, smoothed } from '../tools/index.ts';
 import type { GpuRunEnd } from './gpu-place.ts';
@@ -326,6 +326,7 @@ export class Invocations {
     if (pending === undefined) return;
     this.#begin(pending);
     const kind = action.place;
+    if (!isOfHost(kind)) throw new RangeError(`nothing here runs calls on the place '${kind}'`);
     const why = whyOf(pending, action.decision, action.predictedEndMs);
     // A session that was never loaded has no load time for the scheduler.
     const isLoading = kind === 'cpu' && (action.loads || pending.fn.session.bytes === 0);
@@ -402,3 +403,5 @@ function whyOf(pending: Pending, { reason, otherPlace, otherEndMs }: Decision, p
   const otherMs = otherEndMs - sinceMs;
   return { reason, predictedMs, otherPlace, otherMs, sloMs: sloOf(pending), refusals, keptOff: wish.keptOff };
 }
+
+const isOfHost = (place: SideId): place is 'cpu' | 'workers' => place === 'cpu' || place === 'workers';

@@ -2,7 +2,7 @@
 import type { HostTier, OfferSheet, SchedulerOptions, FunctionId, GpuId } from '../schedule/index.ts';
 import type { ReplayObserver } from './types.ts';
 
-export interface SimulatorOptions extends Omit<SchedulerOptions, 'host' | 'explains'> {
+export interface SimulatorOptions extends Omit<SchedulerOptions, 'host' | 'explains' | 'others'> {
   /** Left out: everything is in host memory. */
   readonly host?: SimulatedHostTier | undefined;
   /** Read once for each function, at its first invocation; functions of one model should share its offers. */

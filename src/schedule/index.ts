@@ -25,7 +25,7 @@ export {
 export { gpuOffers, schedulerGpus } from './offer-of-plan.ts';
 export { policies, policyChoices, policyNames, type Foresight, type Policy, type PolicyName } from './policy.ts';
 export { tuning } from './tuning.ts';
-export type { FunctionId, GpuId, InvocationId } from './ids.ts';
+export type { FunctionId, GpuId, InvocationId, SideId } from './ids.ts';
 export type { HostWait } from './host-memory.ts';
 export { Scheduler, type SchedulerOptions } from './scheduler.ts';
 export type {

@@ -1,7 +1,9 @@
 /** What a place beside the GPUs runs invocations on: lanes that each run one thing at a time. */
 import type { ServedFunction } from './function.ts';
 import type { Invocation } from './invocation.ts';
-import type { Observation, SideId } from './types.ts';
+import type { SideId } from './ids.ts';
+import type { SideOffer } from './offer.ts';
+import type { Observation } from './types.ts';
 
 /** `nowMs` and all instants as in the events. */
 export interface Lanes<Config = never> {
@@ -11,7 +13,7 @@ export interface Lanes<Config = never> {
   /** The place has changed; null: it is gone. */
   set(config: Config | null): void;
   /** What the function's sheet offers here, if anything. */
-  offerFor(fn: ServedFunction): { readonly latencyMs: number | undefined } | null | undefined;
+  offerFor(fn: ServedFunction): SideOffer | null | undefined;
   /** Whether an invocation could ever run there. */
   canTake(fn: ServedFunction): boolean;
   /** Whether a resource of the function's own is free, for which no other function's call waits. */

@@ -13,6 +13,8 @@ export interface OfferSheet {
   readonly gpus: readonly (GpuOffer | null)[];
   readonly cpu: CpuOffer | null;
   readonly workers?: WorkersOffer | null;
+  /** On places of other kinds, by their names. */
+  readonly others?: Readonly<Record<string, SideOffer>>;
   /**
    * Its weights in pinned host memory, from which GPUs are loaded; left out: the function takes no part in the host tier.
    */
@@ -112,11 +114,14 @@ export interface CpuOffer {
   readonly isPinned?: boolean;
 }
 
-/** A function on the workers. */
-export interface WorkersOffer {
-  /** Of a run there, the round trip left out. */
+/** A function on a place beside the GPUs. */
+export interface SideOffer {
+  /** Of a run there, without what the place adds to each: the round trip to the workers, say. */
   readonly latencyMs: number | undefined;
 }
+
+/** A function on the workers. */
+export type WorkersOffer = SideOffer;
 
 /** The sizes of joined runs of up to so many rows: 2, 4, 8 and so on, and the most. */
 export function batchSizes(rowsMax: number): number[] {

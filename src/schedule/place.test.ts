@@ -1,5 +1,6 @@
 /** What the scheduler relies on at each kind of place (place.ts), tried where no other place can run the function. */
 import { describe, expect, test } from 'vitest';
+import { NpuLane } from '../../test/support/npu-lane.ts';
 import { offerSheet, smallGpus, type OfferShape } from '../../test/support/offers.ts';
 import {
   policies,
@@ -15,7 +16,7 @@ import {
 /** A run takes 10 ms at each place, once what it needs is there. */
 interface Kind {
   readonly id: PlaceId;
-  readonly options: Omit<SchedulerOptions, 'policy'>;
+  readonly options: () => Omit<SchedulerOptions, 'policy'>;
   readonly shape: OfferShape;
   readonly sheet: Partial<OfferSheet>;
   /** How the place goes, and how it is back. */
@@ -25,11 +26,12 @@ interface Kind {
 
 const cpu = { cores: 1, memoryBytes: 100 };
 const workers = { slots: 1, roundTripMs: 4 };
+const npu = { switchMs: 5 };
 
 const kinds: readonly Kind[] = [
   {
     id: 0,
-    options: { gpus: smallGpus(1, 100), cpu: null },
+    options: () => ({ gpus: smallGpus(1, 100), cpu: null }),
     shape: { layers: [1], warmMs: 10 },
     sheet: {},
     goes: { kind: 'gpu-lost', gpu: 0 },
@@ -37,7 +39,7 @@ const kinds: readonly Kind[] = [
   },
   {
     id: 'cpu',
-    options: { gpus: [], cpu },
+    options: () => ({ gpus: [], cpu }),
     shape: { layers: [] },
     sheet: { cpu: { latencyMs: 10, cores: 1, loadMs: 0, bytes: 10 } },
     goes: { kind: 'place-changed', place: 'cpu', to: null },
@@ -45,11 +47,20 @@ const kinds: readonly Kind[] = [
   },
   {
     id: 'workers',
-    options: { gpus: [], cpu: null, workers },
+    options: () => ({ gpus: [], cpu: null, workers }),
     shape: { layers: [] },
     sheet: { workers: { latencyMs: 6 } },
     goes: { kind: 'place-changed', place: 'workers', to: null },
     isBack: { kind: 'place-changed', place: 'workers', to: workers },
+  },
+  {
+    // Of docs/extend.md.
+    id: 'npu',
+    options: () => ({ gpus: [], cpu: null, others: [new NpuLane(npu)] }),
+    shape: { layers: [] },
+    sheet: { others: { npu: { latencyMs: 10 } } },
+    goes: { kind: 'other-place-changed', place: 'npu', to: null },
+    isBack: { kind: 'other-place-changed', place: 'npu', to: npu },
   },
 ];
 
@@ -61,8 +72,9 @@ class Bench {
 
   constructor(kind: Kind, policy: Partial<Policy> = {}) {
     this.kind = kind;
-    this.scheduler = new Scheduler({ ...kind.options, policy: { ...policies.best, ...policy } });
-    this.#sheet = { ...offerSheet(kind.options.gpus.length, kind.shape, kind.sheet), sloMs: 25 };
+    const options = kind.options();
+    this.scheduler = new Scheduler({ ...options, policy: { ...policies.best, ...policy } });
+    this.#sheet = { ...offerSheet(options.gpus.length, kind.shape, kind.sheet), sloMs: 25 };
     this.add(0);
     // What it needs is there from here on.
     this.tell({ kind: 'arrival', invocation: 9, functionIndex: 0 });

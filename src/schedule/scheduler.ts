@@ -1,4 +1,4 @@
-import type { FunctionId, GpuId, InvocationId } from './ids.ts';
+import type { FunctionId, GpuId, InvocationId, SideId } from './ids.ts';
 import { Changes } from './changes.ts';
 import { CpuLanes } from './cpu-lanes.ts';
 import { Dispatcher } from './dispatch.ts';
@@ -8,6 +8,7 @@ import type { ServedFunction } from './function.ts';
 import { Growth } from './growth.ts';
 import type { HostWait } from './host-memory.ts';
 import { Invocation, type OwnSettings } from './invocation.ts';
+import type { Lanes } from './lanes.ts';
 import type { GpuOffer } from './offer.ts';
 import type { Place } from './place.ts';
 import { byArrival, Placing } from './placing.ts';
@@ -34,6 +35,8 @@ export interface SchedulerOptions {
   /** null: nothing runs on the CPU. */
   readonly cpu: CpuPlace | null;
   readonly workers?: WorkersPlace | null;
+  /** Places of other kinds. */
+  readonly others?: readonly Lanes[];
   /** Left out: everything is in host memory. */
   readonly host?: HostTier;
   /**
@@ -59,13 +62,13 @@ export class Scheduler {
   readonly #gpus: readonly GpuPlace[];
   readonly #cpuLanes: CpuLanes;
   readonly #cpu: Side<CpuPlace>;
-  readonly #workers: Side<WorkersPlace>;
+  /** The CPU, the workers, and places of other kinds. */
   readonly #sides: readonly Side[];
   /** By number. */
   readonly #invocations: Invocation[] = [];
   #arrivals = 0;
 
-  constructor({ gpus, policy, cpu, workers = null, host, explains = true }: SchedulerOptions) {
+  constructor({ gpus, policy, cpu, workers = null, others = [], host, explains = true }: SchedulerOptions) {
     const schedulerState = new SchedulerState(gpus, policy, host);
     this.#state = schedulerState;
     this.#growth = new Growth(schedulerState);
@@ -74,8 +77,7 @@ export class Scheduler {
     this.#gpus = schedulerState.gpus.map((gpu) => new GpuPlace(gpu, schedulerState, router, this.#dispatcher));
     this.#cpuLanes = new CpuLanes(cpu, schedulerState.popularity, schedulerState.orders);
     this.#cpu = new Side(schedulerState, this.#cpuLanes);
-    this.#workers = new Side(schedulerState, new WorkerSlots(workers));
-    this.#sides = [this.#cpu, this.#workers];
+    this.#sides = [this.#cpu, ...[new WorkerSlots(workers), ...others].map((lanes) => new Side(schedulerState, lanes))];
     this.#placing = new Placing(schedulerState, router, this.#gpus, this.#sides);
     this.#changes = new Changes(schedulerState, this.#growth, this.#dispatcher, this.#sides, this.#placing);
   }
@@ -114,12 +116,16 @@ export class Scheduler {
         this.#cpuLanes.want(this.#known(event.functionIndex), event.bytes, event.purpose);
         this.#cpu.dispatch(nowMs);
         break;
-      case 'place-changed': {
-        const displaced =
-          event.place === 'cpu' ? this.#cpu.change(event.to, nowMs) : this.#workers.change(event.to, nowMs);
-        this.#placing.placeAnew(displaced.sort(byArrival), nowMs);
+      case 'place-changed':
+      case 'other-place-changed':
+        // What a place is told is what its kind knows.
+        this.#placing.placeAnew(
+          this.#side(event.place)
+            .change(event.to as never, nowMs)
+            .sort(byArrival),
+          nowMs,
+        );
         break;
-      }
       case 'departed':
         this.#depart(event.invocation, nowMs);
         break;
@@ -229,8 +235,13 @@ export class Scheduler {
   }
 
   #place(id: PlaceId): Place {
-    if (typeof id === 'number') return this.#gpus[id]!;
-    return id === 'cpu' ? this.#cpu : this.#workers;
+    return typeof id === 'number' ? this.#gpus[id]! : this.#side(id);
+  }
+
+  #side(id: SideId): Side {
+    const side = this.#sides.find((each) => each.id === id);
+    if (side === undefined) throw new RangeError(`there is no place '${id}'`);
+    return side;
   }
 
   #placeOf(invocation: Invocation | undefined): Place | undefined {
@@ -288,7 +299,7 @@ export class Scheduler {
       this.#dispatcher.dispatch(gpu, nowMs);
     }
     if (this.#state.host !== undefined) this.#loadable(this.#state.host.loadable(nowMs), nowMs);
-    this.#cpu.wake(nowMs);
+    for (const side of this.#sides) side.wake(nowMs);
     this.#placing.wake(nowMs);
   }
 

@@ -7,7 +7,8 @@ import { Margin } from './learnt.ts';
 import type { Place } from './place.ts';
 import { SideLine } from './side-line.ts';
 import type { SchedulerState } from './state.ts';
-import type { Observation, SideId } from './types.ts';
+import type { SideId } from './ids.ts';
+import type { Observation } from './types.ts';
 import { tuning } from './tuning.ts';
 
 const { onTimeShare, spareShareMax } = tuning.sides;

@@ -1,5 +1,5 @@
 /** What goes into the scheduler and what comes out. Functions, invocations and GPUs are numbers. */
-import type { FunctionId, GpuId, InvocationId } from './ids.ts';
+import type { FunctionId, GpuId, InvocationId, SideId } from './ids.ts';
 import type { LoadOption, OfferSheet } from './offer.ts';
 
 /** A GPU as the scheduler sees it. */
@@ -54,9 +54,6 @@ export interface StageObservation {
   readonly ms: number;
   readonly isCached: boolean;
 }
-
-/** The places beside the GPUs. */
-export type SideId = 'cpu' | 'workers';
 
 /** A GPU by its number, or a place beside the GPUs. */
 export type PlaceId = GpuId | SideId;
@@ -191,6 +188,7 @@ export type SchedulerEvent =
   /** The place has changed; null: it is gone, and its waiting invocations are placed again. */
   | { readonly kind: 'place-changed'; readonly place: 'cpu'; readonly to: CpuPlace | null }
   | { readonly kind: 'place-changed'; readonly place: 'workers'; readonly to: WorkersPlace | null }
+  | { readonly kind: 'other-place-changed'; readonly place: SideId; readonly to: object | null }
   | { readonly kind: 'gpu-lost'; readonly gpu: GpuId }
   | { readonly kind: 'gpu-back'; readonly gpu: GpuId }
   | { readonly kind: 'function-added'; readonly functionIndex: FunctionId; readonly sheet: OfferSheet }
