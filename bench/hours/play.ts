@@ -118,7 +118,7 @@ const modelOfName = (name: string): string => name.slice(0, name.lastIndexOf('/'
 
 const books = new Map<string, OfferCache>();
 
-function bookOf({ machine, profiles, weightBits }: HoursRow, mode: ColdStartMode): OfferCache {
-  const key = `${machine.name} ${mode} ${weightBits ?? ''} ${profiles === undefined ? '' : [...profiles.keys()].join()}`;
-  return getOrMake(books, key, () => new OfferCache(machine, mode, given({ profiles, weightBits })));
+function bookOf({ machine, profiles, weightBits, coding }: HoursRow, mode: ColdStartMode): OfferCache {
+  const key = `${machine.name} ${mode} ${weightBits ?? ''} ${coding ?? ''} ${profiles === undefined ? '' : [...profiles.keys()].join()}`;
+  return getOrMake(books, key, () => new OfferCache(machine, mode, given({ profiles, weightBits, coding })));
 }

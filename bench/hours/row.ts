@@ -52,6 +52,8 @@ export interface HoursRow {
   readonly profiles?: ReadonlyMap<string, LayerProfile>;
   /** In how many bits the weights of the others are held and moved; left out: 32. */
   readonly weightBits?: WeightBits;
+  /** Whether they are coded without loss on their way to GPUs; left out: no. */
+  readonly coding?: boolean;
   /** How many it runs with; left out: 3. A row that takes long has 1. */
   readonly seeds?: number;
   /** What `best` has to reach in this row, beside not being behind the other policies. */

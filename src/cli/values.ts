@@ -153,6 +153,10 @@ export function oneOf<Choice extends string>(choices: readonly Choice[]): (text:
   };
 }
 
+export const codingHelp =
+  'weights of estimated models are coded without loss on their way to GPUs, at the shares and the rate of decoding that ' +
+  'are assumed (npm run bench -- coding)';
+
 /** Of `gpu.precision`, those that an estimate tells apart. */
 const gpuPrecisions = ['exact', 'fp16', 'bf16'] as const;
 export type GpuPrecision = (typeof gpuPrecisions)[number];

@@ -13,7 +13,8 @@ const laneFactor = 0x85ebca77;
 const codesFactor = 0xc2b2ae3d;
 
 export class Check {
-  readonly #lanes = new Uint32Array(lanes).fill(checkStart);
+  /** In signed numbers, which are faster in JavaScript. */
+  readonly #lanes = new Int32Array(lanes).fill(checkStart);
 
   /** @param words that lanes read in turn */
   constructor(words: ArrayLike<number> = []) {
@@ -21,7 +22,7 @@ export class Check {
   }
 
   add(lane: number, word: number): void {
-    this.#lanes[lane] = Math.imul(this.#lanes[lane]!, checkFactor) + word;
+    this.#lanes[lane] = (Math.imul(this.#lanes[lane]!, checkFactor) + word) | 0;
   }
 
   get value(): number {

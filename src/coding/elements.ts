@@ -9,30 +9,35 @@ export interface Split {
 
 /** @param values of 32 or 16 bits, as the form stands in the pack */
 export function split(form: Form, values: Uint32Array | Uint16Array, { exponents, rests }: Split): void {
-  for (let index = 0; index < values.length; index++) {
-    const value = values[index]!;
-    switch (form) {
-      case forms.f32:
-        exponents[index] = (value >>> 23) & 255;
+  // A loop for each form: with one for all, encoding takes twice as long.
+  switch (form) {
+    case forms.f32:
+      for (let index = 0; index < values.length; index++) {
+        const value = values[index]!;
+        exponents[index] = value >>> 23;
         rests[index] = ((value << 1) & 0xfffffe) | (value >>> 31);
-        break;
-      case forms.bf16:
-      case forms.bf16In32: {
-        const bits = form === forms.bf16 ? value : value >>> 16;
-        exponents[index] = (bits >>> 7) & 255;
-        rests[index] = ((bits << 1) & 0xfe) | (bits >>> 15);
-        break;
       }
-      case forms.f16:
-      case forms.f16In32: {
-        const bits = form === forms.f16 ? value : f16Of(value);
+      return;
+    case forms.bf16:
+    case forms.bf16In32: {
+      const shift = form === forms.bf16 ? 0 : 16;
+      for (let index = 0; index < values.length; index++) {
+        const bits = values[index]! >>> shift;
+        exponents[index] = bits >>> 7;
+        rests[index] = ((bits << 1) & 0xfe) | (bits >>> 15);
+      }
+      return;
+    }
+    case forms.f16:
+    case forms.f16In32:
+      for (let index = 0; index < values.length; index++) {
+        const bits = form === forms.f16 ? values[index]! : f16Of(values[index]!);
         exponents[index] = (bits >>> 10) & 31;
         rests[index] = ((bits << 1) & 0x7fe) | (bits >>> 15);
-        break;
       }
-      case forms.raw:
-        throw new RangeError('raw units have no exponents');
-    }
+      return;
+    case forms.raw:
+      throw new RangeError('raw units have no exponents');
   }
 }
 

@@ -11,7 +11,8 @@ export {
 export { parsePoolProfile, type PoolProfile } from './pool.ts';
 export { profileCheck, ProfileError } from './profile-error.ts';
 export { parseServiceProfile, type ServiceConfiguration, type ServiceProfile } from './service.ts';
-export { parseLayerProfile, type LayerCost, type LayerProfile, type ProfileLayer } from './layers.ts';
-export { estimateLayers, type WeightBits } from './analytic/estimate.ts';
+export { linkBytes, parseLayerProfile, type LayerCost, type LayerProfile, type ProfileLayer } from './layers.ts';
+export { estimateLayers } from './analytic/estimate.ts';
+export type { WeightBits } from './analytic/coding.ts';
 export { estimateOperators, type OperatorsEstimate } from './analytic/operators.ts';
 export { modelNames, namedModel, type NamedModel } from './named-models.ts';

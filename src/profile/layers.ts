@@ -23,16 +23,29 @@ export interface ProfileLayer {
   readonly exec: number;
   /** and to execute while the GPU reads them from host memory (direct-host-access). */
   readonly dha: number;
+  /** Left out where its weights cross the link as they are. */
+  readonly coded?: CodedLayer;
   /** Details that only an estimate has, not a measured profile. */
   readonly cost?: LayerCost;
 }
+
+/** Weights that are coded without loss on their way to the GPU: `load` is of these bytes. */
+export interface CodedLayer {
+  /** On the link, and in host memory. */
+  readonly bytes: number;
+  /** Milliseconds to decode them on the GPU, once they are there. */
+  readonly decode: number;
+}
+
+/** What crosses the link where a layer is loaded. */
+export const linkBytes = ({ bytes, coded }: Pick<ProfileLayer, 'bytes' | 'coded'>): number => coded?.bytes ?? bytes;
 
 /**
  * The parts of an estimate, in milliseconds unless the name says otherwise. A timeline needs them to keep two clocks
  * per stage.
  */
 export interface LayerCost {
-  /** Bytes of each copied tensor. */
+  /** Bytes of each copied tensor, as they cross the link. */
   readonly tensorBytes: readonly number[];
   /** GPU time of the layer's own kernels with weights in GPU memory, without a profiler's floor. */
   readonly gpu: number;

@@ -1,12 +1,11 @@
 import { describeModel } from '../onnx/index.ts';
 import type { Machine } from '../hardware/index.ts';
 import type { ColdStartMode } from '../plan/index.ts';
-import { estimateLayers, namedModel, type LayerProfile, type WeightBits } from '../profile/index.ts';
+import { estimateLayers, linkBytes, namedModel, type LayerProfile, type WeightBits } from '../profile/index.ts';
 import { getOrMake } from '../tools/index.ts';
 import {
   batchSizes,
   gpuOffers,
-  wholeBytes,
   withBatches,
   type BatchShare,
   type CpuOffer,
@@ -32,6 +31,8 @@ export interface ModelSettings {
   readonly batchMax?: number | undefined;
   /** In how many bits the weights of estimated models are held and moved. */
   readonly weightBits?: WeightBits;
+  /** Whether they are coded without loss on their way. */
+  readonly coding?: boolean | undefined;
 }
 
 /** What a model costs on a machine. */
@@ -49,14 +50,16 @@ export class OfferCache {
   readonly #models = new Map<string, ModelOffers>();
   readonly #batchMax: number;
   readonly #weightBits: WeightBits;
+  readonly #coding: boolean;
 
   constructor(machine: Machine, mode: ColdStartMode, models: ModelSettings = {}) {
-    const { profiles = new Map(), batchMax = 1, weightBits = 32 } = models;
+    const { profiles = new Map(), batchMax = 1, weightBits = 32, coding = false } = models;
     this.#machine = machine;
     this.#mode = mode;
     this.#profiles = profiles;
     this.#batchMax = batchMax;
     this.#weightBits = weightBits;
+    this.#coding = coding;
   }
 
   /** By GPU. Throws ProfileError for an unknown model. */
@@ -64,9 +67,14 @@ export class OfferCache {
     return this.#model(model).gpus;
   }
 
-  /** Of a model's weights, in host memory or on disk. Throws ProfileError for an unknown model. */
+  /** Of a model's weights, in a session or on disk. Throws ProfileError for an unknown model. */
   weightBytes(model: string): number {
     return this.#model(model).weightBytes;
+  }
+
+  /** Of a model's weights in the memory from which GPUs are loaded. Throws ProfileError for an unknown model. */
+  hostBytes(model: string): number {
+    return this.#model(model).hostBlocks.reduce((sum, { bytes }) => sum + bytes, 0);
   }
 
   /** Throws ProfileError for an unknown model. */
@@ -84,14 +92,14 @@ export class OfferCache {
     const given = this.#profiles.get(name);
     if (given !== undefined) return this.#offersOf(given, []);
     const { model, dimensions } = namedModel(name);
-    const weightBits = this.#weightBits;
+    const [weightBits, coding] = [this.#weightBits, this.#coding];
     // Without GPUs there are no layers to load.
     if (this.#machine.gpus.length === 0) {
       const { weightBytes } = describeModel(model);
       return { gpus: [], weightBytes, hostBlocks: [{ bytes: weightBytes }] };
     }
     const profileOf = (batch: number): LayerProfile =>
-      estimateLayers(model, this.#machine, { dimensions: { ...dimensions, batch }, weightBits }).profile;
+      estimateLayers(model, this.#machine, { dimensions: { ...dimensions, batch }, weightBits, coding }).profile;
     const profile = profileOf(1);
     const aloneMs = executionMs(profile);
     const sizes = batchSizes(this.#batchMax).map((rows) => ({ rows, share: executionMs(profileOf(rows)) / aloneMs }));
@@ -104,15 +112,15 @@ export class OfferCache {
       sizes.length === 0 ? offer : withBatches(offer, sizes),
     );
     const weightBytes = profile.layers.reduce((sum, { bytes }) => sum + bytes, 0);
-    return { gpus, weightBytes, hostBlocks: hostBlocks(gpus, weightBytes) };
+    const hostBytes = profile.layers.reduce((sum, layer) => sum + linkBytes(layer), 0);
+    const loadedBytes = Math.min(...gpus.map(hostBytesOfLoaded));
+    const blocks = [{ bytes: loadedBytes }, { bytes: hostBytes - loadedBytes, isExecuted: true }];
+    return { gpus, weightBytes, hostBlocks: blocks.filter(({ bytes }) => bytes > 0) };
   }
 }
 
 const executionMs = ({ layers }: LayerProfile): number => layers.reduce((sum, { exec }) => sum + exec, 0);
 
-/** What some GPU never loads is executed from host memory. */
-function hostBlocks(gpus: readonly GpuOffer[], weightBytes: number): HostBlock[] {
-  const loadedBytes = Math.min(...gpus.map(wholeBytes));
-  const blocks = [{ bytes: loadedBytes }, { bytes: weightBytes - loadedBytes, isExecuted: true }];
-  return blocks.filter(({ bytes }) => bytes > 0);
-}
+/** Of what a GPU loads; what some GPU never loads is executed from host memory. */
+const hostBytesOfLoaded = ({ ways }: GpuOffer): number =>
+  ways[ways.length - 1]!.transfers.reduce((sum, { bytes }) => sum + bytes[0]!, 0);

@@ -3,6 +3,7 @@ import { expect, test } from 'vitest';
 import { anyLayers, machineOf } from '../../test/support/layer-profiles.ts';
 import type { Machine } from '../hardware/index.ts';
 import { coldStartModes, planColdStart, residencyOf, withPrefix } from '../plan/index.ts';
+import { linkBytes } from '../profile/index.ts';
 import { gpuOffers } from './offer-of-plan.ts';
 
 /** GPUs on two switches, of which some have slower links and some lack an NVLink. */
@@ -46,7 +47,7 @@ test("each GPU's offer is that of its own plan, whatever the other GPUs are like
           const timeline = withPrefix(profile, machine, plan, prefix);
           const carried = new Map<number, number>();
           for (const [index, { copy, link }] of timeline.layers.entries()) {
-            if (copy !== undefined) carried.set(link!, (carried.get(link!) ?? 0) + layers[index]!.bytes);
+            if (copy !== undefined) carried.set(link!, (carried.get(link!) ?? 0) + linkBytes(layers[index]!));
           }
           const offered = fastest.transfers.map(({ link, bytes }) => [link, bytes[prefix]!] as const);
           expect(offered.filter(isUsed).toSorted(byLink)).toEqual([...carried].filter(isUsed).toSorted(byLink));

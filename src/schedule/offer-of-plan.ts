@@ -12,7 +12,7 @@ import {
   type ColdStartPlan,
   type LayerMethod,
 } from '../plan/index.ts';
-import type { LayerProfile } from '../profile/index.ts';
+import { linkBytes, type LayerProfile } from '../profile/index.ts';
 import { getOrMake } from '../tools/index.ts';
 import type { GpuOffer, LinkTransfer, LoadOption } from './offer.ts';
 import type { SchedulerGpu } from './types.ts';
@@ -88,12 +88,15 @@ function loadOption(profile: Pick<LayerProfile, 'layers'>, machine: Machine, pla
       let bytes = 0;
       let ms = 0;
       let tailMs = 0;
-      for (const [index, { link, copy, execution }] of layers.entries()) {
+      // Of the last layer that the link brings.
+      let decodeMs = 0;
+      for (const [index, { link, copy, decode, execution }] of layers.entries()) {
         const durationMs = execution.endMs - execution.startMs;
         if (copy !== undefined && link === transfer.link) {
-          bytes += profile.layers[index]!.bytes;
+          bytes += linkBytes(profile.layers[index]!);
           ms += copy.endMs - copy.startMs;
-          tailMs = 0;
+          decodeMs = decode === undefined ? 0 : decode.endMs - decode.startMs;
+          tailMs = decodeMs;
         }
         tailMs += durationMs;
       }
@@ -101,7 +104,7 @@ function loadOption(profile: Pick<LayerProfile, 'layers'>, machine: Machine, pla
       transfer.ms.push(ms);
       // The baseline executes nothing before everything has arrived.
       if (plan.mode === 'baseline')
-        tailMs = layers.reduce((sum, { execution: { startMs, endMs } }) => sum + endMs - startMs, 0);
+        tailMs = layers.reduce((sum, { execution: { startMs, endMs } }) => sum + endMs - startMs, decodeMs);
       transfer.tailMs.push(bytes === 0 ? 0 : tailMs);
     }
   }

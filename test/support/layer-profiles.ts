@@ -90,7 +90,22 @@ export const estimatedLayer: fc.Arbitrary<ProfileLayer> = fc
     return { name: 'layer', kind: 'linear', bytes, load: bytes / 1e7, exec, dha: exec + read, cost };
   });
 
+/** Whether its weights are coded on the link, which is then shorter busy. */
+const codedOrNot = (layer: fc.Arbitrary<ProfileLayer>): fc.Arbitrary<ProfileLayer> =>
+  fc
+    .record({ layer, share: fc.option(fc.double({ min: 0.3, max: 0.95, noNaN: true })), decode: ms(1) })
+    .map(({ layer: whole, share, decode }) => (share === null ? whole : codedAs(whole, share, decode)));
+
+function codedAs(layer: ProfileLayer, share: number, decode: number): ProfileLayer {
+  const { bytes, load, cost } = layer;
+  if (bytes === 0) return layer;
+  const coded = { bytes: share * bytes, decode };
+  if (cost === undefined) return { ...layer, coded };
+  const tensorBytes = cost.tensorBytes.map((each) => share * each);
+  return { ...layer, coded, load: share * load, cost: { ...cost, tensorBytes } };
+}
+
 export const anyLayers: fc.Arbitrary<ProfileLayer[]> = fc.oneof(
-  fc.array(measuredLayer, { minLength: 1, maxLength: 20 }),
-  fc.array(estimatedLayer, { minLength: 1, maxLength: 20 }),
+  fc.array(codedOrNot(measuredLayer), { minLength: 1, maxLength: 20 }),
+  fc.array(codedOrNot(estimatedLayer), { minLength: 1, maxLength: 20 }),
 );

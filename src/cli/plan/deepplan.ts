@@ -20,7 +20,7 @@ import { formatBytes } from '../../tools/index.ts';
 import { renderTable } from '../table.ts';
 import { readLayers, type LayerSource } from './layer-source.ts';
 import { planned, readMachine, writePlanPage } from '../planning.ts';
-import { parsePrecision, parseWhole, precisionHelp } from '../values.ts';
+import { codingHelp, parsePrecision, parseWhole, precisionHelp } from '../values.ts';
 
 /** One mode's plan and what it takes. */
 type Outcome = ReturnType<typeof outcomeOf>;
@@ -42,6 +42,7 @@ const deepplanFlags = () =>
     .option('--initial', "choose layers by the paper's layer-wise initial approach instead of Algorithm 1")
     .option('--dimension <name=size...>', 'sizes of open dimensions of an ONNX file, such as batch=1')
     .option('--precision <name>', precisionHelp, parsePrecision)
+    .option('--coding', codingHelp)
     .option('--residency', 'also the cold latency by bytes that are kept on the GPU')
     .option('--timeline', 'with --json: also when each layer is issued, copied, handed on and executed')
     .option('--html <file>', 'draw the timelines as a page of the dashboard, in one file')

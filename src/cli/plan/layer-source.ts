@@ -13,6 +13,7 @@ export interface LayerSourceOptions {
   readonly model?: string;
   readonly dimension?: readonly string[];
   readonly precision?: GpuPrecision;
+  readonly coding?: boolean;
   readonly gpu: number;
 }
 
@@ -38,6 +39,7 @@ export async function readLayers(options: LayerSourceOptions, machine: Machine) 
     dimensions: { ...dimensions, ...given },
     openSize,
     weightBits: weightBitsOf(options.precision),
+    coding: options.coding === true,
   });
   /** What a reader should know: sizes that were assumed, operators that could not be estimated. */
   const notes: string[] = [];

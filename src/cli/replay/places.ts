@@ -37,7 +37,7 @@ export function placesOf(
   // Without GPUs main memory is there for sessions alone.
   const cpuMemoryBytes = cpuMemory ?? (machine.gpus.length === 0 ? machine.memoryBytes : undefined);
   let functionsBytes = 0;
-  for (const [index] of load.trace.functionNames.entries()) functionsBytes += offers.weightBytes(load.modelOf(index));
+  for (const [index] of load.trace.functionNames.entries()) functionsBytes += offers.hostBytes(load.modelOf(index));
   const { disk } = machine;
   const hasGpus = machine.gpus.length > 0;
   const pinnedBytes = ({ hostMemory, memoryBytes }: Machine): number =>
@@ -45,7 +45,7 @@ export function placesOf(
   const capacityBytes = hasGpus ? pinnedBytes(machine) : (cpuMemoryBytes ?? machine.memoryBytes);
   const allPinnedBytes = machines.reduce((sum, each) => sum + pinnedBytes(each), 0);
   const isExceeded = hasGpus && functionsBytes > allPinnedBytes;
-  const bytesOf = (index: number): number => offers.weightBytes(load.modelOf(index));
+  const bytesOf = (index: number): number => offers.hostBytes(load.modelOf(index));
   // Each host of a fleet gets to know its functions by their calls.
   const filledWith =
     isExceeded && !isOneOfMany

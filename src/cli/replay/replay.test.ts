@@ -552,6 +552,18 @@ it('takes --precision for estimated models, and warns of it where nothing is est
   await expect(replay(...load, '50GB', '--precision', 'fp8')).rejects.toThrow(/It must be one of exact, fp16, bf16/);
 });
 
+it('takes --coding for estimated models, and warns of it where nothing is estimated', async () => {
+  const load = ['--poisson', '50', '--requests', '300', '--functions', 'bert-base=200', '--seed', '1', '--host-memory'];
+  // Coded they take 77 GB, and 88 as they are.
+  const readsOf = async (...flags: readonly string[]): Promise<number> =>
+    (await jsonOf(...load, '80GB', '--json', '-', ...flags)).host_memory!.disk_reads;
+  expect(await readsOf()).toBeGreaterThan(0);
+  expect(await readsOf('--coding')).toBe(0);
+  const onCpu = ['--machine', 'cpu-16', '--cpu', 'bert-base=50ms@4'];
+  const warning = /^warning: --coding changes nothing on a machine without GPUs\.$/m;
+  expect(await replay(...load, '80GB', '--coding', ...onCpu)).toMatch(warning);
+});
+
 const jsonOf = async (...words: readonly string[]): Promise<Report> => JSON.parse(await replay(...words)) as Report;
 
 describe('what the command line can ask for', () => {

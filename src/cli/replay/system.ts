@@ -30,6 +30,7 @@ import { checkMeasured, type Load } from './load.ts';
 import { placesOf, type Places } from './places.ts';
 import { commonSloMs, parsePriorities, sloMsDefault, valueFor, type MeasureFlags } from './slo.ts';
 import {
+  codingHelp,
   flagOf,
   oneOf,
   parseBytes,
@@ -125,6 +126,7 @@ export function systemFlags() {
     .option('--profile <model=file>', "measured times of a model's layers instead of the estimate", parseNamedFiles)
     .option('--batch-max <calls>', 'most waiting requests of an estimated model that share a GPU run', parseCount)
     .option('--precision <name>', precisionHelp, parsePrecision)
+    .option('--coding', codingHelp)
     .option(
       '--fail-gpu <gpu@time+time>',
       'a GPU is lost: 1@10s; 1@10s+20s comes back, empty, after 20 s. Several by commas',
@@ -152,13 +154,14 @@ function checkEviction({ eviction }: ReplayPolicy, options: SystemOptions): void
 /** Of flags that do nothing beside others. @param models of the load */
 function warningsOfFlags(
   { order }: ReplayPolicy,
-  { batchMax = 1, precision = 'exact', profile }: SystemOptions,
+  { batchMax = 1, precision = 'exact', coding, profile }: SystemOptions,
   machines: readonly Machine[],
   models: readonly string[],
 ): string[] {
   const joins = batchMax > 1 ? ['--batch-max joins nothing'] : [];
   if (order === 'fifo') return joins.map((text) => `${text} where requests run strictly in order (fifo).`);
   const texts = [...joins, ...(precision === 'exact' ? [] : ['--precision changes nothing'])];
+  if (coding === true) texts.push('--coding changes nothing');
   if (machines.every(({ gpus }) => gpus.length === 0)) return texts.map((text) => `${text} on a machine without GPUs.`);
   if (models.every((model) => profile?.has(model) === true))
     return texts.map((text) => `${text} where the times of all models are measured (--profile).`);
@@ -194,9 +197,9 @@ export function systemOf(options: SystemOptions) {
 
 export function systemOn(
   kinds: readonly HostKind[],
-  { policy, plan = planOfPolicy[policy], profile, batchMax, precision }: SystemOptions,
+  { policy, plan = planOfPolicy[policy], profile, batchMax, precision, coding }: SystemOptions,
 ) {
-  const models = { profiles: readProfiles(profile), batchMax, weightBits: weightBitsOf(precision) };
+  const models = { profiles: readProfiles(profile), batchMax, weightBits: weightBitsOf(precision), coding };
   const made = kinds.map((kind) => ({ ...kind, offers: new OfferCache(kind.machine, plan, models) }));
   return { plan, kinds: made };
 }
@@ -350,7 +353,7 @@ function togetherOf(kinds: readonly PlacedKind[]): Places['hostMemory'] {
 }
 
 function systemSettings(
-  { policy: policyName, slo, priority, warmup, reserve, batchMax, precision, failGpu = [] }: SystemOptions,
+  { policy: policyName, slo, priority, warmup, reserve, batchMax, precision, coding, failGpu = [] }: SystemOptions,
   plan: ColdStartMode,
   policy: ReplayPolicy,
   hasOwnSlo: boolean,
@@ -378,6 +381,7 @@ function systemSettings(
       reserve_bytes: reserve,
       batch_max: batchMax,
       precision,
+      coding,
       fail_gpu: failuresText(failGpu),
     }),
     warmup_requests: warmup ?? 0,

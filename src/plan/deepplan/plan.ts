@@ -1,5 +1,5 @@
 import type { Machine } from '../../hardware/index.ts';
-import type { LayerProfile, ProfileLayer } from '../../profile/index.ts';
+import { linkBytes, type LayerProfile, type ProfileLayer } from '../../profile/index.ts';
 import { PlanError } from '../plan-error.ts';
 import { deepPlan, loadAll, type LayerMethod } from './algorithm.ts';
 import { simulate } from './timeline.ts';
@@ -200,7 +200,9 @@ function interleavedLinks(
     }
     const { nvlink } = link.speed;
     handedOnMs =
-      nvlink === undefined ? freeMs : Math.max(freeMs, handedOnMs) + nvlink.setupMs + layer.bytes * nvlink.msPerByte;
+      nvlink === undefined
+        ? freeMs
+        : Math.max(freeMs, handedOnMs) + nvlink.setupMs + linkBytes(layer) * nvlink.msPerByte;
     return { ...link, issuedMs, freeMs, handedOnMs };
   };
   return layers.map((layer, index) => {

@@ -56,11 +56,14 @@ describe('a timeline', () => {
             expect(times.link !== null).toBe(loaded);
             expect(times.migration !== undefined).toBe(loaded && times.link !== primary);
             // Issued before it crosses the link, sent over NVLink after that, executed after both.
-            const { issue, copy, migration, execution } = times;
+            const { issue, copy, migration, decode, execution } = times;
             expect(issue?.startMs ?? 0).toBeLessThanOrEqual(copy?.startMs ?? 0);
             expect(migration?.startMs ?? Infinity).toBeGreaterThanOrEqual(copy?.endMs ?? 0);
-            expect(execution.startMs).toBeGreaterThanOrEqual((migration ?? copy)?.endMs ?? 0);
+            expect(execution.startMs).toBeGreaterThanOrEqual((decode ?? migration ?? copy)?.endMs ?? 0);
+            expect(decode !== undefined).toBe(loaded && layers[index]!.coded !== undefined);
+            expect(decode?.startMs ?? Infinity).toBeGreaterThanOrEqual((migration ?? copy)?.endMs ?? 0);
           }
+          expect(inOrder(timeline.layers.map(({ decode }) => decode))).toBe(true);
           for (const gpuOfLink of [primary, ...plan.secondaries]) {
             const own = timeline.layers.filter(({ link }) => link === gpuOfLink);
             expect(inOrder(own.map(({ copy }) => copy))).toBe(true);

@@ -5,10 +5,11 @@
  *
  * A layer with `cost` (an estimate) is simulated tensor by tensor. One without (a measured profile) takes its `load` on
  * the link, which includes issuing, and its `exec` or `dha` on the GPU; its reads of host memory do not slow down
- * copies, since the profile does not say how many there are. For such a profile the timeline equals the authors'.
+ * copies, since the profile does not say how many there are. A coded layer is decoded once it is there, one layer after
+ * the other, beside what executes. For such a profile the timeline equals the authors'.
  */
 import type { Machine } from '../../hardware/index.ts';
-import type { LayerProfile, ProfileLayer } from '../../profile/index.ts';
+import { linkBytes, type LayerProfile, type ProfileLayer } from '../../profile/index.ts';
 import { LinkClock, type Span } from './link-clock.ts';
 import { linkSpeeds, type LinkSpeed } from './transmission.ts';
 import type { ColdStartPlan, LayerTimes, Timeline } from './types.ts';
@@ -31,7 +32,9 @@ interface Link {
   issuedMs: number;
 }
 
-type Arrival = ReturnType<typeof copyLayer>;
+type Arrival = ReturnType<typeof copyLayer> & { readonly decode?: Span };
+
+const readyMsOf = ({ copy, migration, decode }: Arrival): number => (decode ?? migration ?? copy).endMs;
 
 /** Simulates a plan on its machine. Pure. */
 export function simulate(
@@ -43,11 +46,16 @@ export function simulate(
   const resident = (index: number): boolean =>
     plan.layers[index]!.method === 'load' && (options.resident?.(index) ?? false);
   const links = openLinks(machine, plan);
+  const decoder = new LinkClock();
   if (options.twin === true) occupyByTwin(layers, machine, plan, links);
   const arrivals: (Arrival | undefined)[] = [];
   const arrival = (index: number): Arrival | undefined => {
     const { link } = plan.layers[index]!;
-    return link === null || resident(index) ? undefined : copyLayer(layers[index]!, links.get(link)!, machine);
+    if (link === null || resident(index)) return undefined;
+    const layer = layers[index]!;
+    const copied = copyLayer(layer, links.get(link)!, machine);
+    if (layer.coded === undefined) return copied;
+    return { ...copied, decode: decoder.copy((copied.migration ?? copied.copy).endMs, layer.coded.decode) };
   };
   // Loads the whole model first: nothing is launched before the last copy has arrived.
   let launchedMs = 0;
@@ -55,7 +63,7 @@ export function simulate(
     for (const index of layers.keys()) {
       const arrived = arrival(index);
       arrivals.push(arrived);
-      launchedMs = Math.max(launchedMs, arrived?.copy.endMs ?? 0);
+      launchedMs = Math.max(launchedMs, arrived === undefined ? 0 : readyMsOf(arrived));
     }
   }
   const coldLaunchMs = plan.mode === 'baseline' ? 0 : (machine.costs?.coldLaunchUs ?? 0) / 1000;
@@ -73,7 +81,7 @@ export function simulate(
       // An event must be recorded before a stream can wait for it.
       launchedMs = Math.max(launchedMs, arrived?.issue.endMs ?? 0) + coldMs + cost.launch;
     }
-    const readyMs = arrived === undefined ? 0 : (arrived.migration ?? arrived.copy).endMs;
+    const readyMs = arrived === undefined ? 0 : readyMsOf(arrived);
     const startMs = Math.max(busyMs, launchedMs, readyMs);
     const fromHost = method === 'dha' && layer.bytes > 0;
     let endMs: number;
@@ -100,6 +108,7 @@ export function simulate(
       issue: arrived?.issue,
       copy: arrived?.copy,
       migration: arrived?.migration,
+      decode: arrived?.decode,
       execution: { startMs, endMs },
       stallMs: waitedMs,
     };
@@ -136,7 +145,9 @@ function copyLayer(layer: ProfileLayer, link: Link, machine: Machine) {
     issue: { startMs: issueStartMs, endMs: link.issuedMs },
     copy: done,
     migration:
-      nvlink === undefined ? undefined : link.nvlink.copy(done.endMs, nvlink.setupMs + layer.bytes * nvlink.msPerByte),
+      nvlink === undefined
+        ? undefined
+        : link.nvlink.copy(done.endMs, nvlink.setupMs + linkBytes(layer) * nvlink.msPerByte),
   };
 }
 

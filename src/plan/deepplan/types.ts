@@ -62,8 +62,10 @@ export interface LayerTimes {
   readonly issue: Span | undefined;
   /** Its weights cross a PCIe link, */
   readonly copy: Span | undefined;
-  /** and NVLink. */
+  /** and NVLink, */
   readonly migration: Span | undefined;
+  /** and are decoded. */
+  readonly decode?: Span | undefined;
   readonly execution: Span;
   /** How long execution waited for the weights while neither GPU nor CPU had other work to do first. */
   readonly stallMs: number;

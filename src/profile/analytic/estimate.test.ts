@@ -103,6 +103,27 @@ describe('an estimate', () => {
     }
   });
 
+  it('an estimate with coding moves fewer bytes of all but tables and small layers, and is slowed by less than 3%', () => {
+    const { model, dimensions } = namedModel('bert-base');
+    const plain = estimate('bert-base');
+    for (const [index, layer] of estimateLayers(model, machine, {
+      dimensions,
+      coding: true,
+    }).profile.layers.entries()) {
+      const before = plain[index]!;
+      const isCoded = layer.kind === 'linear' && layer.bytes > 2_000_000;
+      expect([layer.name, layer.coded !== undefined, layer.bytes]).toEqual([before.name, isCoded, before.bytes]);
+      expect(layer.exec).toBeGreaterThanOrEqual(before.exec);
+      expect(layer.exec).toBeLessThan(1.03 * before.exec);
+      const { bytes, decode } = layer.coded ?? { bytes: layer.bytes, decode: 0 };
+      expect(bytes / Math.max(1, layer.bytes)).toBeCloseTo(isCoded ? 0.84 : Math.min(1, layer.bytes), 6);
+      expect(layer.cost!.tensorBytes.reduce((sum, each) => sum + each, 0)).toBeCloseTo(bytes, 0);
+      // The link saves more than the launch that decodes takes.
+      expect(before.load - layer.load > machine.gpus[0]!.kernelUs / 1000).toBe(isCoded);
+      expect(decode).toBeLessThanOrEqual(layer.load);
+    }
+  });
+
   it('an estimate counts an exact GELU as one kernel', () => {
     const layers = estimate('bert-base');
     expect(layers.find(({ name }) => name === 'encoder.layer.3.intermediate.dense')!.cost!.operators.count).toBe(1);

@@ -3,6 +3,8 @@ import { ElementType, Graph, type ModelProto, type Weight } from '../../onnx/ind
 import { ProfileError } from '../profile-error.ts';
 import type { LayerProfile, ProfileLayer } from '../layers.ts';
 import { inferShapes, type ShapeOptions } from '../../operators/index.ts';
+import { given } from '../../tools/index.ts';
+import { assumedCoding, codedLayer, type AssumedCoding, type WeightBits } from './coding.ts';
 import { gpuMs, hostRead, type WeightContext } from './cost.ts';
 import { leavesOf, type Leaf } from './leaves.ts';
 
@@ -14,9 +16,9 @@ export interface EstimateOptions extends ShapeOptions {
    * an execution is still charged as in 32: how much faster tensor cores are, no machine's constants say.
    */
   readonly weightBits?: WeightBits;
+  /** Whether layers are coded without loss where that is worth it; default: false. See {@link codedLayer}. */
+  readonly coding?: boolean;
 }
-
-export type WeightBits = 16 | 32;
 
 /** Bytes of a weight, where floats of 32 bits are kept in so many. */
 export const weightBytesIn =
@@ -48,10 +50,11 @@ export function estimateLayers(model: ModelProto, machine: Machine, options: Est
     costs: machine.costs,
     weightBytes: weightBytesIn(options.weightBits ?? 32),
   };
+  const coding = options.coding === true ? assumedCoding(gpu, options.weightBits ?? 32) : undefined;
   const leaves = leavesOf(graph, shapes);
   const tied = tiedReadMs(context, leaves);
   return {
-    profile: { unit: 'ms', layers: leaves.map((leaf) => layerOf(context, leaf, tied)) },
+    profile: { unit: 'ms', layers: leaves.map((leaf) => layerOf(context, leaf, tied, coding)) },
     unknown: shapes.unknown,
   };
 }
@@ -82,26 +85,36 @@ function readMs(context: WeightContext, own: Leaf['own'], weights: readonly Weig
   return ms;
 }
 
-function layerOf(context: WeightContext, leaf: Leaf, tied: ReadonlyMap<Weight, number>): ProfileLayer {
+function layerOf(
+  context: WeightContext,
+  leaf: Leaf,
+  tied: ReadonlyMap<Weight, number>,
+  coding: AssumedCoding | undefined,
+): ProfileLayer {
   const { gpu, costs, weightBytes } = context;
   const { execUs, loadUsPerTensor } = costs.profilerFloor;
   // A product with its bias is one kernel, which adds the bias as it writes.
   const [anchor] = leaf.own;
-  const gpuTime = anchor === undefined ? 0 : gpuMs(context, anchor);
-  const tensorBytes = leaf.weights.map(weightBytes);
-  if (leaf.kind === 'batch-norm') for (let i = 0; i < costs.batchNormExtraTensors; i++) tensorBytes.push(8);
+  const slowdown = coding?.slowdown ?? 1;
+  const gpuTime = anchor === undefined ? 0 : slowdown * gpuMs(context, anchor);
   const bytes = leaf.weights.reduce((sum, weight) => sum + weightBytes(weight), 0);
+  const coded = coding && codedLayer(leaf.kind, bytes, gpu, coding);
+  const copiedShare = coded === undefined ? 1 : coded.bytes / bytes;
+  const tensorBytes = leaf.weights.map((weight) => copiedShare * weightBytes(weight));
+  if (leaf.kind === 'batch-norm') for (let i = 0; i < costs.batchNormExtraTensors; i++) tensorBytes.push(8);
   const read =
     readMs(context, leaf.own, leaf.weights) + leaf.weights.reduce((sum, weight) => sum + (tied.get(weight) ?? 0), 0);
-  const operatorMs = leaf.operators.reduce((sum, node) => sum + gpuMs(context, node), 0);
+  const operatorMs = slowdown * leaf.operators.reduce((sum, node) => sum + gpuMs(context, node), 0);
   const exec = Math.max(gpuTime, execUs / 1000) + operatorMs;
   return {
     name: leaf.name,
     kind: leaf.kind,
     bytes,
-    load: bytes === 0 ? 0 : (tensorBytes.length * loadUsPerTensor) / 1000 + bytes / (gpu.linkGBps * 1e6),
+    load:
+      bytes === 0 ? 0 : (tensorBytes.length * loadUsPerTensor) / 1000 + (copiedShare * bytes) / (gpu.linkGBps * 1e6),
     exec,
     dha: bytes === 0 ? exec : exec + read,
+    ...given({ coded }),
     cost: {
       tensorBytes,
       gpu: gpuTime,
