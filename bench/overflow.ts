@@ -1,7 +1,4 @@
-/**
- * Two ways for calls to overflow to workers, side by side: a queue for each worker, of which the host chooses one by
- * what it predicts, and one queue in partitions by function, from which workers take what their free cores hold.
- */
+/** Overflow to workers at growing rates, and with more functions than a worker has room for. */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { mkdir, mkdtemp, rm, stat } from 'node:fs/promises';
@@ -22,20 +19,16 @@ import { silentLog } from '../test/support/silent-log.ts';
 import { memberWith } from '../test/support/test-member.ts';
 import { BenchmarkNotPossible, type Benchmark, type BenchmarkOptions, type BenchmarkResult } from './benchmark.ts';
 import { makeArrivals } from './many/arrivals.ts';
-import { SharedQueue } from './overflow/shared-queue.ts';
 import type { Speed } from './overflow/takers.ts';
 import type { WorkersOrder } from './overflow/workers.ts';
 import { median } from './servers.ts';
 
 const workers = 4;
-const ways = ['own', 'shared'] as const;
-type Way = (typeof ways)[number];
-const titleOf: Readonly<Record<Way, string>> = { own: 'a queue per worker', shared: 'one queue in partitions' };
 const width = 1024;
 
 export const benchmark: Benchmark = {
   name: 'overflow',
-  description: 'overflow to workers: a queue per worker beside one queue in partitions by function',
+  description: 'what does a call at a worker cost, and are functions that must be loaded there in time',
   rowNames: () => scenes.map(({ row }) => row),
   run,
 };
@@ -90,34 +83,30 @@ async function run({ small, seed, rows, progress }: BenchmarkOptions): Promise<B
   const [turns, forMs] = small ? [1, 300] : [3, 2500];
   const program = await compileProgram(join(import.meta.dirname, 'overflow', 'workers.ts'));
   await using redis = await RedisServer.start();
-  const measured: (readonly [Scene, Way, Figures])[] = [];
+  const measured: (readonly [Scene, Figures])[] = [];
   const wanted = scenes.filter(({ row }) => rows?.includes(row) ?? (!small || smallRows.has(row)));
   for (const scene of wanted) {
-    const found: Record<Way, Figures[]> = { own: [], shared: [] };
+    const found: Figures[] = [];
     for (let turn = 0; turn < turns; turn++) {
-      for (const way of turn % 2 === 0 ? ways : ways.toReversed()) {
-        progress(`${scene.title}: ${titleOf[way]}`);
-        found[way].push(await measure(scene, way, { program, redis, forMs, seed: seed + turn }));
-      }
+      progress(scene.title);
+      found.push(await measure(scene, { program, redis, forMs, seed: seed + turn }));
     }
-    for (const way of ways) measured.push([scene, way, middleOf(found[way])]);
+    measured.push([scene, middleOf(found)]);
   }
   return {
-    settings: { workers, rounds: turns, roundMs: forMs, floatsPerCall: width, seed },
+    settings: { workers, rounds: turns, roundMs: forMs, floatsPerCall: width },
     tables: [
       {
         title: 'Overflow to four workers of one core, each figure the median of the rounds',
         provenance: { kind: 'measured' },
         columns: [
           { title: 'scene' },
-          { title: 'way' },
           ...['answers/s', 'round trip p50 ms', 'p99 ms', 'host CPU us/call', 'in time %', 'loads per call'].map(
             (title) => ({ title, align: 'right' as const }),
           ),
         ],
-        rows: measured.map(([{ title }, way, figures]) => [
+        rows: measured.map(([{ title }, figures]) => [
           title,
-          titleOf[way],
           figures.perSecond.toFixed(0),
           figures.p50Ms.toFixed(2),
           figures.p99Ms.toFixed(1),
@@ -128,15 +117,15 @@ async function run({ small, seed, rows, progress }: BenchmarkOptions): Promise<B
       },
     ],
     figures: Object.fromEntries(
-      measured.flatMap(([scene, way, { p50Ms, p99Ms, hostUsPerCall, goodput }]) => [
-        [`${scene.row}-${way}-p50Ms`, p50Ms],
-        [`${scene.row}-${way}-p99Ms`, p99Ms],
-        [`${scene.row}-${way}-hostUsPerCall`, hostUsPerCall],
-        [`${scene.row}-${way}-goodput`, goodput],
+      measured.flatMap(([{ row }, { p50Ms, p99Ms, hostUsPerCall, goodput }]) => [
+        [`${row}-p50Ms`, p50Ms],
+        [`${row}-p99Ms`, p99Ms],
+        [`${row}-hostUsPerCall`, hostUsPerCall],
+        [`${row}-goodput`, goodput],
       ]),
     ),
     limits: [
-      'host, workers, Redis and whoever else uses this machine share its cores; the two ways take turns',
+      'host, workers, Redis and whoever else uses this machine share its cores',
       'except for the models, runs and loads are waits: of the 40 functions each worker has room for 15, a run takes 5 ms and a load 60',
       'only this host sends: a worker is chosen with nobody else giving it work',
     ],
@@ -164,19 +153,19 @@ interface Setting {
 
 let count = 0;
 
-async function measure(scene: Scene, way: Way, { program, redis, forMs, seed }: Setting): Promise<Figures> {
+async function measure(scene: Scene, { program, redis, forMs, seed }: Setting): Promise<Figures> {
   const folder = await mkdtemp(join(tmpdir(), 'turntable-overflow-'));
   const manifests = await manifestsOf(scene, folder);
   const prefix = `bench${++count}`;
   const { speed, perSecond, sloMs, functions } = scene;
-  const order: WorkersOrder = { way, redisUrl: redis.url, prefix, workers, speed, folder, manifests };
+  const order: WorkersOrder = { redisUrl: redis.url, prefix, workers, speed, folder, manifests };
   const child = spawn(process.execPath, [program, JSON.stringify(order)], { stdio: ['pipe', 'pipe', 'inherit'] });
   const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
   const link = new RedisLink({ url: redis.url, prefix });
   try {
     await link.ready(10_000);
     await lines.next();
-    const { submit, close } = await hostSide(way, link, manifests);
+    const { submit, close } = await hostSide(link, manifests);
     const input: PoolInput = {
       kind: 'tensors',
       tensors: [
@@ -250,14 +239,7 @@ async function atArrivals(
   await Promise.all(calls);
 }
 
-async function hostSide(way: Way, link: RedisLink, manifests: readonly FunctionManifest[]) {
-  if (way === 'shared') {
-    const queue = new SharedQueue(link);
-    return {
-      submit: async (revision: string, input: PoolInput): Promise<unknown> => await queue.submit(revision, input),
-      close: async (): Promise<void> => await queue.close(),
-    };
-  }
+async function hostSide(link: RedisLink, manifests: readonly FunctionManifest[]) {
   const byRevision = new Map(manifests.map((manifest) => [manifest.revision, manifest]));
   const queue = createBullMqQueue({
     link,

@@ -1,15 +1,13 @@
-/** Workers of one way of overflow, in a process of their own. The order is the first argument, as JSON. */
+/** Workers in a process of their own. The order is the first argument, as JSON. */
 import { join } from 'node:path';
 import { PoolTaker, type FunctionManifest } from '../../src/queue/index.ts';
 import { RedisLink } from '../../src/queue/redis-link.ts';
 import { startRemoteWorker } from '../../src/queue/worker.ts';
 import { FolderStore } from '../../src/store/index.ts';
 import { silentLog } from '../../test/support/silent-log.ts';
-import { SharedWorker } from './shared-queue.ts';
 import { TimedTaker, type Speed } from './takers.ts';
 
 export interface WorkersOrder {
-  readonly way: 'own' | 'shared';
   readonly redisUrl: string;
   readonly prefix: string;
   readonly workers: number;
@@ -24,12 +22,7 @@ const takers: TimedTaker[] = [];
 for (let number = 0; number < order.workers; number++) {
   const link = new RedisLink({ url: order.redisUrl, prefix: order.prefix });
   await link.ready(10_000);
-  const taker = await takerOf(number);
-  if (order.way === 'own') await startRemoteWorker({ link, taker, log: silentLog });
-  else {
-    taker.learn(order.manifests);
-    new SharedWorker(link, taker, number, order.workers).start();
-  }
+  await startRemoteWorker({ link, taker: await takerOf(number), log: silentLog });
 }
 process.stdout.write('ready\n');
 process.stdin.on('data', () => {
