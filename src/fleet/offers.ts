@@ -20,6 +20,8 @@ export interface FunctionOffer {
 
 export type OfferChange = Change<FunctionOffer>;
 
+/** Other members, hosts or workers, at which a call is tried before it runs here or fails: it may be what kills them. */
+export const triedMax = 2;
 /** A figure is reported when it has changed by this share. */
 const worthTelling = 0.25;
 /** Assumed for a function that was measured nowhere. */

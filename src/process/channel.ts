@@ -16,6 +16,8 @@ export interface ChannelEvents<In extends object> {
 }
 
 const none: readonly Tensor[] = [];
+/** Eight records of TLS. */
+const sliceBytes = 128 * 1024;
 
 /** Frames of the wire codec (src/tensor/frame.ts) on a socket, as between members of a fleet. */
 export function socketChannel<Out extends object, In extends object>(
@@ -24,7 +26,24 @@ export function socketChannel<Out extends object, In extends object>(
 ): Channel<Out> {
   const decoder = new FrameDecoder<In>();
   socket.on('data', (chunk: Buffer) => pass(events, () => decoder.push(chunk)));
-  return frameWriter(socket);
+  return 'encrypted' in socket ? slicedWriter(socket) : frameWriter(socket);
+}
+
+/**
+ * For TLS, which encrypts all of a write before the first byte of it leaves, and copies buffers that are written together:
+ * each slice is on its way while the next one is encrypted.
+ */
+function slicedWriter<Out extends object>(socket: Socket): Channel<Out> {
+  // Else the stream gathers what waits into one write.
+  Object.assign(socket, { _writev: undefined });
+  return {
+    send(header, tensors = none) {
+      if (socket.destroyed) return;
+      for (const buffer of encodeMessage({ header, tensors })) {
+        for (let at = 0; at < buffer.byteLength; at += sliceBytes) socket.write(buffer.subarray(at, at + sliceBytes));
+      }
+    },
+  };
 }
 
 /** For {@link openSocket}: frames are read into the memory in which they stay. Node itself would take 64 KiB for each read. */

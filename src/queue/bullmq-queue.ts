@@ -16,7 +16,7 @@ import { randomBytes } from 'node:crypto';
 import type { Redis } from 'ioredis';
 import { CpuError, type PoolInput } from '../cpu/index.ts';
 import { errorLog } from './error-log.ts';
-import { reportEveryMs, type Member, type Membership } from '../fleet/index.ts';
+import { reportEveryMs, triedMax, type Member, type Membership } from '../fleet/index.ts';
 import type { FunctionManifest } from './manifest.ts';
 import { keys, leftoverMs, type OverflowJob } from './names.ts';
 import { decodeAnswer, encodeInput, inputBytes, type AddressedAnswer } from './payload.ts';
@@ -63,8 +63,6 @@ interface Pending {
   inputMissed: boolean;
 }
 
-/** Workers that may fail an invocation before the host runs it itself. */
-const workersTriedMax = 3;
 /** Of the answers, at most this share of invocations may be run by the host although a worker has begun them. */
 const doubleShareMax = 0.02;
 /** A longer timer rings at once. */
@@ -348,7 +346,7 @@ class BullMqQueue implements OverflowQueue {
     // Then its worker need not run it, should it still get to it.
     this.#link.commands.del(keys.input(this.#link, jobIdOf(pending))).catch(() => undefined);
     pending.triedIds.add(pending.worker.name);
-    const next = pending.triedIds.size >= workersTriedMax ? undefined : this.#best(pending.key, pending.triedIds);
+    const next = pending.triedIds.size >= triedMax ? undefined : this.#best(pending.key, pending.triedIds);
     if (next === undefined) {
       this.#settle(pending);
       const text = `worker ${pending.worker.title} did not run ${pending.key} (${reason}), and no other takes it`;

@@ -181,6 +181,11 @@ test('renewed files count for new connections without a restart, and open connec
   };
   try {
     await peers.ask(member, { header: { ask: 'ping' }, tensors: [] });
+    // In several writes each way.
+    const data = Uint8Array.from({ length: 1_000_003 }, (_, index) => index % 251);
+    const tensor = { name: 'x', datatype: 'UINT8' as const, shape: [data.byteLength], data };
+    const { tensors } = await peers.ask(member, { header: { ask: 'call' }, tensors: [tensor, tensor] });
+    expect(tensors.map((each) => Buffer.compare(each.data, data))).toEqual([0, 0]);
     serials.push(await serialNow());
     // As while it is written: the former certificate stays, and the log says why, once.
     const key = await readFile(paths.key);

@@ -5,6 +5,7 @@
 import {
   answerMs,
   PeerLost,
+  triedMax,
   type Fleet,
   type FunctionOffer,
   type Member,
@@ -23,8 +24,6 @@ import { getOrMake } from '../../tools/index.ts';
 
 /** A function that was not called for this long offers no prediction any more. */
 const activeMs = 30_000;
-/** Hosts that are tried in all, after hosts were lost with a call. */
-const hostsTriedMax = 2;
 /** A host that refuses with one of these has not run the call: it may run elsewhere. */
 const refusals: ReadonlySet<string> = new Set([
   'not-ready',
@@ -132,7 +131,7 @@ export class Routing {
     const isHere = version.state.status === 'ready';
     if (isHere) live.know(version);
     const tried = new Set<string>();
-    for (let tries = 0; tries < hostsTriedMax; tries++) {
+    for (let tries = 0; tries < triedMax; tries++) {
       const choice = this.#choose(version, wish, isHere, tried);
       if (choice === undefined) return undefined;
       const { member, reason } = choice;
