@@ -23,6 +23,8 @@ const faults = [
 /** How long a host is stopped, and the store away: a stopped host is lost for the others after 2.5 s. */
 const stoppedMs = 4000;
 const workers = 2;
+/** What `--full` goes on to. */
+const fullRun = { answers: 50_000, faults: 60 } as const;
 type Fault = (typeof faults)[number];
 
 export const benchmark: Benchmark = {
@@ -35,7 +37,7 @@ export const benchmark: Benchmark = {
 
 async function run(options: BenchmarkOptions): Promise<BenchmarkResult> {
   if (redisMissing !== undefined) throw new BenchmarkNotPossible(redisMissing);
-  const { small, seed, minutes = 2, progress } = options;
+  const { small, seed, full = false, minutes = full ? 0 : 2, progress } = options;
   const hosts = 3;
   const counts = small ? { functions: 4, connections: 4, calls: 20 } : { functions: 200, connections: 30, calls: 3000 };
   const random = randomNumbers(seed);
@@ -170,7 +172,7 @@ async function runChaos(
   system: FleetSystem,
   functions: readonly TestFunction[],
   beforeCount: number,
-  { small, seed, minutes, random, counts, progress }: ChaosOptions,
+  { small, seed, full = false, minutes, random, counts, progress }: ChaosOptions,
 ): Promise<{ outcomes: Outcomes; injected: ReadonlyMap<Fault, number>; missing: string[] }> {
   const outcomes = new Outcomes();
   const injected = new Map<Fault, number>();
@@ -184,8 +186,14 @@ async function runChaos(
   );
   const publisher = publishAll(system, functions.slice(beforeCount), published, randomNumbers(seed + 1));
   const kinds = faults.filter((fault) => system.hasGpus || fault !== 'GPU process killed');
+  const goesOn = (count: number): boolean => {
+    if (outcomes.troubles.length > 0) return false;
+    if (small) return count < kinds.length;
+    const isShort = full && (count < fullRun.faults || outcomes.answered < fullRun.answers);
+    return isShort || performance.now() - startMs < minutes * 60_000;
+  };
   try {
-    for (let index = 0; small ? index < kinds.length : performance.now() - startMs < minutes * 60_000; index++) {
+    for (let index = 0; goesOn(index); index++) {
       // Each once, then in random order.
       const fault = index < kinds.length ? kinds[index]! : kinds[Math.floor(random() * kinds.length)]!;
       progress(`${outcomes.answered} answers, now: ${fault}`);

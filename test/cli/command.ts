@@ -37,10 +37,13 @@ export interface ServingHost {
 }
 
 /** Starts `turntable worker`, and waits until it takes calls. */
-export async function startWorkerCommand(words: readonly string[]): Promise<SpawnedProcess> {
+export async function startWorkerCommand(
+  words: readonly string[],
+  env: Readonly<Record<string, string>> = {},
+): Promise<SpawnedProcess> {
   const { child, stdout, stderr } = startCommand(process.execPath, [command, 'worker', ...words], {
     cwd: packageRoot,
-    env: environment({}),
+    env: environment(env),
   });
   stderr.resume();
   await new Promise<void>((resolve, reject) => {

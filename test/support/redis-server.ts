@@ -7,6 +7,14 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 
+/** Over TLS on a port of loopback, beside the socket. Clients need no certificate. */
+export interface RedisTls {
+  readonly port: number;
+  readonly cert: string;
+  readonly key: string;
+  readonly ca: string;
+}
+
 /** Why tests that need Redis are skipped here; undefined if it is installed. */
 export const redisMissing: string | undefined =
   spawnSync('redis-server', ['--version']).status === 0
@@ -17,16 +25,20 @@ if (redisMissing !== undefined) console.warn(`left out: tests with Redis, becaus
 
 export class RedisServer implements AsyncDisposable {
   readonly folder: string;
-  readonly #durable: boolean;
+  readonly #words: readonly string[];
   #child: ChildProcess | undefined;
 
-  private constructor(folder: string, durable: boolean) {
+  private constructor(folder: string, words: readonly string[]) {
     this.folder = folder;
-    this.#durable = durable;
+    this.#words = words;
   }
 
-  static async start(options: { readonly durable?: boolean } = {}): Promise<RedisServer> {
-    const server = new RedisServer(await mkdtemp(join(tmpdir(), 'turntable-redis-')), options.durable ?? false);
+  static async start({
+    durable = false,
+    tls,
+  }: { readonly durable?: boolean; readonly tls?: RedisTls } = {}): Promise<RedisServer> {
+    const words = ['--appendonly', durable ? 'yes' : 'no', ...(tls === undefined ? [] : tlsWords(tls))];
+    const server = new RedisServer(await mkdtemp(join(tmpdir(), 'turntable-redis-')), words);
     await server.start();
     return server;
   }
@@ -51,10 +63,9 @@ export class RedisServer implements AsyncDisposable {
         this.folder,
         '--save',
         '',
-        '--appendonly',
-        this.#durable ? 'yes' : 'no',
         '--appendfsync',
         'always',
+        ...this.#words,
       ],
       { stdio: 'ignore' },
     );
@@ -104,3 +115,8 @@ export class RedisServer implements AsyncDisposable {
     return (await this.command('PING')) === '+PONG';
   }
 }
+
+const tlsWords = ({ port, cert, key, ca }: RedisTls): string[] =>
+  `--tls-port ${port} --tls-cert-file ${cert} --tls-key-file ${key} --tls-ca-cert-file ${ca} --tls-auth-clients no`.split(
+    ' ',
+  );
