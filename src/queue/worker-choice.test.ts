@@ -21,7 +21,7 @@ type Reports = Record<string, { backlogMs: number; offers: Record<string, Functi
 /** Workers that report these; a report that is changed is heard again by `hear`. */
 function choiceOf(reports: Reports) {
   const followers: Follower[] = [];
-  const find = (name: string): Member => ({ kind: 'worker', name, ...reports[name] }) as unknown as Member;
+  const find = (name: string): Member => ({ kind: 'worker', name, cores: 1, ...reports[name] }) as unknown as Member;
   const membership = {
     follow: (follower: Follower) => void followers.push(follower),
     find,

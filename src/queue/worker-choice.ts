@@ -8,6 +8,7 @@ import { openQueue } from './job-queues.ts';
 import { manifestBytes, type FunctionManifest } from './manifest.ts';
 import { workerQueue, type OverflowJob } from './names.ts';
 import type { RedisLink } from './redis-link.ts';
+import { hashText, rankScore } from '../schedule/index.ts';
 import { getOrMake } from '../tools/index.ts';
 
 /** Assumed rate at which a worker fetches a model that it does not have. */
@@ -62,7 +63,7 @@ export class WorkerChoice {
    */
   best(manifest: FunctionManifest, except: ReadonlySet<string>, overheadMs: number): BestWorker | undefined {
     let best: (BestWorker & { readonly costMs: number }) | undefined;
-    const homeOf = ({ name }: Member): number => weightOf(manifest.revision, name);
+    const scoreOf = ({ name, cores }: Member): number => rankScore(hashText(manifest.revision), hashText(name), cores);
     for (const [name, offer] of this.#membership.offers.of(manifest.revision) ?? []) {
       const worker = this.#membership.find(name);
       if (worker?.kind !== 'worker' || worker.draining || except.has(name)) continue;
@@ -77,7 +78,7 @@ export class WorkerChoice {
       const costMs = ms + (own === undefined ? startMs : 0);
       const leadMs = best === undefined ? Infinity : best.costMs - costMs;
       const isEqual = Math.abs(leadMs) <= equalShare * Math.min(costMs, best?.costMs ?? 0);
-      if (isEqual ? homeOf(worker) > homeOf(best!.worker) : leadMs > 0) best = { worker, ms, costMs, offer, startMs };
+      if (isEqual ? scoreOf(worker) > scoreOf(best!.worker) : leadMs > 0) best = { worker, ms, costMs, offer, startMs };
     }
     return best;
   }
@@ -142,12 +143,3 @@ export class WorkerChoice {
 }
 
 const fetchMsOf = (manifest: FunctionManifest): number => manifestBytes(manifest) / fetchBytesPerMs;
-
-/** Rendezvous hashing (FNV-1a): the worker with the highest weight is a function's home. */
-function weightOf(revision: string, worker: string): number {
-  let hash = 0x811c9dc5;
-  for (const text of [worker, revision]) {
-    for (let at = 0; at < text.length; at++) hash = Math.imul(hash ^ text.charCodeAt(at), 0x01000193);
-  }
-  return hash;
-}

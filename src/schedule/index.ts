@@ -1,6 +1,7 @@
 /** Decides what runs where, what is loaded and what is evicted, from events and their times alone. */
 export { chooseHost, type HostOffer, type HostReason } from './fleet/choose-host.ts';
 export { assignHomes, homeLimits, rankMembers, type FleetFunction, type FleetMember } from './fleet/homes.ts';
+export { hashText, rankScore } from './fleet/rank.ts';
 export { Ranks } from './fleet/ranks.ts';
 export { LoadMeter } from './fleet/load.ts';
 export {
