@@ -45,7 +45,16 @@ export class LiveFunctions {
   /** The GPU process knows the function no more. */
   unregistered(key: string): void {
     const fn = this.#state.functions.get(key);
-    if (fn?.hostBlocks === undefined) return;
+    if (fn !== undefined) this.#unregister(fn);
+  }
+
+  /** The GPU process is gone, and knows none; those are among them whose removal waits for their last runs. */
+  allUnregistered(): void {
+    for (const fn of this.#state.byIndex) if (fn?.isRemoved === false) this.#unregister(fn);
+  }
+
+  #unregister(fn: LiveFunction): void {
+    if (fn.hostBlocks === undefined) return;
     fn.hostBlocks = undefined;
     this.#state.host?.place.forget(fn);
     this.update(fn);

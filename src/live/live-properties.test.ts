@@ -176,3 +176,19 @@ test('whatever happens, each invocation ends once, no GPU is overfull, and recor
   // Otherwise nothing was joined.
   expect(joinedRuns).toBeGreaterThan(0);
 });
+
+test('a function whose removal waits for its run is not read again when the process ends', async () => {
+  const bench = new Bench({ gpuCount: 2, functions: 2, policy: gpuOnly, hostBytes: 2 * wholeBytes });
+  bench.process.diskMs = 30;
+  bench.arrive(1);
+  void bench.remove(1);
+  bench.process.die();
+  bench.shell.lost();
+  // What was ordered of it meanwhile ends with it.
+  bench.process.die();
+  bench.back();
+  await pass(20_000);
+  expect(bench.outcomes).toHaveLength(bench.arrived);
+  expect(bench.disagreements()).toEqual([]);
+  bench.shell.close();
+});

@@ -120,7 +120,7 @@ export class LiveScheduler extends LiveViews {
     place.lost();
     if (host === undefined) return;
     // They are read again once the next process knows them.
-    for (const { key } of this.state.functions.values()) this.functions.unregistered(key);
+    this.functions.allUnregistered();
     this.state.tell({ kind: 'host-lost' });
   }
 
