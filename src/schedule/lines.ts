@@ -184,12 +184,20 @@ export class Line<Slot> {
   }
 
   /**
-   * Lane milliseconds of the calls on time that run as soon as the lane is free and go before a call with this key.
+   * Lane milliseconds of the calls on time that run as soon as the lane is free and go before a call with this key: the
+   * earlier ones of its function, and of the others those that are before the last of these.
    *
    * @param own entry of its function
    */
   runnableMsBefore(key: number, own: Entry<Slot> | undefined): number {
-    return this.#msBefore(this.runnable, key + (own === undefined ? this.#virtualMs : own.tag), 0);
+    if (own === undefined) return this.#msBefore(this.runnable, key + this.#virtualMs, undefined, 0);
+    let ownMs = 0;
+    if (own.stage === 'runnable') {
+      let count = own.onTime.count;
+      for (let last = own.onTime.tail; last !== undefined && last.key > key; last = last.previous) count--;
+      ownMs = laneMs(own, count);
+    }
+    return ownMs + this.#msBefore(this.runnable, key + own.tag + ownMs, own, 0);
   }
 
   /** Everything that waits, in no order. */
@@ -234,14 +242,14 @@ export class Line<Slot> {
     return found;
   }
 
-  #msBefore(heap: Heap<Entry<Slot>>, key: number, place: number): number {
+  /** @param own is left out */
+  #msBefore(heap: Heap<Entry<Slot>>, key: number, own: Entry<Slot> | undefined, place: number): number {
     if (place >= heap.size) return 0;
     const entry = heap.at(place);
     const leadMs = key - heap.keyOf(entry);
     if (leadMs < 0) return 0;
-    // With each run of the entry its share grows by as much.
-    const ownMs = Math.min(laneMs(entry, entry.onTime.count), leadMs + entry.warmMs);
-    return ownMs + this.#msBefore(heap, key, 2 * place + 1) + this.#msBefore(heap, key, 2 * place + 2);
+    const ms = entry === own ? 0 : callsMsBefore(entry, key);
+    return ms + this.#msBefore(heap, key, own, 2 * place + 1) + this.#msBefore(heap, key, own, 2 * place + 2);
   }
 
   #join(invocation: Invocation, entry: Entry<Slot>, calls: Calls): void {
@@ -306,4 +314,14 @@ export class Line<Slot> {
     if (isLate) return stage === 'runnable' ? this.lateRunnable : this.lateLoadable;
     return stage === 'runnable' ? this.runnable : this.loadable;
   }
+}
+
+/** Lane milliseconds of the calls on time of an entry that go before this key: with each of its runs its share grows. */
+function callsMsBefore<Slot>(entry: Entry<Slot>, key: number): number {
+  let count = 0;
+  for (let call = entry.onTime.head; call !== undefined; call = call.next) {
+    if (call.key + entry.tag + count * entry.warmMs > key) break;
+    count++;
+  }
+  return laneMs(entry, count);
 }

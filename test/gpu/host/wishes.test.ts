@@ -1,7 +1,7 @@
 /**
- * Calls that shedding refuses, on the emulated driver: what is brought for the calls behind them. Times measured on the
- * emulator mean nothing, so the scheduler is offered those of a slow machine, so long that no verdict goes by the speed of
- * this one.
+ * Calls that shedding refuses, on the emulated driver: what is brought for the calls behind them, and who is refused where
+ * one function asks for too much. Times measured on the emulator mean nothing, so the scheduler is offered those of a slow
+ * machine, so long that no verdict goes by the speed of this one.
  */
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -97,7 +97,7 @@ describe.skipIf(emulatorMissing)('a host that sheds, with one GPU', () => {
   beforeAll(async () => {
     folder = await mkdtemp(join(tmpdir(), 'turntable-wishes-'));
     await emulateGpus([{ memoryBytes: 256 * 2 ** 20 }]);
-    await addFunction('slow', 1);
+    for (const [index, name] of ['slow', 'loud', 'quiet'].entries()) await addFunction(name, index);
     const { config } = loadConfig({
       flags: {
         'listen.port': '0',
@@ -133,5 +133,25 @@ describe.skipIf(emulatorMissing)('a host that sheds, with one GPU', () => {
     expect(await psText()).toContain(
       'slow@1 starts too slowly for its SLO: 1 late calls ran so that those behind them find it there',
     );
+  });
+
+  test('refuses calls of the function that asks for too much, and none of a quiet one beside it', async () => {
+    for (const name of ['loud', 'quiet']) expect(await call(name, 2 * coldMs)).toMatchObject({ status: 200 });
+    // One runs and two wait; a fourth is refused. In its turn a quiet call ends as the third.
+    const sloMs = 3.5 * warmMs;
+    const count = 24;
+    const loud = Array.from({ length: count }, () => call('loud', sloMs));
+    // Until the first is refused.
+    await Promise.any(loud.map(async (told) => expect((await told).status).toBe(503)));
+    const quiet: Told[] = [];
+    for (let turn = 0; turn < 4; turn++) quiet.push(await call('quiet', sloMs));
+    expect(quiet).toEqual(Array.from({ length: 4 }, () => ({ status: 200, placement: 'gpu0 warm' })));
+    const statuses = (await Promise.all(loud)).map(({ status }) => status);
+    const shed = statuses.filter((status) => status === 503).length;
+    expect(new Set(statuses)).toEqual(new Set([200, 503]));
+    expect(await sample('turntable_goodput_total{function="loud",outcome="shed"}')).toBe(shed);
+    expect(await sample('turntable_goodput_total{function="quiet",outcome="shed"}')).toBe(0);
+    // It is there, and has too much to do: no call of it was let through.
+    expect(await sample('turntable_brought_total{function="loud"}')).toBe(0);
   });
 });
