@@ -1,6 +1,7 @@
 /** The interface between the host's parts: registry, model store, HTTP and pools. Types only. */
 import type { ProgramPrecision } from '../gpu/index.ts';
 import type { ModelMetadata } from '../onnx/index.ts';
+import type { ReadableContent, WantedContent } from '../store/index.ts';
 import type { Tensor } from '../tensor/index.ts';
 import type { HeaderOf, Traffic } from './rollout/traffic.ts';
 
@@ -80,6 +81,8 @@ export interface FunctionVersion {
   readonly modelSha256: string;
   /** Model file and external data together. */
   readonly modelBytes: number;
+  /** The manifest, where its model is stored in chunks; `modelPath` is then a graph whose tensors are in these. */
+  readonly chunks?: WantedContent;
   /** Changes whenever a file of external data does. Only folder functions have it, since uploads never change. */
   readonly externalDataStamp?: string;
   /** Compiled handler module, absolute. */
@@ -151,8 +154,8 @@ export interface ModelStore extends Registry {
   changeTraffic(name: string, change: (now: Traffic) => Traffic): Promise<Traffic>;
   /** Whether a blob is stored, by the lower-case hex of its sha256. */
   hasBlob(sha256: string): boolean;
-  /** The path of a stored file with this hash, if its bytes still have that hash. */
-  soundFile(sha256: string): Promise<string | undefined>;
+  /** A stored or published file with this hash, if its bytes still have that hash. */
+  openContent(sha256: string): Promise<ReadableContent | undefined>;
   /**
    * Stores a stream under its sha256; on a wrong hash or size stores nothing and throws HostError 'digest-mismatch' or
    * 'body-too-large'.

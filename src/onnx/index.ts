@@ -2,6 +2,7 @@
 export * from './types.ts';
 export { OnnxError, type OnnxErrorCode } from './error.ts';
 export { dataTypeOf, elementBits, elementTypeOf } from './element-type.ts';
+export { aligned, chunked, chunksFolder, cutModel, type ChunkSlice, type ModelCut } from './cut.ts';
 export { externalReference, isExternal, readAt } from './external-data.ts';
 export { checkExpansion } from './expansion.ts';
 export { externalFiles } from './external-files.ts';

@@ -9,8 +9,8 @@ import { explained, signatureBytes } from './other-formats.ts';
 import { lengthPrefix } from './protobuf.ts';
 import { wireFixed32, wireFixed64, wireText, wireVarint } from './wire.ts';
 
-/** Smaller weights are read with the rest. */
-const skippedBytesMin = 16 * 1024;
+/** Smaller weights are read with the rest, unless a reader wants the place of each. */
+const skippedBytesUsual = 16 * 1024;
 const windowBytes = 256 * 1024;
 /** Limit for everything except weights: no real graph is larger. */
 const structureBytesMax = 512 * 1024 * 1024;
@@ -142,7 +142,11 @@ class Collected {
   }
 }
 
-function readTensor(cursor: Cursor, { content, end }: Field): { tensor: Collected; raw: Field | undefined } {
+function readTensor(
+  cursor: Cursor,
+  { content, end }: Field,
+  skippedBytesMin: number,
+): { tensor: Collected; raw: Field | undefined } {
   const tensor = new Collected();
   let raw: Field | undefined;
   cursor.at = content;
@@ -159,7 +163,18 @@ function readTensor(cursor: Cursor, { content, end }: Field): { tensor: Collecte
   return { tensor, raw };
 }
 
-function readGraph(cursor: Cursor, { content, end }: Field, into: Collected, skipped: SkippedWeight[], count: number) {
+interface Skipping {
+  readonly bytesMin: number;
+  readonly skipped: SkippedWeight[];
+}
+
+function readGraph(
+  cursor: Cursor,
+  { content, end }: Field,
+  into: Collected,
+  { skipped, bytesMin }: Skipping,
+  count: number,
+): number {
   let initializer = count;
   cursor.at = content;
   while (cursor.at < end) {
@@ -167,10 +182,10 @@ function readGraph(cursor: Cursor, { content, end }: Field, into: Collected, ski
     if (field.number !== initializerField || !field.lengthDelimited) {
       into.copy(cursor, field.start, field.end);
     } else {
-      if (field.end - field.content < skippedBytesMin) {
+      if (field.end - field.content < bytesMin) {
         into.copy(cursor, field.start, field.end);
       } else {
-        const { tensor, raw } = readTensor(cursor, field);
+        const { tensor, raw } = readTensor(cursor, field, bytesMin);
         into.message(initializerField, tensor);
         if (raw !== undefined) {
           skipped.push({ initializer, offset: raw.content, byteLength: raw.end - raw.content });
@@ -183,7 +198,7 @@ function readGraph(cursor: Cursor, { content, end }: Field, into: Collected, ski
   return initializer;
 }
 
-function readFields(cursor: Cursor): ModelStructure {
+function readFields(cursor: Cursor, bytesMin: number): ModelStructure {
   const model = new Collected();
   const graph = new Collected();
   const skipped: SkippedWeight[] = [];
@@ -193,7 +208,7 @@ function readFields(cursor: Cursor): ModelStructure {
     const field = nextField(cursor, cursor.size);
     if (field.number === graphField && field.lengthDelimited) {
       graphs++;
-      initializers = readGraph(cursor, field, graph, skipped, initializers);
+      initializers = readGraph(cursor, field, graph, { skipped, bytesMin }, initializers);
     } else {
       model.copy(cursor, field.start, field.end);
     }
@@ -211,10 +226,10 @@ function readFields(cursor: Cursor): ModelStructure {
 }
 
 /**
- * Reads everything of a model file except the large weights of its main graph.
+ * Reads everything of a model file except the raw data of its main graph's initializers from so many bytes on.
  * @throws OnnxError `not-found`, `not-onnx`, `truncated` or `too-large`
  */
-export function readStructure(path: string): ModelStructure {
+export function readStructure(path: string, skippedBytesMin = skippedBytesUsual): ModelStructure {
   let descriptor: number;
   try {
     descriptor = openSync(path, 'r');
@@ -227,7 +242,7 @@ export function readStructure(path: string): ModelStructure {
     const status = fstatSync(descriptor);
     if (!status.isFile()) throw new OnnxError('not-found', `the model ${path} is not a file`);
     try {
-      return readFields(new Cursor(descriptor, status.size));
+      return readFields(new Cursor(descriptor, status.size), skippedBytesMin);
     } catch (error) {
       throw explained(error, readAt(descriptor, 0, Math.min(signatureBytes, status.size)));
     }

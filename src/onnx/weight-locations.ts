@@ -1,6 +1,7 @@
 /** Where the bytes of weights are in files, for readers that load them directly into their own memory. */
 import { statSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
+import { chunksFolder } from './cut.ts';
 import { checkExternal, externalReference, isExternal } from './external-data.ts';
 import { parseModel } from './read.ts';
 import { readStructure } from './read-structure.ts';
@@ -40,8 +41,13 @@ export function weightLocations(modelPath: string): Map<string, WeightLocation> 
   return locations;
 }
 
-/** Distinguishes a file from one that replaced it, without reading it. */
+/**
+ * Distinguishes a file from one that replaced it, without reading it. The graph of a model in chunks is one file for all
+ * models of its shape, so its chunks' folder counts too.
+ */
 export function fileStamp(path: string): string {
-  const { size, mtimeMs, ino, dev } = statSync(path);
-  return `${size}-${mtimeMs}-${ino}-${dev}`;
+  const chunks = statSync(join(dirname(path), chunksFolder), { throwIfNoEntry: false });
+  return [statSync(path), ...(chunks === undefined ? [] : [chunks])]
+    .map(({ size, mtimeMs, ino, dev }) => `${size}-${mtimeMs}-${ino}-${dev}`)
+    .join(' ');
 }

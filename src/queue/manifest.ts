@@ -2,8 +2,13 @@
 import { createHash } from 'node:crypto';
 import type { PoolLimits } from '../cpu/index.ts';
 import type { ModelOpening } from '../onnx/index.ts';
-import type { NamedContent } from '../store/index.ts';
-import { jsonAs } from '../tools/index.ts';
+import {
+  manifestFile as chunkManifestFile,
+  parseChunkManifest,
+  type NamedContent,
+  type WantedContent,
+} from '../store/index.ts';
+import { given, jsonAs } from '../tools/index.ts';
 
 export type ManifestFile = NamedContent;
 
@@ -14,6 +19,8 @@ export interface FunctionManifest {
   readonly revision: string;
   /** The model first, then its external data. */
   readonly files: readonly [ManifestFile, ...ManifestFile[]];
+  /** The manifest, where the model is in the store in chunks, which lie here in place of its files. */
+  readonly chunks?: WantedContent;
   /** How the model is opened; default: its file as it is. */
   readonly opening?: ModelOpening;
   /** The compiled handler. */
@@ -29,10 +36,11 @@ export interface FunctionManifest {
 
 /** The manifest with its revision. */
 export function sealManifest(manifest: Omit<FunctionManifest, 'revision'>): FunctionManifest {
-  const { files, handler, threads, limits, opening } = manifest;
+  const { files, chunks, handler, threads, limits, opening } = manifest;
   // Without the key: two hosts may serve the same function under different versions.
   const parts = [files.map(({ name, sha256 }) => [name, sha256]), handler?.sha256, threads, limits];
-  const text = JSON.stringify(opening === undefined ? parts : [...parts, opening]);
+  const more = [...(opening === undefined ? [] : [opening]), ...(chunks === undefined ? [] : [chunks.sha256])];
+  const text = JSON.stringify([...parts, ...more]);
   return { ...manifest, revision: createHash('sha256').update(text).digest('hex').slice(0, 32) };
 }
 
@@ -40,8 +48,16 @@ export function sealManifest(manifest: Omit<FunctionManifest, 'revision'>): Func
 const handlerFile = '.handler.mjs';
 
 /** Every file of a function under the name that it has at a worker; the handler last. */
-export function filesOf({ files, handler }: FunctionManifest): readonly ManifestFile[] {
+export function filesOf({ files, handler }: Pick<FunctionManifest, 'files' | 'handler'>): readonly ManifestFile[] {
   return handler === undefined ? files : [...files, { ...handler, name: handlerFile }];
+}
+
+/** The same for a function in chunks, by the text that lists them. @throws Error with a sentence if it is damaged */
+export function chunkFilesOf({ chunks, handler }: FunctionManifest, text: string): readonly ManifestFile[] {
+  const [layout, ...others] = parseChunkManifest(text);
+  const listed: ManifestFile = { name: chunkManifestFile, ...chunks! };
+  const files = [listed, layout!, ...others] as const;
+  return filesOf({ files, ...given({ handler }) });
 }
 
 export function manifestBytes({ files, handler }: FunctionManifest): number {
@@ -55,7 +71,9 @@ export const parseManifest = (text: string): FunctionManifest | undefined => jso
 export function soundManifest(told: unknown): FunctionManifest | undefined {
   try {
     const manifest = told as FunctionManifest;
-    const files = [...manifest.files, ...(manifest.handler === undefined ? [] : [manifest.handler])];
+    const { chunks, handler } = manifest;
+    const listed = chunks === undefined ? [] : [{ name: chunkManifestFile, ...chunks }];
+    const files = [...manifest.files, ...(handler === undefined ? [] : [handler]), ...listed];
     const isSound =
       manifest.files.length > 0 &&
       /^[0-9a-f]{32}$/.test(manifest.revision) &&

@@ -8,15 +8,20 @@
  */
 import { link, mkdir, readdir, readFile, rename, rm, stat, utimes, writeFile } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
-import type { FetchFile } from '../store/index.ts';
-import { filesOf, parseManifest, type FunctionManifest } from './manifest.ts';
+import { manifestFile, type FetchFile } from '../store/index.ts';
+import { inParallel } from '../tools/index.ts';
+import { chunkFilesOf, filesOf, parseManifest, type FunctionManifest, type ManifestFile } from './manifest.ts';
 
 const wholeFile = '.whole';
+/** Files of a function that are fetched at once. */
+const filesAtOnce = 4;
 /** A use within this time after another is not noted. */
 const usedAgainMs = 1000;
 
 interface Held {
   readonly manifest: FunctionManifest;
+  /** What lies in its folder. */
+  readonly files: readonly ManifestFile[];
   /** Date.now() of the latest use. */
   usedMs: number;
 }
@@ -35,8 +40,9 @@ export class ModelFolder {
     for (const name of await readdir(this.#folder)) {
       const place = join(this.#folder, name);
       const manifest = await readFile(join(place, wholeFile), 'utf8').then(parseManifest, () => undefined);
-      if (manifest?.revision === name && (await isWhole(place, manifest))) {
-        this.#held.set(name, { manifest, usedMs: (await stat(join(place, wholeFile))).mtimeMs });
+      const files = manifest?.revision === name ? await filesIn(place, manifest) : [];
+      if (manifest !== undefined && files.length > 0 && (await isWhole(place, files))) {
+        this.#held.set(name, { manifest, files, usedMs: (await stat(join(place, wholeFile))).mtimeMs });
       } else await rm(place, { recursive: true, force: true });
     }
   }
@@ -47,6 +53,11 @@ export class ModelFolder {
 
   held(): readonly FunctionManifest[] {
     return Array.from(this.#held.values(), ({ manifest }) => manifest);
+  }
+
+  /** The files of a function; undefined: it is not here. */
+  filesOf(revision: string): readonly ManifestFile[] | undefined {
+    return this.#held.get(revision)?.files;
   }
 
   /** Since its latest use, in this worker or in an earlier one. */
@@ -72,36 +83,34 @@ export class ModelFolder {
   }
 
   /** Brings a function's files here. A file that another function has here is the same file on the disk. */
-  async hold(manifest: FunctionManifest, fetch: FetchFile): Promise<void> {
+  async hold(manifest: FunctionManifest, files: readonly ManifestFile[], fetch: FetchFile): Promise<void> {
     const place = join(this.#folder, manifest.revision);
     const staging = join(this.#folder, `.${manifest.revision}.part`);
     await rm(staging, { recursive: true, force: true });
     await mkdir(staging);
     try {
-      for (const file of filesOf(manifest)) {
+      const before = this.#places();
+      const get = async (file: ManifestFile): Promise<void> => {
         const path = join(staging, file.name);
-        if (!(await this.#linked(file.sha256, path))) await fetch(file, path);
-      }
+        if (!(await linked(before.get(file.sha256), path))) await fetch(file, path);
+      };
+      await inParallel(files, get, filesAtOnce);
       await writeFile(join(staging, wholeFile), JSON.stringify(manifest));
       await rename(staging, place);
     } catch (error) {
       await rm(staging, { recursive: true, force: true });
       throw error;
     }
-    this.#held.set(manifest.revision, { manifest, usedMs: Date.now() });
+    this.#held.set(manifest.revision, { manifest, files, usedMs: Date.now() });
   }
 
-  async #linked(sha256: string, path: string): Promise<boolean> {
-    for (const { manifest } of this.#held.values()) {
-      const same = filesOf(manifest).find((file) => file.sha256 === sha256);
-      if (same === undefined) continue;
-      await mkdir(dirname(path), { recursive: true });
-      return await link(join(this.#folder, manifest.revision, same.name), path).then(
-        () => true,
-        () => false, // A disk without links.
-      );
+  /** Where each file is that is here, by its hash. */
+  #places(): ReadonlyMap<string, string> {
+    const found = new Map<string, string>();
+    for (const { manifest, files } of this.#held.values()) {
+      for (const { name, sha256 } of files) found.set(sha256, join(this.#folder, manifest.revision, name));
     }
-    return false;
+    return found;
   }
 
   /** @param onGone awaited before its files are removed: from then on it counts as missing */
@@ -112,8 +121,28 @@ export class ModelFolder {
   }
 }
 
-async function isWhole(place: string, manifest: FunctionManifest): Promise<boolean> {
-  for (const { name, bytes } of filesOf(manifest)) {
+/** Whether there was such a file, which then is at `path` too. */
+async function linked(from: string | undefined, path: string): Promise<boolean> {
+  if (from === undefined) return false;
+  await mkdir(dirname(path), { recursive: true });
+  return await link(from, path).then(
+    () => true,
+    () => false, // A disk without links.
+  );
+}
+
+/** What an earlier worker has left of a function; none if that is not known. */
+async function filesIn(place: string, manifest: FunctionManifest): Promise<readonly ManifestFile[]> {
+  if (manifest.chunks === undefined) return filesOf(manifest);
+  try {
+    return chunkFilesOf(manifest, await readFile(join(place, manifestFile), 'utf8'));
+  } catch {
+    return [];
+  }
+}
+
+async function isWhole(place: string, files: readonly ManifestFile[]): Promise<boolean> {
+  for (const { name, bytes } of files) {
     const found = await stat(join(place, name)).catch(() => undefined);
     if (found?.size !== bytes) return false;
   }

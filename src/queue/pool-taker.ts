@@ -5,7 +5,7 @@
 import { CpuError, type CpuPools, type PoolInput, type PoolResult } from '../cpu/index.ts';
 import { LiveCpu, LiveScheduler, type CpuNeed, type LiveCpuOptions } from '../live/index.ts';
 import { policies } from '../schedule/index.ts';
-import { filesOf, manifestBytes, type FunctionManifest } from './manifest.ts';
+import { chunkFilesOf, filesOf, manifestBytes, type FunctionManifest } from './manifest.ts';
 import { ModelFolder } from './model-folder.ts';
 import { shareMs, type FunctionOffer } from '../fleet/index.ts';
 import type { OverflowOptions } from './types.ts';
@@ -69,12 +69,16 @@ export class PoolTaker implements RemoteTaker {
       bytesMax: options.modelBytesMax,
       staysMs: 0,
       keyOf: ({ revision }) => revision,
-      filesOf,
+      filesOf: (manifest) => this.#models.filesOf(manifest.revision) ?? filesOf(manifest),
+      chunks: {
+        manifestOf: ({ revision, chunks }) => (this.#models.has(revision) ? undefined : chunks),
+        filesOf: chunkFilesOf,
+      },
       nameOf: ({ key }) => key,
       idleMs: ({ revision }) => (this.#isBusy(revision) ? -1 : this.#models.idleMs(revision)),
       held: () => this.#models.held(),
       isMissing: ({ revision }) => this.#known.has(revision) && !this.#models.has(revision),
-      hold: async (manifest, fetch) => await this.#models.hold(manifest, fetch),
+      hold: async (manifest, files, fetch) => await this.#models.hold(manifest, files, fetch),
       // Its instances map its files.
       drop: async (manifest) => await this.#models.drop(manifest, async () => await this.#forget(manifest.revision)),
       log: options.log,

@@ -4,7 +4,7 @@
  * owner's: a host keeps published versions, a worker the functions that hosts offer.
  */
 import { Semaphore, type Log } from '../tools/index.ts';
-import { fetchContent, type WantedContent } from './fetch-content.ts';
+import { fetchContent, fetchText, type WantedContent } from './fetch-content.ts';
 import type { Store } from './store.ts';
 
 /** Fetches at once; one of them at most is for an item that nobody waits for. */
@@ -30,7 +30,13 @@ export interface ContentCacheOptions<Item> {
   readonly staysMs: number;
   /** Two items with one key are states of one thing, of which the latest counts. */
   readonly keyOf: (item: Item) => string;
+  /** As far as they are known. */
   readonly filesOf: (item: Item) => readonly NamedContent[];
+  /** For items in chunks: the manifest of one whose files are not known, and the files that its text lists. */
+  readonly chunks?: {
+    readonly manifestOf: (item: Item) => WantedContent | undefined;
+    readonly filesOf: (item: Item, manifest: string) => readonly NamedContent[];
+  };
   /** For logs. */
   readonly nameOf: (item: Item) => string;
   /** Time since the latest use: Infinity if there was none, below 0 while it is used. */
@@ -40,7 +46,7 @@ export interface ContentCacheOptions<Item> {
   /** Whether an item is wanted still, and its files are not here. */
   readonly isMissing: (item: Item) => boolean;
   /** Brings the files of an item here. */
-  readonly hold: (item: Item, fetch: FetchFile) => Promise<void>;
+  readonly hold: (item: Item, files: readonly NamedContent[], fetch: FetchFile) => Promise<void>;
   readonly drop: (item: Item) => Promise<void>;
   readonly log: Log;
 }
@@ -214,7 +220,7 @@ export class ContentCache<Item> {
   }
 
   async #fetch(wanted: Wanted<Item>): Promise<void> {
-    const { store, keyOf, nameOf, hold, held, isMissing, log } = this.#options;
+    const { store, keyOf, nameOf, filesOf, chunks, hold, held, isMissing, log } = this.#options;
     const source = store.source(this.#stopped.signal);
     const { item } = wanted;
     const isOver = (error?: Error): void => {
@@ -227,8 +233,11 @@ export class ContentCache<Item> {
       for (const tell of wanted.waiting.splice(0)) tell(error);
     };
     try {
-      await this.shrink(this.#bytesOf([...held(), item]) - this.#bytesOf(held()));
-      await hold(item, async (file, path) => {
+      const manifest = chunks?.manifestOf(item);
+      const text = manifest && (await fetchText(source, manifest));
+      const files = text === undefined ? filesOf(item) : chunks!.filesOf(item, text);
+      await this.shrink(this.#bytesOf(held(), files) - this.#bytesOf(held()));
+      await hold(item, files, async (file, path) => {
         await fetchContent(source, file, path).catch((error: Error) => {
           const which = `the file '${file.name}' with the sha256 ${file.sha256}`;
           throw new Error(`${which} could not be fetched: ${error.message}`, { cause: error });
@@ -246,8 +255,8 @@ export class ContentCache<Item> {
   }
 
   /** A file of several items counts once. */
-  #bytesOf(items: readonly Item[]): number {
-    const files = items.flatMap((item) => this.#options.filesOf(item));
+  #bytesOf(items: readonly Item[], more: readonly NamedContent[] = []): number {
+    const files = [...items.flatMap((item) => this.#options.filesOf(item)), ...more];
     const bytes = new Map(files.map((file) => [file.sha256, file.bytes]));
     return [...bytes.values()].reduce((sum, each) => sum + each, 0);
   }

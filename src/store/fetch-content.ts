@@ -2,6 +2,7 @@
  * Fetches a file from a store by the hash of its bytes. A large file comes in ranges, several at once; if a connection
  * breaks, its range continues at the byte where it stopped.
  */
+import { createHash } from 'node:crypto';
 import { mkdir, open, rm, type FileHandle } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { hashFile } from '../tools/index.ts';
@@ -68,6 +69,26 @@ export async function fetchContent(source: ContentSource, wanted: WantedContent,
   } finally {
     await file.close();
   }
+}
+
+/** A short file as text. @throws Error with a sentence, as {@link fetchContent} */
+export async function fetchText(source: ContentSource, { sha256, bytes }: WantedContent): Promise<string> {
+  const parts: Uint8Array[] = [];
+  try {
+    let left = bytes;
+    for await (const part of (await source.open(sha256, undefined)).body) {
+      left -= part.byteLength;
+      if (left < 0) break;
+      parts.push(part);
+    }
+  } catch (error) {
+    source.signal?.throwIfAborted();
+    throw new Error(sentence(source, error), { cause: error });
+  }
+  const text = Buffer.concat(parts);
+  const found = createHash('sha256').update(text).digest('hex');
+  if (found !== sha256) throw new Error(`${source.place}: the bytes that arrived have the sha256 ${found}`);
+  return text.toString();
 }
 
 /** Goes on where a connection broke, as long as each brings bytes. */

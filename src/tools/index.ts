@@ -4,6 +4,7 @@ export { CallerWatch } from './caller-watch.ts';
 export { coreWaitMs } from './core-wait.ts';
 export { FairTurns } from './fair-turns.ts';
 export { given } from './given.ts';
+export { inParallel } from './in-parallel.ts';
 export { jsonAs } from './json.ts';
 export { controlGroupFolders, listFolder, parseKernelList, readInteger, readText } from './kernel-files.ts';
 export type { Log } from './log.ts';

@@ -175,7 +175,7 @@ export class FakeStore implements ModelStore {
     this.reloads.push(name);
   }
 
-  soundFile(): Promise<undefined> {
+  openContent(): Promise<undefined> {
     return Promise.resolve(undefined);
   }
 

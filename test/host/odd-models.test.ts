@@ -35,7 +35,7 @@ type Outcome =
 /** As the host does it: the validator's checks, then a session of an instance. */
 async function served(model: OddModel): Promise<Outcome> {
   const path = await writeOdd(model, place());
-  const reply = await checkModelFile(path);
+  const reply = await checkModelFile({ modelPath: path });
   if (reply.outcome === 'refused') {
     return { kind: 'refused', signature: /onnxruntime_src|\.cc:\d|\(const |::/.exec(reply.reason)?.[0] };
   }
@@ -110,7 +110,7 @@ test.each([
   model.add('Add', ['x', 'w'], {}, '', ['y']);
   model.output('y', undefined);
   model.files.set('w.bin', new Uint8Array(4));
-  expect(await checkModelFile(await writeOdd(model, at))).toEqual({
+  expect(await checkModelFile({ modelPath: await writeOdd(model, at) })).toEqual({
     outcome: 'refused',
     reason: expect.stringMatching(reason),
   });

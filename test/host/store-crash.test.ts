@@ -13,7 +13,7 @@ import {
 } from 'node:fs';
 import { open as openFile } from 'node:fs/promises';
 import { syncBuiltinESMExports } from 'node:module';
-import { join } from 'node:path';
+import { join, relative } from 'node:path';
 import { createInterface } from 'node:readline';
 import { setTimeout as delay } from 'node:timers/promises';
 import fc from 'fast-check';
@@ -23,7 +23,8 @@ import { moved } from '../../src/host/rollout/traffic.ts';
 import type { ModelStore } from '../../src/host/types.ts';
 import { compileProgram } from '../support/compile-program.ts';
 import { writeOldDataFolder } from '../support/old-data-folder.ts';
-import { metadata, publish, sha256, storeFixture, streamOf, type StoreFixture } from './store-fixtures.ts';
+import { ElementType, GraphBuilder, serializeModel } from '../../src/onnx/index.ts';
+import { checkedHere, metadata, publish, sha256, storeFixture, streamOf, type StoreFixture } from './store-fixtures.ts';
 
 let fixture: StoreFixture;
 
@@ -85,6 +86,11 @@ function copyLinked(from: string, to: string, copies = new Map<number, string>()
   }
 }
 
+const filesBelow = (folder: string): string[] =>
+  readdirSync(folder, { recursive: true, withFileTypes: true })
+    .flatMap((entry) => (entry.isFile() ? [join(entry.parentPath, entry.name)] : []))
+    .sort();
+
 /** What a client could observe of a store, with the actual files on disk. */
 function observed(store: ModelStore): string {
   const functions = store.names().map((name) => ({
@@ -96,8 +102,10 @@ function observed(store: ModelStore): string {
       state,
       settings,
       modelSha256,
-      onDisk: sha256(readFileSync(modelPath)),
-      files: readdirSync(join(modelPath, '..')).sort(),
+      onDisk: filesBelow(join(modelPath, '..')).map((path) => [
+        relative(join(modelPath, '..'), path),
+        sha256(readFileSync(path)),
+      ]),
     })),
   }));
   return JSON.stringify(functions);
@@ -156,6 +164,41 @@ describe('a kill at any disk operation leaves the old state or the new', () => {
   });
 });
 
+describe('a kill at any disk operation on models in chunks leaves the old state or the new', () => {
+  const options = { validate: checkedHere, limits: { uploadBytesMax: 1e9 } };
+  test.each<[string, (store: ModelStore) => Promise<unknown>]>([
+    ['a version with another head', async (store) => await publishChunks(store, '2', 2)],
+    ['a version with the bytes of another', async (store) => await publishChunks(store, '2', 1)],
+    ['the removal of a version', async (store) => await store.remove('chunks', '1')],
+  ])('%s', async (_what, operation) => {
+    const { kills, wrong } = await killEverywhere(
+      options,
+      async (store) => {
+        await publishChunks(store, '0', 0);
+        await publishChunks(store, '1', 1);
+      },
+      operation,
+    );
+    expect(kills).toBeGreaterThan(4);
+    expect(wrong).toEqual([]);
+  });
+});
+
+const values = (count: number, seed: number): Float32Array =>
+  Float32Array.from({ length: count }, (_, at) => Math.sin(at + seed));
+
+/** A model of 4.3 MB: its versions share all but the head. */
+async function publishChunks(store: ModelStore, version: string, head: number): Promise<void> {
+  const graph = new GraphBuilder('chunks');
+  const wide = graph.weight('wide', [256, 4096], values(256 * 4096, 0));
+  const last = graph.weight('head', [4096, 5], values(4096 * 5, head));
+  const x = graph.input('x', ElementType.FLOAT, ['batch', 256]);
+  graph.output(graph.node('MatMul', [graph.node('MatMul', [x, wide]), last]), ElementType.FLOAT, ['batch', 5], 'y');
+  const publication = await store.beginPublish('chunks', version);
+  await publication.writeFile('model.onnx', streamOf(serializeModel(graph.build())));
+  await publication.commit({});
+}
+
 /**
  * Does `operation` once, and starts a store on the disk as each of its disk operations found it. `wrong` lists the
  * kills after which a store was neither as before nor as after, fell back to before, leaked, or could not go on.
@@ -194,6 +237,10 @@ async function killEverywhere(
     if (switched && state !== after) wrong.push(`kill ${kill} came after the switch, but undid it`);
     switched = state === after;
     for (const leak of leaks(snapshot)) wrong.push(`kill ${kill} left ${leak} behind`);
+    if (options.validate === checkedHere) {
+      await publishChunks(found, 'next', 7);
+      continue;
+    }
     const publication = await found.beginPublish('next', undefined);
     for (const file of ['model.onnx', ...(options.validate === undefined ? [] : ['weights.bin'])]) {
       await publication.writeFile(file, streamOf('works'));

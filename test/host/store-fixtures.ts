@@ -4,6 +4,7 @@ import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { HostError } from '../../src/host/errors.ts';
+import { checkModelFile } from '../../src/host/store/model-check.ts';
 import { DiskModelStore, type ModelStoreOptions, type ValidatedModel } from '../../src/host/store/index.ts';
 import type { ModelStore, Publication } from '../../src/host/types.ts';
 
@@ -18,6 +19,13 @@ export const metadata: ValidatedModel['metadata'] = {
   nodeCount: 1,
   parameterCount: 8,
   weightBytes: 32,
+};
+
+/** What the validator's process does, in this one. */
+export const checkedHere: ModelStoreOptions['validate'] = async (modelPath, _publisher, split) => {
+  const reply = await checkModelFile({ modelPath, split });
+  if (reply.outcome === 'refused') throw new HostError('model-refused', reply.reason);
+  return reply;
 };
 
 export interface LogLine {

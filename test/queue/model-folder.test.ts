@@ -81,7 +81,7 @@ async function open(bytesMax = 1000): Promise<Opened> {
     idleMs: ({ revision }) => (used.has(revision) ? -1 : uses - (usedAt.get(revision) ?? 0)),
     held: () => models.held(),
     isMissing: ({ revision }) => !models.has(revision),
-    hold: async (manifest, fetch) => await models.hold(manifest, fetch),
+    hold: async (manifest, files, fetch) => await models.hold(manifest, files, fetch),
     drop: async (manifest) => await models.drop(manifest, async () => void evicted.push(manifest.revision)),
     log: silentLog,
   });

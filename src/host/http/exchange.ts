@@ -2,9 +2,9 @@
 import { randomUUID } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
-import { open } from 'node:fs/promises';
 import { createGzip } from 'node:zlib';
 import { setMaxListeners } from 'node:events';
+import type { ReadableContent } from '../../store/index.ts';
 import { HostError, toHostError } from '../errors.ts';
 import type { HeaderList } from '../calls/infer.ts';
 import { bytesOf } from '../infer/answer.ts';
@@ -224,12 +224,18 @@ export class Exchange {
   }
 
   /**
-   * Sends a part of a file in pieces, at the reader's pace; they are read into the same memory one after the other. A
+   * Sends a part of a content in pieces, at the reader's pace; they are read into the same memory one after the other. A
    * client that reads too slowly is cut off. So is one whose reply fails in the middle, since its status has been sent.
    *
    * @throws HostError 'too-many-requests'
    */
-  async sendFile(status: number, headers: HeaderList, path: string, from: number, bytes: number): Promise<void> {
+  async sendContent(
+    status: number,
+    headers: HeaderList,
+    content: ReadableContent,
+    from: number,
+    bytes: number,
+  ): Promise<void> {
     const { outgoing } = this;
     if (this.gone || outgoing.headersSent) return;
     const piece = Math.min(pieceBytes, bytes);
@@ -239,13 +245,12 @@ export class Exchange {
     const { socket } = this.incoming;
     const cutOff = (): void => void socket.destroy();
     const timer = setTimeout(cutOff, (this.#means.stallMs * pieceBytes) / paceBytesMin).unref();
-    const file = await open(path);
     try {
       outgoing.writeHead(status, headers);
       const memory = Buffer.allocUnsafeSlow(piece);
       for (let at = 0; at < bytes && !this.gone;) {
-        const { bytesRead } = await file.read(memory, 0, Math.min(piece, bytes - at), from + at);
-        if (bytesRead === 0) throw new HostError('internal', `${path} has become shorter`);
+        const bytesRead = await content.readAt(memory.subarray(0, Math.min(piece, bytes - at)), from + at);
+        if (bytesRead === 0) throw new HostError('internal', 'a stored file has become shorter');
         at += bytesRead;
         timer.refresh();
         await new Promise<void>((resolve) => {
@@ -262,7 +267,6 @@ export class Exchange {
       cutOff();
     } finally {
       clearTimeout(timer);
-      await file.close();
     }
   }
 

@@ -1,5 +1,4 @@
 /** Routes for workers, and the list of workers. */
-import { stat } from 'node:fs/promises';
 import { refuseWhileDraining } from '../access/access.ts';
 import { HostError } from '../errors.ts';
 import type { Exchange, HeaderList } from './exchange.ts';
@@ -54,17 +53,18 @@ export function listWorkers({ queueing }: HostContext): object {
 export async function getBlob(context: HostContext, exchange: Exchange): Promise<void> {
   refuseWhileDraining(context);
   const sha256 = digestAsked(exchange);
-  const path = await context.store.soundFile(sha256);
-  const found = path === undefined ? undefined : await stat(path).catch(() => undefined);
-  if (path === undefined || found === undefined) {
+  await using content = await context.store.openContent(sha256);
+  if (content === undefined) {
     throw new HostError('unknown-blob', 'no function here has a sound file with this sha256');
   }
+  const { bytes } = content;
   const type: HeaderList = ['Content-Type', 'application/octet-stream', 'Accept-Ranges', 'bytes'];
-  const range = rangeAsked(exchange.header('range'), found.size);
-  if (range === undefined) return await exchange.sendFile(200, type, path, 0, found.size);
+  type.push('ETag', `"sha256:${sha256}"`);
+  const range = rangeAsked(exchange.header('range'), bytes);
+  if (range === undefined) return await exchange.sendContent(200, type, content, 0, bytes);
   const { start, end } = range;
-  type.push('Content-Range', `bytes ${start}-${end}/${found.size}`);
-  await exchange.sendFile(206, type, path, start, end - start + 1);
+  type.push('Content-Range', `bytes ${start}-${end}/${bytes}`);
+  await exchange.sendContent(206, type, content, start, end - start + 1);
 }
 
 /** One range of bytes, as in RFC 9110; undefined: the whole file, also for other kinds of ranges. */

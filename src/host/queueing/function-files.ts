@@ -119,6 +119,7 @@ async function describe({
   modelPath,
   modelSha256,
   modelBytes,
+  chunks,
   handlerPath,
   settings,
   metadata,
@@ -126,7 +127,7 @@ async function describe({
   source,
 }: FunctionVersion): Promise<Described> {
   const paths = new Map<ManifestFile, string>();
-  const { size } = await stat(modelPath);
+  const size = chunks === undefined ? (await stat(modelPath)).size : modelBytes;
   const model: ManifestFile = { name: basename(modelPath), sha256: modelSha256, bytes: size };
   if (source === 'folder') paths.set(model, modelPath);
   const files: [ManifestFile, ...ManifestFile[]] = [model];
@@ -151,7 +152,7 @@ async function describe({
   const manifest = sealManifest({
     key,
     files,
-    ...given({ handler, threads, opening: metadata?.opening }),
+    ...given({ chunks, handler, threads, opening: metadata?.opening }),
     limits: {
       batchMax: rowsJoinedMax({ settings, rows }),
       batchDelayMs: settings.batching.delayMs,

@@ -6,17 +6,26 @@
  * A blob that no version refers to gets a note, an empty file `blobs/put/<hex>`: one that a client uploads on its own,
  * and what workers need of functions in folders. It stays while the note is younger than a day.
  */
-import { existsSync, type BigIntStats } from 'node:fs';
-import { copyFile, constants, link, mkdir, open, rename, stat } from 'node:fs/promises';
+import { existsSync } from 'node:fs';
+import { copyFile, constants, link, mkdir, open, readFile, rename, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { hashFile, KeyedMutex } from '../../tools/index.ts';
+import { hashFile, inParallel, KeyedMutex } from '../../tools/index.ts';
 import { HostError } from '../errors.ts';
-import { hasCode, ifThere, namesIn, receiveFile, syncFile, syncFolder, unlinkIfThere } from './disk.ts';
+import {
+  hasCode,
+  ifThere,
+  namesIn,
+  noLinkCodes,
+  receiveFile,
+  stampOf,
+  syncFile,
+  syncFolder,
+  unlinkIfThere,
+} from './disk.ts';
 import { isSha256 } from './names.ts';
+import { storedFiles, type StoredFile, type VersionRecord } from './version-record.ts';
 
 const putKeepMs = 24 * 60 * 60 * 1000;
-/** No hard links here (or no more of them): the store uses copies instead. */
-const noLinkCodes = ['EPERM', 'ENOTSUP', 'ENOSYS', 'EXDEV', 'EMLINK'];
 
 export class BlobStore {
   readonly #folder: string;
@@ -49,6 +58,7 @@ export class BlobStore {
       await unlinkIfThere(temporary);
       throw new HostError('digest-mismatch', `the blob's bytes have the sha256 ${streamed.sha256}, not ${sha256}`);
     }
+    await syncFile(temporary);
     await this.take(sha256, temporary);
   }
 
@@ -71,6 +81,11 @@ export class BlobStore {
     const note = await open(join(this.#notes, sha256), 'w');
     await note.utimes(new Date(), new Date());
     await note.close();
+  }
+
+  /** Whether a file with this stamp was found to have the bytes of this sha256. */
+  isKnown(stamp: string, sha256: string): boolean {
+    return this.#hashed.get(stamp) === sha256;
   }
 
   /**
@@ -109,12 +124,30 @@ export class BlobStore {
     });
   }
 
+  /** Makes a folder with all that is stored of a version. Throws as {@link takeOut}. */
+  async takeOutAll(record: Pick<VersionRecord, 'files' | 'chunks'>, folder: string): Promise<readonly StoredFile[]> {
+    await mkdir(folder, { recursive: true });
+    const stored = await this.storedFiles(record);
+    await inParallel(stored, async ({ name, sha256 }) => await this.takeOut(sha256, join(folder, name)));
+    return stored;
+  }
+
+  /** What is stored of a version, by the manifest among the blobs. Throws HostError 'unknown-blob'. */
+  async storedFiles(record: Pick<VersionRecord, 'files' | 'chunks'>): Promise<readonly StoredFile[]> {
+    if (record.chunks === undefined) return record.files;
+    const { sha256 } = record.chunks;
+    const text = await ifThere(readFile(this.#path(sha256), 'utf8'));
+    if (text === undefined) throw new HostError('unknown-blob', `no blob with the sha256 ${sha256} is stored`);
+    return storedFiles(record, text);
+  }
+
   /** Replaces a damaged blob, or a version's file, by the right bytes. Returns whether it was damaged. */
   async heal(sha256: string, fresh: string, damaged = this.#path(sha256)): Promise<boolean> {
     return await this.#mutex.run(sha256, async () => {
       const isMissing = (await ifThere(stat(damaged))) === undefined;
       if (isMissing && damaged === this.#path(sha256)) return false;
       if (await this.isSound(damaged, sha256)) return false;
+      await syncFile(fresh);
       await unlinkIfThere(`${damaged}.link`);
       await linkOrCopy(fresh, `${damaged}.link`);
       await rename(`${damaged}.link`, damaged);
@@ -126,12 +159,16 @@ export class BlobStore {
   /**
    * Shares a file that has just been written and flushed with the blob of its hash: the file becomes the blob, or is
    * replaced by a link to the existing one, which must be intact (see `heal`).
+   *
+   * @param isLinked it was made as a link to the blob
    */
-  async takeIn(sha256: string, file: string): Promise<void> {
+  async takeIn(sha256: string, file: string, isLinked: boolean): Promise<void> {
     await this.#mutex.run(sha256, async () => {
       const blob = this.#path(sha256);
+      if (isLinked && existsSync(blob)) return;
       try {
         await link(file, blob);
+        this.#hashed.set(stampOf(await stat(blob, { bigint: true })), sha256);
       } catch (error) {
         if (hasCode(error, ...noLinkCodes)) return await linkOrCopy(file, blob).catch(unlessThere);
         if (!hasCode(error, 'EEXIST')) throw error;
@@ -170,6 +207,11 @@ export class BlobStore {
     }
   }
 
+  /** The folder of the blobs, each under its hash. */
+  get folder(): string {
+    return this.#folder;
+  }
+
   /** The path of a stored blob; undefined if there is none. */
   pathOf(sha256: string): string | undefined {
     return this.has(sha256) ? this.#path(sha256) : undefined;
@@ -179,8 +221,6 @@ export class BlobStore {
     return join(this.#folder, sha256);
   }
 }
-
-const stampOf = ({ ino, size, mtimeNs }: BigIntStats): string => `${ino} ${size} ${mtimeNs}`;
 
 async function isFresh(note: string): Promise<boolean> {
   const found = await ifThere(stat(note));

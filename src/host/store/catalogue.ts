@@ -120,6 +120,7 @@ export class Catalogue extends FunctionTable {
       modelPath: join(folder, uploadedModel),
       modelSha256: files[0]?.sha256 ?? '',
       modelBytes: files.reduce((total, { bytes }) => total + bytes, 0),
+      ...given({ chunks: record?.chunks }),
       handlerPath: handler.status === 'compiled' ? handler.path : undefined,
       publishedAtMs: record?.publishedAtMs ?? 0,
       metadata: record?.metadata,

@@ -1,6 +1,8 @@
 /** Removes from a store what no entry names any more. */
-import type { Store } from '../../store/index.ts';
+import { fetchText, type Store } from '../../store/index.ts';
+import { inParallel } from '../../tools/index.ts';
 import { Entries } from './entries.ts';
+import { storedFiles, type VersionRecord } from './version-record.ts';
 
 export interface CollectReport {
   readonly files: number;
@@ -26,10 +28,9 @@ export async function collectStore(store: Store, graceMs: number): Promise<Colle
   if (unread.length > 0) {
     throw new Error(`nothing was removed: the entries of these functions cannot be read: ${unread.join(', ')}`);
   }
-  const named = new Set(
-    entries
-      .names()
-      .flatMap((name) => entries.get(name).versions.flatMap(({ files }) => files.map((file) => file.sha256))),
+  const named = await namedBy(
+    entries.names().flatMap((name) => entries.get(name).versions),
+    store,
   );
   let [files, bytes] = [0, 0];
   for (const content of contents) {
@@ -39,4 +40,24 @@ export async function collectStore(store: Store, graceMs: number): Promise<Colle
     bytes += content.bytes;
   }
   return { files, bytes };
+}
+
+/** The hashes of all that versions consist of. @throws Error with a sentence where a list of chunks cannot be read */
+async function namedBy(versions: readonly VersionRecord[], store: Store): Promise<ReadonlySet<string>> {
+  const named = new Set<string>();
+  const source = store.source(new AbortController().signal);
+  await inParallel(versions, async (record) => {
+    const { name, version, files, chunks } = record;
+    if (chunks === undefined) return files.forEach(({ sha256 }) => named.add(sha256));
+    if (named.has(chunks.sha256)) return;
+    try {
+      for (const { sha256 } of storedFiles(record, await fetchText(source, chunks))) named.add(sha256);
+    } catch (error) {
+      const { message } = error as Error;
+      throw new Error(`nothing was removed: the chunks of ${name}@${version} are not known: ${message}`, {
+        cause: error,
+      });
+    }
+  });
+  return named;
 }

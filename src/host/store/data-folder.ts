@@ -15,7 +15,7 @@ import { hasCode, namesIn, overwriteFile, readTextIfThere, removeTree, tidy, wri
  * store.json                    the format of all this
  * blobs/sha256/<hex>            every stored file, once
  * entries/<name>/<n>.json       what is said about a function: versions, settings, traffic (src/store)
- * functions/<name>/<version>/   the files of a published version: links to its blobs
+ * functions/<name>/<version>/   the files of a published version: links to its blobs; a model in chunks (src/store/chunks.ts)
  * staging/<random>/             uploads under way and versions being removed; emptied at start
  * validated/<hex>.json          models that the validator accepted
  * rows/<hex>.json               whether rows of the models are independent of each other

@@ -1,9 +1,15 @@
 /** Disk operations that survive a kill and a power cut, and streams that are hashed while they are written. */
 import { createHash, randomBytes } from 'node:crypto';
+import type { BigIntStats } from 'node:fs';
 import { open, readdir, readFile, rename, rm, stat, unlink, type FileHandle } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import type { StreamedBytes } from '../../tools/index.ts';
 import { HostError } from '../errors.ts';
+
+/** No hard links here (or no more of them): the store uses copies instead. */
+export const noLinkCodes = ['EPERM', 'ENOTSUP', 'ENOSYS', 'EXDEV', 'EMLINK'];
+/** Tells a file from one that has been changed, without reading it. */
+export const stampOf = ({ ino, size, mtimeNs }: BigIntStats): string => `${ino} ${size} ${mtimeNs}`;
 
 /** Chunks are gathered up to this before they are written: fewer trips to the thread pool, little memory. */
 const writeBytesMin = 512 * 1024;
@@ -63,10 +69,7 @@ async function writeAll(handle: FileHandle, chunks: readonly Uint8Array[]): Prom
   }
 }
 
-/**
- * Streams into a new file at `path` and waits until it is on the disk. Leaves no file behind when it throws (see {@link
- * pour}).
- */
+/** Streams into a new file at `path`, which need not be on the disk yet. Leaves none when it throws (see {@link pour}). */
 export async function receiveFile(
   path: string,
   stream: AsyncIterable<Uint8Array>,
@@ -78,7 +81,6 @@ export async function receiveFile(
   });
   try {
     const streamed = await pour(handle, stream, bytesMax, tooLarge);
-    await handle.sync();
     await handle.close();
     return streamed;
   } catch (error) {

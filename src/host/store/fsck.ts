@@ -3,9 +3,10 @@
  * written, so it may run beside a host that uses the folder.
  */
 import { existsSync } from 'node:fs';
-import { link, mkdir, rename, rm, stat } from 'node:fs/promises';
+import { createHash } from 'node:crypto';
+import { link, mkdir, readFile, rename, rm, stat } from 'node:fs/promises';
 import { dirname, join, relative } from 'node:path';
-import { decodeName, encodeName, fetchContent, type Store } from '../../store/index.ts';
+import { decodeName, encodeName, fetchContent, readableOriginal, streamOf, type Store } from '../../store/index.ts';
 import { hashFile } from '../../tools/index.ts';
 import { ConfigError } from '../config/config-error.ts';
 import { DataFolder } from './data-folder.ts';
@@ -14,7 +15,15 @@ import { hasCode, namesIn, unlinkIfThere } from './disk.ts';
 import { Entries } from './entries.ts';
 import { EntryCopies } from './entry-copies.ts';
 import { isSha256 } from './names.ts';
-import { loadVersion, type LoadedRecord, type StoredFile, type VersionRecord } from './version-record.ts';
+import {
+  loadVersion,
+  manifestOf,
+  modelFiles,
+  storedFiles,
+  type LoadedRecord,
+  type StoredFile,
+  type VersionRecord,
+} from './version-record.ts';
 
 export interface StoreProblem {
   /** Relative to the data folder. */
@@ -142,22 +151,51 @@ class StoreCheck {
     }
     // In a cache it may not be here yet, or no longer.
     if (this.#shared !== undefined && !existsSync(path)) return;
-    for (const file of record.files) await this.#checkFile(key, path, file);
+    const manifest = manifestOf(record);
+    if (manifest === undefined) {
+      for (const file of record.files) await this.#checkFile(key, path, file);
+      return;
+    }
+    if (!(await this.#checkFile(key, path, manifest))) return;
+    let isWhole = true;
+    for (const file of storedFiles(record, await readFile(join(path, manifest.name), 'utf8')).slice(1)) {
+      isWhole = (await this.#checkFile(key, path, file)) && isWhole;
+    }
+    if (isWhole) await this.#checkOriginals(key, path, record);
   }
 
-  async #checkFile(key: string, folder: string, file: StoredFile): Promise<void> {
+  /** What a version in chunks was published as must still come of them. */
+  async #checkOriginals(key: string, folder: string, record: VersionRecord): Promise<void> {
+    for (const { name, sha256 } of modelFiles(record)) {
+      const shown = `${relative(this.#data.root, join(folder, name))} as published`;
+      try {
+        this.#onFile?.(join(folder, name));
+        await using content = await readableOriginal(folder, name);
+        const hash = createHash('sha256');
+        for await (const part of streamOf(content)) hash.update(part);
+        if (hash.digest('hex') !== sha256) this.#tell(shown, key, 'its chunks make other bytes: publish it again');
+      } catch (error) {
+        this.#tell(shown, key, `${(error as Error).message}: publish it again`);
+      }
+    }
+  }
+
+  /** @returns whether the file is intact, or is again */
+  async #checkFile(key: string, folder: string, file: StoredFile): Promise<boolean> {
     const { name, sha256 } = file;
     const path = join(folder, name);
     const found = await this.#hashOf(path);
-    if (found === sha256) return;
+    if (found === sha256) return true;
     const reason =
       found === undefined ? 'it is missing: publish it again' : 'its bytes have another hash: publish it again';
     const shown = relative(this.#data.root, path);
     try {
       const repaired = this.#repairs ? await this.#replace(path, file) : undefined;
       this.#tell(shown, key, reason, repaired);
+      return repaired !== undefined;
     } catch (error) {
       this.#tell(shown, key, `${reason} (${(error as Error).message})`);
+      return false;
     }
   }
 

@@ -3,6 +3,7 @@
  * which may have what the others lack.
  */
 import { existsSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { ChangedElsewhere, type Store } from '../../store/index.ts';
 import { getOrMake, hashFile, jsonAs, type Log } from '../../tools/index.ts';
@@ -12,7 +13,7 @@ import { namesIn, readTextIfThere } from './disk.ts';
 import { Entries } from './entries.ts';
 import { uploadedModel } from './names.ts';
 import { sameFiles } from './uploaded-files.ts';
-import type { FunctionEntry, StoredFile, VersionRecord } from './version-record.ts';
+import { manifestOf, storedFiles, type FunctionEntry, type StoredFile, type VersionRecord } from './version-record.ts';
 
 export interface ImportReport {
   /** `name@version` of what the store has now and did not have. */
@@ -158,7 +159,14 @@ function inOrder(records: readonly VersionRecord[]): VersionRecord[] {
 
 /** @returns a file that no folder has undamaged */
 async function putFiles({ record, folders }: Found, store: Store): Promise<StoredFile | undefined> {
-  const ordered = record.files.toSorted((a, b) => Number(a.name === uploadedModel) - Number(b.name === uploadedModel));
+  let stored = record.files;
+  const manifest = manifestOf(record);
+  if (manifest !== undefined) {
+    const path = await soundPath(record, manifest, folders);
+    if (path === undefined) return manifest;
+    stored = storedFiles(record, await readFile(path, 'utf8'));
+  }
+  const ordered = stored.toSorted((a, b) => Number(a.name === uploadedModel) - Number(b.name === uploadedModel));
   for (const file of ordered) {
     const path = await soundPath(record, file, folders);
     if (path === undefined) return file;

@@ -8,7 +8,7 @@ import { fetchContent, type Store } from '../../store/index.ts';
 import type { Log } from '../../tools/index.ts';
 import type { BlobStore } from './blobs.ts';
 import type { DataFolder } from './data-folder.ts';
-import type { LoadedRecord, VersionRecord } from './version-record.ts';
+import { loadVersion, type LoadedRecord, type VersionRecord } from './version-record.ts';
 
 export interface IntegrityOptions {
   readonly blobs: BlobStore;
@@ -88,12 +88,16 @@ export class Integrity {
         if (loaded.status === 'unreadable' || loaded.status === 'elsewhere') continue;
         // It shares the blob's bytes, or was verified by itself: there may be thousands.
         if (loaded.status === 'whole' && !wasBlobDamaged) continue;
-        const file = loaded.record.files.find((each) => each.sha256 === sha256);
-        if (file === undefined) continue;
-        const wasDamaged = await blobs.heal(sha256, fresh, join(data.versionFolder(name, version), file.name));
+        const files = loaded.stored.filter((each) => each.sha256 === sha256);
+        if (files.length === 0) continue;
+        let wasDamaged = false;
+        for (const file of files) {
+          if (!(await blobs.heal(sha256, fresh, join(data.versionFolder(name, version), file.name)))) continue;
+          logger.warn({ function: `${name}@${version}`, file: file.name }, 'a damaged file was replaced');
+          wasDamaged = true;
+        }
         if (!wasDamaged && loaded.status !== 'damaged') continue;
         healed.push(`${name}@${version}`);
-        logger.warn({ function: `${name}@${version}`, file: file.name }, 'a damaged file was replaced');
         this.#set(loaded.record, await this.#verified(loaded.record));
       }
     }
@@ -101,12 +105,17 @@ export class Integrity {
   }
 
   /** Fetches the files of a damaged version from the store; a version healed meanwhile needs nothing. */
-  async #fetchDamaged({ name, version, files }: VersionRecord): Promise<void> {
+  async #fetchDamaged({ name, version }: VersionRecord): Promise<void> {
     const { blobs, data, uploads, logger, store } = this.#options;
     if (store === undefined) return;
-    for (const file of files) {
-      const isDamaged = uploads.get(name)?.get(version)?.status === 'damaged';
-      if (!isDamaged || this.#stopped.signal.aborted) return;
+    const tried = new Set<string>();
+    for (;;) {
+      const loaded = uploads.get(name)?.get(version);
+      if (loaded?.status !== 'damaged' || this.#stopped.signal.aborted) return;
+      // The manifest is the first: once it is there, it lists the others.
+      const file = loaded.stored.find((each) => !tried.has(each.name));
+      if (file === undefined) return;
+      tried.add(file.name);
       const fresh = data.stagingPath();
       try {
         if (await blobs.isSound(join(data.versionFolder(name, version), file.name), file.sha256)) continue;
@@ -144,7 +153,10 @@ export class Integrity {
 
   async #verified(record: VersionRecord): Promise<LoadedRecord> {
     const folder = this.#options.data.versionFolder(record.name, record.version);
-    for (const { name, sha256 } of record.files) {
+    const loaded = await loadVersion(folder, record);
+    if (loaded.status !== 'unverified') return loaded;
+    const { stored } = loaded;
+    for (const { name, sha256 } of stored) {
       let reason: string;
       try {
         if (await this.#options.blobs.isSound(join(folder, name), sha256)) continue;
@@ -152,9 +164,9 @@ export class Integrity {
       } catch (error) {
         reason = `its stored file '${name}' cannot be read: ${(error as NodeJS.ErrnoException).code ?? String(error)}`;
       }
-      return { status: 'damaged', record, reason };
+      return { status: 'damaged', record, stored, reason };
     }
-    return { status: 'whole', record };
+    return { status: 'whole', record, stored };
   }
 }
 

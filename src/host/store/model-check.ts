@@ -1,5 +1,6 @@
 /** All checks of the validator on a model, apart from the process that they run in. */
-import { basename, dirname } from 'node:path';
+import { rmSync } from 'node:fs';
+import { basename, dirname, join } from 'node:path';
 import {
   allNodes,
   checkExpansion,
@@ -16,9 +17,12 @@ import {
   type ModelProto,
 } from '../../onnx/index.ts';
 import { sessionOptions } from '../../cpu/index.ts';
+import { graphFile } from '../../store/index.ts';
+import { given } from '../../tools/index.ts';
 import type { NativeSession, SessionOptions } from '../../tensor/index.ts';
 import type { ModelMetadata } from '../types.ts';
-import type { ValidatorReply } from './validator.ts';
+import { splitModel, type SplitModel, type SplitOrder } from './split-model.ts';
+import type { CheckOrder, ValidatorReply } from './validator.ts';
 
 const reasonCharactersMax = 400;
 
@@ -39,14 +43,37 @@ const options: SessionOptions = {
  * Has ONNX Runtime open the model in its served form, and describes it. ONNX Runtime's verdict counts; what is wrong in
  * the model's own terms stands before its reason.
  */
-export async function checkModelFile(modelPath: string): Promise<ValidatorReply> {
+export async function checkModelFile({ modelPath, split }: CheckOrder): Promise<ValidatorReply> {
+  const whole = async (): Promise<ValidatorReply> => await checkFile(modelPath, dirname(modelPath));
+  if (split === undefined) return await whole();
+  rmSync(split.folder, { recursive: true, force: true });
+  const made = splitOf(modelPath, split);
+  const reply = made && (await checkFile(join(split.folder, graphFile)));
+  if (reply?.outcome === 'accepted') return { ...reply, externalFiles: made!.externalFiles, split: made! };
+  // Small, or of a form that is not taken in chunks: the file decides.
+  rmSync(split.folder, { recursive: true, force: true });
+  return await whole();
+}
+
+function splitOf(modelPath: string, split: SplitOrder): SplitModel | undefined {
+  try {
+    return splitModel(modelPath, split);
+  } catch (error) {
+    // The check of the file says more; a disk that is full has the file already.
+    if (error instanceof OnnxError || 'code' in (error as Error)) return undefined;
+    throw error;
+  }
+}
+
+/** @param modelDir undefined: the places of its external data are known to be right */
+async function checkFile(modelPath: string, modelDir?: string): Promise<ValidatorReply> {
   try {
     const model = await readModel(modelPath);
     // Before anything walks along its calls.
     checkExpansion(model);
     // A location outside of the model's folder is refused, whatever ONNX Runtime makes of it.
     const files = externalFiles(model);
-    const problem = problemOf(model, dirname(modelPath));
+    const problem = problemOf(model, modelDir);
     // The process is started with --expose-gc: a large model need not be in memory twice.
     globalThis.gc?.();
     const metadata = describedBySession(model, modelPath, problem);
@@ -60,7 +87,7 @@ export async function checkModelFile(modelPath: string): Promise<ValidatorReply>
 }
 
 /** Why ONNX Runtime will not open the model, in the model's own terms; undefined if nothing is known. */
-function problemOf(model: ModelProto, modelDir: string): string | undefined {
+function problemOf(model: ModelProto, modelDir: string | undefined): string | undefined {
   const known = new Set([...domainsOfOnnxRuntime, 'ai.onnx', ...(model.functions ?? []).map(({ domain }) => domain)]);
   for (const { node } of [model.graph, ...(model.functions ?? [])]) {
     for (const { opType, domain } of allNodes(node)) {
@@ -68,7 +95,7 @@ function problemOf(model: ModelProto, modelDir: string): string | undefined {
       return `it uses the custom operator '${opType}' of the domain '${domain}', which this host cannot run`;
     }
   }
-  return messageOf(() => checkModel(model, { modelDir }));
+  return messageOf(() => checkModel(model, given({ modelDir })));
 }
 
 /** What a check has to say; undefined if nothing. */

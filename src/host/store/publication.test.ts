@@ -1,6 +1,8 @@
 /** How a publication treats its staging folder; the store's tests have the rest. */
 import { expect, test } from 'vitest';
 import { BlobStore } from './blobs.ts';
+import { DataFolder } from './data-folder.ts';
+import { Originals } from './originals.ts';
 import { StagedPublication, type Published } from './publication.ts';
 
 test('a staging folder that cannot be removed changes nothing about its publication, and frees its version', async () => {
@@ -14,6 +16,7 @@ test('a staging folder that cannot be removed changes nothing about its publicat
     folder: 'staging/\u0000',
     bytesMax: 1,
     blobs: new BlobStore('blobs'),
+    originals: new Originals({ uploads: new Map() }, new DataFolder('data')),
     publish: () => Promise.resolve(published),
     onEnd: () => (isOver = true),
   });

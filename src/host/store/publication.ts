@@ -6,6 +6,7 @@ import type { Publication, Publisher } from '../types.ts';
 import type { BlobStore } from './blobs.ts';
 import { discardTree, diskError, hasCode, receiveFile } from './disk.ts';
 import { hashFile } from '../../tools/index.ts';
+import type { Originals } from './originals.ts';
 import { checkFilename, checkSha256, handlerFile, quoted } from './names.ts';
 import type { StoredFile } from './version-record.ts';
 
@@ -28,6 +29,7 @@ export interface StagedPublicationOptions extends Pick<StagedUpload, 'name' | 'v
   /** For all files of the upload together. */
   readonly bytesMax: number;
   readonly blobs: BlobStore;
+  readonly originals: Originals;
   /** Checks the upload and moves its folder into place. */
   readonly publish: (staged: StagedUpload, settings: unknown) => Promise<Published>;
   /** Called once, when the upload has ended either way and its folder is gone. */
@@ -63,7 +65,11 @@ export class StagedPublication implements Publication {
 
   async useBlob(filename: string, sha256: string): Promise<void> {
     checkSha256(sha256);
-    await this.#addFile(filename, async (path) => ({ sha256, bytes: await this.#options.blobs.takeOut(sha256, path) }));
+    const { blobs, originals } = this.#options;
+    await this.#addFile(filename, async (path) => ({
+      sha256,
+      bytes: (await originals.takeOut(sha256, path)) ?? (await blobs.takeOut(sha256, path)),
+    }));
   }
 
   /** Adds the compiled handler; no request can. */

@@ -6,14 +6,17 @@ import { nowhere } from '../calls/out-of-service.ts';
 import type { FunctionVersion, Publisher } from '../types.ts';
 import type { Catalogue } from './catalogue.ts';
 import { StoreAway } from '../../store/index.ts';
+import { inParallel } from '../../tools/index.ts';
 import { storeUnavailable } from './changes.ts';
 import { diskError, hasCode, onDisk } from './disk.ts';
 import { trafficOf, withVersion } from './entries.ts';
 import type { Integrity } from './integrity.ts';
 import { nextVersion, uploadedModel } from './names.ts';
+import type { Originals } from './originals.ts';
 import { StagedPublication, type Published, type StagedUpload } from './publication.ts';
 import type { Removals, RemovalsOptions } from './removals.ts';
 import { inheritSettings, parseUploadSettings, resolveSettings, type GivenSettings } from './settings.ts';
+import { flushForm, StoredForms, type StoredForm } from './stored-form.ts';
 import type { ModelStoreOptions } from './types.ts';
 import { checkExternalFiles, isOnlyFile, sameFiles, sameSettings } from './uploaded-files.ts';
 import { modelFiles, type StoredFile, type VersionRecord } from './version-record.ts';
@@ -21,12 +24,14 @@ import { modelFiles, type StoredFile, type VersionRecord } from './version-recor
 export interface PublishingOptions
   extends RemovalsOptions, Pick<ModelStoreOptions, 'defaults' | 'limits' | 'logger' | 'whyNowhere' | 'shared'> {
   readonly integrity: Integrity;
+  readonly originals: Originals;
   readonly removals: Removals;
 }
 
 export class Publishing {
   readonly #options: PublishingOptions;
   readonly #catalogue: Catalogue;
+  readonly #forms: StoredForms;
   /** `name@version` of uploads under way with an explicit version. */
   readonly #underWay = new Set<string>();
   /** The highest sequence of a published version. */
@@ -34,6 +39,7 @@ export class Publishing {
 
   constructor(options: PublishingOptions) {
     this.#options = options;
+    this.#forms = new StoredForms(options);
     this.#catalogue = options.catalogue;
   }
 
@@ -44,7 +50,7 @@ export class Publishing {
 
   /** @throws HostError 'bad-name', 'folder-function' or 'publish-in-progress' */
   async begin(name: string, version: string | undefined, publisher?: Publisher): Promise<StagedPublication> {
-    const { data, blobs, limits } = this.#options;
+    const { data, blobs, limits, originals } = this.#options;
     if (version !== undefined) this.#reserve(name, version);
     const folder = data.stagingPath();
     const release = (): void => {
@@ -63,6 +69,7 @@ export class Publishing {
       publisher,
       bytesMax: limits.uploadBytesMax,
       blobs,
+      originals,
       publish: async (staged, settings) => await this.#publish(staged, settings),
       onEnd: release,
     });
@@ -118,8 +125,10 @@ export class Publishing {
     const known = this.#published(name, wanted, settings, files);
     if (known !== undefined) return { version: known, created: healed.has(known.key) };
     // Outside the lock: a validation may take long, and other versions of the function need not wait for it.
-    const modelPath = join(folder, uploadedModel);
-    const validated = await this.#options.validations.check(modelPath, model?.sha256 ?? '', publisher);
+    await using form = await this.#forms.make(folder, files, publisher);
+    const { validated, chunks } = form;
+    const mended = form.healed.length === 0 ? undefined : this.#published(name, wanted, settings, files);
+    if (mended !== undefined) return { version: mended, created: form.healed.includes(mended.key) };
     const ofModel = modelFiles({ files });
     checkExternalFiles(ofModel, validated.externalFiles);
     const modelBytes = ofModel.reduce((total, { bytes }) => total + bytes, 0);
@@ -127,13 +136,14 @@ export class Publishing {
     if (refusal !== undefined) throw nowhere({ name }, refusal);
     await this.#options.rows.admit({
       key: `${name}@${wanted ?? 'next'}`,
-      modelPath,
+      modelPath: join(form.folder, uploadedModel),
       modelSha256: model?.sha256 ?? '',
       modelBytes,
       metadata: validated.metadata,
       settings: resolveSettings(settings, this.#options.defaults, this.#catalogue.shipped.get(name)?.given),
     });
-    await this.#share(folder, files);
+    await onDisk(async () => await flushForm(form));
+    await this.#share(form);
     return await this.#options.changes.run(name, async () => {
       const knownNow = this.#published(name, wanted, settings, files);
       if (knownNow !== undefined) return { version: knownNow, created: false };
@@ -146,6 +156,7 @@ export class Publishing {
         publishedAtMs: Date.now(),
         settings,
         files,
+        ...(chunks && { chunks }),
         metadata: validated.metadata,
       };
       // Taken before the first await, so that publications of other functions cannot take the same number.
@@ -156,12 +167,15 @@ export class Publishing {
       const traffic = holdBack && current?.state.status === 'ready' ? trafficOf(entry, current.version) : undefined;
       await onDisk(async () => {
         const { blobs, data } = this.#options;
-        for (const file of files) await blobs.takeIn(file.sha256, join(folder, file.name));
+        const fresh = new Set(form.fresh);
+        await inParallel(form.stored, async (file) => {
+          await blobs.takeIn(file.sha256, join(form.folder, file.name), !fresh.has(file));
+        });
         await Promise.all([blobs.sync(), mkdir(data.functionFolder(name), { recursive: true })]);
       });
       await this.#options.changes.commit(name, withVersion(entry, record, traffic));
-      await onDisk(() => this.install(folder, record));
-      this.#catalogue.uploadsOf(name).set(version, { status: 'whole', record });
+      await onDisk(() => this.install(form.folder, record));
+      this.#catalogue.uploadsOf(name).set(version, { status: 'whole', record, stored: form.stored });
       this.#catalogue.refresh(name);
       const published = this.#catalogue.find(name, version);
       if (published === undefined) throw new Error(`${name}@${version} was published, but is not in the registry`);
@@ -171,10 +185,11 @@ export class Publishing {
   }
 
   /** A store on another machine has the files before its entry names them. @throws HostError 'store-unavailable' */
-  async #share(folder: string, files: readonly StoredFile[]): Promise<void> {
+  async #share({ folder, stored }: StoredForm): Promise<void> {
     const { shared } = this.#options;
+    if (shared === undefined) return;
     try {
-      for (const file of files) await shared?.store.put(file, join(folder, file.name));
+      await inParallel(stored, async (file) => await shared.store.put(file, join(folder, file.name)));
     } catch (error) {
       throw error instanceof StoreAway ? storeUnavailable(error) : error;
     }

@@ -60,7 +60,8 @@ export class Removals {
 
   async releaseBlobs(loaded: LoadedRecord): Promise<void> {
     if (loaded.status === 'unreadable') return;
-    for (const { sha256 } of loaded.record.files) await this.#options.blobs.release(sha256);
+    const stored = loaded.status === 'elsewhere' ? loaded.record.files : loaded.stored;
+    for (const { sha256 } of stored) await this.#options.blobs.release(sha256);
     const isInUse = (sha256: string): boolean =>
       this.#catalogue
         .names()

@@ -2,8 +2,15 @@
 import { copyFile, rename, rmdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Tensor } from '../../tensor/index.ts';
-import { ContentCache, decodeName, StoreAway, type FetchFile } from '../../store/index.ts';
-import { calledAs, KeyedMutex } from '../../tools/index.ts';
+import {
+  ContentCache,
+  decodeName,
+  readableFile,
+  StoreAway,
+  type FetchFile,
+  type ReadableContent,
+} from '../../store/index.ts';
+import { calledAs, inParallel, KeyedMutex } from '../../tools/index.ts';
 import { isMachineShort } from '../../hardware/index.ts';
 import { ConfigError } from '../config/config-error.ts';
 import { HostError } from '../errors.ts';
@@ -27,6 +34,7 @@ import {
   unknownFunction,
   unknownVersion,
 } from './names.ts';
+import { Originals } from './originals.ts';
 import type { StagedPublication } from './publication.ts';
 import { Publishing } from './publishing.ts';
 import { Removals } from './removals.ts';
@@ -37,10 +45,20 @@ import { sameFiles } from './uploaded-files.ts';
 import type { ModelStoreOptions, SharedStore } from './types.ts';
 import { Validations } from './validation.ts';
 import { VersionFiles } from './version-files.ts';
-import { loadVersion, type LoadedRecord, type StoredFile, type VersionRecord } from './version-record.ts';
+import {
+  loadVersion,
+  manifestOf,
+  storedFiles,
+  type LoadedRecord,
+  type StoredFile,
+  type VersionRecord,
+} from './version-record.ts';
 
 /** Folders read at once at start; more would only queue up for the same disk. */
 const foldersAtOnce = 8;
+
+/** Files of a version that are fetched at once. */
+const filesAtOnce = 4;
 
 /** A version called more recently than this stays on the disk, whatever the budget. */
 const usedForMs = 60_000;
@@ -60,6 +78,7 @@ export class DiskModelStore extends Catalogue implements ModelStore {
   readonly #changes: Changes;
   readonly #integrity: Integrity;
   readonly #files: VersionFiles;
+  readonly #originals: Originals;
   /** Both only where the store is on another machine. */
   readonly watch: StoreWatch | undefined;
   readonly cache: ContentCache<VersionRecord> | undefined;
@@ -103,11 +122,13 @@ export class DiskModelStore extends Catalogue implements ModelStore {
       take: async (name) => await this.#take(name),
       tell: (name) => far?.news?.tell(name),
     });
+    this.#originals = new Originals(this, data);
     const parts = { catalogue: this, data, blobs, validations, rows, changes: this.#changes };
     this.#removals = new Removals(parts);
     this.#publishing = new Publishing({
       whyNowhere: options.whyNowhere,
       ...parts,
+      originals: this.#originals,
       shared: far,
       defaults,
       limits,
@@ -130,7 +151,11 @@ export class DiskModelStore extends Catalogue implements ModelStore {
       bytesMax: far.cacheBytes,
       staysMs: usedForMs,
       keyOf,
-      filesOf: ({ files }) => files,
+      filesOf: (record) => this.#storedOf(record) ?? record.files,
+      chunks: {
+        manifestOf: (record) => (this.#storedOf(record) === undefined ? manifestOf(record) : undefined),
+        filesOf: storedFiles,
+      },
       nameOf: keyOf,
       idleMs: (record) => far.idleMs(keyOf(record)),
       held: () => this.#whole(),
@@ -138,7 +163,7 @@ export class DiskModelStore extends Catalogue implements ModelStore {
         const loaded = this.uploads.get(name)?.get(version);
         return loaded?.status === 'elsewhere' && sameFiles(loaded.record.files, files);
       },
-      hold: async (record, fetch) => await this.#hold(record, fetch),
+      hold: async (record, files, fetch) => await this.#hold(record, files, fetch),
       drop: async (record) => await this.#drop(record),
       log: logger,
     });
@@ -284,10 +309,15 @@ export class DiskModelStore extends Catalogue implements ModelStore {
     });
   }
 
-  async #hold(record: VersionRecord, fetch: FetchFile): Promise<void> {
-    await onDisk(async () => {
-      for (const file of record.files) await this.#files.keep(file, fetch);
-    });
+  /** What is here of a version; undefined: nothing, or it is not known. */
+  #storedOf({ name, version, files }: VersionRecord): readonly StoredFile[] | undefined {
+    const loaded = this.uploads.get(name)?.get(version);
+    if (loaded?.status !== 'whole' && loaded?.status !== 'unverified') return undefined;
+    return sameFiles(loaded.record.files, files) ? loaded.stored : undefined;
+  }
+
+  async #hold(record: VersionRecord, files: readonly StoredFile[], fetch: FetchFile): Promise<void> {
+    await onDisk(async () => await inParallel(files, async (file) => await this.#files.keep(file, fetch), filesAtOnce));
     await this.#mutex.run(record.name, async () => {
       if (await this.#files.settle(record)) this.refresh(record.name);
     });
@@ -355,12 +385,13 @@ export class DiskModelStore extends Catalogue implements ModelStore {
   }
 
   hasBlob(sha256: string): boolean {
-    return this.#blobs.has(sha256);
+    return this.#blobs.has(sha256) || this.#originals.find(sha256) !== undefined;
   }
 
-  async soundFile(sha256: string): Promise<string | undefined> {
+  async openContent(sha256: string): Promise<ReadableContent | undefined> {
     const path = this.#blobs.pathOf(sha256);
-    return path !== undefined && (await this.#blobs.isSound(path, sha256)) ? path : undefined;
+    if (path !== undefined && (await this.#blobs.isSound(path, sha256))) return await readableFile(path);
+    return await this.#originals.open(sha256);
   }
 
   async putBlob(sha256: string, stream: AsyncIterable<Uint8Array>): Promise<void> {
@@ -500,12 +531,12 @@ export class DiskModelStore extends Catalogue implements ModelStore {
     const folder = this.#data.versionFolder(record.name, record.version);
     const loaded = await loadVersion(folder, record);
     if (loaded.status !== 'damaged' || (await ifThere(stat(folder))) !== undefined) return loaded;
-    if (!record.files.every(({ sha256 }) => this.#blobs.has(sha256))) {
+    const stored = await this.#blobs.storedFiles(record).catch(() => []);
+    if (stored.length === 0 || !stored.every(({ sha256 }) => this.#blobs.has(sha256))) {
       return this.#options.shared === undefined ? loaded : { status: 'elsewhere', record };
     }
     try {
-      await this.#files.install(record);
-      return { status: 'unverified', record };
+      return { status: 'unverified', record, stored: await this.#files.install(record) };
     } catch {
       return loaded;
     }

@@ -4,18 +4,21 @@ import { onnxRuntimeVersion } from '../../tensor/index.ts';
 import type { ModelMetadata, Publisher, TensorSpec } from '../types.ts';
 import { fileBytes, namesIn, readTextIfThere, replaceFile, unlinkIfThere } from './disk.ts';
 import { isSha256 } from './names.ts';
+import type { SplitModel, SplitOrder } from './split-model.ts';
 
 export interface ValidatedModel {
   readonly metadata: ModelMetadata;
   /** Files of external data that the model names, relative to its folder. */
   readonly externalFiles: readonly string[];
+  /** The split form, as it lies in the folder that was asked for; undefined: the model stays whole. */
+  readonly split?: SplitModel;
 }
 
 /**
  * Opens a model where it can do no harm. Throws HostError 'model-refused' with the reason; 'validator-unavailable' if
  * the machine and not the model is why there is no verdict; 'client-gone'. Without a publisher it is for this host.
  */
-export type ValidateModel = (modelPath: string, publisher?: Publisher) => Promise<ValidatedModel>;
+export type ValidateModel = (modelPath: string, publisher?: Publisher, split?: SplitOrder) => Promise<ValidatedModel>;
 
 /** JSON writes undefined in an array as null; this restores it in `dimensionNames`. */
 export function reviveMetadata(json: ModelMetadata): ModelMetadata {
@@ -73,11 +76,16 @@ export class Validations {
     }
   }
 
-  /** The remembered verdict, or else a new one. Throws HostError 'model-refused'. */
-  async check(modelPath: string, modelSha256: string, publisher?: Publisher): Promise<ValidatedModel> {
-    const known = await this.recall(modelPath, modelSha256);
+  /** The remembered verdict, or else a new one, which a split form needs. Throws HostError 'model-refused'. */
+  async check(
+    modelPath: string,
+    modelSha256: string,
+    publisher?: Publisher,
+    split?: SplitOrder,
+  ): Promise<ValidatedModel> {
+    const known = split === undefined ? await this.recall(modelPath, modelSha256) : undefined;
     if (known !== undefined) return known;
-    const validated = await this.#validate(modelPath, publisher);
+    const validated = await this.#validate(modelPath, publisher, split);
     const externalFiles = await Promise.all(
       validated.externalFiles.map(async (name) => ({
         name,

@@ -7,5 +7,5 @@ import type { ValidatorApi } from './validator.ts';
 serve<ValidatorApi>({
   // Its first use starts the threads that read files: where no more may be started, this process ends here.
   ready: async () => void (await stat('.')),
-  check: ({ modelPath }) => checkModelFile(modelPath),
+  check: checkModelFile,
 });

@@ -7,8 +7,9 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { pathToFileURL } from 'node:url';
 import { isMachineShort, loadPeakBytes, ownMemory, processesShort, validatorLimitBytes } from '../../hardware/index.ts';
 import { compiledModule, GoneError, niceness, Remote, type PeerEnd } from '../../process/index.ts';
-import { FairTurns } from '../../tools/index.ts';
+import { FairTurns, given } from '../../tools/index.ts';
 import { HostError } from '../errors.ts';
+import type { SplitOrder } from './split-model.ts';
 import { reviveMetadata, type ValidatedModel, type ValidateModel } from './validation.ts';
 
 /** The model, its external data, and files that Node and ONNX Runtime open. */
@@ -34,10 +35,16 @@ export interface ValidatorOptions {
   readonly retryDelaysMs?: readonly number[];
 }
 
+export interface CheckOrder {
+  readonly modelPath: string;
+  /** Where its split form goes; undefined: the model stays whole. */
+  readonly split?: SplitOrder | undefined;
+}
+
 export interface ValidatorApi {
   /** Answered once the process has loaded its own code: an end before that has nothing to do with the model. */
   ready(): void;
-  check(order: { readonly modelPath: string }): ValidatorReply;
+  check(order: CheckOrder): ValidatorReply;
 }
 
 export type ValidatorReply =
@@ -78,12 +85,12 @@ export class Validator {
     setMaxListeners(0, this.#stop.signal);
   }
 
-  readonly validate: ValidateModel = async (modelPath, publisher) => {
+  readonly validate: ValidateModel = async (modelPath, publisher, split) => {
     const { signal: stop } = this.#stop;
     const over = publisher === undefined ? stop : AbortSignal.any([stop, publisher.signal]);
     try {
       using _turn = await this.#turns.lock(publisher?.name ?? ownName, over);
-      return await this.#run(modelPath, over);
+      return await this.#run({ modelPath, split }, over);
     } catch (error) {
       if (!over.aborted) throw error;
       throw stop.aborted ? stopping() : gone();
@@ -109,16 +116,16 @@ export class Validator {
     this.#stop.abort();
   }
 
-  async #run(modelPath: string, over: AbortSignal): Promise<ValidatedModel> {
+  async #run(order: CheckOrder, over: AbortSignal): Promise<ValidatedModel> {
     const time = { leftMs: this.#options.timeoutMs };
-    const accepted = await this.#acceptedByKept(modelPath, time, over);
+    const accepted = await this.#acceptedByKept(order, time, over);
     if (accepted !== undefined) return accepted;
     const pausesMs = [0, ...(this.#options.retryDelaysMs ?? [500, 2000])];
     let neverOpened = '';
     for (const [index, pauseMs] of pausesMs.entries()) {
       await delay(pauseMs, undefined, { signal: over });
       const startMs = this.#options.startMsMax ?? startMsMaxOfTry[index] ?? startMsMaxOfTry.at(-1)!;
-      const outcome = await this.#runOnce(modelPath, startMs, time, over);
+      const outcome = await this.#runOnce(order, startMs, time, over);
       if (!('neverOpened' in outcome)) return outcome;
       ({ neverOpened } = outcome);
       const short = processesShort();
@@ -131,16 +138,16 @@ export class Validator {
    * The verdict of a process that has opened other models, if it accepts this one. A refusal, or its end, may be caused
    * by those: then a new process decides. That it does not finish is a verdict: a second try would cost as much again.
    */
-  async #acceptedByKept(modelPath: string, time: TimeLeft, over: AbortSignal): Promise<ValidatedModel | undefined> {
+  async #acceptedByKept(order: CheckOrder, time: TimeLeft, over: AbortSignal): Promise<ValidatedModel | undefined> {
     const kept = this.#kept;
     this.#kept = undefined;
     if (kept?.process.isAlive !== true) return undefined;
     const { process, modelsLeft } = kept;
-    if (modelsLeft > 0 && (await isSmall(modelPath))) {
+    if (modelsLeft > 0 && (await isSmall(order.modelPath))) {
       try {
-        const answer = await checked(process, modelPath, time, over);
+        const answer = await checked(process, order, time, over);
         if (answer.outcome === 'accepted') {
-          await this.#keep(process, modelPath, answer, modelsLeft - 1);
+          await this.#keep(process, order.modelPath, answer, modelsLeft - 1);
           return verdict(answer);
         }
       } catch (error) {
@@ -153,11 +160,12 @@ export class Validator {
   }
 
   async #runOnce(
-    modelPath: string,
+    order: CheckOrder,
     startMs: number,
     time: TimeLeft,
     over: AbortSignal,
   ): Promise<ValidatedModel | { readonly neverOpened: string }> {
+    const { modelPath } = order;
     const process = this.#start(await bytesWith(modelPath));
     try {
       await process.call('ready', undefined, { stop: over, timeMsMax: startMs });
@@ -168,7 +176,7 @@ export class Validator {
       return { neverOpened: describeDeath(error as Error, 'before it opened the model') };
     }
     try {
-      const answer = await checked(process, modelPath, time, over);
+      const answer = await checked(process, order, time, over);
       if (answer.outcome === 'refused' && isMachineShort(answer.reason)) throw unavailable(answer.reason);
       const model = verdict(answer);
       await this.#keep(process, modelPath, model, modelsPerProcessMax - 1);
@@ -231,13 +239,13 @@ export class Validator {
 /** Asks for the verdict, in the time that is left. */
 async function checked(
   process: ValidatorProcess,
-  modelPath: string,
+  order: CheckOrder,
   time: TimeLeft,
   stop: AbortSignal,
 ): Promise<ValidatorReply> {
   const startMs = performance.now();
   try {
-    return await process.call('check', { modelPath }, { stop, timeMsMax: time.leftMs });
+    return await process.call('check', order, { stop, timeMsMax: time.leftMs });
   } finally {
     time.leftMs -= performance.now() - startMs;
   }
@@ -267,7 +275,8 @@ async function bytesWith(modelPath: string): Promise<number> {
 
 function verdict(reply: ValidatorReply): ValidatedModel {
   if (reply.outcome === 'refused') throw refused(reply.reason);
-  return { metadata: reviveMetadata(reply.metadata), externalFiles: reply.externalFiles };
+  const { metadata, externalFiles, split } = reply;
+  return { metadata: reviveMetadata(metadata), externalFiles, ...given({ split }) };
 }
 
 function describeEnd(error: Error): string {

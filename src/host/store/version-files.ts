@@ -2,8 +2,6 @@
  * The files of published versions on this host's disk. A version that somebody else published appears here by its
  * record, and gets its files when this host needs them.
  */
-import { mkdir } from 'node:fs/promises';
-import { join } from 'node:path';
 import type { FetchFile } from '../../store/index.ts';
 import type { BlobStore } from './blobs.ts';
 import type { Catalogue } from './catalogue.ts';
@@ -62,19 +60,19 @@ export class VersionFiles {
     const uploads = catalogue.uploadsOf(name);
     const loaded = uploads.get(version);
     if (loaded?.status !== 'elsewhere' || !sameFiles(loaded.record.files, files)) return false;
-    await this.install(loaded.record);
-    uploads.set(version, { status: 'whole', record: loaded.record });
+    const stored = await this.install(loaded.record);
+    uploads.set(version, { status: 'whole', record: loaded.record, stored });
     return true;
   }
 
   /** Makes the files of a version from the blobs. @throws HostError 'unknown-blob' */
-  async install(record: VersionRecord): Promise<void> {
+  async install(record: VersionRecord): Promise<readonly StoredFile[]> {
     const { data, blobs, publishing } = this.#options;
     const folder = data.stagingPath();
-    await mkdir(folder);
     try {
-      for (const file of record.files) await blobs.takeOut(file.sha256, join(folder, file.name));
+      const stored = await blobs.takeOutAll(record, folder);
       await publishing.install(folder, record);
+      return stored;
     } catch (error) {
       await discardTree(folder);
       throw error;
@@ -93,7 +91,7 @@ export class VersionFiles {
     uploads.set(version, { status: 'elsewhere', record: loaded.record });
     onElsewhere();
     await removals.discard(data.versionFolder(name, version));
-    for (const { sha256 } of files) await blobs.release(sha256, true);
+    for (const { sha256 } of loaded.stored) await blobs.release(sha256, true);
   }
 
   /** Stores a file as a blob, kept for a day from now although no version refers to it. */

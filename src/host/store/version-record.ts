@@ -1,6 +1,9 @@
 /** What the store says of a function, and how a published version is found at start. */
+import { createHash } from 'node:crypto';
+import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { ManifestFile } from '../../queue/index.ts';
+import { manifestFile, parseChunkManifest, type WantedContent } from '../../store/index.ts';
 import type { Traffic } from '../rollout/traffic.ts';
 import type { ModelMetadata } from '../types.ts';
 import { fileBytes } from './disk.ts';
@@ -23,6 +26,8 @@ export interface VersionRecord {
   readonly settings: GivenSettings;
   /** The model first; the compiled handler, if it brings one, is {@link handlerFile} among them. */
   readonly files: readonly StoredFile[];
+  /** The manifest, where its model is stored in chunks; undefined: the files are stored as they were published. */
+  readonly chunks?: WantedContent;
   readonly metadata: ModelMetadata;
 }
 
@@ -41,30 +46,60 @@ export interface FunctionEntry {
 export const modelFiles = ({ files }: Pick<VersionRecord, 'files'>): readonly StoredFile[] =>
   files.filter(({ name }) => name !== handlerFile);
 
-/** A published version as `start` finds it. */
+/** A published version as `start` finds it; `stored` is what lies in its folder, as far as that is known. */
 export type LoadedRecord =
   /** Its files have been hashed since the host started, and match the record. */
-  | { readonly status: 'whole'; readonly record: VersionRecord }
-  /** Its files have the right sizes; their bytes have not been read yet. */
-  | { readonly status: 'unverified'; readonly record: VersionRecord }
+  | { readonly status: 'whole'; readonly record: VersionRecord; readonly stored: readonly StoredFile[] }
+  /** Its files are there; their bytes have not been read yet. */
+  | { readonly status: 'unverified'; readonly record: VersionRecord; readonly stored: readonly StoredFile[] }
   /** Its files do not match the record. */
-  | { readonly status: 'damaged'; readonly record: VersionRecord; readonly reason: string }
+  | {
+      readonly status: 'damaged';
+      readonly record: VersionRecord;
+      readonly stored: readonly StoredFile[];
+      readonly reason: string;
+    }
   /** Its files are in the store, and not here. */
   | { readonly status: 'elsewhere'; readonly record: VersionRecord }
   /** Nothing is known but its name: its record is lost. */
   | { readonly status: 'unreadable'; readonly reason: string };
 
-/** Compares the files of a version with its record, by their sizes. */
+/** The manifest of a version in chunks, as a file of its folder. */
+export const manifestOf = ({ chunks }: Pick<VersionRecord, 'chunks'>): StoredFile | undefined =>
+  chunks && { name: manifestFile, sha256: chunks.sha256, bytes: chunks.bytes };
+
+/** What lies in the folder of a version. @param manifest its text, for one in chunks @throws Error with a sentence */
+export function storedFiles(record: Pick<VersionRecord, 'files' | 'chunks'>, manifest: string): readonly StoredFile[] {
+  const listed = manifestOf(record);
+  if (listed === undefined) return record.files;
+  const sha256 = createHash('sha256').update(manifest).digest('hex');
+  if (sha256 !== listed.sha256) throw new Error('the list of its chunks is damaged');
+  const handler = record.files.filter(({ name }) => name === handlerFile);
+  return [listed, ...parseChunkManifest(manifest), ...handler];
+}
+
+/** Compares the files of a version with its record by their sizes; of a version in chunks the manifest alone. */
 export async function loadVersion(folder: string, record: VersionRecord): Promise<LoadedRecord> {
-  for (const file of record.files) {
+  const manifest = manifestOf(record);
+  const stored = manifest === undefined ? record.files : [manifest];
+  for (const file of stored) {
     const bytes = await fileBytes(join(folder, file.name));
-    if (bytes === undefined) return { status: 'damaged', record, reason: `its file '${file.name}' is missing` };
-    if (bytes !== file.bytes) {
-      const reason = `its file '${file.name}' has ${bytes} bytes, but ${file.bytes} were published`;
-      return { status: 'damaged', record, reason };
+    const damaged = (reason: string): LoadedRecord => ({ status: 'damaged', record, stored, reason });
+    if (bytes === undefined) return damaged(`its file '${file.name}' is missing`);
+    if (bytes !== file.bytes)
+      return damaged(`its file '${file.name}' has ${bytes} bytes, but ${file.bytes} were published`);
+    if (file !== manifest) continue;
+    try {
+      return {
+        status: 'unverified',
+        record,
+        stored: storedFiles(record, await readFile(join(folder, file.name), 'utf8')),
+      };
+    } catch (error) {
+      return damaged((error as Error).message);
     }
   }
-  return { status: 'unverified', record };
+  return { status: 'unverified', record, stored };
 }
 
 /** A record that was read from a disk; undefined when it is none. */
@@ -77,6 +112,7 @@ export function checkedRecord(record: VersionRecord): VersionRecord | undefined 
     Number.isFinite(record.publishedAtMs) &&
     typeof record.settings === 'object' &&
     record.files[0]?.name === uploadedModel &&
-    record.files.every(({ name, sha256, bytes }) => typeof name === 'string' && isSha256(sha256) && bytes >= 0);
+    record.files.every(({ name, sha256, bytes }) => typeof name === 'string' && isSha256(sha256) && bytes >= 0) &&
+    (record.chunks === undefined || (isSha256(record.chunks.sha256) && record.chunks.bytes >= 0));
   return readable ? { ...record, metadata: reviveMetadata(record.metadata) } : undefined;
 }

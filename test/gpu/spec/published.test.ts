@@ -46,7 +46,7 @@ test("every case that ONNX Runtime runs is accepted, and an instance gives ONNX 
     run++;
     const path = join(folder, `${run}.onnx`);
     await writeModel(declared(made.model, expected), path);
-    const reply = await checkModelFile(path);
+    const reply = await checkModelFile({ modelPath: path });
     if (reply.outcome === 'refused') {
       wrong.push(`${describeCase(one)}: refused: ${reply.reason}`);
       continue;
