@@ -1,10 +1,10 @@
 /** An entry of the cache of prepared weights: the names of its files, and its manifest. */
 import type { ModelOpening } from '../../onnx/index.ts';
+import type { WeightChunk } from './weights-chunks.ts';
 import type { StreamedBytes } from '../../tools/index.ts';
 
-/** The optimized graph; it names the weights' file beside it. */
+/** The optimized graph; it names the chunks of its weights, to which the entry has links. */
 export const preparedFile = 'model.onnx';
-export const weightsFile = 'weights.bin';
 /** Written last: without it the entry is invalid. */
 export const manifestFile = 'manifest.json';
 
@@ -13,13 +13,16 @@ export const worthBytesMin = 4 * 1024 * 1024;
 
 export interface Manifest {
   readonly model: StreamedBytes;
-  readonly weights: StreamedBytes;
+  readonly chunks: readonly WeightChunk[];
 }
 
 /** The task of the process that prepares an entry. */
 export interface PrepareOrder {
   /** Of the entry. */
   readonly folder: string;
+  /** Of the chunks of all entries, on the same disk. */
+  readonly shared: string;
+  readonly modelBytes: number;
   readonly modelPath: string;
   readonly opening: ModelOpening | undefined;
 }

@@ -5,12 +5,11 @@
 import { mkdir, open, readFile, rename, rm, stat, statfs, writeFile } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { serve } from '../../process/index.ts';
-import { hashFile, type StreamedBytes } from '../../tools/index.ts';
+import { hashFile, jsonAs } from '../../tools/index.ts';
 import { writePrepared } from './session.ts';
-import { alignWeights } from './weights-align.ts';
+import { cutWeights } from './weights-chunks.ts';
 import {
   preparedFile,
-  weightsFile,
   manifestFile,
   worthBytesMin,
   type Manifest,
@@ -19,24 +18,24 @@ import {
   type WeightsApi,
 } from './weights-entry.ts';
 
+/** As ONNX Runtime writes it, before it is cut. */
+const weightsFile = 'weights.bin';
 /** Share of the disk that is left free. */
 const freeShareMin = 0.1;
 
-async function prepare({ folder, modelPath, opening }: PrepareOrder): Promise<Prepared> {
+async function prepare({ folder, shared, modelPath, modelBytes, opening }: PrepareOrder): Promise<Prepared> {
   if (await isIntact(folder)) return { state: 'ready', built: false };
   const building = join(dirname(folder), `.building-${basename(folder)}-${process.pid}`);
   await rm(building, { recursive: true, force: true });
   await mkdir(building, { recursive: true });
   try {
-    await checkRoom(building, await sizeOf(modelPath));
+    await checkRoom(building, modelBytes);
     const [preparedPath, weightsPath] = [join(building, preparedFile), join(building, weightsFile)];
     await writePrepared(modelPath, opening, preparedPath, weightsFile);
     if ((await sizeOf(weightsPath)) < worthBytesMin) return { state: 'small' };
-    await alignWeights(preparedPath, weightsPath);
-    // The pages count as each instance's own until they are on disk, and a power cut must not leave half of them.
-    await flush(weightsPath);
+    const chunks = await cutWeights(preparedPath, weightsPath, shared);
     await flush(preparedPath);
-    const manifest: Manifest = { weights: await hashFile(weightsPath), model: await hashFile(preparedPath) };
+    const manifest: Manifest = { chunks, model: await hashFile(preparedPath) };
     await writeFile(join(building, manifestFile), JSON.stringify(manifest), { flush: true });
     await rm(folder, { recursive: true, force: true });
     await rename(building, folder);
@@ -51,27 +50,19 @@ async function prepare({ folder, modelPath, opening }: PrepareOrder): Promise<Pr
 }
 
 async function isIntact(folder: string): Promise<boolean> {
-  let expected: readonly (readonly [file: string, StreamedBytes | undefined])[];
-  try {
-    const { model, weights } = JSON.parse(await readFile(join(folder, manifestFile), 'utf8')) as Partial<Manifest>;
-    expected = [
-      [preparedFile, model],
-      [weightsFile, weights],
-    ];
-  } catch {
-    return false;
+  const text = await readFile(join(folder, manifestFile), 'utf8').catch(() => undefined);
+  const expected = jsonAs(text, ({ model, chunks }: Manifest) => [{ ...model, name: preparedFile }, ...chunks]);
+  for (const { name, bytes, sha256 } of expected ?? []) {
+    const path = join(folder, name);
+    if ((await sizeOf(path)) !== bytes || (await hashFile(path)).sha256 !== sha256) return false;
   }
-  for (const [file, content] of expected) {
-    const path = join(folder, file);
-    if ((await sizeOf(path)) !== content?.bytes || (await hashFile(path)).sha256 !== content.sha256) return false;
-  }
-  return true;
+  return expected !== undefined;
 }
 
 /** A cache that fills the disk would make publications fail. */
 async function checkRoom(folder: string, modelBytes: number): Promise<void> {
   const { bavail, blocks, bsize } = await statfs(folder);
-  const leftShare = (bavail * bsize - 2 * modelBytes) / (blocks * bsize);
+  const leftShare = (bavail * bsize - 3 * modelBytes) / (blocks * bsize);
   if (leftShare < freeShareMin) throw new Error(`less than a tenth of the disk of ${folder} would be free`);
 }
 

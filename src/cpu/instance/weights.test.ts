@@ -37,7 +37,8 @@ beforeAll(async () => {
 afterAll(() => rm(folder, { recursive: true, force: true }));
 afterEach(() => pools.stop(0));
 
-async function writeWide(name: string, layers: number): Promise<string> {
+/** @param head the seed of a last layer of ten outputs; left out: there is none */
+async function writeWide(name: string, layers: number, head?: number): Promise<string> {
   const path = join(folder, name);
   const graph = new GraphBuilder('wide');
   let x = graph.input('x', ElementType.FLOAT, ['batch', width]);
@@ -50,7 +51,11 @@ async function writeWide(name: string, layers: number): Promise<string> {
     }
     x = graph.node('Relu', [graph.node('MatMul', [x, graph.weight(`w${layer}`, [width, width], weights)])]);
   }
-  graph.output(x, ElementType.FLOAT, ['batch', width], 'y');
+  if (head !== undefined) {
+    const weights = Float32Array.from({ length: width * 10 }, (_, at) => Math.sin(at + head) / 10);
+    x = graph.node('MatMul', [x, graph.weight('head', [width, 10], weights)]);
+  }
+  graph.output(x, ElementType.FLOAT, ['batch', head === undefined ? width : 10], 'y');
   await writeModel(graph.build(), path);
   return path;
 }
@@ -115,7 +120,7 @@ function memory(pid: number, field: string): number {
 }
 
 async function entryOf(cacheFolder: string): Promise<string> {
-  const [name] = await readdir(cacheFolder);
+  const name = (await readdir(cacheFolder)).find((each) => /^[0-9a-f]{32}$/.test(each));
   return join(cacheFolder, name ?? 'none');
 }
 
@@ -143,6 +148,43 @@ test.skipIf(process.platform !== 'linux')(
     for (const bytes of shared.sharedBytes) expect(bytes - ownSharedBytes).toBeGreaterThan(0.75 * largeBytes);
   },
 );
+
+test.skipIf(process.platform !== 'linux')(
+  'versions with other heads map the layers that they share from one file each, and answer as before',
+  async () => {
+    const versions = await Promise.all(Array.from({ length: 6 }, (_, head) => writeWide(`head-${head}.onnx`, 2, head)));
+    const mapped: ReadonlyMap<string, number>[] = [];
+    for (const path of versions) {
+      start(undefined, path);
+      const alone = await one();
+      await pools.stop(0);
+      start(cache('family'), path);
+      expect((await one()).answers).toEqual(alone.answers);
+      mapped.push(mappedFiles((await pools.invoke('f', input)).instancePid, cache('family')));
+      await pools.stop(0);
+    }
+    const oneBytes = totalOf(mapped[0]!);
+    expect(oneBytes).toBeGreaterThan(weightBytesOf(2));
+    for (const files of mapped) expect(totalOf(files)).toBe(oneBytes);
+    expect(totalOf(new Map(mapped.flatMap((files) => Array.from(files))))).toBeLessThan(1.1 * oneBytes);
+  },
+);
+
+/** The files below a folder that a process maps: bytes of the largest map, by inode. */
+function mappedFiles(pid: number, below: string): ReadonlyMap<string, number> {
+  const files = new Map<string, number>();
+  for (const line of readFileSync(`/proc/${pid}/maps`, 'utf8').split('\n')) {
+    // From and to, permissions, offset, device, inode, path.
+    const [range = '', , , , inode = '', path = ''] = line.split(/ +/);
+    if (!path.startsWith(below)) continue;
+    const [from = 0, to = 0] = range.split('-').map((digits) => Number.parseInt(digits, 16));
+    files.set(inode, Math.max(files.get(inode) ?? 0, to - from));
+  }
+  return files;
+}
+
+const totalOf = (files: ReadonlyMap<string, number>): number =>
+  [...files.values()].reduce((sum, bytes) => sum + bytes, 0);
 
 test.skipIf(process.platform !== 'linux')(
   'weights of sizes that are no multiple of a vector are shared too, and answer as before',
@@ -206,13 +248,13 @@ test.skipIf(process.platform !== 'linux')(
   'the prepared weights are kept over a restart, and instances on demand use them too',
   async () => {
     const entry = await entryOf(keptFolder);
-    const before = await stat(join(entry, 'weights.bin'));
+    const before = await stat(join(entry, 'weights/0'));
     start(keptFolder);
     await one();
-    expect((await stat(join(entry, 'weights.bin'))).ino).toBe(before.ino);
+    expect((await stat(join(entry, 'weights/0'))).ino).toBe(before.ino);
     await pools.unload('f');
     const { instancePid } = await pools.invoke('f', input);
-    const mapped = readFileSync(`/proc/${instancePid}/maps`, 'utf8').includes(join(entry, 'weights.bin'));
+    const mapped = readFileSync(`/proc/${instancePid}/maps`, 'utf8').includes(join(entry, 'weights/0'));
     expect(mapped).toBe(true);
   },
 );
@@ -234,7 +276,7 @@ test.skipIf(process.platform !== 'linux')(
       const again = await pools.invoke('f', input);
       values(again).forEach((value, at) => expect(value).toBeCloseTo(first[at]!, 4));
       expect(readFileSync(`/proc/${again.instancePid}/maps`, 'utf8')).toContain(
-        join(await entryOf(cache('again')), 'weights.bin'),
+        join(await entryOf(cache('again')), 'weights/0'),
       );
     };
     // The process that wrote the file has not reported yet.
@@ -243,9 +285,9 @@ test.skipIf(process.platform !== 'linux')(
 );
 
 test.each<[string, (entry: string) => Promise<void>]>([
-  ['cut short', async (entry) => truncate(join(entry, 'weights.bin'), mebibyte)],
+  ['cut short', async (entry) => truncate(join(entry, 'weights/0'), mebibyte)],
   ['changed in one byte', async (entry) => {
-    const file = await open(join(entry, 'weights.bin'), 'r+');
+    const file = await open(join(entry, 'weights/0'), 'r+');
     // Of a float, the byte with its sign and most of its exponent.
     await file.write(Buffer.of(0xff), 0, 1, 3 * mebibyte + 3);
     await file.close();
@@ -259,7 +301,7 @@ test.each<[string, (entry: string) => Promise<void>]>([
   await spoil(entry);
   start(keptFolder);
   expect((await one()).answers).toEqual(keptAnswers);
-  expect((await stat(join(entry, 'weights.bin'))).size).toBeGreaterThanOrEqual(weightBytes);
+  expect((await stat(join(entry, 'weights/0'))).size).toBeGreaterThanOrEqual(weightBytes);
   // The same while the host runs, for later instances.
   await pools.unload('f');
   await spoil(entry);

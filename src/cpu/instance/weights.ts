@@ -2,33 +2,37 @@
  * Shares the memory of a function's weights between its instances.
  *
  * ONNX Runtime copies a model's weights into each session, in the layout that the processor's kernels use. Saved once
- * in that layout as a file, they are mapped by every later session, and all sessions share the same pages. The layout
- * holds for one model, processor and version of ONNX Runtime, so these name the entry. A separate process
+ * in that layout as files, they are mapped by every later session, and all sessions share the same pages; those of
+ * another version of the model too, where its layers are the same (weights-chunks.ts). The layout holds for one model,
+ * processor and version of ONNX Runtime, so these name the entry. A separate process
  * (weights-process.ts) writes and checks it, since either takes about a second per hundred MiB.
  */
 import { createHash } from 'node:crypto';
-import { rm, stat, utimes } from 'node:fs/promises';
+import { readdir, rm, stat, utimes } from 'node:fs/promises';
 import { join } from 'node:path';
 import { callOnce, compiledModule, niceness } from '../../process/index.ts';
 import { processorIdentity } from '../../hardware/index.ts';
+import { chunksFolder } from '../../onnx/index.ts';
 import { onnxRuntimeVersion } from '../../tensor/index.ts';
 import { removeUnused } from '../../tools/index.ts';
 import { needOfPreparer, type LoadGate } from './load-gate.ts';
+import { removeUnusedChunks } from './weights-chunks.ts';
 import type { InstanceSpec } from '../types.ts';
 import {
   manifestFile,
   preparedFile,
-  weightsFile,
   worthBytesMin,
   type Prepared,
   type PrepareOrder,
   type WeightsApi,
 } from './weights-entry.ts';
 
+/** In the cache's folder, beside the entries. */
+const sharedFolder = 'chunks';
 const module = compiledModule('./weights-process.js', import.meta.url);
 
 /** Part of every entry's name: another layout makes another entry. */
-const formVersion = 2;
+const formVersion = 3;
 /** Preparing takes seconds per GiB; a process that takes this long hangs. */
 const prepareMsMax = 300_000;
 /** Serving has priority, and when memory runs out this process is killed first: everything works without it. */
@@ -148,8 +152,9 @@ export class WeightsCache {
 
   async #prepare(spec: InstanceSpec, folder: string, lease: Disposable): Promise<string | undefined> {
     this.#preparing++;
-    const { modelPath, opening } = spec;
-    const outcome = await prepare({ folder, modelPath, opening }, this.#stop.signal);
+    const { modelPath, opening, modelBytes = 0 } = spec;
+    const shared = join(this.#folder, sharedFolder);
+    const outcome = await prepare({ folder, shared, modelPath, modelBytes, opening }, this.#stop.signal);
     this.#preparing--;
     lease[Symbol.dispose]();
     if (outcome.state !== 'ready') {
@@ -180,10 +185,12 @@ async function prepare(order: PrepareOrder, signal: AbortSignal): Promise<Prepar
   }
 }
 
-/** Changes whenever one of the two files does. */
+/** Changes whenever one of the files does. */
 async function stampOf(folder: string): Promise<string | undefined> {
   try {
-    const stats = await Promise.all([preparedFile, weightsFile].map((file) => stat(join(folder, file))));
+    const chunks = await readdir(join(folder, chunksFolder));
+    const files = [preparedFile, ...chunks.toSorted().map((chunk) => join(chunksFolder, chunk))];
+    const stats = await Promise.all(files.map((file) => stat(join(folder, file))));
     return stats.map(({ ino, size, mtimeMs }) => `${ino}:${size}:${mtimeMs}`).join(' ');
   } catch {
     return undefined;
@@ -193,4 +200,5 @@ async function stampOf(folder: string): Promise<string | undefined> {
 async function removeOld(folder: string): Promise<void> {
   await removeUnused(folder, { isEntry: /^\.building-/, unusedMs: buildingMsMax });
   await removeUnused(folder, { isEntry: /^[0-9a-f]{32}$/, mark: manifestFile });
+  await removeUnusedChunks(join(folder, sharedFolder));
 }
