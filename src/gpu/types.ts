@@ -100,6 +100,8 @@ export interface RunTimings {
 
 export interface RunResult {
   readonly outputs: readonly Tensor[];
+  /** With {@link RunOptions.lends}: to be called when the outputs are read no more. */
+  readonly release?: () => void;
   readonly start: StartKind;
   /** Bytes of weights that this run copied to the GPU. */
   readonly loadedBytes: number;
@@ -121,6 +123,8 @@ export interface RunOptions {
   readonly plan: ColdStartPlan;
   /** Record the timeline; costs a few microseconds a layer. */
   readonly trace?: boolean;
+  /** The outputs are left in the pinned memory to which the GPU has copied them. */
+  readonly lends?: boolean;
   readonly signal?: AbortSignal;
   /**
    * Called when the next run should be ordered, about when this one ends; the outputs follow. A run over GPU and CPU does

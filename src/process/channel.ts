@@ -5,8 +5,12 @@ import { encodeMessage, FrameDecoder, type FrameRegion, type Message, type Tenso
 
 /** One end of a channel: messages arrive whole and in order, or not at all. */
 export interface Channel<Out extends object> {
-  /** Nothing is sent where the other end is gone. */
-  send(this: void, header: Out, tensors?: readonly Tensor[]): void;
+  /**
+   * Nothing is sent where the other end is gone.
+   *
+   * @param sent called when the tensors are read no more, at once or later
+   */
+  send(this: void, header: Out, tensors?: readonly Tensor[], sent?: () => void): void;
 }
 
 export interface ChannelEvents<In extends object> {
@@ -81,16 +85,22 @@ function pass<In extends object>(events: ChannelEvents<In>, read: () => Message<
 
 export function frameWriter<Out extends object>(socket: Socket, region?: FrameRegion): Channel<Out> {
   return {
-    send(header, tensors = none) {
-      if (socket.destroyed) return;
+    send(header, tensors = none, sent) {
+      if (socket.destroyed) {
+        sent?.();
+        return;
+      }
       const buffers = encodeMessage({ header, tensors }, region);
-      const [only] = buffers;
-      if (buffers.length === 1 && only !== undefined) {
-        socket.write(only);
+      const [first, ...rest] = buffers;
+      if (rest.length === 0) {
+        socket.write(first!);
+        // It is a copy.
+        sent?.();
         return;
       }
       socket.cork();
-      for (const buffer of buffers) socket.write(buffer);
+      socket.write(first!);
+      for (const [index, buffer] of rest.entries()) socket.write(buffer, index === rest.length - 1 ? sent : undefined);
       socket.uncork();
     },
   };
@@ -106,9 +116,10 @@ export function portChannel<Out extends object, In extends object>(
     else message({ header: sent as In, tensors: none });
   });
   return {
-    send(header, tensors = none) {
+    send(header, tensors = none, sent) {
       // oxlint-disable-next-line unicorn/require-post-message-target-origin -- a thread's port, not a window
       port.postMessage(tensors.length === 0 ? header : [header, tensors]);
+      sent?.();
     },
   };
 }

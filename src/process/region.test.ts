@@ -59,6 +59,32 @@ describe('memory that two processes share', () => {
     expect([own.release, own.tensors[0]!.data[5]]).toEqual([undefined, 2]);
   });
 
+  test('is written to again behind what is still read, in whatever order messages are released', () => {
+    fc.assert(
+      fc.property(fc.array(fc.nat(5), { minLength: 1, maxLength: 60 }), (steps) => {
+        const decoder = new FrameDecoder<object>(undefined, child, true);
+        const reading: { readonly message: Message<object>; readonly first: number }[] = [];
+        let number = 0;
+        for (const step of steps) {
+          if (step > 2 && reading.length > 0) reading.splice((step * 7) % reading.length, 1)[0]!.message.release?.();
+          else {
+            const first = number++ % 200;
+            const bytes = (1 + step) * MiB;
+            reading.push({
+              message: decoder.push(frame({ header: {}, tensors: [tensor(bytes, first)] }, host))[0]!,
+              first,
+            });
+          }
+          for (const { message, first: wanted } of reading) expect(message.tensors[0]!.data[100]).toBe(wanted);
+        }
+        for (const { message } of reading) message.release?.();
+        expect(host.put([tensor(16 * MiB, 1)], 16 * MiB)).toBe(0);
+        child.skip();
+      }),
+      { seed, numRuns: 30 },
+    );
+  });
+
   test('carries the tensors of a message, both ways, and the frame does not', () => {
     for (const [from, to] of [
       [host, child],

@@ -77,6 +77,8 @@ export class Region implements FrameRegion, Disposable {
   readonly #held: Held[] = [];
   /** How many the other side has taken, as far as this side has noticed. */
   #taken = 0;
+  /** Messages from the first on that the reader has not released: whether it has. */
+  readonly #reading: { isOver: boolean }[] = [];
   #idle: NodeJS.Timeout | undefined;
   #isUsed = false;
 
@@ -111,13 +113,30 @@ export class Region implements FrameRegion, Disposable {
   /** A copy of the tensors of the next message. */
   take(from: number, bytes: number): Uint8Array {
     const copy = Buffer.allocUnsafeSlow(bytes);
-    copy.set(this.lend(from, bytes));
+    copy.set(this.#view(from, bytes));
     this.skip();
     return copy;
   }
 
-  /** The tensors of the next message, until {@link skip}. */
-  lend(from: number, bytes: number): Uint8Array {
+  /** The tensors of the next message in their place, until they are released. */
+  lend(from: number, bytes: number): { readonly tensors: Uint8Array; readonly release: () => void } {
+    const tensors = this.#view(from, bytes);
+    const message = { isOver: false };
+    this.#reading.push(message);
+    const release = (): void => {
+      message.isOver = true;
+      this.#count();
+    };
+    return { tensors, release };
+  }
+
+  /** The tensors of the next message are not wanted. */
+  skip(): void {
+    this.#reading.push({ isOver: true });
+    this.#count();
+  }
+
+  #view(from: number, bytes: number): Uint8Array {
     const other = this.#views?.other;
     if (other === undefined || from + bytes > areaBytes) {
       throw new TensorError(`a message has ${bytes} bytes at ${from} of shared memory, which has ${areaBytes}`);
@@ -125,9 +144,14 @@ export class Region implements FrameRegion, Disposable {
     return other.subarray(from, from + bytes);
   }
 
-  /** The tensors of the next message are not wanted, or no more. */
-  skip(): void {
-    if (this.#views !== undefined) Atomics.add(this.#views.counts, this.#side === 'host' ? hostCount : childCount, 1);
+  /** Tells the writer how many messages from the first on are done with. */
+  #count(): void {
+    let over = 0;
+    while (this.#reading[over]?.isOver === true) over++;
+    if (over === 0) return;
+    this.#reading.splice(0, over);
+    const counts = this.#views?.counts;
+    if (counts !== undefined) Atomics.add(counts, this.#side === 'host' ? hostCount : childCount, over);
   }
 
   [Symbol.dispose](): void {

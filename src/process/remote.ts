@@ -8,7 +8,7 @@
  * error, or with {@link GoneError} if the process or thread ends first.
  */
 import { isMainThread } from 'node:worker_threads';
-import type { FrameMemory, Message, Tensor } from '../tensor/index.ts';
+import { owned, type FrameMemory, type Message, type Tensor } from '../tensor/index.ts';
 import { startProcess, type ProcessOptions } from './child.ts';
 import { HangCheck } from './hang-check.ts';
 import { isToldToEnd, leave, parentChannel } from './parent.ts';
@@ -331,6 +331,7 @@ export async function callOnce<Api extends object, Name extends NamesIn<Api>>(
 
 /** What a method is given beside its order. */
 export interface CallContext {
+  /** Of a method that is {@link ServeOptions.lent} them, until it has answered. */
   readonly tensors: Tensors;
   /** Aborted when the caller cancels. */
   readonly signal: AbortSignal;
@@ -350,35 +351,51 @@ export type Methods<Api> = {
 export class WithTensors<Answer> implements Reply<Answer> {
   readonly answer: Answer;
   readonly tensors: Tensors;
-  constructor(answer: Answer, tensors: Tensors) {
+  /** Called when the tensors are read no more. */
+  readonly sent: (() => void) | undefined;
+  constructor(answer: Answer, tensors: Tensors, sent?: () => void) {
     this.answer = answer;
     this.tensors = tensors;
+    this.sent = sent;
   }
 }
 
 type AnyMethod = (order: unknown, context: CallContext) => unknown;
 
+export interface ServeOptions<Api> {
+  /** The same as the parent's. */
+  readonly errors?: ErrorClasses;
+  /**
+   * Methods that read their tensors in the memory that both processes share, and pass them to no thread, which would be
+   * sent all of that memory. Others get copies.
+   */
+  readonly lent?: readonly NamesIn<Api>[];
+}
+
 /**
  * The inner side: answers the calls of the parent.
  * @param methods or what finds a method when it is called, which may throw
- * @param errors the same as the parent's
  */
 export function serve<Api extends object>(
   methods: Methods<Api> | ((name: NamesIn<Api>) => Methods<Api>[NamesIn<Api>]),
-  errors: ErrorClasses = {},
+  { errors = {}, lent = [] }: ServeOptions<Api> = {},
 ): void {
   const find = (name: string): AnyMethod =>
     (typeof methods === 'function' ? methods(name as NamesIn<Api>) : methods[name as NamesIn<Api>]) as AnyMethod;
   const aborts = new Map<number, AbortController>();
-  const channel = parentChannel<FromRemote, ToRemote>(take);
+  const isLent: ReadonlySet<string> = new Set(lent);
+  const channel = parentChannel<FromRemote, ToRemote>(take, { lends: true });
   let last = Promise.resolve();
 
   function take(message: Message<ToRemote>): void {
     const { header } = message;
     if ('cancel' in header) aborts.get(header.id)?.abort();
     else if ('ping' in header) channel.send({ pong: true });
-    else if (header.id === undefined) last = last.then(() => answer(header, message.tensors));
-    else void answer(header, message.tensors);
+    else {
+      const { tensors, release } = isLent.has(header.op) ? message : owned(message);
+      if (header.id === undefined) last = last.then(() => answer(header, tensors)).finally(release);
+      else void answer(header, tensors).finally(release);
+    }
   }
 
   async function answer({ id, op, in: order }: Request, tensors: Tensors): Promise<void> {
@@ -392,7 +409,7 @@ export function serve<Api extends object>(
     try {
       const note = (): void => channel.send({ ...to, note: true });
       const out = await find(op)(order, { tensors, signal: abort.signal, note });
-      if (out instanceof WithTensors) channel.send({ ...to, out: out.answer as unknown }, out.tensors);
+      if (out instanceof WithTensors) channel.send({ ...to, out: out.answer as unknown }, out.tensors, out.sent);
       else channel.send({ ...to, out });
     } catch (error) {
       channel.send({ ...to, error: sent(error, errors) });

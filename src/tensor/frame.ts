@@ -52,11 +52,11 @@ export interface FrameRegion {
    */
   take(from: number, bytes: number): Uint8Array;
   /**
-   * The next message's tensors where they are, until {@link skip}.
+   * The next message's tensors where they are, until they are released. Each message is, in any order.
    * @throws TensorError if no tensors can be there
    */
-  lend(from: number, bytes: number): Uint8Array;
-  /** The next message's tensors are left out, or done with. */
+  lend(from: number, bytes: number): { readonly tensors: Uint8Array; readonly release: () => void };
+  /** The next message's tensors are left out. */
   skip(): void;
 }
 
@@ -331,7 +331,8 @@ export class FrameDecoder<Header extends object = Record<string, unknown>> {
     const whyDropped = this.#account && this.#count(this.#account, header, bytes);
     this.#giveBack();
     if (whyDropped === undefined && this.#lends) {
-      return { header, tensors: sliceTensors(described, region.lend(from, bytes)), release: () => region.skip() };
+      const { tensors, release } = region.lend(from, bytes);
+      return { header, tensors: sliceTensors(described, tensors), release };
     }
     if (whyDropped === undefined) return { header, tensors: sliceTensors(described, region.take(from, bytes)) };
     region.skip();

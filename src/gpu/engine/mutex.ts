@@ -9,13 +9,39 @@ export class Mutex extends Semaphore {
 }
 
 /** The result, unless the caller cancels first; the work itself goes on. */
-export function orCancelled<Result>(result: Promise<Result>, signal: AbortSignal | undefined): Promise<Result> {
+export function orCancelled<Result>(
+  result: Promise<Result>,
+  signal: AbortSignal | undefined,
+  unwanted?: (result: Result) => void,
+): Promise<Result> {
   if (signal === undefined) return result;
   return new Promise((resolve, reject) => {
-    const abort = (): void => reject(cancelled());
+    let isOver = false;
+    const abort = (): void => {
+      if (isOver) return;
+      isOver = true;
+      reject(cancelled());
+    };
     if (signal.aborted) abort();
     signal.addEventListener('abort', abort, { once: true });
-    result.then(resolve, reject).finally(() => signal.removeEventListener('abort', abort));
+    const over = (end: () => void, orElse: () => void): void => {
+      signal.removeEventListener('abort', abort);
+      if (isOver) orElse();
+      else end();
+      isOver = true;
+    };
+    result.then(
+      (value) =>
+        over(
+          () => resolve(value),
+          () => unwanted?.(value),
+        ),
+      (error: unknown) =>
+        over(
+          () => reject(error),
+          () => undefined,
+        ),
+    );
   });
 }
 

@@ -3,6 +3,7 @@ import type { Tensor } from '../../tensor/index.ts';
 import { CudaError, type CudaEvent } from '../driver/types.ts';
 import { matchInputs } from '../program/input-shapes.ts';
 import type { Program, ProgramTensor } from '../program/types.ts';
+import { given } from '../../tools/index.ts';
 import type { RunOptions, RunResult, StartKind } from '../types.ts';
 import { Anatomy } from './anatomy.ts';
 import type { Binding, IoPlace } from './binding.ts';
@@ -87,7 +88,7 @@ export class Run {
       throw this.#context.failed(error);
     }
     const result = this.#finish(submitted).finally(() => lease?.[Symbol.dispose]());
-    return orCancelled(result, signal);
+    return orCancelled(result, signal, ({ release }) => release?.());
   }
 
   /** Layers that the plan needs on the GPU and that are missing, and layers that execute from host memory. */
@@ -330,23 +331,28 @@ export class Run {
 
   async #finish(submitted: Submitted): Promise<RunResult> {
     const { buffer, start, startedMs, timers, graph, loadedBytes, fromDisk, anatomy } = submitted;
+    let isLent = false;
     try {
       await submitted.done;
       const outputs = submitted.outputs.map(({ tensor, at }): Tensor => {
         const { name, datatype, shape } = tensor;
-        return { name, datatype, shape, data: buffer.view.slice(at, at + tensor.bytes) };
+        const data = buffer.view.subarray(at, at + tensor.bytes);
+        return { name, datatype, shape, data: this.#options.lends === true ? data : data.slice() };
       });
       const gpuMs = timers[1].msSince(timers[0]);
       const timeline = anatomy?.timeline(this.#options.plan, submitted.resident, submitted.fromHost);
       const totalMs = performance.now() - this.#calledMs;
       const timings = { waitMs: startedMs - this.#calledMs, gpuMs, totalMs };
-      return { outputs, start, loadedBytes, fromDisk, graph, timings, ...(timeline === undefined ? {} : { timeline }) };
+      const result = { outputs, start, loadedBytes, fromDisk, graph, timings, ...given({ timeline }) };
+      if (this.#options.lends !== true) return result;
+      isLent = true;
+      return { ...result, release: () => buffer[Symbol.dispose]() };
     } catch (error) {
       throw this.#context.failed(error);
     } finally {
       anatomy?.release();
       this.#lane.giveTimers(timers);
-      buffer[Symbol.dispose]();
+      if (!isLent) buffer[Symbol.dispose]();
     }
   }
 

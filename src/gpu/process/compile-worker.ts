@@ -75,5 +75,5 @@ serve<CompilerApi>(
       return await draftOperators(await hybridGraph(order), { operators, settings, partFolder, layout: order.layout });
     }),
   },
-  { CompileError },
+  { errors: { CompileError } },
 );

@@ -62,5 +62,5 @@ serve<GpuApi>(
     if (name === 'run') heap.trimWhenIdle();
     return opened()[name];
   },
-  { GpuError },
+  { errors: { GpuError }, lent: ['run'] },
 );

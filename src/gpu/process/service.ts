@@ -85,8 +85,8 @@ export class GpuService {
     register: ({ spec }) => this.#register(spec),
     unregister: ({ key }) => this.#unregister(key),
     run: async (order, { tensors, signal, note }) => {
-      const { outputs, ...answer } = await this.run(order, tensors, signal, note);
-      return new WithTensors(answer, outputs);
+      const { outputs, release, ...answer } = await this.run(order, tensors, signal, note, true);
+      return new WithTensors(answer, outputs, release);
     },
     load: async ({ key, gpu, plan }, { signal }) => {
       await this.#freed(gpu);
@@ -146,6 +146,7 @@ export class GpuService {
     inputs: readonly Tensor[],
     signal: AbortSignal,
     onLaneFree = (): void => undefined,
+    lends = false,
   ): Promise<RunResult> {
     const { key, gpu, plan, trace, variant = wholePlan } = order;
     const options = { gpu, plan, trace, signal };
@@ -153,8 +154,9 @@ export class GpuService {
     const served = this.#served(key);
     const run = async (taken: readonly Tensor[]): Promise<RunResult> =>
       variant === wholePlan
-        ? await this.#engine.run(key, await this.#programFor(served, taken), taken, { ...options, onLaneFree })
-        : await (await this.#hybrid()).run(key, variant, taken, options);
+        ? await this.#engine.run(key, await this.#programFor(served, taken), taken, { ...options, onLaneFree, lends })
+        : // It passes them to threads.
+          await (await this.#hybrid()).run(key, variant, taken.map(ownTensor), options);
     const padding = served.paddings.get(shapesKey(shapesOf(inputs, served.sizing)));
     return await (padding === undefined ? run(inputs) : runPadded(padding, inputs, run));
   }
@@ -460,6 +462,8 @@ const unknownFunction = (key: string): GpuError =>
 const wholePlan = 'gpu';
 
 const layersOf = ({ layers }: WeightLayout) => layers.map(({ name, kind, bytes }) => ({ name, kind, bytes }));
+
+const ownTensor = (tensor: Tensor): Tensor => ({ ...tensor, data: Buffer.from(tensor.data) });
 
 /** The compiler's message about a missing input is harder to understand. */
 function checkNames({ inputs }: Program, given: readonly Tensor[]): void {

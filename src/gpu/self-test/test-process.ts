@@ -15,4 +15,4 @@ const cudaOf = (cacheFolder: string): Cuda => (opened ??= openCuda({ cacheFolder
 const test = ({ cacheFolder, belief, without }: Parameters<BeliefApi['test']>[0]): Promise<string> =>
   checks[belief](cudaOf(cacheFolder), new Set(without));
 
-serve<BeliefApi>({ identify: ({ cacheFolder }) => identityOf(cudaOf(cacheFolder)), test }, { GpuError });
+serve<BeliefApi>({ identify: ({ cacheFolder }) => identityOf(cudaOf(cacheFolder)), test }, { errors: { GpuError } });

@@ -20,7 +20,7 @@ export interface Bench {
   readonly run: (
     chain: Chain,
     shape?: Partial<PlanShape>,
-    extra?: { trace?: boolean; signal?: AbortSignal },
+    extra?: { trace?: boolean; lends?: boolean; signal?: AbortSignal },
   ) => Promise<RunResult>;
 }
 

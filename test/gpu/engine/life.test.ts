@@ -472,6 +472,30 @@ it('a cancelled cold start leaves a prefix of complete layers', async () => {
   }
 });
 
+it('outputs that are lent stay as they are until they are released, also of a run that nobody waits for', async () => {
+  for (let seed = 1; seed <= 8; seed++) {
+    await onEngine({ seed }, async ({ engine, add, run }) => {
+      const [chain, other] = [add(), add()];
+      const addressOfNext = async (): Promise<number> => {
+        using buffer = await engine.allocateIo(64);
+        return buffer.address;
+      };
+      const address = await addressOfNext();
+      const lent = await run(chain, {}, { lends: true });
+      const abort = new AbortController();
+      const running = codeOf(run(other, {}, { lends: true, signal: abort.signal }).then(({ release }) => release?.()));
+      for (let turn = 0; turn < 2 * seed; turn++) await new Promise((resolve) => setImmediate(resolve));
+      abort.abort();
+      expect(['cancelled', 'none']).toContain(await running);
+      await run(other);
+      expect(wordsOf(lent.outputs)).toEqual(chain.expected);
+      expect(await addressOfNext()).not.toBe(address);
+      lent.release!();
+      expect(await addressOfNext()).toBe(address);
+    });
+  }
+});
+
 it('18 runs at once on one GPU are executed one after the other, each with its own answer', async () => {
   await onEngine({}, async ({ add, run }) => {
     const chains = Array.from({ length: 6 }, () => add());
