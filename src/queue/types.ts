@@ -95,18 +95,6 @@ export interface OverflowQueue {
   stop(graceMs: number): Promise<void>;
 }
 
-/** Runs the invocations that the queue sends. */
-export interface Taker {
-  readonly name: string;
-  readonly cores: number;
-  /** undefined: it does not take this function. */
-  offer(key: string): FunctionOffer | undefined;
-  /** Its invocations that have no answer yet, and the milliseconds that it needs for them. */
-  work(): { readonly outstanding: number; readonly backlogMs: number };
-  /** @throws CpuError */
-  run(key: string, input: PoolInput, options: OverflowOptions): Promise<PoolResult>;
-}
-
 export type QueueErrorCode =
   /** Redis does not answer. */
   | 'unavailable'

@@ -5,19 +5,21 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Job, Worker } from 'bullmq';
 import type { Redis } from 'ioredis';
-import { CpuError } from '../cpu/index.ts';
+import { CpuError, type PoolInput, type PoolResult } from '../cpu/index.ts';
 import { TensorError } from '../tensor/index.ts';
 import { openQueue, startWorker } from './job-queues.ts';
-import { Membership, type OfferChange } from '../fleet/index.ts';
+import { Membership, type FunctionOffer, type OfferChange } from '../fleet/index.ts';
 import { soundManifest, type FunctionManifest } from './manifest.ts';
 import { keys, leftoverMs, workerQueue, type OverflowJob } from './names.ts';
 import { decodeInput, encodeAnswer, type Answer } from './payload.ts';
 import { isRefusal, refusalOf, type RedisLink } from './redis-link.ts';
-import type { Taker } from './types.ts';
+import type { OverflowOptions } from './types.ts';
 import { doneWithin, given, type Log } from '../tools/index.ts';
 
-/** A taker that knows functions by their revision, and learns about them from hosts. */
-export interface RemoteTaker extends Taker {
+/** Runs the invocations that the queue sends: knows functions by their revision, and learns about them from hosts. */
+export interface RemoteTaker {
+  readonly name: string;
+  readonly cores: number;
   readonly cacheBytes: number;
   readonly cacheBytesMax: number;
   /** Functions whose files it has. */
@@ -27,6 +29,12 @@ export interface RemoteTaker extends Taker {
   learn(manifests: readonly FunctionManifest[]): void;
   /** Called before the offers are read. */
   refresh(): void;
+  /** undefined: it does not take this function. */
+  offer(revision: string): FunctionOffer | undefined;
+  /** Its invocations that have no answer yet, and the milliseconds that it needs for them. */
+  work(): { readonly outstanding: number; readonly backlogMs: number };
+  /** @throws CpuError */
+  run(revision: string, input: PoolInput, options: OverflowOptions): Promise<PoolResult>;
 }
 
 export interface RemoteWorkerOptions {

@@ -3,7 +3,7 @@ import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { CpuError, type InvokeOptions, type PoolInput, type PoolResult } from '../../src/cpu/index.ts';
 import type { FunctionOffer } from '../../src/fleet/index.ts';
-import type { OverflowQueue, Taker } from '../../src/queue/index.ts';
+import type { OverflowQueue, RemoteTaker } from '../../src/queue/index.ts';
 import { tensorOf } from '../../src/tensor/index.ts';
 
 export interface Taken {
@@ -15,7 +15,7 @@ export interface Taken {
 }
 
 /** A taker whose runs end when the test says so; `auto`: at once, with the input as output. */
-export class ScriptedTaker implements Taker {
+export class ScriptedTaker implements Pick<RemoteTaker, 'name' | 'cores' | 'offer' | 'work' | 'run'> {
   readonly name: string;
   readonly cores = 1;
   slots = 1;
