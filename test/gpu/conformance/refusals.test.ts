@@ -21,7 +21,7 @@ function refusal(one: Case, ...shapes: (readonly number[])[]): string {
   return 'covered';
 }
 
-test('unsupported uses of an operator are refused with its name', () => {
+test('an unsupported use of an operator is refused with its name', () => {
   const at = given(tensor('INT64', [1], [1]));
   const cases: readonly (readonly [Case, readonly (readonly number[])[], string])[] = [
     [

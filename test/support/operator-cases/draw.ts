@@ -51,8 +51,11 @@ export class Draw {
     return this.chance(0.2) ? 1 : this.int(2, max);
   }
 
+  /** One in twelve has an axis that is longer than half of a warp. */
   shape(rankMin: number, rankMax: number, max = 6): number[] {
-    return Array.from({ length: this.int(rankMin, rankMax) }, () => this.size(max));
+    const shape = Array.from({ length: this.int(rankMin, rankMax) }, () => this.size(max));
+    if (max < 6 || shape.length === 0 || !this.chance(0.08)) return shape;
+    return shape.with(this.int(0, shape.length - 1), this.pick([16, 17, 33]));
   }
 
   /** Without empty dimensions. */

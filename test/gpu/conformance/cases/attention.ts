@@ -1,6 +1,7 @@
 /* oxlint-disable oxc/no-map-spread -- a table is made once, and is read best as nested lists */
 import type { AttributeValue } from '../../../../src/onnx/index.ts';
 import type { DataType } from '../../../../src/tensor/index.ts';
+import type { Draw } from '../../../support/operator-cases/draw.ts';
 import { conformanceCase, filled, given, known, tensor, type Case, type CaseInput } from '../case.ts';
 
 const x = (shape: readonly number[], seed = 1, datatype: DataType = 'FP32'): CaseInput =>
@@ -351,9 +352,9 @@ const groupQueries: readonly Case[] = [
 ];
 
 /** The layout of an operand's heads in `turntable.Attention`: separate, side by side, or in a part of wider rows. */
-export type Lie = 'apart' | 'together' | { readonly from: number; readonly width: number };
+type Lie = 'apart' | 'together' | { readonly from: number; readonly width: number };
 
-export interface WholeAttention {
+interface WholeAttention {
   readonly batch?: number;
   readonly heads?: number;
   readonly queries: number;
@@ -369,7 +370,7 @@ export interface WholeAttention {
 }
 
 /** `turntable.Attention` against the nodes that it replaces. */
-export function wholeAttention(name: string, options: WholeAttention): Case {
+function wholeAttention(name: string, options: WholeAttention): Case {
   const { batch = 1, heads: count = 2, queries, keys, size, valueSize = size, scale = 1, noNan = false } = options;
   const { mask, seed = 1, datatype = 'FP32', lies = ['together', 'together', 'together', 'together'] } = options;
   const widthOf = (lie: Lie, each: number): number => (typeof lie === 'object' ? lie.width : count * each);
@@ -425,6 +426,35 @@ export function wholeAttention(name: string, options: WholeAttention): Case {
       const merged = graph.node('Transpose', [context], { perm: [0, 2, 1, 3] });
       return [graph.node('Reshape', [merged, integers(batch, queries, count * valueSize)])];
     },
+  });
+}
+
+/** Random sizes, masks, and layouts of the heads. */
+export function drawnAttention(draw: Draw): Case {
+  const size = (): number => (draw.chance(0.7) ? draw.int(1, 20) : draw.pick([64, 80, 128]));
+  const rows = (): number => (draw.chance(0.5) ? draw.int(1, 70) : draw.pick([1, 16, 32, 64, 65, 130]));
+  const [batch, count] = [draw.int(1, 3), draw.chance(0.15) ? 64 : draw.int(1, 4)];
+  // Not more scores than a test has time for.
+  const [queries, keys, each] = [rows(), rows(), size()].map((value, _, all) =>
+    batch * count * all.reduce((a, b) => a * b) > 400_000 ? Math.ceil(value / 8) : value,
+  ) as [number, number, number];
+  const valueSize = size();
+  const lie = (width: number): Lie => {
+    const from = draw.int(0, 5);
+    return draw.pick<Lie>(['apart', 'together', { from, width: from + width + draw.int(0, 5) }]);
+  };
+  return wholeAttention(`seed ${draw.seed}`, {
+    batch,
+    heads: count,
+    queries,
+    keys,
+    size: each,
+    valueSize,
+    scale: draw.pick([1, 0.125, -0.5]),
+    noNan: draw.chance(0.5),
+    lies: [lie(count * each), lie(count * each), lie(count * valueSize), draw.pick(['apart', 'together'])],
+    mask: draw.chance(0.5) ? x(draw.narrowed([batch, count, queries, keys]), draw.int(1, 1000)) : undefined,
+    seed: draw.int(1, 1000),
   });
 }
 
