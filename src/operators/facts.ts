@@ -3,7 +3,7 @@
  * A record without a rule for shapes or rows does not compile. The other parts come from {@link ordinary}, and
  * an operator that is not ordinary says so.
  */
-import type { NodeProto } from '../onnx/index.ts';
+import type { AttributeReader, NodeProto } from '../onnx/index.ts';
 import type { Rule as ChunkRule } from './chunks/rules.ts';
 import type { Rule as RowRule } from './row-rules/step.ts';
 import type { Rule as ShapeRule } from './shapes/rule.ts';
@@ -64,6 +64,12 @@ export interface OperatorFacts {
   readonly mixesPrecisions?: true;
   /** Elementwise: what it computes. Chains of such operators become one kernel. */
   readonly expression?: Expression;
+  /** What it computes of numbers. Fusion tells by it whether a tree of operators computes GELU. */
+  readonly numbers?: (a: number, b: number) => number;
+  /** The activation of a product's or convolution's kernel that does the same, if its attributes allow one. */
+  readonly activation?: (attribute: AttributeReader) => 'relu' | 'gelu-tanh' | undefined;
+  /** It is a matrix product. `general`: with a third input that is added, transposes and factors. */
+  readonly matrices?: 'plain' | 'general';
   /** How it is written as other operators, for one that has no kernels. */
   readonly write?: Write;
   /** How it deals with values that are kept in 16 bits; undefined: as an elementwise operator, or not at all. */

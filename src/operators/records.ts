@@ -29,7 +29,7 @@ export const families = {
   withoutKernels,
 } as const satisfies Record<string, Readonly<Record<string, OperatorFacts>>>;
 
-type KernelFacts = Pick<OperatorFacts, 'keeps' | 'narrow' | 'expression'>;
+type KernelFacts = Pick<OperatorFacts, 'keeps' | 'narrow' | 'expression' | 'numbers' | 'activation' | 'matrices'>;
 
 const computed: KernelFacts = { keeps: 'nothing' };
 const product: KernelFacts = { keeps: 'nothing', narrow: 'product' };
@@ -40,7 +40,11 @@ export const fused = {
   views: { 'turntable.View': { keeps: 'bytes' } },
   elementwise: { 'turntable.ScaleShift': { ...computed, expression: scaleShift } },
   attention: { 'turntable.HeadProduct': product, 'turntable.Attention': ofRows },
-  dense: { 'turntable.Product': product, 'turntable.JointProduct': product, 'turntable.Conv': product },
+  dense: {
+    'turntable.Product': { ...product, matrices: 'general' },
+    'turntable.JointProduct': product,
+    'turntable.Conv': product,
+  },
   normalization: { 'turntable.MaskedSoftmax': ofRows, 'turntable.AddLayerNormalization': ofRows },
 } as const satisfies { readonly [Family in keyof typeof families]?: Readonly<Record<string, KernelFacts>> };
 

@@ -166,10 +166,12 @@ function isNarrowableBias(graph: Graph, value: string): boolean {
   const users = graph.consumers(value);
   if (users.length === 0 || graph.outputs.includes(value)) return false;
   return users.every(({ proto }) => {
-    if (proto.opType === 'Gemm') return proto.input.every((input, place) => input !== value || place === 2);
+    if (factsOf(proto)?.matrices === 'general')
+      return proto.input.every((input, place) => input !== value || place === 2);
     const other = proto.input.find((input) => input !== value) ?? '';
     const product = graph.producer(other)?.proto;
-    return proto.opType === 'Add' && product?.opType === 'MatMul' && graph.weightsBehind(product.input[1]!).length > 0;
+    if (proto.opType !== 'Add' || product === undefined || factsOf(product)?.matrices !== 'plain') return false;
+    return graph.weightsBehind(product.input[1]!).length > 0;
   });
 }
 

@@ -11,6 +11,7 @@
  */
 import { append } from '../../tools/index.ts';
 import { attributeOf, ElementType, type Graph, type GraphNode, type Weight } from '../../onnx/index.ts';
+import { factsOf } from '../../operators/index.ts';
 import { isFrontierKept, isWeight } from './weights.ts';
 
 /** Names in the order of the layout: the matrices, then the biases. */
@@ -64,10 +65,9 @@ function memberOf(
   weightOf: (value: string | undefined) => Weight | undefined,
   layerOf: ReadonlyMap<Weight, number>,
 ): { readonly member: Member; readonly form: string } | undefined {
-  const isGemm = proto.opType === 'Gemm';
+  const form = factsOf(proto)?.matrices;
   const [output] = outputs;
-  if ((proto.opType !== 'MatMul' && !isGemm) || proto.domain !== '' || constant || output === undefined)
-    return undefined;
+  if (form === undefined || constant || output === undefined) return undefined;
   const transposed = graph.producer(proto.input[1] ?? '');
   const isTransposed = transposed?.proto.opType === 'Transpose' && isFrontierKept(graph, transposed);
   const matrix = weightOf(isTransposed ? transposed.proto.input[0] : proto.input[1]);
@@ -75,7 +75,7 @@ function memberOf(
   if (matrix === undefined || layer === undefined) return undefined;
   if (matrix.dims.length !== 2 || !elementTypes.has(matrix.elementType)) return undefined;
   let added = proto.input[2];
-  if (!isGemm) {
+  if (form === 'plain') {
     const users = graph.consumers(output);
     const [user] = users;
     if (users.length === 1 && user?.proto.opType === 'Add') added = user.proto.input.find((value) => value !== output);
@@ -85,16 +85,8 @@ function memberOf(
   if (bias !== undefined && layerOf.get(bias) !== layer) return undefined;
   const factors = [attributeOf(proto, 'alpha', 1), attributeOf(proto, 'beta', 1)];
   const transposes = [attributeOf(proto, 'transA', 0), attributeOf(proto, 'transB', 0)];
-  const form = [
-    proto.opType,
-    isTransposed,
-    matrix.dims,
-    matrix.elementType,
-    bias?.dims ?? 'no bias',
-    factors,
-    transposes,
-  ];
-  return { member: { layer, matrix, bias }, form: JSON.stringify(form) };
+  const parts = [form, isTransposed, matrix.dims, matrix.elementType, bias?.dims ?? 'no bias', factors, transposes];
+  return { member: { layer, matrix, bias }, form: JSON.stringify(parts) };
 }
 
 const bytesOf = ({ matrix }: Member): number =>

@@ -38,7 +38,7 @@ export function isFrontierKept(graph: Graph, { proto, outputs }: GraphNode): boo
         return (
           users.length > 0 &&
           !graph.outputs.includes(value) &&
-          users.every((user) => user.proto.opType === 'MatMul' && user.proto.input[1] === value)
+          users.every(({ proto: user }) => factsOf(user)?.matrices === 'plain' && user.input[1] === value)
         );
       })
     );

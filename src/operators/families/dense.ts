@@ -76,9 +76,9 @@ const fusedMatmul: Write = (writer) => {
 };
 
 export const dense = {
-  MatMul: { ...product, narrow: 'product' },
+  MatMul: { ...product, narrow: 'product', matrices: 'plain' },
   ...each('com.microsoft.FusedMatMul com.microsoft.TransposeMatMul', { ...product, write: fusedMatmul }),
-  Gemm: { ...general, narrow: 'product' },
+  Gemm: { ...general, narrow: 'product', matrices: 'general' },
   'com.microsoft.FusedGemm': { ...general, write: fusedGemm },
   Conv: { ...convolution, narrow: 'product' },
   'com.microsoft.FusedConv': { ...convolution, rows: rows.alongFirst(0, 3), write: fusedConv },

@@ -216,25 +216,47 @@ const unary = (expression: Expression, others: Partial<OperatorFacts> = {}): Exp
 });
 const several = (expression: Expression, others: Partial<OperatorFacts> = {}): Expressed =>
   unary(expression, { shapes: shapes.elementWise, ...others });
+/** Arithmetic that shapes are computed with too, there of whole numbers. */
+const counted = (
+  expression: Expression,
+  numbers: (a: number, b: number) => number,
+  whole: (a: number, b: number) => number = numbers,
+): Expressed => several(expression, { ...counting, numbers, shapes: shapes.arithmetic(whole) });
 const jumping = { jumps: always };
 const counting = { arithmetic: 'elements' } as const;
 const activation = { leaf: 'activation' } as const;
 
+/** The error function, within 1.2e-7 everywhere (Numerical Recipes, "erfc": a Chebyshev fit). */
+export function erf(x: number): number {
+  const t = 1 / (1 + 0.5 * Math.abs(x));
+  const coefficients = [
+    0.17087277, -0.82215223, 1.48851587, -1.13520398, 0.27886807, -0.18628806, 0.09678418, 0.37409196, 1.00002368,
+    -1.26551223,
+  ];
+  const sum = coefficients.reduce((result, coefficient) => result * t + coefficient, 0);
+  const tail = t * Math.exp(-x * x + sum);
+  return x >= 0 ? 1 - tail : tail - 1;
+}
+
 export const elementwise = {
-  Add: several(arithmetic('+'), { ...counting, shapes: shapes.arithmetic((a, b) => a + b) }),
-  Sub: several(arithmetic('-'), { ...counting, shapes: shapes.arithmetic((a, b) => a - b) }),
-  Mul: several(arithmetic('*'), { ...counting, shapes: shapes.arithmetic((a, b) => a * b) }),
-  Div: several(divide, { ...counting, shapes: shapes.arithmetic((a, b) => (b === 0 ? 0 : Math.trunc(a / b))) }),
+  Add: counted(arithmetic('+'), (a, b) => a + b),
+  Sub: counted(arithmetic('-'), (a, b) => a - b),
+  Mul: counted(arithmetic('*'), (a, b) => a * b),
+  Div: counted(
+    divide,
+    (a, b) => a / b,
+    (a, b) => (b === 0 ? 0 : Math.trunc(a / b)),
+  ),
   Mod: several(modulo, { ...jumping, shapes: shapes.arithmetic((a, b) => (b === 0 ? 0 : a % b)) }),
-  Pow: several(power),
+  Pow: several(power, { numbers: Math.pow }),
   Min: several(extreme('<'), counting),
   Max: several(extreme('>'), counting),
   Sum: several((node, inputs) => inputs.reduce((a, b) => wrapped(needsNumber(node), '+', a, b))),
   Mean: several((node, inputs) => `((${inputs.join(' + ')}) / ${number(inputs.length, needsFloat(node))})`),
-  Neg: unary(
-    (node, [x = '']) => (isFloat(needsNumber(node)) ? `(-${x})` : wrapped(typeOf(node), '-', '0', x)),
-    counting,
-  ),
+  Neg: unary((node, [x = '']) => (isFloat(needsNumber(node)) ? `(-${x})` : wrapped(typeOf(node), '-', '0', x)), {
+    ...counting,
+    numbers: (x) => -x,
+  }),
   Abs: unary((node, [x = '']) => {
     const datatype = needsNumber(node);
     if (isFloat(datatype)) return `${math('fabs', datatype)}(${x})`;
@@ -245,11 +267,11 @@ export const elementwise = {
     return `(${x} > 0 ? 1 : ${x} < 0 ? -1 : 0)`;
   }, jumping),
   Reciprocal: unary(ofFloats((x, { c }) => `(${c(1)} / ${x})`)),
-  Sqrt: unary(called('sqrt')),
-  Exp: unary(called('exp')),
+  Sqrt: unary(called('sqrt'), { numbers: Math.sqrt }),
+  Exp: unary(called('exp'), { numbers: Math.exp }),
   Log: unary(called('log')),
-  Erf: unary(called('erf')),
-  Tanh: unary(called('tanh'), { leaf: 'activation-behind-weights' }),
+  Erf: unary(called('erf'), { numbers: erf }),
+  Tanh: unary(called('tanh'), { leaf: 'activation-behind-weights', numbers: Math.tanh }),
   Sin: unary(called('sin')),
   Cos: unary(called('cos')),
   Tan: unary(called('tan')),
@@ -265,11 +287,14 @@ export const elementwise = {
   Ceil: unary(called('ceil'), { ...jumping, ...counting }),
   // rint rounds halves to even, as ONNX does.
   Round: unary(called('rint'), jumping),
-  Sigmoid: unary(ofFloats(sigmoid), { leaf: 'activation-behind-weights' }),
-  Relu: unary((node, [x = '']) => {
-    needsNumber(node);
-    return `(${x} < 0 ? 0 : ${x})`;
-  }, activation),
+  Sigmoid: unary(ofFloats(sigmoid), { leaf: 'activation-behind-weights', numbers: (x) => 1 / (1 + Math.exp(-x)) }),
+  Relu: unary(
+    (node, [x = '']) => {
+      needsNumber(node);
+      return `(${x} < 0 ? 0 : ${x})`;
+    },
+    { ...activation, activation: () => 'relu' },
+  ),
   LeakyRelu: unary(
     ofFloats((x, { c, attribute }) => `(${x} < ${c(0)} ? ${attribute('alpha', 0.01)} * ${x} : ${x})`),
     activation,
@@ -328,7 +353,9 @@ export const elementwise = {
     }),
     jumping,
   ),
-  Gelu: unary(gelu),
+  Gelu: unary(gelu, {
+    activation: (attribute) => (attribute('approximate', 'none') === 'tanh' ? 'gelu-tanh' : undefined),
+  }),
   'com.microsoft.Gelu': unary(ofFloats(geluErf)),
   'com.microsoft.BiasGelu': unary(added((x, tools) => geluErf(x, tools))),
   'com.microsoft.FastGelu': unary(added((x, tools) => geluTanh(x, tools))),

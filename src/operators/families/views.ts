@@ -9,7 +9,7 @@ const view = { ...ordinary, keeps: 'bytes', leaf: 'free', arithmetic: 'elements'
 const reshaping = { ...view, weights: 'first', arguments: sizedFrom(1), rows: rows.reshape } as const;
 
 export const views = {
-  Identity: { ...view, shapes: shapes.same, rows: rows.broadcast },
+  Identity: { ...view, shapes: shapes.same, rows: rows.broadcast, numbers: (x) => x },
   Reshape: { ...reshaping, shapes: moved.reshape, chunks: chunks.reshape },
   Unsqueeze: { ...reshaping, shapes: moved.unsqueeze },
   Squeeze: { ...reshaping, shapes: moved.squeeze, rows: rows.squeeze, chunks: chunks.squeeze },

@@ -4,7 +4,7 @@
  */
 import { attributeOf, type AttributeValue } from '../../../onnx/index.ts';
 import type { WorkGraph, WorkNode } from '../work-graph.ts';
-import { hasProductTypes } from './patterns.ts';
+import { activationOf, hasProductTypes } from './patterns.ts';
 
 /** The attributes for a Clip; undefined if a limit is computed at run time. */
 function clipLimits(graph: WorkGraph, { proto }: WorkNode): Record<string, AttributeValue> | undefined {
@@ -23,7 +23,7 @@ export function fuseConvolutions(graph: WorkGraph): void {
     const user = graph.onlyConsumer(node.outputs[0]!);
     if (user === undefined) continue;
     const attributes: Record<string, AttributeValue> | undefined =
-      user.type === 'Relu'
+      activationOf(user) === 'relu'
         ? { activation: 'relu' }
         : user.type === 'Clip' && user.proto.input[0] === node.outputs[0]
           ? clipLimits(graph, user)

@@ -9,7 +9,7 @@ import { prepareGraph } from '../prepare.ts';
 import type { ProgramSettings } from '../types.ts';
 import { WorkGraph, type WorkNode } from '../work-graph.ts';
 import { writeOut } from '../written.ts';
-import { erf } from './gelu.ts';
+import { erf } from '../../../operators/index.ts';
 import { fuse } from './index.ts';
 
 let folder: string;

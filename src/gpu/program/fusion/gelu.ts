@@ -2,36 +2,8 @@
  * Finds GELU that is written out in arithmetic, which exporters do in many ways. A small tree of operators on one value
  * is not matched by its form: it is evaluated at some points and compared with GELU.
  */
+import { erf, kernelFacts } from '../../../operators/index.ts';
 import type { WorkGraph, WorkNode } from '../work-graph.ts';
-
-const unary: Readonly<Record<string, (x: number) => number>> = {
-  Erf: erf,
-  Tanh: Math.tanh,
-  Sigmoid: (x) => 1 / (1 + Math.exp(-x)),
-  Neg: (x) => -x,
-  Exp: Math.exp,
-  Sqrt: Math.sqrt,
-  Identity: (x) => x,
-};
-const binary: Readonly<Record<string, (a: number, b: number) => number>> = {
-  Add: (a, b) => a + b,
-  Sub: (a, b) => a - b,
-  Mul: (a, b) => a * b,
-  Div: (a, b) => a / b,
-  Pow: (a, b) => a ** b,
-};
-
-/** Within 1.2e-7 everywhere (Numerical Recipes, "erfc": a Chebyshev fit). */
-export function erf(x: number): number {
-  const t = 1 / (1 + 0.5 * Math.abs(x));
-  const coefficients = [
-    0.17087277, -0.82215223, 1.48851587, -1.13520398, 0.27886807, -0.18628806, 0.09678418, 0.37409196, 1.00002368,
-    -1.26551223,
-  ];
-  const sum = coefficients.reduce((result, coefficient) => result * t + coefficient, 0);
-  const tail = t * Math.exp(-x * x + sum);
-  return x >= 0 ? 1 - tail : tail - 1;
-}
 
 const geluErf = (x: number): number => 0.5 * x * (1 + erf(x / Math.SQRT2));
 const geluTanh = (x: number): number => 0.5 * x * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (x + 0.044715 * x * x * x)));
@@ -61,7 +33,7 @@ function treeOf(graph: WorkGraph, root: WorkNode): Tree | undefined {
     const inside =
       producer !== undefined &&
       graph.onlyConsumer(value) !== undefined &&
-      (unary[producer.type] !== undefined || binary[producer.type] !== undefined);
+      kernelFacts(producer.type)?.numbers !== undefined;
     if (inside) {
       nodes.add(producer);
       if (nodes.size > nodesMax) return undefined;
@@ -81,9 +53,8 @@ function evaluate(graph: WorkGraph, tree: Tree, root: WorkNode, x: number): numb
     const scalar = graph.scalar(value);
     if (scalar !== undefined) return scalar;
     const node = graph.producer(value)!;
-    const [a = '', b = ''] = node.proto.input;
-    const one = unary[node.type];
-    return one === undefined ? binary[node.type]!(at(a), at(b)) : one(at(a));
+    const [a = '', b] = node.proto.input;
+    return kernelFacts(node.type)!.numbers!(at(a), b === undefined ? Number.NaN : at(b));
   };
   return at(root.outputs[0]!);
 }

@@ -99,7 +99,7 @@ export function headsOf(graph: WorkGraph, given: string): Heads | undefined {
 
 /** A product without a bias, an activation, or a transposed A. */
 export function plainProduct(node: WorkNode): ProductNode | undefined {
-  const product = node.type === 'Gemm' ? undefined : productOf(node);
+  const product = productOf(node);
   const isPlain = product?.bias === undefined && product?.transA !== true && product?.activation === 'none';
   return isPlain ? product : undefined;
 }

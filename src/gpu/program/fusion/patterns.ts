@@ -1,5 +1,5 @@
 /** Patterns that several fusions look for. */
-import { attributeOf } from '../../../onnx/index.ts';
+import { attributeOf, attributeReader } from '../../../onnx/index.ts';
 import { kernelFacts } from '../../../operators/index.ts';
 import type { DataType } from '../../../tensor/index.ts';
 import type { WorkGraph, WorkNode } from '../work-graph.ts';
@@ -38,12 +38,11 @@ export interface ProductNode {
   readonly output: string;
 }
 
-const products = new Set(['MatMul', 'Gemm', 'turntable.Product']);
-
 export function productOf({ type, proto, outputs }: WorkNode): ProductNode | undefined {
   const [a, b, third = ''] = proto.input;
   const [output] = outputs;
-  if (!products.has(type) || a === undefined || b === undefined || output === undefined) return undefined;
+  if (kernelFacts(type)?.matrices === undefined || a === undefined || b === undefined || output === undefined)
+    return undefined;
   return {
     a,
     b,
@@ -99,6 +98,10 @@ export const permOf = ({ proto }: WorkNode): readonly number[] => attributeOf<re
 
 export const sameNumbers = (a: readonly number[] | undefined, b: readonly number[] | undefined): boolean =>
   a !== undefined && b !== undefined && a.length === b.length && a.every((value, index) => value === b[index]);
+
+/** The activation of a product's kernel that does the same as a node. */
+export const activationOf = ({ type, proto }: WorkNode): 'relu' | 'gelu-tanh' | undefined =>
+  kernelFacts(type)?.activation?.(attributeReader(proto));
 
 /** Whether a permutation swaps the last two axes and nothing else. An empty one reverses all axes, as in ONNX. */
 export function swapsLastTwo(perm: readonly number[], rank: number): boolean {

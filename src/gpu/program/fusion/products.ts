@@ -3,9 +3,10 @@
  * it. `turntable.Product` has the inputs A, B and perhaps a bias of n values, and the attributes transA, transB, alpha,
  * activation ('none', 'relu', 'gelu-tanh').
  */
-import { attributeOf, type AttributeValue } from '../../../onnx/index.ts';
+import type { AttributeValue } from '../../../onnx/index.ts';
 import type { WorkGraph, WorkNode } from '../work-graph.ts';
 import {
+  activationOf,
   hasPlainBias,
   hasProductTypes,
   isRowVector,
@@ -68,17 +69,14 @@ function takeFollowers(graph: WorkGraph, product: Product): void {
     const shaped = sameShape(graph, result, value);
     const other = otherInput(user, value);
     const scalar = other === undefined ? undefined : graph.scalar(other);
-    if (user.type === 'Relu') {
-      product.activation = 'relu';
-      into();
-    } else if (user.type === 'Gelu' && attributeOf<string>(user.proto, 'approximate', 'none') === 'tanh') {
-      product.activation = 'gelu-tanh';
+    const activation = activationOf(user);
+    if (activation !== undefined) {
+      product.activation = activation;
       into();
     } else if (isView(user) && product.viewed === undefined && user.proto.input[0] === value) {
       // A view is only worth taking if an activation follows.
       const next = graph.onlyConsumer(result);
-      if (next?.type !== 'Relu' && next?.type !== 'Gelu') return;
-      if (next.type === 'Gelu' && attributeOf<string>(next.proto, 'approximate', 'none') !== 'tanh') return;
+      if (next === undefined || activationOf(next) === undefined) return;
       product.nodes.push(user);
       product.viewed = result;
     } else if (!shaped || product.bias !== undefined || product.viewed !== undefined || other === undefined) {
