@@ -59,7 +59,7 @@ test("asking a host starts no parser of Node's fetch", async () => {
   fetched.mockRestore();
 });
 
-test('what breaks rejects: a connection that nobody accepts, an answer that ends early, a signal', async () => {
+test('a fetch rejects if no host accepts it, the answer ends early, or a signal stops it', async () => {
   await expect(httpFetch('http://127.0.0.1:9/')).rejects.toMatchObject({ code: 'ECONNREFUSED' });
   const early = await httpFetch(`${url}/broken`);
   await expect(early.text()).rejects.toThrow('aborted');

@@ -31,7 +31,7 @@ test('an unknown scope is refused', async () => {
   });
 });
 
-test('--tls makes the CA once, and certificates for hosts that it has signed', async () => {
+test('--tls makes the CA once, and signs a certificate for each host with it', async () => {
   const folder = await mkdtemp(join(tmpdir(), 'turntable-key-'));
   const read = async (name: string): Promise<string> => await readFile(join(folder, name), 'utf8');
   try {

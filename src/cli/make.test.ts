@@ -163,7 +163,7 @@ describe('turntable make --list', () => {
     expect(printed).toMatch(/\nresnet101 +image=224 .*blocks=3,4,23,3/);
   });
 
-  test('turntable make --list with a name, lists each setting with its default and its values', async () => {
+  test('turntable make --list with a name lists each setting with its default and its values', async () => {
     const printed = await make('resnet50', '--list');
     expect(printed).toMatch(/\nblocks +3,4,6,3 +4 integers from 1 to 1000/);
   });

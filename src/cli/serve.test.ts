@@ -61,12 +61,12 @@ describe('a host that cannot listen', () => {
     [{ code: 'EACCES', syscall: 'listen' }, /^port 80 needs privileges/],
     [{ code: 'EACCES', syscall: 'mkdir' }, /^the data folder \/data cannot be written: /],
     [{ code: 'ENOTFOUND', syscall: 'getaddrinfo' }, /^the name 127\.0\.0\.1 in listen\.host has no address$/],
-  ])('a host that cannot listen for %j is told in words', (facts, message) => {
+  ])('the error %j of a host that cannot listen is told in words', (facts, message) => {
     const told = listenError(config, Object.assign(new Error('as the system says it'), facts));
     expect(told).toMatchObject({ name: 'CliError', exitCode: 1, message: expect.stringMatching(message) as string });
   });
 
-  test('keeps errors with other codes unchanged', () => {
+  test('an error with another code stays as it is', () => {
     const error = new Error('a defect');
     expect(listenError(config, error)).toBe(error);
   });

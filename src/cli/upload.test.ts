@@ -43,7 +43,7 @@ function file(name: string, bytes: Uint8Array): UploadFile {
 const noProgress = (): void => undefined;
 
 describe('an upload', () => {
-  test('arrives as it is, with its length, the key, and progress up to the last byte', async () => {
+  test('an upload arrives as it is, with its length, the key, and progress up to the last byte', async () => {
     const bytes = Buffer.alloc(300_000, 'weights');
     const seen: { headers?: IncomingMessage['headers']; body?: Buffer } = {};
     const answer = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {

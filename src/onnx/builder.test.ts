@@ -171,7 +171,7 @@ describe('mistakes are named', () => {
     ['a negative size', (graph) => graph.weight('w', [-1], new Float32Array(0)), /'w' has the size -1/],
     ['an unknown output', (graph) => graph.output('gone', ElementType.FLOAT, []), /'gone', which nothing makes/],
     ['a graph without output', (graph) => graph.build(), /'chain' has no output/],
-  ])('%s', (_mistake, make, message) => {
+  ])('%s is refused by name', (_mistake, make, message) => {
     expect(() => make(chain())).toThrow(message);
   });
 

@@ -211,7 +211,7 @@ describe('a description', () => {
       { tensorType: { elemType: ElementType.COMPLEX64, shape: { dim: [] } } },
       /COMPLEX64, which the protocol cannot/,
     ],
-  ])('of an input that is %s is refused by name', async (_, type, reason) => {
+  ])('with an input that is %s is refused by name', async (_, type, reason) => {
     const model = valid();
     model.graph.input.push({ name: 'odd', type });
     expect(await refusal(() => describeModel(model))).toEqual(['unsupported', expect.stringMatching(reason)]);

@@ -89,7 +89,7 @@ describe('a file that is not a model', () => {
     ],
     ['a number without an end', new Uint8Array(20).fill(0xff), /not-onnx/, /more than 10 bytes/],
     ['a field of the wrong wire type', Uint8Array.of(0x0d, 1, 2, 3, 4), /not-onnx/, /ir_version has the wire type 5/],
-  ])('(%s) is refused and says why', async (_, bytes, code, reason) => {
+  ])('%s is refused with the reason', async (_, bytes, code, reason) => {
     const [found, message] = await refusal(() => parseModel(bytes));
     expect(found).toMatch(code);
     expect(message).toMatch(reason);
@@ -99,7 +99,7 @@ describe('a file that is not a model', () => {
     expect(other).toMatch(code);
   });
 
-  test('that does not exist, or is a folder, is refused by name', async () => {
+  test('a file that does not exist, or is a folder, is refused by name', async () => {
     const missing = join(folder, 'missing.onnx');
     expect(await refusal(async () => await readModel(missing))).toEqual([
       'not-found',
@@ -175,7 +175,7 @@ describe('a valid model', () => {
     );
   });
 
-  test('random bytes are refused with an OnnxError', () => {
+  test('random bytes that are no model are refused with an OnnxError', () => {
     fc.assert(
       fc.property(fc.uint8Array({ maxLength: 300 }), (bytes) => {
         expect(() => takeIn(bytes)).toThrow(OnnxError);

@@ -54,7 +54,7 @@ test('sound of 512 and of 16,000 samples is tried beside a state of one row, wit
   }
 });
 
-test('the smallest come first for an example', () => {
+test('the smallest sizes come first for an example', () => {
   const sizes = trialSizes([input('audio', [-1, -1])], {}, 'smallest').map((each) => each['audio.1']);
   expect(sizes.slice(0, 3)).toEqual([1, 16, 32]);
 });

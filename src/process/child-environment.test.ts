@@ -15,7 +15,7 @@ test.each([
   'NODE_EXTRA_CA_CERTS',
   'CUDA_VISIBLE_DEVICES',
   'OMP_NUM_THREADS',
-])('children see %s', (name) => expect(passes(name)).toBe(true));
+])('a child sees %s', (name) => expect(passes(name)).toBe(true));
 
 test.each(['HANDLER_SETTING', 'HANDLER_API_KEY'])('handlers see %s, which their operator gives them', (name) =>
   expect(passes(name)).toBe(true),
@@ -33,7 +33,7 @@ test.each([
   'SSH_AUTH_SOCK',
   'MY_HANDLER_MODE',
   'path',
-])('children do not see %s', (name) => expect(passes(name)).toBe(false));
+])('a child does not see %s', (name) => expect(passes(name)).toBe(false));
 
 test('a name that nobody has listed is not passed', () => {
   const others = fc.stringMatching(/^(APP|AZURE|GOOGLE|AWS|PG|X)_[A-Z_]{1,20}$/);
@@ -62,4 +62,4 @@ test.each([
   "spawn(program, words, { env: process.env, stdio: ['ignore'] })",
   "execFileSync('python3', [], { env: { ...process.env, PATH: path } })",
   "import { fork } from 'node:child_process';\nfork(module);",
-])('the search finds %j', (text) => expect(handsOnEverything(text)).toBe(true));
+])('the search for whole environments finds %j', (text) => expect(handsOnEverything(text)).toBe(true));

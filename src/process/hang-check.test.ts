@@ -51,8 +51,8 @@ describe('a process without a sign', () => {
   });
 });
 
-describe.skipIf(process.platform !== 'linux')('of a real process', () => {
-  test('one that is stopped hangs at once, one that sleeps at the second look, one that computes when it had its time', async () => {
+describe.skipIf(process.platform !== 'linux')('a real process', () => {
+  test('hangs at once if it is stopped, at the second look if it sleeps, and after its time if it computes', async () => {
     const script =
       'if (process.argv[1] === "busy") for (;;); setInterval(() => undefined, 1e9); process.stdout.write("up")';
     const start = async (what: string) => {

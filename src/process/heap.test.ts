@@ -75,7 +75,7 @@ test.each([
   ['MALLOC_TRIM_THRESHOLD_', '4194304', [keptForRuns[0]]],
   ['GLIBC_TUNABLES', 'glibc.malloc.mmap_threshold=1048576:glibc.malloc.trim_threshold=4194304', []],
   ['GLIBC_TUNABLES', 'glibc.malloc.hugetlb=1', keptForRuns],
-])('what an operator sets by %s=%s stays', (name, value, kept) => {
+])('the setting %s=%s of an operator stays', (name, value, kept) => {
   vi.stubEnv(name, value);
   noted().keepForRuns();
   expect(asked).toEqual(kept);

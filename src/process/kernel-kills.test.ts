@@ -19,7 +19,7 @@ test.each([
   ],
   ['a container whose group has another name', { 'sys/fs/cgroup/memory/memory.oom_control': 'oom_kill 3\n' }],
   ['a machine without groups', {}],
-])('kills are counted in %s', (_where, files) => {
+])('the kills of the kernel are counted in %s', (_where, files) => {
   write({ 'proc/vmstat': 'pgfault 12\noom_kill 8\n', ...files });
   expect(countKernelKills(made.path)).toBe(Object.keys(files).length === 0 ? 8 : 3);
 });

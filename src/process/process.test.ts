@@ -190,7 +190,7 @@ describe.each(['process', 'process that shares memory', 'thread'] as const)('a %
     expect(error).toMatchObject({ message: 'no idea', code: 'bad', isBad: true });
   });
 
-  test('its errors are what the caller makes of them, ends too', async () => {
+  test('that ends has the error that its caller makes of it, like any other error', async () => {
     const remote = start({ errorOf: ({ name, message }) => new RangeError(`${name}: ${message}`) });
     await expect(remote.call('fail')).rejects.toThrow(new RangeError('TypeError: no idea'));
     void remote.end('it was wanted');

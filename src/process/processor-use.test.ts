@@ -27,6 +27,6 @@ test.skipIf(process.platform !== 'linux')(
   },
 );
 
-test('of a process that is gone nothing is known', () => {
+test('nothing is known of a process that is gone', () => {
   expect(treeCpuMs(2 ** 30)).toBeUndefined();
 });

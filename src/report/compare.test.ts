@@ -94,7 +94,7 @@ describe('a comparison', () => {
     );
   });
 
-  test('a comparison does not depend on the order, never has a winner over the same, and names a system that nothing beats', () => {
+  test('a comparison does not depend on the order of systems, has no winner over an equal system, and names one that nothing beats', () => {
     const figures = fc.record({
       goodput: fc.integer({ min: 0, max: 100 }).map((percent) => percent / 100),
       p99: fc.integer({ min: 1, max: 1000 }),

@@ -95,7 +95,7 @@ describe("a model in the form of PyTorch's exporters", () => {
   );
 
   test.each(open.filter(isMixing).map((family) => [nameOf(family), family]))(
-    'does not where scales come from all rows: quantized while it runs, %s',
+    'does not join its rows where scales come from all of them: quantized while it runs, %s',
     async (_name, family) => {
       const [model, inputs] = [buildFamily(family), familyInputs(family)];
       expect(rowsByGraph(model, inputs).kind).not.toBe('independent');
@@ -151,7 +151,7 @@ describe('a check by runs', () => {
     });
   });
 
-  test('whose inputs the model refuses decides nothing', async () => {
+  test('a check by runs whose inputs the model refuses decides nothing', async () => {
     const model = modelOfSteps(['product'], seed);
     const wrong = [tensorOf('x', 'FP32', [1, 3], new Float32Array(3))];
     expect(await byRuns(model, wrong)).toMatchObject({ kind: 'unknown', isOutOfTime: false });
@@ -179,7 +179,7 @@ describe('rows as a model declares them', () => {
     ['no inputs', [], [spec('y', 'n')], 'none'],
     ['a fixed first dimension', [spec('x', 8, 3), spec('w', 8)], [spec('y', 3)], 'fixed'],
     ['the samples of a sound', [spec('x', 160_000)], [spec('y', 160_000)], 'none'],
-  ] as const)('%s: %#', (_, inputs, outputs, kind) => {
+  ] as const)('of a model with %s are found (%#)', (_, inputs, outputs, kind) => {
     expect(declaredRows({ inputs, outputs }).kind).toBe(kind);
   });
 

@@ -49,7 +49,7 @@ describe('conversion to 16 bits', () => {
     expect([numberToBf16(1 + 2 ** -8), numberToBf16(1 + 2 ** -8 + 2 ** -40)]).toEqual([0x3f80, 0x3f81]);
   });
 
-  it('round-trips every half', () => {
+  it('every half survives the conversion to 32 bits and back', () => {
     const all = Array.from({ length: 0x10000 }, (_, bits) => bits).filter((bits) => !Number.isNaN(fromHalf(bits)));
     const to = new Uint16Array(all.length);
     singlesToFp16(new Uint32Array(Float32Array.from(all, fromHalf).buffer), to);

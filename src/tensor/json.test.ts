@@ -116,7 +116,7 @@ test('the sign of zero is kept', () => {
   expect(tensorText(tensorOf('x', 'FP32', [2], Float32Array.of(-0, 0)))).toBe('[-0.0,0]');
 });
 
-describe('refused by tensor and element', () => {
+describe('a tensor that cannot be read or written', () => {
   const cases: [string, DataType, readonly number[], string, RegExp][] = [
     ['text that is no number', 'FP32', [2], '[1, "nan"]', /'x': element 1 is "nan", which is not a value of FP32/],
     ['a number beyond its integer', 'INT8', [1], '[128]', /element 0 is 128, which is not a value of INT8/],
@@ -140,7 +140,7 @@ describe('refused by tensor and element', () => {
     ['less data', 'FP32', [3], '[1,2]', /2 elements of data, but its shape \[3\] takes 3/],
     ['other nesting of as many', 'FP32', [2, 3], '[[1,2],[3,4],[5,6]]', /shape \[2,3\]/],
   ];
-  test.each(cases)('%s', (_what, datatype, shape, text, sentence) => {
+  test.each(cases)('%s is refused by tensor and element', (_what, datatype, shape, text, sentence) => {
     expect(() => readTensor(datatype, shape, text)).toThrow(sentence);
     expect(() => readTensor(datatype, shape, text)).toThrow(TensorError);
   });
@@ -238,7 +238,7 @@ describe('a document around tensors', () => {
     expect(isText(String.raw`{"\u0069nputs":[{"data":[9007199254740993]}]}`)).toBe(true);
   });
 
-  test('nested a hundred thousand deep does not overflow the stack', () => {
+  test('a document around tensors that is nested a hundred thousand deep does not overflow the stack', () => {
     const deep = '['.repeat(100_000) + ']'.repeat(100_000);
     expect(() => readTensor('FP32', [1], deep)).toThrow(/deeper/);
     expect(() => readTensor('FP32', undefined, deep)).toThrow(/deeper than 16/);

@@ -143,7 +143,7 @@ const messages: readonly [form: string, message: string, reason: string][] = [
 ];
 
 describe("ONNX Runtime's reason is told without its source", () => {
-  test.each(messages)('%s', (_form, message, reason) => {
+  test.each(messages)('a message with %s is told by its reason alone', (_form, message, reason) => {
     expect(onnxRuntimeReason(message)).toBe(reason);
     expect(onnxRuntimeReason(reason)).toBe(reason);
   });

@@ -12,7 +12,7 @@ test('memory that is freed is gone at once', () => {
   expect(process.memoryUsage().arrayBuffers).toBeLessThan(before + 2 ** 23);
 });
 
-describe('of what a call leaves behind', () => {
+describe('what a call leaves behind', () => {
   test.each([
     ['one tensor that is all of a buffer', [[0, 100_000]], true],
     [
@@ -32,7 +32,7 @@ describe('of what a call leaves behind', () => {
       ],
       false,
     ],
-  ] as const)('%s: freed is %o', (_, places, isFreed) => {
+  ] as const)('the buffer of %s is freed with its call: %o', (_, places, isFreed) => {
     const { buffer } = Buffer.allocUnsafeSlow(100_000);
     const spent = new SpentBuffers();
     spent.addWhole(places.map(([from, bytes]) => new Uint8Array(buffer, from, bytes)));
@@ -41,7 +41,7 @@ describe('of what a call leaves behind', () => {
     expect(buffer.byteLength).toBe(isFreed ? 0 : 100_000);
   });
 
-  test('its own body is freed once, however many tensors are views of it', () => {
+  test('the body of a call is freed once, however many tensors are views of it', () => {
     const body = Buffer.allocUnsafeSlow(50_000);
     const spent = new SpentBuffers();
     spent.addOwn(body, body.subarray(10, 20), body.subarray(20));
@@ -50,7 +50,7 @@ describe('of what a call leaves behind', () => {
     expect(body.byteLength).toBe(0);
   });
 
-  test('what something else still reads stays', () => {
+  test('a buffer that another reader keeps stays', () => {
     const body = Buffer.allocUnsafeSlow(50_000);
     keepTensors([tensor(body.subarray(8))]);
     const spent = new SpentBuffers();

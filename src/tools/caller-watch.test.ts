@@ -16,7 +16,7 @@ test('a signal gets one listener, however many calls wait on it', () => {
   expect(left).toEqual([90, 91, 92, 93, 94, 95, 96, 97, 98, 99]);
 });
 
-test('when one caller leaves, only the work of that caller is reported', () => {
+test('only the work of the caller that leaves is reported', () => {
   const left: string[] = [];
   const watch = new CallerWatch<string>((work) => left.push(work));
   const [one, other] = [new AbortController(), new AbortController()];

@@ -73,7 +73,7 @@ test('a key is rotated without a restart, and a file that is no good changes not
   expect(await status('new')).toBe(404);
 });
 
-test.skipIf(hasTerminal())('SIGHUP reads them at once', async () => {
+test.skipIf(hasTerminal())('SIGHUP reads the keys of a file at once', async () => {
   await writeFile(join(folder, 'host.json'), withKeys('latest'));
   host.child.kill('SIGHUP');
   await expect.poll(() => status('latest')).toBe(404);

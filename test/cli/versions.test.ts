@@ -88,7 +88,7 @@ test('the retired command and field say what to do instead', async () => {
   expect([reply.status, await reply.text()]).toEqual([400, expect.stringContaining('Give the version a small share')]);
 });
 
-test('a wrong word is told with the form that it must have', async () => {
+test('a wrong word is refused with the form that it must have', async () => {
   expect(await failing('split', 'scale', '1:90')).toEqual({
     exitCode: 2,
     stderr: 'turntable: "1:90" is no share, which looks like 2=10',

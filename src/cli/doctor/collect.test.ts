@@ -134,7 +134,7 @@ describe('a folder', () => {
     expect(facts.state === 'writable' && facts.freeBytes > 0).toBe(true);
   });
 
-  test('below a file is unusable, and the file is named', async () => {
+  test('a folder below a file is unusable, and the file is named', async () => {
     writeFileSync(join(dir, 'file'), '');
     expect(await inspectFolder(join(dir, 'file'))).toMatchObject({
       state: 'unusable',
@@ -163,7 +163,7 @@ describe('ONNX Runtime', () => {
       'libstdc++.so.6: cannot open shared object file',
     ],
     ['echo no list', 'it loads, but does not list its execution providers'],
-  ])('whose process does "%s" fails with a reason', async (script, reason) => {
+  ])('ONNX Runtime whose process does "%s" fails with a reason', async (script, reason) => {
     const command = join(dir, 'node');
     writeFileSync(command, `#!/bin/sh\n${script}\n`, { mode: 0o755 });
     expect(await inspectRuntime(command)).toMatchObject({ state: 'fails', reason });

@@ -309,7 +309,7 @@ test.each<[topic: string, changed: Partial<Facts>, status: Finding['status'], te
     /GPU 1: 16\.0 GT\/s x16, NUMA node 0; GPU 2: 16\.0 GT\/s x16 GPUs 0, 1 share a PCIe switch; .* doctor --measure/,
   ],
   ['GPU topology', { gpuPlaces: [place('a', null)] }, 'ok', /^GPU 0: 16\.0 GT\/s x16 no two share a PCIe switch/],
-])('%s with %j is %s', (topic, changed, status, text) => {
+])('the finding on %s with %j is %s', (topic, changed, status, text) => {
   const found = finding(topic, changed);
   expect(found.status).toBe(status);
   expect(`${found.found} ${found.effect}`).toMatch(text);

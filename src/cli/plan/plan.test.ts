@@ -77,7 +77,7 @@ describe('turntable plan packrat', () => {
     expect(JSON.parse(await plan(...args, '--interference', '1.5'))).toMatchObject([{ latency_ms: 12 }]);
   });
 
-  test('plans for the whole profile when no batches are named', async () => {
+  test('turntable plan packrat plans for the whole profile when no batches are named', async () => {
     const table = await plan('packrat', '--profile', fileOf('pool.json', pool));
     expect(table.split('\n')).toEqual([
       'BATCH  LATENCY  ITEMS/S  IDLE THREADS  INSTANCES',
@@ -180,7 +180,7 @@ describe('turntable plan chrion', () => {
     expect(existsSync(page)).toBe(false);
   });
 
-  test('compares with the GPU and the CPU alone, and draws the timeline', async () => {
+  test('turntable plan chrion compares its plan with the GPU and the CPU alone, and draws the timeline', async () => {
     const page = join(folder, 'timeline.html');
     const profile = fileOf('graph.json', graph);
     const table = await plan('chrion', '--profile', profile, '--pattern', 'memory', '--html', page);
@@ -220,7 +220,7 @@ describe('errors of the command line', () => {
     ['interference below 1', ['packrat', '--profile', 'POOL', '--interference', '0.5'], 'interference is 0.5'],
     ['another kind of profile', ['serf', '--profile', 'POOL'], "the service profile has no field 'configurations'"],
     ['no JSON', ['serf', '--profile', 'TEXT'], 'is not JSON'],
-  ])('%s', async (_what, argv, sentence) => {
+  ])('%s is named in one sentence', async (_what, argv, sentence) => {
     const files = {
       GRAPH: fileOf('graph.json', graph),
       POOL: fileOf('pool.json', pool),

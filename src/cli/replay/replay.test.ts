@@ -234,7 +234,7 @@ describe('turntable replay', () => {
       /cannot write the report/,
     ],
     [['--poisson', '1', '--requests', '1', '--functions', 'bert-base', '--plan', 'magic'], /must be one of baseline/],
-  ])('says what is wrong with %j', async (words, message) => {
+  ])('turntable replay says what is wrong with %j', async (words, message) => {
     await expect(replay(...words)).rejects.toThrow(message);
   });
 
@@ -520,7 +520,7 @@ describe('turntable replay --host-machines', () => {
   });
 });
 
-it('refuses foresight over several hosts, and warns of --batch-max where nothing is joined', async () => {
+it('a replay refuses foresight over several hosts, and warns of --batch-max where nothing is joined', async () => {
   const load = ['--poisson', '50', '--requests', '50', '--functions', 'bert-base=1'];
   await expect(replay(...load, '--hosts', '2', '--eviction', 'oracle')).rejects.toThrow(
     /oracle knows the arrivals at one machine, and --hosts divides them/,
@@ -539,7 +539,7 @@ it('refuses foresight over several hosts, and warns of --batch-max where nothing
   expect(await replay(...load, '--batch-max', '8', ...onCpu)).toMatch(/^warning: --batch-max .* without GPUs\.$/m);
 });
 
-it('takes --precision for estimated models, and warns of it where nothing is estimated', async () => {
+it('a replay takes --precision for estimated models, and warns of it where nothing is estimated', async () => {
   const load = ['--poisson', '50', '--requests', '300', '--functions', 'bert-base=200', '--seed', '1', '--host-memory'];
   // In 16 bits 50 GB hold all of them, in 32 they take 88.
   const readsOf = async (...flags: readonly string[]): Promise<number> =>
@@ -611,7 +611,7 @@ describe('what the command line can ask for', () => {
     [['--priority', 'high'], 'It must be a whole number of 1 or more'],
     [['--priority', '0'], 'It must be a whole number of 1 or more'],
     [['--priority', '1@20%,9@20%'], 'The shares of the priorities of all functions add up to 40.0%, not to 100%'],
-  ])('says what is wrong with %j', async (flags, message) => {
+  ])('turntable replay says what is wrong with %j', async (flags, message) => {
     await expect(replay(...hot, ...flags)).rejects.toThrow(message);
   });
 
@@ -622,7 +622,7 @@ describe('what the command line can ask for', () => {
     [['--reserve', '15.9GiB'], /no GPU has memory for it/],
     [['--machine', 'cpu-16', '--cpu', 'bert-base=180ms@80'], /no run that its cores allow/],
     [['--machine', 'cpu-16', '--cpu', 'bert-base=180ms@8', '--admission', 'shed'], /because a run of .* takes 180 ms/],
-  ])('a verdict that says why no call is in time: %j', async (flags, said) => {
+  ])('the verdict says why no call is in time: %j', async (flags, said) => {
     expect(await replay(...hot.slice(0, -2), ...flags)).toMatch(said);
   });
 });
@@ -703,13 +703,13 @@ describe('--rows', () => {
     [['--rows', '-'], '--rows takes the name of a file'],
     [['--rows', join(folder, 'missing', 'rows.csv')], 'cannot write the rows'],
     [['--system', 'lru', '--system', 'best,rows=x'], "--system names 'rows', which is no option of replay"],
-  ])('says what is wrong with %j', async (words, message) => {
+  ])('--rows says what is wrong beside %j', async (words, message) => {
     await expect(replay(...poisson, '--rows', file, ...words)).rejects.toThrow(message);
   });
 });
 
 describe('values of flags', () => {
-  it('functions by model', () => {
+  it('--functions counts functions by model', () => {
     expect(parseFunctionGroups('bert-base=48, gpt2')).toEqual([
       { model: 'bert-base', count: 48 },
       { model: 'gpt2', count: 1 },
@@ -718,7 +718,7 @@ describe('values of flags', () => {
     expect(() => parseFunctionGroups('=3')).toThrow(/lacks a name/);
   });
 
-  it('ranges that advance together', () => {
+  it('the ranges of a sweep advance together', () => {
     const ranges = parseFunctionRanges('bert-base=4..12..4,gpt2=1..3,mlp=7');
     expect(ranges.map((groups) => groups.map(({ count }) => count))).toEqual([
       [4, 1, 7],
@@ -730,7 +730,7 @@ describe('values of flags', () => {
     expect(() => parseFunctionRanges('a=1..2..3..4')).toThrow(/no range/);
   });
 
-  it('objectives, for all and by model', () => {
+  it('--slo takes an objective for all functions, and one for a model', () => {
     expect(sloOf('100ms', 'gpt2/0')).toBe(100);
     expect(sloOf('gpt2=0.2s,50ms', 'gpt2/0')).toBe(200);
     expect(sloOf('gpt2=0.2s,50ms', 'mlp/0')).toBe(50);
@@ -745,7 +745,7 @@ describe('values of flags', () => {
     expect(() => parseSlo('20ms@30%@70%')).toThrow('has more than one share');
   });
 
-  it('values of flags of objectives by share hold for any part of the functions', () => {
+  it('objectives by share hold for any part of the functions', () => {
     const given = parseSlo('20ms@20%,100ms@50%,1s@30%');
     for (const step of [1, 2, 3]) {
       const counts = new Map<number | undefined, number>();
@@ -760,7 +760,7 @@ describe('values of flags', () => {
     }
   });
 
-  it('values of flags of durations take every form that the host takes', () => {
+  it('durations take every form that the host takes', () => {
     expect(['100ms', '1.5s', '2m', '3h', '0'].map(parseDurationMs)).toEqual([100, 1500, 120_000, 1.08e7, 0]);
     expect(() => parseDurationMs('3 days')).toThrow(/It must be a duration/);
     for (const given of ['100', 'gpt2=100', '100@30%,1s@70%', '1s@30%,100@70%']) {

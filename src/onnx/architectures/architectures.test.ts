@@ -115,7 +115,7 @@ describe.each<[name: string, settings: Settings]>(Object.entries(tiny))('%s', (n
     await session.release();
   });
 
-  test('is the same file for the same seed, and another for another', () => {
+  test('is the same file for the same seed, and another file for another seed', () => {
     const [same, again, other] = [7, 7, 8].map((seed) =>
       Buffer.from(serializeModel(buildArchitecture(name, settings, seed).model)),
     );
@@ -123,7 +123,7 @@ describe.each<[name: string, settings: Settings]>(Object.entries(tiny))('%s', (n
     expect(other!.equals(same!)).toBe(false);
   });
 
-  test('counts the bytes of its weights', () => {
+  test('has as many bytes of weights as it says', () => {
     const { weightBytes, parameterCount } = buildArchitecture(name, settings, 7);
     const bytes = model.graph.initializer.reduce((sum, tensor) => sum + tensor.source!().byteLength, 0);
     expect(weightBytes).toBe(bytes);
@@ -132,7 +132,7 @@ describe.each<[name: string, settings: Settings]>(Object.entries(tiny))('%s', (n
 });
 
 test.each(architectures.filter((each) => each.publishedParameterCount !== undefined))(
-  '$name has its $publishedParameterCount published parameters',
+  '$name has the $publishedParameterCount parameters that are published',
   ({ name, publishedParameterCount }) => {
     expect(buildArchitecture(name).parameterCount).toBe(publishedParameterCount);
   },

@@ -298,7 +298,7 @@ describe('between two recurrent nodes', () => {
     ],
   ];
 
-  test.each(Object.entries(steps))('%s is applied chunk by chunk', async (_, step) => {
+  test.each(Object.entries(steps))('%s between two recurrent nodes is applied chunk by chunk', async (_, step) => {
     let fitting = 0;
     for (const [choice, first] of before.entries()) {
       const { model, applied } = between([...first, [step, choice]]);

@@ -202,7 +202,7 @@ describe('a stack', () => {
     expect(countOf(unrolled, 'Split')).toBe(1);
   });
 
-  test('with sequences no longer than a cell is returned as it is', () => {
+  test('a stack whose sequences are no longer than a cell is returned as it is', () => {
     const { model } = buildArchitecture('lstm', sizes);
     const shapes = new Map([['/Transpose_output_0', [6, 2, 3]]]);
     const { model: same, cells } = unrollRecurrent(model, { steps: 6, shapes });

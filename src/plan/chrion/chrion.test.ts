@@ -104,7 +104,7 @@ describe('the order of placement', () => {
     expect(orderOf(planChrion(graph(nodes, edges, { copyMs: 2 }), { alpha: 0 }))).toBe('ABDCEF');
   });
 
-  test('merges an operator that takes two tensors of one other', () => {
+  test('the order of placement merges an operator that takes two tensors of one other', () => {
     const twice = [...edges, ['B', 'D']] as const;
     expect(orderOf(planChrion(graph(nodes, twice, { copyMs: 2 }), { alpha: 0 }))).toBe('ABDCEF');
   });
@@ -138,7 +138,7 @@ describe('device selection', () => {
     expect(planMemoryOptimal(profile)?.latencyMs).toBeLessThanOrEqual(plan.latencyMs);
   });
 
-  test('weighs memory by alpha', () => {
+  test('device selection weighs memory by alpha', () => {
     const bytes = { ...none, weights: 10e6 };
     const profile = graph([['A', 1, 4]], [], { bytes });
     expect(planChrion(profile, { alpha: 0.2 })).toMatchObject({ latencyMs: 1, gpuBytes: 10e6 });
@@ -216,7 +216,7 @@ test.each([
   { layers: 12, batch: 8, ioSize: 64, sequence: 96 },
   { layers: 12, batch: 8, ioSize: 32, sequence: 96 },
   { layers: 12, batch: 8, ioSize: 64, sequence: 64 },
-])('memory falls and latency rises with alpha: $ioSize wide, $sequence steps', (shape) => {
+])('memory falls and latency rises with alpha, for $sequence steps of $ioSize features', (shape) => {
   const profile = lstmCells(shape);
   const plans = Array.from({ length: 6 }, (_, step) => planChrion(profile, { alpha: step * 0.02 }));
   expect(plans.map(({ gpuBytes }) => gpuBytes)).toEqual(

@@ -29,7 +29,7 @@ describe('the variants of a stack of recurrent layers', () => {
     expect(Math.min(...variants.slice(2).map(({ alpha }) => alpha))).toBeGreaterThan(0);
   });
 
-  test('include one that is faster than everything on the GPU', () => {
+  test('the variants of a stack of recurrent layers include one that is faster than everything on the GPU', () => {
     const [whole, second] = variants as [ChrionPlan, ChrionPlan];
     expect(second.latencyMs).toBeLessThan(0.8 * whole.latencyMs);
   });

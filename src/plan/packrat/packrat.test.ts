@@ -37,7 +37,7 @@ function expectValid(profile: PoolProfile, options: PackratOptions, plan: Packra
 
 describe.each(models)("the published table of $name's optimizer", ({ reference, profile }) => {
   test.each(reference.check as [number, number, number | null][])(
-    '%i threads, batch %i: %s ms',
+    'with %i threads and a batch of %i is answered with %s ms',
     (threads, batch, ms) => {
       const options = { threads, batch, idleThreads: false };
       const plan = planPackrat(profile, options);
@@ -85,14 +85,17 @@ describe.each(models)("the published table of $name's optimizer", ({ reference, 
 describe("the configurations of the paper's Table 2", () => {
   const rows = bert.paperTable2 as [number, number, [number, number, number][], number, number][];
 
-  test.each(rows)('%i threads, batch %i', (threads, batch, groups, paperMs, tableMs) => {
-    const cell = (t: number, b: number): number =>
-      models[0]?.profile.latency[bert.threads.indexOf(t)]?.[bert.batches.indexOf(b)] ?? Infinity;
-    const ours = latencyOf(planPackrat(models[0]?.profile as PoolProfile, { threads, batch, idleThreads: false }));
-    expect(ours).toBeCloseTo(tableMs, 9);
-    // The paper's configuration would take this long on its own measurements.
-    expect(Math.max(...groups.map(([, t, b]) => cell(t, b)))).toBeCloseTo(paperMs, 9);
-  });
+  test.each(rows)(
+    'for %i threads and a batch of %i take the times of the paper',
+    (threads, batch, groups, paperMs, tableMs) => {
+      const cell = (t: number, b: number): number =>
+        models[0]?.profile.latency[bert.threads.indexOf(t)]?.[bert.batches.indexOf(b)] ?? Infinity;
+      const ours = latencyOf(planPackrat(models[0]?.profile as PoolProfile, { threads, batch, idleThreads: false }));
+      expect(ours).toBeCloseTo(tableMs, 9);
+      // The paper's configuration would take this long on its own measurements.
+      expect(Math.max(...groups.map(([, t, b]) => cell(t, b)))).toBeCloseTo(paperMs, 9);
+    },
+  );
 
   test("the configurations of the paper's Table 2 are as fast as ours in 15 of 16 rows", () => {
     expect(rows.filter(([, , , paperMs, tableMs]) => Math.abs(paperMs - tableMs) < 1e-6)).toHaveLength(15);
@@ -168,7 +171,7 @@ describe('ties', () => {
 describe('sockets', () => {
   const wide: PoolProfile = { unit: 'ms', threads: [4, 8, 16], batches: [4, 8, 16], latency: [[12, 16, 40], [6, 10, 20], [4, 6, 9]] }; // prettier-ignore
 
-  test('no instance spans two', () => {
+  test('no instance spans two sockets', () => {
     expect(mustBePlanned(planPackrat(wide, { threads: 16, batch: 16 })).groups[0]).toMatchObject({ threads: 16 });
     const split = mustBePlanned(planPackrat(wide, { threads: 16, batch: 16, sockets: [8, 8] }));
     expect(split.groups).toEqual([{ instances: 2, threads: 8, batch: 8, latencyMs: 10 }]);

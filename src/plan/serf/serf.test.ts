@@ -21,7 +21,7 @@ function mustBeStable(prediction: ServicePrediction): Extract<ServicePrediction,
 const relative = (ours: number, theirs: number): number => Math.abs(ours / theirs - 1);
 
 describe('Equation 12 on the reference values', () => {
-  test.each(cases)('$kind at $rate per second', (reference) => {
+  test.each(cases)('gives the latency of $kind at $rate per second', (reference) => {
     const prediction = mustBeStable(
       predictService(
         reference.serviceRate.map((perSecond) => 1000 / perSecond),
@@ -39,14 +39,17 @@ describe('Equation 12 on the reference values', () => {
     expect(prediction.idleProbability).toBeCloseTo(reference.idleProbability, 5.9);
   });
 
-  test.each(kinds)('$kind at $ratePerSecond per second, to the hundredth of a millisecond', (kind) => {
-    const prediction = mustBeStable(predictService(kind.serviceTimeMs, kind.ratePerSecond));
-    expect(relative(prediction.latencyMs, kind.latencyMs)).toBeLessThan(1e-4);
-    expect(relative(prediction.waitMs, kind.waitMs)).toBeLessThan(2e-4);
-    expect(relative(prediction.serviceMs, kind.serviceMs)).toBeLessThan(1e-4);
-  });
+  test.each(kinds)(
+    'gives the latency of $kind at $ratePerSecond per second to the hundredth of a millisecond',
+    (kind) => {
+      const prediction = mustBeStable(predictService(kind.serviceTimeMs, kind.ratePerSecond));
+      expect(relative(prediction.latencyMs, kind.latencyMs)).toBeLessThan(1e-4);
+      expect(relative(prediction.waitMs, kind.waitMs)).toBeLessThan(2e-4);
+      expect(relative(prediction.serviceMs, kind.serviceMs)).toBeLessThan(1e-4);
+    },
+  );
 
-  test('one server is M/D/1', () => {
+  test('is M/D/1 for one server', () => {
     const { latencyMs, waitMs } = mustBeStable(predictService([1000 / 3], 1.8));
     expect(waitMs).toBeCloseTo(250, 9);
     expect(latencyMs).toBeCloseTo(1750 / 3, 9);
@@ -139,16 +142,19 @@ describe('the formula against an event simulation of the queue', () => {
       })),
   ];
 
-  test.each(smooth)('$kind at $ratePerSecond per second is within 4%', ({ serviceTimeMs, ratePerSecond }) => {
-    const { latencyMs, utilisation } = mustBeStable(predictService(serviceTimeMs, ratePerSecond));
-    // A fuller queue has a longer memory, so a mean needs more requests.
-    const requests = utilisation > 0.85 ? 600_000 : utilisation > 0.5 ? 200_000 : 40_000;
-    for (const interference of ['start', 'fluid'] as const) {
-      const simulated = simulateService({ serviceTimeMs, ratePerSecond, interference, requests, seed: 7 });
-      expect(relative(latencyMs, simulated.latencyMs)).toBeLessThan(0.04);
-      expect(simulated.latencyMsP99).toBeGreaterThan(simulated.latencyMs * 0.99);
-    }
-  });
+  test.each(smooth)(
+    'the latency of $kind at $ratePerSecond per second is within 4% of the simulation',
+    ({ serviceTimeMs, ratePerSecond }) => {
+      const { latencyMs, utilisation } = mustBeStable(predictService(serviceTimeMs, ratePerSecond));
+      // A fuller queue has a longer memory, so a mean needs more requests.
+      const requests = utilisation > 0.85 ? 600_000 : utilisation > 0.5 ? 200_000 : 40_000;
+      for (const interference of ['start', 'fluid'] as const) {
+        const simulated = simulateService({ serviceTimeMs, ratePerSecond, interference, requests, seed: 7 });
+        expect(relative(latencyMs, simulated.latencyMs)).toBeLessThan(0.04);
+        expect(simulated.latencyMsP99).toBeGreaterThan(simulated.latencyMs * 0.99);
+      }
+    },
+  );
 
   test('the simulation has the latencies of the reference simulation, including those that the formula misses', () => {
     for (const { serviceRate, rate, simulatedStartSeconds, simulatedFluidSeconds } of cases) {

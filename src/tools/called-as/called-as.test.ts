@@ -28,7 +28,7 @@ test('a command that the shell finds is called by its name, however it was calle
   expect(calledAs(script, path, dir, [])).toBe('turntable');
 });
 
-test('one that it does not find is called by its path, short below the current folder', () => {
+test('a command that the shell does not find is called by its path, short below the current folder', () => {
   const inCheckout = join(dir, 'checkout');
   expect(calledAs(script, '', inCheckout, [])).toBe('node bin/turntable.js');
   expect(calledAs(script, '', inCheckout, ['--flag'])).toBe('bin/turntable.js');
@@ -45,7 +45,7 @@ test('a program of the same name that is first on the path is not taken for it, 
   expect(calledAs(local, join(dir, 'node_modules', '.bin'), dir, ['--flag'])).toBe('node_modules/.bin/turntable');
 });
 
-test('texts have the words in the place of the command, and nowhere else', () => {
+test('a text has the words of the caller in the place of the command, and nowhere else', () => {
   // This process is a test's: it is no command.
   expect(calledAs()).toBe('turntable');
   const text = "turntable: start 'turntable serve', not my-turntable serve, lib/turntable serve, nor turntable 1.0";

@@ -176,7 +176,7 @@ describe.skipIf(emulatorMissing)('shapes', () => {
     expect(await client.prepare('meets@1', { shapes: order.shapes })).toEqual({ covered: true });
   });
 
-  test('tried for a model of 40 positions end at the first length that fits', async () => {
+  test('shapes tried for a model of 40 positions end at the first length that fits', async () => {
     const [first, ...alternatives] = trialShapes(describeModel(model).inputs);
     expect(shapeIn(first, 'input_ids')).toEqual([1, 128]);
     const coverage = await client.register({ key: 'short@1', modelPath, shapes: first, alternatives });

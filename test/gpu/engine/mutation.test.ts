@@ -129,7 +129,7 @@ describe.each([
     played: scenarios.filter(([name]) => /pt\+dha|next|together/.test(name)),
   },
 ])('on $driver', ({ on, isMissing, played }) => {
-  it.skipIf(isMissing).each(played)('%s: every wait is needed', async (name, scenario) => {
+  it.skipIf(isMissing).each(played)('every wait of the scenario %s is needed', async (name, scenario) => {
     const gpuBytes = name.includes('together') ? 38 * 1024 : name.includes('next') ? 20 * 1024 : 256 * 1024;
     const missed: string[] = [];
     await on(scenario, gpuBytes, async (play) => {
@@ -153,7 +153,7 @@ describe.each([
   });
 });
 
-it('with all waits the answer is right', async () => {
+it('the answer of each scenario is right with all waits', async () => {
   const cuda = new ModelCuda({ devices: 2, deviceBytes: 2 ** 20, seed: 5 });
   const engine = new Engine(cuda, { hostBytes: 2 ** 20, slabBytes: 2 ** 16, gpuBytes: 2 ** 17 });
   const chain = makeChain({ folder, name: 'a', layerWords });

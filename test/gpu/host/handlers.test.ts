@@ -207,7 +207,7 @@ describe.skipIf(emulatorMissing)('a function with a handler', () => {
     ['that never comes back from its second half', 'hangs', '[8]'],
     ['whose second half ends the process each time', 'dies', '[7]'],
     ['that gives an input which the model does not have', 'named-otherwise', '[1]'],
-  ])('a function with a handler that never returns from its first half', async (_what, name, body) => {
+  ])('%s fails on the GPU as it does on the CPU pool', async (_what, name, body) => {
     const [gpu, cpu] = await Promise.all([call(onGpus, name, body), call(onCpus, name, body)]);
     expect(gpu.status).toBeGreaterThanOrEqual(400);
     expect({ status: gpu.status, body: gpu.body }).toEqual({ status: cpu.status, body: cpu.body });

@@ -239,7 +239,7 @@ describe.skipIf(emulatorMissing)('the GPUs of a host', () => {
     expect(gpus.record(version.key)?.state.kind).toBe('paused');
   });
 
-  describe('and a model that is larger than they are', () => {
+  describe('a model that is larger than the GPUs of a host', () => {
     const layers = 20;
     const columns = 512;
     const shape = [columns, columns];
@@ -273,7 +273,7 @@ describe.skipIf(emulatorMissing)('the GPUs of a host', () => {
       return version;
     };
 
-    test('run it with the remaining layers read from host memory, and answer as ONNX Runtime does', async () => {
+    test('runs with the remaining layers read from host memory, and answers as ONNX Runtime does', async () => {
       const gpus = await opens(usual);
       const version = publishLarge('answers');
       await gpus.settled();
@@ -294,7 +294,7 @@ describe.skipIf(emulatorMissing)('the GPUs of a host', () => {
       expect((await gpus.state())?.memory[0]?.weightBytes).toBe(13 * 4 * columns * columns);
     });
 
-    test('leave it to a CPU pool that is faster, and say so', async () => {
+    test('is left to a CPU pool that is faster, which its reason says', async () => {
       poolMs = 1e-6;
       const gpus = await opens(usual);
       const version = publishLarge('slower');
@@ -312,7 +312,7 @@ describe.skipIf(emulatorMissing)('the GPUs of a host', () => {
       await runsOnCpu(gpus.live.submit(version, [x], { keptOff }));
     });
 
-    test('have the CPU pool run it once before they take it', async () => {
+    test('is run by the CPU pool once before the GPUs take it', async () => {
       poolMs = undefined;
       const gpus = await opens(usual);
       const version = publishLarge('untimed');

@@ -164,7 +164,7 @@ const cases: readonly Case[] = [
 ];
 
 describe.skipIf(emulatorMissing)('on the engine', () => {
-  test.each(cases)('$name: gives the same answer in cells', async ({ name, model, inputs, cells, cellsInAll }) => {
+  test.each(cases)('$name gives the same answer in cells', async ({ name, model, inputs, cells, cellsInAll }) => {
     const cacheFolder = join(folder, 'cache');
     const given = model();
     const path = typeof given === 'string' ? given : join(folder, `${name.replaceAll(' ', '-')}.onnx`);
