@@ -1,3 +1,4 @@
+/** `turntable jobs`: the asynchronous calls of a running host, listed, read or cancelled. */
 import { Command, type AnyCommand } from './commander.ts';
 import { asks, request } from './client.ts';
 import { CliError, usage } from './error.ts';

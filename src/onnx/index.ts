@@ -5,7 +5,6 @@ export { dataTypeOf, elementBits, elementTypeOf } from './element-type.ts';
 export { aligned, chunked, chunksFolder, cutModel, type ChunkSlice, type ModelCut } from './cut.ts';
 export { externalReference, isExternal, readAt } from './external-data.ts';
 export { checkExpansion } from './expansion.ts';
-export { externalFiles } from './external-files.ts';
 export { parseModel, readModel } from './read.ts';
 export { serializeModel, writeModel, type Written } from './write.ts';
 export { tensorBytes, tensorsOfModel, withoutData } from './tensor-data.ts';
@@ -31,7 +30,7 @@ export { allNodes, capturedBy, nestedGraphs } from './scope.ts';
 export { extract } from './extract.ts';
 export { unrollLoops } from './loops.ts';
 export { isParameter, wholeNumbers, type Weight } from './weight.ts';
-export { fileStamp, weightLocations, type WeightLocation } from './weight-locations.ts';
+export { externalFiles, fileStamp, weightLocations, type WeightLocation } from './weight-locations.ts';
 export { attributeProto, nodeProto, type AttributeValue } from './protos.ts';
 export { GraphBuilder, type ConstantValue } from './builder.ts';
 export {

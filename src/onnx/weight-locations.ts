@@ -5,7 +5,8 @@ import { chunksFolder } from './cut.ts';
 import { checkExternal, externalReference, isExternal } from './external-data.ts';
 import { parseModel } from './read.ts';
 import { readStructure } from './read-structure.ts';
-import { tensorByteLength } from './tensor-data.ts';
+import { tensorByteLength, tensorsOfModel } from './tensor-data.ts';
+import type { ModelProto } from './types.ts';
 
 export interface WeightLocation {
   /** Absolute path of the model, or of the file beside it. */
@@ -39,6 +40,19 @@ export function weightLocations(modelPath: string): Map<string, WeightLocation> 
     locations.set(tensor.name, { path: join(folder, location), location, byteOffset: offset, byteLength });
   }
   return locations;
+}
+
+/**
+ * The files beside the model that hold its weights: distinct locations, relative to the model's folder, in order of
+ * their tensors.
+ * @throws OnnxError `external-data` for a location outside the folder
+ */
+export function externalFiles(model: ModelProto): string[] {
+  const files = new Set<string>();
+  for (const tensor of tensorsOfModel(model)) {
+    if (isExternal(tensor)) files.add(externalReference(tensor).location);
+  }
+  return [...files];
 }
 
 /**

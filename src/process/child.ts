@@ -1,4 +1,4 @@
-/** Child processes of Node: a module, its limits, and the channel to it. The child's side is parent.ts. */
+/** Starts a module as a child process of Node, with its limits and the channel to it. The child's side is parent.ts. */
 import { closeSync, writeFileSync } from 'node:fs';
 import type { Socket } from 'node:net';
 import { getPriority, setPriority } from 'node:os';
@@ -21,26 +21,27 @@ export interface ProcessOptions {
   readonly module: URL;
   /** Its whole environment. Default: {@link childEnvironment}. */
   readonly environment?: NodeJS.ProcessEnv;
-  /** Receives lines that it writes, at a limited rate. Without it they are dropped. */
+  /** Receives the lines that the child writes, at a limited rate. Without it they are dropped. */
   readonly log?: (line: string) => void;
   /** Heap limit of JavaScript; native memory is not included. */
   readonly heapMiBMax?: number;
   readonly limits?: ProcessLimits;
   readonly nodeOptions?: readonly string[];
-  /** Its end also kills the processes that it has started. A terminal's signals do not reach it. */
+  /** The child leads a process group: its end kills what it has started, and a terminal's signals do not reach it. */
   readonly ownGroup?: boolean;
   /** See {@link setNiceness}. Default: that of this process. */
   readonly niceness?: number;
-  /** What its memory counts as, for those who are told that the kernel has ended it. */
+  /** What the child uses its memory for, in messages that the kernel has ended it. */
   readonly purpose?: string;
   /** 0 to 1000: when memory runs out, the kernel kills the highest first. */
   readonly memoryScore?: number;
   /** Whether it may connect to other machines by TLS, and so needs the certificates that this process was given. */
   readonly connects?: boolean;
   /**
-   * Whether glibc asks for pages of 2 MiB for large blocks. The first write to each page of 4 KiB is a fault, some 20 us in
-   * a virtual machine without nested paging: there a model of 102 MB loads in 60% of the time. Not for a process that
-   * serves calls: a run that takes and returns blocks pays for whole pages each time (BERT-Base 10 to 37% at the median).
+   * Whether glibc asks for pages of 2 MiB for large blocks. The first write to each page of 4 KiB is a fault of some
+   * 20 us in a virtual machine without nested paging: there a model of 102 MB loads in 60% of the time. A process that
+   * serves calls should not ask for them: a run that takes and returns blocks pays for whole pages each time (BERT-Base
+   * 10 to 37% at the median).
    */
   readonly hugePages?: boolean;
   /** Large tensors cross in memory that it shares with this process, where the system can do that. */
@@ -48,22 +49,22 @@ export interface ProcessOptions {
 }
 
 /**
- * Which process waits when there are too few cores: 0 to 19, and the host is usually 0. It must stay able to read and refuse
- * requests while models take all cores; checks and preparations come after calls.
+ * Which process waits when there are too few cores: 0 to 19, and the host is usually 0. The host must be able to read
+ * and refuse requests while models take all cores. Checks and preparations come after calls.
  */
 export const niceness = { run: 10, background: 15 };
 
-/** Of a process that has made no threads yet. Where this process has a higher one, a child keeps that. */
+/** Must come before the process makes threads. If this process has a higher niceness, a child keeps that. */
 function setNiceness(pid: number, to: number): void {
   try {
     if (to > getPriority()) setPriority(pid, to);
   } catch {
-    // It has ended, or this system has no such thing.
+    // The process has ended, or this system has no niceness.
   }
 }
 
 const running = new Map<number, string | undefined>();
-/** Child processes that run now, by process id, with what their memory counts as. */
+/** Child processes that run now, by process id, with what they use their memory for. */
 export const runningProcesses: ReadonlyMap<number, string | undefined> = running;
 
 /** Counts a child among {@link runningProcesses} until it ends. */
@@ -84,11 +85,11 @@ function withHugePages({ GLIBC_TUNABLES: given }: NodeJS.ProcessEnv): NodeJS.Pro
   if (given?.includes('glibc.malloc.hugetlb') === true) return { GLIBC_TUNABLES: given };
   return { GLIBC_TUNABLES: given === undefined ? hugePages : `${given}:${hugePages}` };
 }
-/** After a socket has closed the exit is waited for so long: on a busy machine it comes late, and says why. */
+/** How long to wait for the exit when a socket has closed. The exit says why, and comes late on a busy machine. */
 const exitMsMax = 1000;
-/** After the exit its last messages and its output come within this time; others may still hold its output open. */
+/** How long after the exit to read last messages and output. The child's own children may hold its output open. */
 const closingMsMax = 100;
-/** How much of its last standard error is searched for the reason of its end. */
+/** How much of the end of standard error is searched for the reason of the child's end. */
 const wordCharactersMax = 4096;
 
 export function startProcess<Out extends object, In extends object>(
@@ -171,10 +172,10 @@ class Child<Out extends object, In extends object> implements Peer<Out> {
       this.#close(`it exited with code ${String(code)}`, true);
       return;
     }
-    // Otherwise this process has sent the signal.
-    const isOwn = !this.#hasEnded;
+    // After `end` the signal is that of this process.
+    const isUnexpected = !this.#hasEnded;
     this.#isForMemory =
-      isOwn && signal === 'SIGKILL' && kernelKills.explains({ pid: this.pid, purpose: this.#purpose });
+      isUnexpected && signal === 'SIGKILL' && kernelKills.explains({ pid: this.pid, purpose: this.#purpose });
     this.#close(this.#isForMemory ? 'the kernel ended it for lack of memory' : `it was ended by ${signal}`, true);
   }
 
@@ -186,7 +187,7 @@ class Child<Out extends object, In extends object> implements Peer<Out> {
     return [this.#child, ...(this.#child.stdio as readonly (Socket | null)[])];
   }
 
-  /** It ends by itself. The exit explains best why, and messages that it sent before may still arrive. */
+  /** The child is ending by itself. Waits for its exit, which says best why, and for messages that it sent before. */
   #close(reason: string, isExit = false): void {
     if (this.#hasEnded) return;
     const isFirst = this.#closing === undefined;
@@ -200,10 +201,10 @@ class Child<Out extends object, In extends object> implements Peer<Out> {
   end(reason: string, isLate = false): void {
     if (this.#hasEnded) return;
     this.#hasEnded = true;
-    // Of the messages that it had sent, the rest is dropped.
+    // Messages that the child has sent and that are not read yet are dropped.
     this.#incoming.message = () => undefined;
     clearTimeout(this.#closing);
-    // Its end is waited for.
+    // This process stays alive until the child has ended.
     for (const each of this.#handles()) each?.ref();
     const { exitCode, signalCode: signal } = this.#child;
     this.#kill();
@@ -248,19 +249,19 @@ class Child<Out extends object, In extends object> implements Peer<Out> {
     }
   }
 
-  /** Set from here, before it has made its threads. Neither exists on every system, and both are optional. */
+  /** Set from here, before the child has made its threads. Not every system has them, and the child works without. */
   #setPriorities({ niceness, memoryScore }: ProcessOptions): void {
     if (this.#child.pid === undefined) return;
     if (niceness !== undefined) setNiceness(this.#child.pid, niceness);
     try {
       if (memoryScore !== undefined) writeFileSync(`/proc/${this.#child.pid}/oom_score_adj`, String(memoryScore));
     } catch {
-      // See above.
+      // This system has no such file.
     }
   }
 }
 
-/** When an error ends a process, Node writes its source, a line that names it, and its stack: returns that line. */
+/** The line that names the error which ended a process. Node writes it between the source and the stack. */
 function errorLine(written: string): string | undefined {
   const lines = written.split('\n').map((line) => takeTag(line).text.trim());
   return (

@@ -20,7 +20,7 @@ export interface CoverageOptions {
   readonly environment?: Readonly<Record<string, string>>;
 }
 
-/** @param trials shapes of the inputs: the first for which ONNX Runtime accepts the graph counts */
+/** @param trials shapes to try for the inputs: the first with which ONNX Runtime accepts the graph decides */
 export async function inspectCoverage(
   modelPath: string,
   trials: readonly InputShapes[],
@@ -40,7 +40,7 @@ export async function inspectCoverage(
   }
 }
 
-/** For one choice of sizes; unknown if ONNX Runtime refuses the graph with them. */
+/** The coverage for one choice of sizes; it is unknown if ONNX Runtime refuses the graph with these. */
 async function coverageFor(
   modelPath: string,
   shapes: InputShapes,
@@ -58,7 +58,7 @@ async function coverageFor(
       launches: launches.length,
       weightBytes,
       arenaBytes,
-      /** What a run on this machine's first GPU gave, beside ONNX Runtime's; undefined where there is no GPU. */
+      /** How an answer of this machine's first GPU compares with ONNX Runtime's; undefined without a GPU. */
       check: await checkOnGpu(modelPath, program, shapes, cacheFolder, environment),
     };
   } catch (error) {
@@ -69,10 +69,10 @@ async function coverageFor(
   }
 }
 
-/** Pinned memory besides that for the weights. */
-const besideWeightsBytes = 2 ** 26;
+/** Pinned memory for inputs, outputs and copies, in addition to that for the weights. */
+const stagingBytes = 2 ** 26;
 
-/** Runs the program once, as the host does before it serves. Where the GPU process cannot start there is no GPU. */
+/** Runs the program once, as the host does before it serves. If the GPU process cannot start, there is no GPU. */
 async function checkOnGpu(
   modelPath: string,
   program: Program,
@@ -80,7 +80,7 @@ async function checkOnGpu(
   cacheFolder: string,
   environment: Readonly<Record<string, string>>,
 ): Promise<GpuCheck | undefined> {
-  const hostBytes = program.layout.bytes + besideWeightsBytes;
+  const hostBytes = program.layout.bytes + stagingBytes;
   const client = startGpuProcess({ hostBytes, cacheFolder, environment, log: () => undefined });
   try {
     await client.ready;

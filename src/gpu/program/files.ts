@@ -2,7 +2,7 @@ import { closeSync, openSync } from 'node:fs';
 import { readAt } from '../../onnx/index.ts';
 import { GpuError } from '../types.ts';
 
-/** A range of a file's bytes. @throws GpuError 'weights-unreadable' if the file is shorter */
+/** Reads a range of a file. @throws GpuError 'weights-unreadable' if the file is shorter */
 export function readRange(path: string, byteOffset: number, bytes: number): Buffer {
   const file = openSync(path, 'r');
   try {

@@ -10,7 +10,7 @@ export interface PreparedValue {
 }
 
 export interface PreparedNode extends GraphNode {
-  /** The layer of the model; never before the layer of a node that it reads from. */
+  /** The model's layer that the node belongs to: that of a node whose result it reads, or a later one. */
   readonly layer: number;
 }
 
@@ -25,19 +25,19 @@ export interface PreparedGraph {
   readonly nodes: readonly PreparedNode[];
   readonly inputs: readonly string[];
   readonly outputs: readonly string[];
-  /** Known values, weights and constants included. */
+  /** Type and shape of each value for which both are known, weights and constants included. */
   readonly values: ReadonlyMap<string, PreparedValue>;
-  /** Values that are known before a run and are no weights. */
+  /** Values that are known before a run, without the weights. */
   readonly constants: ReadonlyMap<string, Tensor>;
   /** Indices in `base.weights`, by value name. */
   readonly weights: ReadonlyMap<string, number>;
-  /** Nodes and inputs with a value of unknown type or shape. */
+  /** Reasons why the engine cannot run the model: nodes and inputs whose type or shape is unknown. */
   readonly obstacles: readonly Obstacle[];
   /** Outputs that must be complete as early as possible, because a core waits for them while the program runs. */
   readonly early?: ReadonlySet<string>;
 }
 
-/** Nodes that an output depends on and that are not constant, in an order in which they can run. */
+/** The nodes that a run executes: an output depends on each, and none is constant. In an order that runs. */
 export function livingNodes({ nodes, outputs, constants }: PreparedGraph): PreparedNode[] {
   const needed = new Set(outputs);
   const living: PreparedNode[] = [];

@@ -14,7 +14,7 @@ export const views = {
   Unsqueeze: { ...reshaping, shapes: moved.unsqueeze },
   Squeeze: { ...reshaping, shapes: moved.squeeze, rows: rows.squeeze, chunks: chunks.squeeze },
   Flatten: { ...view, shapes: moved.flatten, rows: rows.reshape },
-  // At inference nothing is dropped. Its mask keeps it from being the first input's bytes alone.
+  // At inference nothing is dropped. It is no view, since it may also give a mask.
   Dropout: {
     ...ordinary,
     leaf: 'free',

@@ -1,3 +1,4 @@
+/** Chrion's plans: which operators of a model run on the GPU, and which on CPU cores. */
 import type { GraphProfile } from '../../profile/index.ts';
 import { PlanError } from '../plan-error.ts';
 import { gpuDevice } from './devices.ts';
@@ -6,9 +7,9 @@ import { bestOf, bytesPerMegabyte, cheapestOf, Search, type Candidate, type Chri
 export type ChrionPlan = ReturnType<typeof described>;
 
 /**
- * The plan with the least `L + alpha M` among one set of candidates, the same for every alpha ({@link Search.front}): a
- * larger alpha never needs more memory, and is never faster. With alpha 0 only latency counts: the plan is never slower
- * than the GPU alone or the CPU alone.
+ * Picks the plan with the least `L + alpha M`: L is its latency in milliseconds, M its GPU memory in megabytes. The
+ * candidates are the same for every alpha ({@link Search.front}), so a larger alpha never gives a plan that needs more
+ * memory or is faster. With alpha 0 only latency counts: the plan is never slower than the GPU or the CPU alone.
  * @param alpha milliseconds of latency that a megabyte of GPU memory is worth
  * @throws PlanError for options out of range, and if operators that the GPU cannot run have no core
  */
@@ -19,10 +20,11 @@ export function planChrion(profile: GraphProfile, options: AlphaOptions): Chrion
 }
 
 /**
- * Chrion's Algorithm 2 as printed: for every number of cores k' from 0 (the GPU alone) to k, a device for each operator
- * by a greedy choice; then the k' with the least `L + alpha M`, of equal ones the one with less memory and fewer cores.
- * One operator that moves to the CPU changes what is free for all later ones, so a larger alpha may need more memory, or
- * be faster: {@link planChrion} does not have that. With alpha 0 it is the paper's Latency-Optimal pattern.
+ * Chrion's Algorithm 2 as printed. For every number of cores k' from 0 (the GPU alone) to k, it chooses a device for
+ * each operator greedily. Then it takes the k' with the least `L + alpha M`, of equal ones that with less memory and
+ * fewer cores. An operator that moves to the CPU changes when the devices are free for all later ones, so a plan for a
+ * larger alpha may need more memory or be faster, which {@link planChrion} excludes. With alpha 0 this is the paper's
+ * Latency-Optimal pattern.
  * @throws PlanError as {@link planChrion}
  */
 export function planAlgorithm2(profile: GraphProfile, options: AlphaOptions): ChrionPlan {
@@ -87,8 +89,7 @@ export function described(search: Search, candidate: Candidate) {
     latencyMs,
     /** GPU memory, bytes (Equation 4): what the operators there need, without the GPU's own software. */
     gpuBytes,
-    // A k' that leaves all its cores idle is the GPU alone.
-    /** Cores that the plan uses: k*; 0 if everything runs on the GPU. */
+    /** Cores that the plan uses: k*; 0 if everything runs on the GPU, also where the k' of the search was larger. */
     cores: startOf[1] === lanes.count ? 0 : candidate.cores,
     /** The alpha that led to this plan, milliseconds per megabyte of GPU memory. */
     alpha,
@@ -105,8 +106,8 @@ export function described(search: Search, candidate: Candidate) {
       };
     }),
     /**
-     * The calls on CPU cores, by start: also the order of each core's calls. All inputs of a call are there before it,
-     * all its outputs after it.
+     * The calls on CPU cores by their start, which is also the order on each core. A call starts when all of its inputs
+     * have arrived, and its outputs leave when all of its operators have ended.
      */
     segments: heads
       .map((head, index) => {

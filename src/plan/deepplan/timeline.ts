@@ -57,7 +57,7 @@ export function simulate(
     if (layer.coded === undefined) return copied;
     return { ...copied, decode: decoder.copy((copied.migration ?? copied.copy).endMs, layer.coded.decode) };
   };
-  // Loads the whole model first: nothing is launched before the last copy has arrived.
+  // The baseline loads the whole model first: it launches nothing before the last copy has arrived.
   let launchedMs = 0;
   if (plan.mode === 'baseline') {
     for (const index of layers.keys()) {
@@ -95,7 +95,7 @@ export function simulate(
         endMs = Math.max(endMs + cost.operators.gpu, launchedMs + cost.operators.gpu / cost.operators.count);
       }
     }
-    // In the baseline, the one long wait is before the first layer.
+    // The baseline has one long wait, before the first layer.
     const waitedMs = plan.mode === 'baseline' && index === 0 ? busyMs : startMs - possibleMs;
     stallMs += waitedMs;
     busyMs = endMs;

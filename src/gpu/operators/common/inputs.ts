@@ -2,7 +2,7 @@
 import { Unsupported } from '../../../operators/index.ts';
 import { elementBytes, type DataType } from '../../../tensor/index.ts';
 import type { Emitter, Value } from '../types.ts';
-import { forEachElement } from './elements.ts';
+import { forEachElement, written } from './elements.ts';
 import { product } from './indexing.ts';
 
 /** @throws Unsupported if the output is omitted or not used */
@@ -13,20 +13,20 @@ export function requiredOutput(emitter: Emitter, index = 0): Value {
 }
 
 /**
- * The value with bytes of its datatype: a value that is kept in 16 bits is converted into scratch memory first. For
- * operators that rarely meet one; the others convert while they read.
+ * Converts a value that is kept in 16 bits to its datatype, into scratch memory; other values stay as they are. For
+ * operators that rarely read such a value. The others convert it while they read.
  */
 export function asDeclared(emitter: Emitter, value: Value): Value {
   if (value.kept === value.datatype) return value;
   const buffer = emitter.scratch(value.elements * elementBytes[value.datatype]);
-  const output = { buffer, kept: value.datatype, access: 'write' } as const;
+  const output = written({ buffer, kept: value.datatype });
   forEachElement(emitter, 'convert', value.elements, { input: value, output }, ({ input, output: to }) =>
     to.set('i', input.at('i')),
   );
   return { ...value, buffer, kept: value.datatype };
 }
 
-/** A value in scratch memory. */
+/** A value in scratch memory, for a result that only this operator's next kernel reads. */
 export function scratchValue(emitter: Emitter, datatype: DataType, shape: readonly number[]): Value {
   const elements = product(shape);
   const buffer = emitter.scratch(elements * elementBytes[datatype]);
