@@ -3,6 +3,7 @@
  * its sizes takes them from here: profiles, programs for the GPUs, `turntable init`, `doctor` and `profile`. They are
  * guesses, so each caller tries one after the other until the model runs.
  */
+import { elementCount } from '../tensor/index.ts';
 import type { TensorSpec } from './describe.ts';
 
 /** An input as far as its sizes go; see {@link TensorSpec}. */
@@ -108,7 +109,7 @@ function sizesBy(inputs: readonly OpenInput[], given: Sizes, rule: Rule): Record
 }
 
 function isSmall(inputs: readonly OpenInput[], sizes: Sizes): boolean {
-  return shapesWith(inputs, sizes).every(({ shape }) => shape.reduce((all, size) => all * size, 1) <= elementsMax);
+  return shapesWith(inputs, sizes).every(({ shape }) => elementCount(shape) <= elementsMax);
 }
 
 /**

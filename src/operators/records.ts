@@ -7,7 +7,7 @@ import { elementwise, scaleShift } from './families/elementwise.ts';
 import { movement } from './families/movement.ts';
 import { normalization } from './families/normalization.ts';
 import { pooling } from './families/pooling.ts';
-import { quantized } from './families/quantized.ts';
+import { dequantize, quantize, quantized } from './families/quantized.ts';
 import { reduction } from './families/reduction.ts';
 import { signal } from './families/signal.ts';
 import { views } from './families/views.ts';
@@ -38,7 +38,11 @@ const ofRows: KernelFacts = { keeps: 'nothing', narrow: 'row' };
 /** Operators that the compiler makes of several nodes. No model has them, so they have these facts alone. */
 export const fused = {
   views: { 'turntable.View': { keeps: 'bytes' } },
-  elementwise: { 'turntable.ScaleShift': { ...computed, expression: scaleShift } },
+  elementwise: {
+    'turntable.ScaleShift': { ...computed, expression: scaleShift },
+    'turntable.Quantize': { ...computed, expression: quantize },
+    'turntable.Dequantize': { ...computed, expression: dequantize },
+  },
   attention: { 'turntable.HeadProduct': product, 'turntable.Attention': ofRows },
   dense: {
     'turntable.Product': { ...product, matrices: 'general' },

@@ -23,7 +23,7 @@ const names = new Set(
 );
 
 /** Lower it when a list goes. A larger one is a list beside the records. */
-const placesMax = 523;
+const placesMax = 498;
 
 test('an operator stands in its record, with its kernel, and where something is made of it', () => {
   const places = new Map([...names].filter((name) => !ambiguous.has(name)).map((name) => [name, [] as string[]]));
@@ -40,6 +40,6 @@ test('an operator stands in its record, with its kernel, and where something is 
     JSON.stringify(most),
   ).toBeLessThanOrEqual(placesMax);
   // An expression, and what an operator is made of, are parts of its record.
-  for (const name of ['Celu', 'Cosh', 'DeformConv']) expect(places.get(name), name).toHaveLength(1);
-  for (const name of ['ReduceLogSum', 'LpPool', 'QLinearMul']) expect(places.get(name), name).toHaveLength(2);
+  for (const name of ['Celu', 'Cosh', 'DeformConv', 'QLinearMul']) expect(places.get(name), name).toHaveLength(1);
+  for (const name of ['ReduceLogSum', 'LpPool']) expect(places.get(name), name).toHaveLength(2);
 });

@@ -23,8 +23,6 @@ import { poolingOperators } from './pooling/index.ts';
 import { blockwiseOperators } from './quantized/blockwise.ts';
 import { convInteger } from './quantized/convolutions.ts';
 import { dynamicQuantizeLinear } from './quantized/dynamic.ts';
-import { quantizedElementwiseOperators } from './quantized/elementwise.ts';
-import { linearOperators } from './quantized/linear.ts';
 import { quantizedProductOperators } from './quantized/products.ts';
 import { reductionOperators } from './reduction/index.ts';
 import type { KernelFamily, KernelNameOf, Operator } from './types.ts';
@@ -65,15 +63,8 @@ const byFamily = kernelsOf({
   /** Softmax and the normalisations. */
   normalization: [...softmaxOperators, ...rowNormalizationOperators],
   pooling: poolingOperators,
-  /** On quantised tensors: 8-bit products and convolutions, weights of few bits, and conversions from and to floats. */
-  quantized: [
-    ...linearOperators,
-    dynamicQuantizeLinear,
-    ...quantizedProductOperators,
-    convInteger,
-    ...quantizedElementwiseOperators,
-    ...blockwiseOperators,
-  ],
+  /** On quantised tensors: 8-bit products and convolutions, and weights of few bits. */
+  quantized: [dynamicQuantizeLinear, ...quantizedProductOperators, convInteger, ...blockwiseOperators],
   /** Operators on images: sampling by a grid, pooling of regions, and deformable convolutions. */
   vision: [...gridOperators, ...regionOperators],
 });

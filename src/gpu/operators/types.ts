@@ -119,7 +119,7 @@ export interface Operator<Type extends string = string> {
    * If each element of output 0 depends only on the same element of the (broadcast) inputs: the C expression over the
    * inputs' names, of the C type that the output's datatype is computed in. Chains of elementwise nodes become one kernel.
    */
-  readonly elementwise?: (emitter: Emitter, inputs: readonly string[]) => string | undefined;
+  readonly elementwise?: (emitter: Emitter, inputs: readonly string[]) => string;
 }
 
 /** The engine's own operators: those that have a record, and those that fusion makes. */

@@ -80,7 +80,9 @@ export function emitNodes(
     emission.attempt(node, () => {
       const names = node.proto.input.map((_, index) => `x${index}`);
       const emitter = emission.emitter(node);
-      found = operators.get(node.type)?.viewOf?.(emitter) === undefined && expression(emitter, names) !== undefined;
+      if (operators.get(node.type)?.viewOf?.(emitter) !== undefined) return;
+      expression(emitter, names);
+      found = true;
     });
     return found;
   };
@@ -110,7 +112,7 @@ export function emitNodes(
         inputs: member.proto.input,
         output: emission.graph.values.get(member.outputs[0]!)!.datatype,
         name: member.outputs[0]!,
-        expression: (names) => operators.get(member.type)!.elementwise!(emission.emitter(member), names)!,
+        expression: (names) => operators.get(member.type)!.elementwise!(emission.emitter(member), names),
       }));
       emitElementwise({
         steps,

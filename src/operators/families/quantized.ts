@@ -3,8 +3,10 @@ import { each, ordinary, type OperatorFacts } from '../facts.ts';
 import * as rows from '../row-rules/rules.ts';
 import * as shapes from '../shapes/rules.ts';
 import * as windows from '../shapes/window-rules.ts';
+import { axisFromFront } from '../../onnx/index.ts';
 import { elementCount, type DataType } from '../../tensor/index.ts';
-import { Unsupported, type Term, type Write, type Writer } from '../writing.ts';
+import { elementOf, floatLiteral } from '../element.ts';
+import { Unsupported, type Expression, type Term, type Write, type Writer } from '../writing.ts';
 
 const bytes: readonly DataType[] = ['INT8', 'UINT8'];
 
@@ -19,6 +21,95 @@ const converting: OperatorFacts = {
 };
 const product: OperatorFacts = { ...byRun, rows: rows.matrixProduct(0, 1), layer: 'linear' };
 const windowed: OperatorFacts = { ...byRun, rows: rows.alongFirst(0) };
+
+const limits: Partial<Record<DataType, readonly [low: number, high: number]>> = {
+  INT8: [-128, 127],
+  UINT8: [0, 255],
+  INT16: [-32_768, 32_767],
+  UINT16: [0, 65_535],
+};
+
+/** C expression that saturates a rounded float to the type of the node's result. */
+function saturated(node: Parameters<Expression>[0], text: string): string {
+  const datatype = node.output(0)?.datatype ?? 'UINT8';
+  const range = limits[datatype];
+  if (range === undefined) throw new Unsupported(`numbers are not quantised to ${datatype}`);
+  const [low, high] = range.map((limit) => floatLiteral(limit));
+  return `(${elementOf(datatype).stored})fminf(fmaxf(${text}, ${low}), ${high})`;
+}
+
+/** x, scale and perhaps a zero point, which broadcast. Rounds halves to even. */
+export const quantize: Expression = (node, [x = '', scale = '', zero = '']) =>
+  saturated(node, `rintf((float)${x} / (float)${scale})${zero === '' ? '' : ` + (float)${zero}`}`);
+
+export const dequantize: Expression = (node, [x = '', scale = '', zero = '']) => {
+  const { datatype } = node.required(0);
+  if (limits[datatype] === undefined && datatype !== 'INT32')
+    throw new Unsupported(`numbers are not dequantised from ${datatype}`);
+  return zero === '' ? `((float)${x} * (float)${scale})` : `((float)((int)${x} - (int)${zero}) * (float)${scale})`;
+};
+
+const float = (text: string): string => (text === '' ? '0.0f' : `(float)${text}`);
+
+/**
+ * In ONNX Runtime's order, so that halves are rounded in the same way: both zero points are one addend, computed from
+ * quotients of scales.
+ */
+const add: Expression = (
+  node,
+  [a = '', aScale = '', aZero = '', b = '', bScale = '', bZero = '', scale = '', zero = ''],
+) => {
+  const [left, right] = [`(${aScale} / ${scale})`, `(${bScale} / ${scale})`];
+  const fixed = `(${float(zero)} - (${left} * ${float(aZero)} + ${right} * ${float(bZero)}))`;
+  return saturated(node, `rintf(${left} * (float)${a} + (${right} * (float)${b} + ${fixed}))`);
+};
+
+const less = (x: string, by: string): string => `((int)${x} - ${by === '' ? '0' : `(int)${by}`})`;
+
+const multiply: Expression = (
+  node,
+  [a = '', aScale = '', aZero = '', b = '', bScale = '', bZero = '', scale = '', zero = ''],
+) => {
+  const product = `(float)(${less(a, aZero)} * ${less(b, bZero)}) * (${aScale} * ${bScale} / ${scale})`;
+  return saturated(node, `rintf(${product}${zero === '' ? '' : ` + (float)${zero}`})`);
+};
+
+/** Scales or zero points so that they broadcast to x: one, one for each index of an axis, or one for each block of it. */
+function broadcastTo(writer: Writer, x: Term, scales: Term): Term {
+  const { shape } = scales;
+  if (shape.length <= 1 && elementCount(shape) === 1) return scales;
+  const axis = axisFromFront(writer.attribute('axis', 1), x.shape.length);
+  const size = x.shape[axis];
+  const doNotFit = new Unsupported(`its scales [${shape.join(',')}] do not fit [${x.shape.join(',')}]`);
+  if (shape.length === 1) {
+    if (shape[0] !== size) throw doNotFit;
+    return writer.viewed(
+      scales,
+      x.shape.map((_, place) => (place === axis ? shape[0]! : 1)),
+    );
+  }
+  const block = writer.attribute('block_size', 0);
+  if (shape.length !== x.shape.length || block < 1 || size === undefined) throw doNotFit;
+  const [before, blocks, behind] = [shape.slice(0, axis), shape[axis]!, shape.slice(axis + 1)];
+  const apart = writer.viewed(scales, [...before, blocks, 1, ...behind]);
+  const whole = writer.viewed(
+    writer.repeated(apart, [...before, blocks, block, ...behind]),
+    shape.with(axis, blocks * block),
+  );
+  if (blocks * block === size) return whole;
+  const cut = { starts: [0], ends: [size], axes: [axis] };
+  return writer.made('Slice', [whole], { ...whole, shape: shape.with(axis, size) }, cut);
+}
+
+const linear =
+  (type: string): Write =>
+  (writer) => {
+    const x = writer.required(0);
+    const zero = writer.input(2);
+    const scales = [writer.required(1), ...(zero === undefined ? [] : [zero])];
+    const inputs = [x, ...scales.map((each) => broadcastTo(writer, x, each))];
+    writer.give(writer.map(type, inputs, writer.output.datatype));
+  };
 
 /** Floats of the 8-bit tensor at `place`, whose scale and zero point follow it. */
 const real = (writer: Writer, place: number): Term =>
@@ -124,8 +215,12 @@ const dynamicQuantizeMatmul: Write = (writer) => {
 };
 
 export const quantized = {
-  ...each('DequantizeLinear com.microsoft.DequantizeLinear', converting),
-  ...each('QuantizeLinear com.microsoft.QuantizeLinear', { ...converting, weights: 'first' }),
+  ...each('DequantizeLinear com.microsoft.DequantizeLinear', { ...converting, write: linear('turntable.Dequantize') }),
+  ...each('QuantizeLinear com.microsoft.QuantizeLinear', {
+    ...converting,
+    weights: 'first',
+    write: linear('turntable.Quantize'),
+  }),
   DynamicQuantizeLinear: { ...byRun, rows: rows.dynamicQuantization },
   MatMulInteger: { ...product, shapes: shapes.matMul },
   'com.microsoft.MatMulInteger16': { ...product, shapes: shapes.matMul },
@@ -136,7 +231,8 @@ export const quantized = {
   'com.microsoft.QGemm': { ...product, rows: 'unknown', write: qgemm },
   ConvInteger: { ...windowed, shapes: windows.conv, layer: 'conv' },
   ...each('QLinearConv com.microsoft.QLinearConv', { ...windowed, layer: 'conv', write: qlinearConv }),
-  ...each('com.microsoft.QLinearAdd com.microsoft.QLinearMul', { ...byRun, rows: rows.broadcast }),
+  'com.microsoft.QLinearAdd': { ...byRun, rows: rows.broadcast, expression: add },
+  'com.microsoft.QLinearMul': { ...byRun, rows: rows.broadcast, expression: multiply },
   'com.microsoft.QLinearSigmoid': { ...byRun, rows: rows.broadcast, write: around('Sigmoid') },
   'com.microsoft.QLinearLeakyRelu': { ...byRun, rows: rows.broadcast, write: around('LeakyRelu') },
   'com.microsoft.QLinearWhere': { ...unfollowed, write: where },

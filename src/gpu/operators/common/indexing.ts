@@ -1,7 +1,5 @@
+/** Shapes, strides, and C expressions that make one index of another. All sizes are known when a kernel is made. */
 import { Unsupported } from '../../../operators/index.ts';
-/**
- * Shapes and strides, and C expressions that convert one index to another. All sizes are known when a kernel is made.
- */
 
 /** The axis, counted from the front. @throws Unsupported if a tensor of this rank does not have it */
 export function axisOf(axis: number, rank: number): number {
@@ -10,12 +8,6 @@ export function axisOf(axis: number, rank: number): number {
     throw new Unsupported(`axis ${axis} is outside of a tensor with ${rank} dimensions`);
   }
   return fromFront;
-}
-
-export function product(sizes: readonly number[]): number {
-  let result = 1;
-  for (const size of sizes) result *= size;
-  return result;
 }
 
 /** Elements from one index to the next along each axis, row-major. */

@@ -1,9 +1,8 @@
 /** Helpers for operators to read inputs and attributes. */
 import { Unsupported } from '../../../operators/index.ts';
-import { elementBytes, type DataType } from '../../../tensor/index.ts';
+import { elementCount, elementBytes, type DataType } from '../../../tensor/index.ts';
 import type { Emitter, Value } from '../types.ts';
 import { forEachElement, written } from './elements.ts';
-import { product } from './indexing.ts';
 
 /** @throws Unsupported if the output is omitted or not used */
 export function requiredOutput(emitter: Emitter, index = 0): Value {
@@ -28,7 +27,7 @@ export function asDeclared(emitter: Emitter, value: Value): Value {
 
 /** A value in scratch memory, for a result that only this operator's next kernel reads. */
 export function scratchValue(emitter: Emitter, datatype: DataType, shape: readonly number[]): Value {
-  const elements = product(shape);
+  const elements = elementCount(shape);
   const buffer = emitter.scratch(elements * elementBytes[datatype]);
   return { name: 'in between', datatype, shape, elements, buffer, constant: false, kept: datatype };
 }

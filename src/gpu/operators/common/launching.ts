@@ -1,7 +1,7 @@
 /** Launches of kernels with a thread for each index, and copies by strides. */
-import { elementBytes, type DataType } from '../../../tensor/index.ts';
+import { elementCount, elementBytes, type DataType } from '../../../tensor/index.ts';
 import type { Buffer, Emitter, KernelArgument, Value } from '../types.ts';
-import { collapse, coordinates, indexType, product, weightedSum, type Dimension } from './indexing.ts';
+import { collapse, coordinates, indexType, weightedSum, type Dimension } from './indexing.ts';
 
 const threadsPerBlock = 256;
 
@@ -112,7 +112,7 @@ export function moveStrided(
   to: Side,
 ): void {
   const bytes = elementBytes[datatype];
-  const count = product(sizes);
+  const count = elementCount(sizes);
   if (count === 0) return;
   const dimensions = collapse(sizes, from.strides, to.strides);
   const [only] = dimensions;

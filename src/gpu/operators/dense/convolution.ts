@@ -7,9 +7,9 @@
  * - all others: a product with the matrix of the input's windows (im2col)
  */
 import { floats, Unsupported, accumulatorOf, floatLiteral } from '../../../operators/index.ts';
-import { elementBytes } from '../../../tensor/index.ts';
+import { elementCount, elementBytes } from '../../../tensor/index.ts';
 import { changed, forEachElement, written, type Stored } from '../common/elements.ts';
-import { coordinates, indexType, product, stridesOf, weightedSum } from '../common/indexing.ts';
+import { coordinates, indexType, stridesOf, weightedSum } from '../common/indexing.ts';
 import { requiredOutput } from '../common/inputs.ts';
 import type { Emitter, Kernels, Value } from '../types.ts';
 import { activationExpression, convert, emitProduct } from './product.ts';
@@ -82,7 +82,7 @@ function emitProducts(
 ): void {
   const { groups, outputChannels, outputSizes } = convolution;
   const depth = depthOf(convolution);
-  const places = product(outputSizes);
+  const places = elementCount(outputSizes);
   emitProduct(emitter, {
     rows: outputChannels,
     columns: places,
@@ -103,7 +103,7 @@ function emitPointwise(emitter: Emitter, convolution: Convolution, input: Value,
 function emitWindows(emitter: Emitter, convolution: Convolution, input: Value, weight: Value, output: Value): void {
   const { images, groups, outputSizes } = convolution;
   const kept = emitter.settings.products === 'own' ? input.datatype : weight.kept;
-  const perImage = groups * depthOf(convolution) * product(outputSizes);
+  const perImage = groups * depthOf(convolution) * elementCount(outputSizes);
   const turn = Math.max(1, Math.min(images, Math.floor(windowBytesMax / (perImage * elementBytes[kept]))));
   const windows = emitter.scratch(turn * perImage * elementBytes[kept]);
   const inputBytes = (input.elements / images) * elementBytes[input.kept];
@@ -130,9 +130,9 @@ function emitWindowMatrix(
   const sizes = [images * groups * inputChannels, ...kernel, ...outputSizes];
   const [channel, ...places] = coordinates('i', sizes);
   const lines = inputPlaces(convolution, places.slice(kernel.length), places);
-  const index = indexType(images * groups * inputChannels * product(inputSizes));
+  const index = indexType(images * groups * inputChannels * elementCount(inputSizes));
   const at = placeInChannel(convolution, `(${index})(${channel})`);
-  forEachElement(emitter, 'windows', product(sizes), { input, output: written(windows) }, (of) => [
+  forEachElement(emitter, 'windows', elementCount(sizes), { input, output: written(windows) }, (of) => [
     ...lines,
     of.output.set('i', `(${placesInside(convolution)} ? ${of.input.at(at)} : (${of.input.computed})0)`),
   ]);
@@ -143,7 +143,7 @@ function emitFinish(emitter: Emitter, finish: Finish, bias: Value | undefined, o
   const [, channels, ...sizes] = output.shape as [number, number, ...number[]];
   forEachElement(emitter, 'convolution_finish', output.elements, { bias, data: changed(output) }, (of) => {
     const type = of.data.computed;
-    const added = of.bias === undefined ? '' : ` + ${of.bias.at(`i / ${product(sizes)}u % ${channels}u`)}`;
+    const added = of.bias === undefined ? '' : ` + ${of.bias.at(`i / ${elementCount(sizes)}u % ${channels}u`)}`;
     return [`const ${type} x = ${of.data.at('i')}${added};`, of.data.set('i', finished(finish, 'x', type))];
   });
 }
@@ -159,7 +159,7 @@ function emitDirect(
   output: Value,
 ): void {
   const { groups, inputChannels, outputChannels, kernel, inputSizes, outputSizes } = convolution;
-  const taps = product(kernel);
+  const taps = elementCount(kernel);
   const ys = kernel.map((_, axis) => `y${axis}`);
   const ts = kernel.map((_, axis) => `t${axis}`);
   const places = inputPlaces(convolution, ys, ts);
@@ -210,7 +210,7 @@ function emitSum(
 ): void {
   const type = accumulatorOf(output.datatype);
   const [image, group, filter, ...places] = coordinates('i', sizes);
-  const spatial = product(sum.inputSizes);
+  const spatial = elementCount(sum.inputSizes);
   const xs = sum.inputSizes.map((_, axis) => `x${axis}`);
   const ts = sum.kernel.map((_, axis) => `t${axis}`);
   const tensors = { input, weight, bias, output: written(output) };
@@ -253,7 +253,7 @@ function emitTransposed(emitter: Emitter): void {
   const { kernel, strides, dilations } = steps;
   const begin = transposedPads(emitter, steps, inputSizes, outputSizes);
   if (output.elements === 0) return;
-  const taps = product(kernel);
+  const taps = elementCount(kernel);
   const body = loops(kernel, (axis) => [
     `const i32 r${axis} = y${axis} + ${begin[axis]} - t${axis} * ${dilations[axis]};`,
     `if (r${axis} < 0 || r${axis} % ${strides[axis]} != 0) continue;`,

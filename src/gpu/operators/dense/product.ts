@@ -3,10 +3,10 @@
  * integers, batches that would need too many calls, and all products if the settings say so.
  */
 import { Unsupported, accumulatorOf, elementOf, floatLiteral } from '../../../operators/index.ts';
-import { elementBytes, type DataType } from '../../../tensor/index.ts';
+import { elementCount, elementBytes, type DataType } from '../../../tensor/index.ts';
 import type { MatmulEpilogue, MatmulType } from '../../driver/types.ts';
 import { changed, forEachElement, parametersOf, written, type Stored } from '../common/elements.ts';
-import { collapse, coordinates, product as productOf, stridesOf, weightedSum } from '../common/indexing.ts';
+import { collapse, coordinates, stridesOf, weightedSum } from '../common/indexing.ts';
 import { kernelFrom } from '../common/kernel-file.ts';
 import { argumentsOf, declared, type Parameter } from '../common/launching.ts';
 import type { Buffer, Emitter } from '../types.ts';
@@ -69,7 +69,7 @@ function placed(product: Product): Placed {
 
 export function emitProduct(emitter: Emitter, product: Product): void {
   const { rows, columns, depth, batch, d } = product;
-  if (rows * columns * productOf(batch) === 0) return;
+  if (rows * columns * elementCount(batch) === 0) return;
   if (depth === 0) {
     emitEmptySum(emitter, placed(product));
     return;
@@ -136,7 +136,7 @@ function joinBatch(product: Placed): Placed {
 /** The dimension of the batch that one library call computes, and the number of calls. */
 function splitBatch({ batch }: Placed): [axis: number, calls: number] {
   const axis = batch.indexOf(Math.max(...batch));
-  return [axis, axis === -1 ? 1 : productOf(batch) / batch[axis]!];
+  return [axis, axis === -1 ? 1 : elementCount(batch) / batch[axis]!];
 }
 
 function emitLibraryCalls(emitter: Emitter, product: Placed, axis: number, type: MatmulType, typeD: MatmulType): void {
@@ -165,7 +165,7 @@ function emitLibraryCalls(emitter: Emitter, product: Placed, axis: number, type:
     epilogue: epilogueOf(activation, bias !== undefined),
     ...(product.biasStride === undefined ? {} : { strideBias: product.biasStride }),
   };
-  for (let call = 0; call < productOf(others); call++) {
+  for (let call = 0; call < elementCount(others); call++) {
     const place = indicesOf(call, others);
     const at = (buffer: Buffer, bytes: number, of: readonly number[], extent: number): Buffer => {
       let start = 0;
@@ -241,7 +241,7 @@ export function ownProduct(product: Placed): ComputedProduct {
     rows,
     columns,
     depth,
-    planes: productOf(batch),
+    planes: elementCount(batch),
     sum,
     parameters: parametersOf({
       a,
@@ -316,7 +316,7 @@ function emitEmptySum(emitter: Emitter, product: Placed): void {
     bias: bias && { buffer: bias, kept: d.kept },
     output: accumulate ? changed(d) : written(d),
   };
-  forEachElement(emitter, 'empty_product', rows * columns * productOf(batch), tensors, (of) => {
+  forEachElement(emitter, 'empty_product', rows * columns * elementCount(batch), tensors, (of) => {
     const terms = [...(of.bias ? [of.bias.at(`i % ${columns}u`)] : []), ...(accumulate ? [of.output.at(at)] : [])];
     return [
       `const ${sum} y = ${terms.join(' + ') || '0'};`,

@@ -1,6 +1,7 @@
 /** The window of a convolution: kernel size, strides, dilations and padding along each spatial axis. */
+import { elementCount } from '../../../tensor/index.ts';
 import { Unsupported } from '../../../operators/index.ts';
-import { product, weightedSum, stridesOf } from '../common/indexing.ts';
+import { weightedSum, stridesOf } from '../common/indexing.ts';
 import type { Emitter, Value } from '../types.ts';
 
 export interface Window {
@@ -115,7 +116,7 @@ export function isPointwise({ kernel, strides, padsBegin, inputSizes, outputSize
 }
 
 /** Number of input elements that one output element sums. */
-export const depthOf = ({ inputChannels, kernel }: Convolution): number => inputChannels * product(kernel);
+export const depthOf = ({ inputChannels, kernel }: Convolution): number => inputChannels * elementCount(kernel);
 
 /** C statements that declare x0, x1, ..., the input's coordinates for taps of a window. */
 export function inputPlaces(
@@ -133,4 +134,7 @@ export function inputPlaces(
 export const placesInside = ({ inputSizes }: Convolution): string =>
   inputSizes.map((size, axis) => `(u32)x${axis} < ${size}u`).join(' && ');
 export const placeInChannel = ({ inputSizes }: Convolution, channel: string): string =>
-  weightedSum([channel, ...inputSizes.map((_, axis) => `x${axis}`)], [product(inputSizes), ...stridesOf(inputSizes)]);
+  weightedSum(
+    [channel, ...inputSizes.map((_, axis) => `x${axis}`)],
+    [elementCount(inputSizes), ...stridesOf(inputSizes)],
+  );

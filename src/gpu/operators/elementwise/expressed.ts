@@ -10,7 +10,7 @@ import {
 import type { Emitter, Operator } from '../types.ts';
 
 /** Empty results need no launch. */
-export function emitNothing(emitter: Emitter): void {
+function emitNothing(emitter: Emitter): void {
   if ((emitter.output(0)?.elements ?? 0) > 0) throw new Unsupported('it has several results');
 }
 
@@ -33,7 +33,6 @@ function expressed(type: string, expression: Expression, keeps: OperatorFacts['k
   };
 }
 
-export const elementwiseOperators: readonly Operator[] = Object.entries({
-  ...families.elementwise,
-  ...fused.elementwise,
-}).map(([type, { expression, keeps }]) => expressed(type, expression, keeps));
+export const elementwiseOperators: readonly Operator[] = [...Object.values(families), fused.elementwise]
+  .flatMap((family) => Object.entries<Pick<OperatorFacts, 'expression' | 'keeps'>>(family))
+  .flatMap(([type, { expression, keeps }]) => (expression === undefined ? [] : [expressed(type, expression, keeps)]));

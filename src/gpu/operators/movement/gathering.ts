@@ -3,9 +3,9 @@
  * tensor. The result then has all bits set: NaN in every float type, and -1 in signed integers.
  */
 import { Unsupported, elementOf } from '../../../operators/index.ts';
-import { elementBytes } from '../../../tensor/index.ts';
+import { elementCount, elementBytes } from '../../../tensor/index.ts';
 import type { Emitter, Kernels, Value } from '../types.ts';
-import { axisOf, coordinates, indexType, product, stridesOf, weightedSum } from '../common/indexing.ts';
+import { axisOf, coordinates, indexType, stridesOf, weightedSum } from '../common/indexing.ts';
 import { requiredOutput } from '../common/inputs.ts';
 import { forEachIndex, widestWord, wordType } from '../common/launching.ts';
 
@@ -94,7 +94,7 @@ const gather = {
     const indices = emitter.required(1, indexTypes);
     const axis = axisOf(emitter.attribute('axis', 0), data.shape.length);
     const output = requiredOutput(emitter);
-    const inner = product(data.shape.slice(axis + 1));
+    const inner = elementCount(data.shape.slice(axis + 1));
     const size = data.shape[axis]!;
     const transfer = transferOf(data, output, inner);
     const row = inner / transfer.perWord;
@@ -142,10 +142,10 @@ const gatherNd = {
       throw new Unsupported(`its indices [${indices.shape.join(',')}] do not fit [${data.shape.join(',')}]`);
     }
     const output = requiredOutput(emitter);
-    const inner = product(data.shape.slice(batchAxes + depth));
+    const inner = elementCount(data.shape.slice(batchAxes + depth));
     const transfer = transferOf(data, output, inner);
     const row = inner / transfer.perWord;
-    const batches = product(data.shape.slice(0, batchAxes));
+    const batches = elementCount(data.shape.slice(0, batchAxes));
     const tuplesPerBatch = batches === 0 || depth === 0 ? 1 : indices.elements / depth / batches;
     const sizes = data.shape.slice(batchAxes, batchAxes + depth);
     const type = indexType(Math.max(data.elements, output.elements));

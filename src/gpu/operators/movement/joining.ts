@@ -1,8 +1,8 @@
 /** Concat and Split: several tensors (pieces) that are parts of one (the whole) along an axis. */
 import { Unsupported } from '../../../operators/index.ts';
-import { elementBytes } from '../../../tensor/index.ts';
+import { elementCount, elementBytes } from '../../../tensor/index.ts';
 import type { Emitter, Kernels, Value } from '../types.ts';
-import { axisOf, product } from '../common/indexing.ts';
+import { axisOf } from '../common/indexing.ts';
 import { asDeclared, requiredOutput } from '../common/inputs.ts';
 import { forEachIndex, moveStrided, sideOf, widestWord, wordType } from '../common/launching.ts';
 
@@ -84,7 +84,7 @@ function moveTogether(
 function piecesOf(values: readonly Value[], axis: number): Piece[] {
   let start = 0;
   return values.map((value) => {
-    const length = product(value.shape.slice(axis));
+    const length = elementCount(value.shape.slice(axis));
     start += length;
     return { value, start: start - length, length };
   });
@@ -99,7 +99,7 @@ const concat = {
     const given = Array.from({ length: count }, (_, index) => emitter.required(index));
     // Pieces and whole must have one type: all in 16 bits, or none.
     const values = given.map((value) => (value.kept === output.kept ? value : asDeclared(emitter, value)));
-    movePieces(emitter, output, piecesOf(values, axis), product(output.shape.slice(0, axis)), true);
+    movePieces(emitter, output, piecesOf(values, axis), elementCount(output.shape.slice(0, axis)), true);
   },
 } satisfies Kernels;
 
@@ -114,7 +114,7 @@ const split = {
     const size = given.shape[axis]!;
     const listed = splitSizes(emitter, outputs, axis, size);
     const input = asDeclared(emitter, given);
-    const inner = product(given.shape.slice(axis + 1));
+    const inner = elementCount(given.shape.slice(axis + 1));
     let start = 0;
     const pieces: Piece[] = [];
     for (const [index, value] of outputs.entries()) {
@@ -122,7 +122,7 @@ const split = {
       if (value !== undefined) pieces.push({ value, start, length });
       start += length;
     }
-    const rows = product(given.shape.slice(0, axis));
+    const rows = elementCount(given.shape.slice(0, axis));
     if (pieces.length === count) movePieces(emitter, input, pieces, rows, false);
     else for (const piece of pieces) movePieces(emitter, input, [piece], rows, false);
   },

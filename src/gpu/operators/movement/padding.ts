@@ -1,7 +1,8 @@
 /** Pad: constant, reflect, edge and wrap. Negative padding removes elements. */
+import { elementCount } from '../../../tensor/index.ts';
 import { Unsupported, findAttribute, knownNumbers, listOf, floatLiteral } from '../../../operators/index.ts';
 import type { Emitter, Kernels, Value } from '../types.ts';
-import { axisOf, coordinates, product, stridesOf, weightedSum } from '../common/indexing.ts';
+import { axisOf, coordinates, stridesOf, weightedSum } from '../common/indexing.ts';
 import { asDeclared, requiredOutput } from '../common/inputs.ts';
 import { moveStrided, sideOf } from '../common/launching.ts';
 import { forEachElement, written, asBits } from '../common/elements.ts';
@@ -54,7 +55,7 @@ function emit(emitter: Emitter): void {
     moveStrided(emitter, 'pad', output.shape, input.datatype, sideOf(input, strides, start), to);
     return;
   }
-  const empty = product(input.shape) === 0;
+  const empty = elementCount(input.shape) === 0;
   if (empty && mode !== 'constant') throw new Unsupported(`an empty tensor cannot be padded by its own elements`);
   const names = output.shape.map((_, axis) => `c${axis}`);
   const declarations = coordinates('i', output.shape).map((text, axis) =>

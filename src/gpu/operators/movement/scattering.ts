@@ -3,10 +3,10 @@
  * may have the same target, in order, so that results are deterministic. An index beyond its axis is ignored.
  */
 import { Unsupported } from '../../../operators/index.ts';
-import { elementBytes } from '../../../tensor/index.ts';
+import { elementCount, elementBytes } from '../../../tensor/index.ts';
 import type { Emitter, Kernels, Value } from '../types.ts';
 import { asBits, changed, forEachElement, type Elements } from '../common/elements.ts';
-import { axisOf, coordinates, indexType, product, stridesOf, weightedSum } from '../common/indexing.ts';
+import { axisOf, coordinates, indexType, stridesOf, weightedSum } from '../common/indexing.ts';
 import { asDeclared, requiredOutput } from '../common/inputs.ts';
 import { indexedPlace } from './gathering.ts';
 
@@ -52,7 +52,7 @@ function emitScatterElements(emitter: Emitter): void {
   combinationOf(reduction);
   const updates = emitter.required(2);
   copyWhole(emitter, asDeclared(emitter, emitter.required(0)), output);
-  const count = indices.elements === 0 ? 0 : product(lineSizes);
+  const count = indices.elements === 0 ? 0 : elementCount(lineSizes);
   forEachElement(emitter, 'scatter_elements', count, { indices, updates, output: changed(output) }, (of) => [
     `const ${type} line = ${line};`,
     `${type} from = ${weightedSum(places, stridesOf(indices.shape))};`,
@@ -71,8 +71,8 @@ function emitScatterNd(emitter: Emitter): void {
   if (depth === undefined || depth > output.shape.length) {
     throw new Unsupported(`its indices [${indices.shape.join(',')}] do not fit [${output.shape.join(',')}]`);
   }
-  const tuples = product(indices.shape.slice(0, -1));
-  const inner = product(output.shape.slice(depth));
+  const tuples = elementCount(indices.shape.slice(0, -1));
+  const inner = elementCount(output.shape.slice(depth));
   const type = indexType(Math.max(output.elements, tuples * inner));
   const reduction = emitter.attribute('reduction', 'none');
   combinationOf(reduction);
@@ -103,9 +103,9 @@ function emitTensorScatter(emitter: Emitter): void {
   const starts = emitter.input(2);
   copyWhole(emitter, data, output);
   const size = output.shape[axis]!;
-  const inner = product(output.shape.slice(axis + 1));
+  const inner = elementCount(output.shape.slice(axis + 1));
   const rows = updates.shape[axis]!;
-  const perItem = product(updates.shape.slice(1));
+  const perItem = elementCount(updates.shape.slice(1));
   const tensors = { updates: asBits(updates), starts, output: asBits(changed(output)) };
   forEachElement(emitter, 'tensor_scatter', updates.elements, tensors, (of) => [
     `i64 at = (i64)(i / ${inner}u % ${rows}u)${of.starts === undefined ? '' : ` + ${of.starts.at(`i / ${perItem}u`)}`};`,

@@ -1,7 +1,7 @@
 /** MaxUnpool, Col2Im and BitCast. */
 import { floats, knownNumbers, Unsupported } from '../../../operators/index.ts';
-import { elementBytes } from '../../../tensor/index.ts';
-import { coordinates, product, stridesOf, weightedSum } from '../common/indexing.ts';
+import { elementCount, elementBytes } from '../../../tensor/index.ts';
+import { coordinates, stridesOf, weightedSum } from '../common/indexing.ts';
 import { asDeclared, requiredOutput } from '../common/inputs.ts';
 import { asBits, changed, forEachElement, written } from '../common/elements.ts';
 import type { Kernels } from '../types.ts';
@@ -51,8 +51,8 @@ const col2im = {
     const [image, channel, ...places] = coordinates('i', output.shape);
     const taps = sizes.map((_, axis) => `t${axis}`);
     const windows = sizes.map((_, axis) => `w${axis}`);
-    const row = `(${channel}) * ${product(block)} + ${weightedSum(taps, stridesOf(block))}`;
-    const blocks = product(counts);
+    const row = `(${channel}) * ${elementCount(block)} + ${weightedSum(taps, stridesOf(block))}`;
+    const blocks = elementCount(counts);
     forEachElement(emitter, 'col2im', output.elements, { input: given, output: written(output) }, (of) => [
       `${of.output.computed} sum = 0;`,
       ...sizes.flatMap((_, axis) => [
@@ -62,7 +62,7 @@ const col2im = {
         `const int w${axis} = r${axis} / ${strides[axis]};`,
         `if (w${axis} >= ${counts[axis]}) continue;`,
       ]),
-      `const i64 from = ((i64)(${image}) * ${output.shape[1]! * product(block)} + ${row}) * ${blocks} + ${weightedSum(windows, stridesOf(counts))};`,
+      `const i64 from = ((i64)(${image}) * ${output.shape[1]! * elementCount(block)} + ${row}) * ${blocks} + ${weightedSum(windows, stridesOf(counts))};`,
       `sum += ${of.input.at('from')};`,
       ...sizes.map(() => '}'),
       of.output.set('i', 'sum'),

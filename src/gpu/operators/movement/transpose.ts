@@ -1,16 +1,8 @@
 import { Unsupported } from '../../../operators/index.ts';
-import { elementBytes } from '../../../tensor/index.ts';
+import { elementBytes, elementCount } from '../../../tensor/index.ts';
 import type { Emitter, Kernels } from '../types.ts';
 import { asDeclared, requiredOutput } from '../common/inputs.ts';
-import {
-  collapse,
-  coordinates,
-  indexType,
-  product,
-  stridesOf,
-  weightedSum,
-  type Dimension,
-} from '../common/indexing.ts';
+import { collapse, coordinates, indexType, stridesOf, weightedSum, type Dimension } from '../common/indexing.ts';
 import { kernelFrom } from '../common/kernel-file.ts';
 import { moveStrided, read, sideOf, wordType, write } from '../common/launching.ts';
 
@@ -41,7 +33,7 @@ function walkOf(shape: readonly number[], order: readonly number[]): Dimension[]
 /** Whether the elements keep their order, because only axes of size 1 move. */
 function isView(emitter: Emitter): boolean {
   const { shape } = emitter.required(0);
-  return walkOf(shape, permutation(emitter, shape.length)).length <= 1 || product(shape) === 0;
+  return walkOf(shape, permutation(emitter, shape.length)).length <= 1 || elementCount(shape) === 0;
 }
 
 function emit(emitter: Emitter): void {
@@ -90,7 +82,7 @@ function emit(emitter: Emitter): void {
       LINES: lines,
     }),
   );
-  const tiles = Math.ceil(columns.size / tileSize) * Math.ceil(rows.size / tileSize) * product(restSizes);
+  const tiles = Math.ceil(columns.size / tileSize) * Math.ceil(rows.size / tileSize) * elementCount(restSizes);
   emitter.launch({
     kernel,
     grid: [tiles],

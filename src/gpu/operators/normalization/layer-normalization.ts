@@ -9,9 +9,10 @@
  * numpy's rules, so that an addend may be the bias of a layer. Attributes: `axis` (-1, the first normalised axis),
  * `epsilon` (1e-5). Outputs: Y; S (optional), for the next residual connection.
  */
+import { elementCount } from '../../../tensor/index.ts';
 import { Unsupported, floats, requireDatatype, accumulatorOf, elementOf } from '../../../operators/index.ts';
 import type { Emitter, KernelName, Kernels, Operator, Value } from '../types.ts';
-import { axisOf, broadcastIndex, indexType, product } from '../common/indexing.ts';
+import { axisOf, broadcastIndex, indexType } from '../common/indexing.ts';
 import { requiredOutput } from '../common/inputs.ts';
 import { argumentsOf, declared } from '../common/launching.ts';
 import { heldPerThread, launchTeams, mathOf, teamForRows, typeDefinitions } from '../common/teams.ts';
@@ -108,7 +109,7 @@ function weighting(value: Value | undefined, input: Value, columns: number): Wei
   return { value, index: same ? 'column' : broadcastIndex('(at)', value.shape, input.shape) };
 }
 
-const columnsFrom = ({ shape }: Value, axis: number): number => product(shape.slice(axisOf(axis, shape.length)));
+const columnsFrom = ({ shape }: Value, axis: number): number => elementCount(shape.slice(axisOf(axis, shape.length)));
 
 /** Outputs: Y; mean and inverse standard deviation (optional). */
 const rowOperator = <Type extends KernelName>(type: Type, hint: string, centered: boolean): Operator<Type> => ({
@@ -183,7 +184,7 @@ const instanceNormalization = {
     emitNormalization(emitter, {
       hint: 'instance_normalization',
       addends: [input],
-      columns: product(input.shape.slice(2)),
+      columns: elementCount(input.shape.slice(2)),
       scale: { value: emitter.required(1), index },
       bias: { value: emitter.required(2), index },
     });
@@ -200,7 +201,7 @@ const groupNormalization = {
     if (groups < 1 || channels % groups !== 0) {
       throw new Unsupported(`${channels} channels do not make ${groups} groups`);
     }
-    const spatial = product(input.shape.slice(2));
+    const spatial = elementCount(input.shape.slice(2));
     const weight = (value: Value): Weighting => ({
       value,
       index: emitter.opset < 21 ? `(row) % ${groups}u` : spatial === 0 ? '0' : `(at) / ${spatial}u % ${channels}u`,

@@ -7,6 +7,7 @@
  * `axis` (-1). It replaces Mul or Div by a constant, Add of a mask, and Softmax. It computes the same in float, without
  * rounding to 16 bits in between.
  */
+import { elementCount } from '../../../tensor/index.ts';
 import {
   Unsupported,
   floats,
@@ -16,7 +17,7 @@ import {
   floatLiteral,
 } from '../../../operators/index.ts';
 import type { Emitter, KernelName, Kernels, Operator, Value } from '../types.ts';
-import { axisOf, broadcastIndex, coordinates, indexType, product, weightedSum } from '../common/indexing.ts';
+import { axisOf, broadcastIndex, coordinates, indexType, weightedSum } from '../common/indexing.ts';
 import { parametersOf, type Stored } from '../common/elements.ts';
 import { requiredOutput } from '../common/inputs.ts';
 import { argumentsOf, declaredBehind, read, write, type Parameter } from '../common/launching.ts';
@@ -43,13 +44,13 @@ function rowsOf(emitter: Emitter, shape: readonly number[], coerced: boolean): R
   const axis = emitter.attribute('axis', coerced ? 1 : -1);
   if (coerced) {
     const split = axis === shape.length ? axis : axisOf(axis, shape.length);
-    return { outer: product(shape.slice(0, split)), columns: product(shape.slice(split)), inner: 1 };
+    return { outer: elementCount(shape.slice(0, split)), columns: elementCount(shape.slice(split)), inner: 1 };
   }
   const along = axisOf(axis, shape.length);
   return {
-    outer: product(shape.slice(0, along)),
+    outer: elementCount(shape.slice(0, along)),
     columns: shape[along]!,
-    inner: product(shape.slice(along + 1)),
+    inner: elementCount(shape.slice(along + 1)),
   };
 }
 
@@ -58,7 +59,8 @@ function emitSoftmax(emitter: Emitter, { hint, logarithm, coerced, scale = 1, ma
   const input = emitter.required(0, floats);
   if (mask !== undefined) {
     requireDatatype(mask, floats);
-    if (product(mask.shape) > input.elements) throw new Unsupported(`its mask '${mask.name}' is larger than its input`);
+    if (elementCount(mask.shape) > input.elements)
+      throw new Unsupported(`its mask '${mask.name}' is larger than its input`);
   }
   const output = requiredOutput(emitter);
   if (output.elements === 0) return;

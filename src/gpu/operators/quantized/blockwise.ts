@@ -2,9 +2,10 @@
  * Weights of 2, 4 or 8 bits with a scale for each block: ONNX Runtime's MatMulNBits and GatherBlockQuantized. With few
  * rows, the product dequantises weights while it reads them; with many, weights are dequantised once before.
  */
+import { elementCount } from '../../../tensor/index.ts';
 import { floats, Unsupported } from '../../../operators/index.ts';
 import { allElementsOf, elementsOf, forEachElement, parametersOf, written } from '../common/elements.ts';
-import { axisOf, coordinates, product as productOf, stridesOf, weightedSum } from '../common/indexing.ts';
+import { axisOf, coordinates, stridesOf, weightedSum } from '../common/indexing.ts';
 import { asDeclared, requiredOutput, scratchValue } from '../common/inputs.ts';
 import { emitComputedProduct, emitProduct } from '../dense/product.ts';
 import type { Kernels, Value } from '../types.ts';
@@ -56,7 +57,7 @@ const matmulNBits = {
     const [bits, block] = [emitter.attribute('bits', 4), emitter.attribute('block_size', 32)];
     if (![2, 4, 8].includes(bits)) throw new Unsupported(`its weights have ${bits} bits`);
     if (groups !== undefined && groups.elements > 0) throw new Unsupported('its groups are reordered (g_idx)');
-    const rows = given.shape.length === 1 ? 1 : productOf(given.shape.slice(0, -1));
+    const rows = given.shape.length === 1 ? 1 : elementCount(given.shape.slice(0, -1));
     const weights = { packed, scales, zeros, bits, block, depth };
     const a = asDeclared(emitter, given);
     if (rows <= fewRows || bias !== undefined) {

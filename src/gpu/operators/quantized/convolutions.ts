@@ -1,6 +1,7 @@
 /** ConvInteger: a product whose second factor is read from the image itself. */
+import { elementCount } from '../../../tensor/index.ts';
 import { requireDatatype } from '../../../operators/index.ts';
-import { coordinates, product as productOf } from '../common/indexing.ts';
+import { coordinates } from '../common/indexing.ts';
 import { requiredOutput } from '../common/inputs.ts';
 import { allElementsOf, parametersOf, written } from '../common/elements.ts';
 import { emitComputedProduct } from '../dense/product.ts';
@@ -22,7 +23,7 @@ export const convInteger = {
     if (output.elements === 0) return;
     const { images, groups, inputChannels, outputChannels, kernel, outputSizes } = convolution;
     const depth = depthOf(convolution);
-    const places = productOf(outputSizes);
+    const places = elementCount(outputSizes);
     const filter = `((plane) % ${groups}u * ${outputChannels}u + (row))`;
     const [channel = '0', ...taps] = coordinates('(depth)', [inputChannels, ...kernel]);
     const xs = inputPlaces(convolution, coordinates('(column)', outputSizes), taps);

@@ -1,12 +1,12 @@
 /** MatMulInteger: products of 8-bit integers minus their zero points. Sums are 32-bit integers, and exact. */
-import { requireDatatype, Unsupported, elementOf, floatLiteral } from '../../../operators/index.ts';
-import type { DataType } from '../../../tensor/index.ts';
-import { coordinates, product as productOf, weightedSum } from '../common/indexing.ts';
+import { requireDatatype, Unsupported } from '../../../operators/index.ts';
+import { elementCount, type DataType } from '../../../tensor/index.ts';
+import { coordinates, weightedSum } from '../common/indexing.ts';
 import { requiredOutput } from '../common/inputs.ts';
 import { allElementsOf, parametersOf, written } from '../common/elements.ts';
 import { broadcastShapes, factorOf, sidesOf } from '../dense/matmul.ts';
 import { emitComputedProduct, type Factor } from '../dense/product.ts';
-import type { Emitter, KernelName, Kernels, Operator, Value } from '../types.ts';
+import type { KernelName, Kernels, Operator, Value } from '../types.ts';
 
 export const bytes: readonly DataType[] = ['INT8', 'UINT8'];
 
@@ -29,7 +29,7 @@ const matmulInteger = <Type extends KernelName>(type: Type, types: readonly Data
     const { left, right } = sidesOf(a, b);
     const [rows, columns, depth] = [left.rows, right.columns, left.columns];
     const batch = broadcastShapes(left.batch, right.batch);
-    const items = productOf(batch);
+    const items = elementCount(batch);
     const plane = coordinates('(plane)', batch);
     const place = ({ batchStrides, leading }: Required<Factor>, row: string, column: string): string =>
       `(u64)(${weightedSum(plane, batchStrides)}) + (u64)${row} * ${leading} + ${column}`;
@@ -51,22 +51,6 @@ const matmulInteger = <Type extends KernelName>(type: Type, types: readonly Data
     });
   },
 });
-
-const limits: Partial<Record<DataType, readonly [low: number, high: number]>> = {
-  INT8: [-128, 127],
-  UINT8: [0, 255],
-  INT16: [-32_768, 32_767],
-  UINT16: [0, 65_535],
-};
-
-/** C expression that saturates a rounded float to the type of the node's result. */
-export function narrowed(emitter: Emitter, text: string): string {
-  const datatype = emitter.output(0)?.datatype ?? 'UINT8';
-  const range = limits[datatype];
-  if (range === undefined) throw new Unsupported(`numbers are not quantised to ${datatype}`);
-  const { stored } = elementOf(datatype);
-  return `(${stored})fminf(fmaxf(${text}, ${floatLiteral(range[0])}), ${floatLiteral(range[1])})`;
-}
 
 export const quantizedProductOperators = [
   matmulInteger('MatMulInteger', bytes),

@@ -1,7 +1,8 @@
 /** ArgMax, ArgMin and TopK, and running sums (CumSum, CumProd), along lines of an axis. */
+import { elementCount } from '../../../tensor/index.ts';
 import { Unsupported, numbers, knownNumbers } from '../../../operators/index.ts';
 import type { Emitter, Kernels, Value } from '../types.ts';
-import { axisOf, coordinates, indexType, product, stridesOf, weightedSum } from '../common/indexing.ts';
+import { axisOf, coordinates, indexType, stridesOf, weightedSum } from '../common/indexing.ts';
 import { asDeclared, requiredOutput } from '../common/inputs.ts';
 import { read, write } from '../common/launching.ts';
 import { alone, launchTeams, teamForRows, typeDefinitions, type Team } from '../common/teams.ts';
@@ -64,7 +65,7 @@ function emitTopK(emitter: Emitter): void {
   const k = emitter.input(1) === undefined ? emitter.attribute('k', 1) : shape[axis]!;
   if (k > topMax) throw new Unsupported(`its K is ${k}, but at most ${topMax} are covered`);
   const line = linesOf(given, axis);
-  if (product(shape) === 0) return;
+  if (elementCount(shape) === 0) return;
   const input = asDeclared(emitter, given);
   const wide = teamForRows(line.lines, line.count);
   // A round ends with a reduction over a team, so it needs a warp at least.

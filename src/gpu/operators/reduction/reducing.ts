@@ -1,8 +1,8 @@
 /** Reductions over any axes, by teams of threads along rows, or down columns. */
 import { floats, numbers, requireDatatype, accumulatorOf } from '../../../operators/index.ts';
-import type { DataType } from '../../../tensor/index.ts';
+import { elementCount, type DataType } from '../../../tensor/index.ts';
 import type { Emitter, Value } from '../types.ts';
-import { axisOf, collapse, coordinates, indexType, product, stridesOf, weightedSum } from '../common/indexing.ts';
+import { axisOf, collapse, coordinates, indexType, stridesOf, weightedSum } from '../common/indexing.ts';
 import { asDeclared, requiredOutput } from '../common/inputs.ts';
 import { forEachElement, written } from '../common/elements.ts';
 import { read, write } from '../common/launching.ts';
@@ -106,7 +106,7 @@ export function emitReduction(
   };
   const outer = walk(true);
   const inner = walk(false);
-  const count = product(inner.sizes);
+  const count = elementCount(inner.sizes);
   const finish = reduction.finish?.(math, count) ?? 'x';
   if (count === 0) {
     emitEmpty(emitter, hint, reduction, output, finish, accumulator);

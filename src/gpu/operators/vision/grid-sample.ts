@@ -1,7 +1,8 @@
 /** GridSample samples an image at the coordinates of a grid, along any number of axes. */
+import { elementCount } from '../../../tensor/index.ts';
 import { floats, Unsupported, floatLiteral } from '../../../operators/index.ts';
 import { forEachElement, written } from '../common/elements.ts';
-import { coordinates, product, stridesOf, weightedSum } from '../common/indexing.ts';
+import { coordinates, stridesOf, weightedSum } from '../common/indexing.ts';
 import { requiredOutput } from '../common/inputs.ts';
 import type { Emitter, KernelName, Kernels, Operator } from '../types.ts';
 
@@ -79,7 +80,7 @@ const gridSample = <Type extends KernelName>(type: Type): Operator<Type> => ({
     const axes = sizes.length;
     forEachElement(emitter, 'grid_sample', output.elements, { input: given, grid, output: written(output) }, (of) => {
       const [image, channel] = coordinates('i', output.shape);
-      const places = product(output.shape.slice(2));
+      const places = elementCount(output.shape.slice(2));
       const lines = [
         `const i64 image = ${image}, channel = ${channel};`,
         `const auto *place = grid + ((u64)image * ${places} + i % ${places}u) * ${axes};`,

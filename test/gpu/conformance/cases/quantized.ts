@@ -81,6 +81,22 @@ const linears: readonly Case[] = [
       21,
     ),
   ]),
+  ...(['Quantize', 'Dequantize'] as const).map((name) => {
+    const [from, to] = name === 'Quantize' ? (['FP32', 'INT8'] as const) : (['INT8', 'FP32'] as const);
+    const inputs = [x([3, 5], from), scales([5]), list('INT8', 1, 2, 3, 4, 5)];
+    return conformanceCase(`turntable.${name}`, 'a scale to a column', inputs, {
+      outputs: [to],
+      reference: (graph, given) => [graph.node(`${name}Linear`, given, { axis: 1 })],
+    });
+  }),
+  linear(
+    'DequantizeLinear',
+    'a last block that is cut',
+    [x([2, 5, 3], 'INT8'), scales([2, 3, 3]), x([2, 3, 3], 'INT8', 5, 0.2)],
+    'FP32',
+    { axis: 1, block_size: 2 },
+    21,
+  ),
   linear('QuantizeLinear', 'without zero', [x([3, 7]), one('FP32', 0.02)], 'UINT8'),
   linear('QuantizeLinear', 'INT16', [x([3, 7]), one('FP32', 0.001), one('INT16', 70)], 'INT16', {}, 21),
   linear('QuantizeLinear', 'UINT16', [x([3, 7]), one('FP32', 0.001), one('UINT16', 700)], 'UINT16', {}, 21),
