@@ -2,13 +2,13 @@
 import * as commander from 'commander';
 import type * as typed from '@commander-js/extra-typings';
 
-// The package of these types is not there at run time: it holds the same classes as `commander`, which it loads.
+// The package with the types is not installed at run time. Its classes are those of `commander`, which it loads.
 export const { Argument, Command, CommanderError, InvalidArgumentError, Option } = commander as unknown as typeof typed;
 
 export type Command<Args extends unknown[], Options extends OptionValues> = typed.Command<Args, Options>;
 export type AnyCommand = typed.CommandUnknownOpts;
 export type OptionValues = typed.OptionValues;
-/** What a command's action gets. */
+/** The options that a command's action receives. */
 export type OptionsOf<Made extends AnyCommand> = ReturnType<Made['opts']>;
 
 type AllOptions<Flags extends readonly AnyCommand[]> = Flags extends readonly [

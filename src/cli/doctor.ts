@@ -59,7 +59,7 @@ async function reportMachine(loaded: ReturnType<typeof loadConfig>, json: boolea
   console.log(json ? JSON.stringify({ findings: found, facts }, null, 2) : table);
 }
 
-/** Exit code 1 where the GPUs cannot be used at all. What is found counts for the host's next start. */
+/** Sets exit code 1 if no GPU can be used. The host's next start uses the findings. */
 async function reportSelfTest({ dataDir }: HostConfig, json: boolean): Promise<void> {
   let report: SelfTestReport;
   try {

@@ -45,7 +45,7 @@ type ErrorClass = abstract new (...args: never[]) => Error;
 const isOneOf = (error: unknown, classes: readonly ErrorClass[]): error is Error =>
   classes.some((each) => error instanceof each);
 
-/** The same for asynchronous work, with errors of these classes and of the operating system; others are bugs. */
+/** The same for asynchronous work. Errors of these classes and of the operating system are told; others are bugs. */
 export async function tellingOf<Result>(
   words: string,
   classes: readonly ErrorClass[],

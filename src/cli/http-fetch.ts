@@ -1,11 +1,11 @@
 /**
- * The `fetch` of commands. For each process that gets an answer Node's own compiles a parser in WebAssembly: 0.3 s of a
- * core and 30 MB, more than all else that a command such as `turntable ps` does.
+ * The `fetch` of commands. Node's own compiles a parser in WebAssembly in each process that gets an answer. That takes
+ * 0.3 s of a core and 30 MB, more than the rest of a command such as `turntable ps`.
  */
 import { request, type IncomingMessage } from 'node:http';
 import { Readable } from 'node:stream';
 
-/** As the global `fetch`, which does what is rare here: TLS, redirects, and bodies of other kinds. */
+/** Does the same as the global `fetch`, which it calls for what is rare: TLS, redirects, and bodies of other kinds. */
 export async function httpFetch(where: string, init: RequestInit = {}): Promise<Response> {
   const { method = 'GET', body = null, signal } = init;
   const url = new URL(where);

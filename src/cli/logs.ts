@@ -44,7 +44,7 @@ function lineText({ at, source, level, version, text }: LogLine): string {
   return [`${time} ${source.padEnd(8)} ${level.padEnd(5)} ${of}${first}`, ...more].join('\n');
 }
 
-/** What comes, until the host ends it. */
+/** The events of a stream, until the host ends it. */
 async function* serverSentEvents({ body }: Response): AsyncGenerator<{ event: string; data: unknown }> {
   if (body === null) return;
   const parser = new EventParser();

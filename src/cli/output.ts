@@ -1,4 +1,4 @@
-/** What becomes of a command whose output nobody takes any more: `turntable ... | head`, a closed terminal, a full disk. */
+/** Commands whose output is not read to its end: `turntable ... | head`, a closed terminal, a full disk. */
 
 import { closeSync, fstatSync, openSync, writeSync } from 'node:fs';
 import { format, stripVTControlCharacters } from 'node:util';
@@ -8,7 +8,7 @@ import type { Log } from '../tools/index.ts';
 const textsMax = 1000;
 
 /**
- * `turntable ... | head` closes the pipe early, which is no failure. What cannot be said on standard error is not said.
+ * `turntable ... | head` closes the pipe early, which is no failure. Errors of standard error itself are ignored.
  */
 export function handleOutputErrors(): void {
   process.stdout.on('error', (error: NodeJS.ErrnoException) => {
@@ -20,9 +20,9 @@ export function handleOutputErrors(): void {
 }
 
 /**
- * From now on this process serves, whoever reads its output: lines that cannot be written are lost, and each is tried anew,
- * since a disk has room again some day. A reader that stops without leaving must not stop this process, as a write to a
- * full pipe or terminal would.
+ * From now on this process serves even if its output cannot be written. Such lines are lost. Each new line is tried,
+ * since a full disk may have room again. A reader that stops reading must not block this process, as a write to a full
+ * pipe or terminal would.
  */
 export function outliveOutput(): void {
   for (const stream of [process.stdout, process.stderr]) {

@@ -108,7 +108,7 @@ function describe(name: string, existed: boolean, body: string, url: string): st
   ];
   const note = facts.length > 0 ? ` (${facts.join(', ')})` : '';
   const done = existed ? `${name}${version} was published before${note}` : `published ${name}${version}${note}`;
-  // What is served otherwise than the model's file says.
+  // The host serves some outputs otherwise than the model's file says.
   const remarks = Array.isArray(reply.remarks) ? reply.remarks.map((remark) => `note: ${remark}`) : [];
   return [`${done}: ${url}`, ...remarks].join('\n');
 }

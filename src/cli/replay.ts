@@ -115,7 +115,7 @@ function writeComparison(comparison: Comparison, options: ReplayOptions): void {
   });
 }
 
-/** The first flag of the command line that is one of these, by the names of options. */
+/** The first flag of the command line whose option has one of these names. */
 function flagGiven(command: AnyCommand, isOne: (name: string) => boolean): string | null | undefined {
   const given = command.options.find((option) => {
     const name = option.attributeName();

@@ -80,11 +80,11 @@ export function parseRange(text: string): number[] {
   return Array.from({ length: Math.floor((last - first) / by) + 1 }, (_, index) => first + index * by);
 }
 
-/** What a model costs on the CPU; figures that are left out are estimated from its weights. */
+/** The costs of a model on the CPU. Figures that are left out are estimated from its weights. */
 export interface CpuGiven {
   readonly latencyMs: number;
   readonly cores: number;
-  /** Of a session: what it takes to load, and its memory. */
+  /** How long a session takes to load, and with `bytes` its memory. */
   readonly loadMs?: number | undefined;
   readonly bytes?: number | undefined;
 }

@@ -82,7 +82,7 @@ function total(own: Size, calls: ReadonlyMap<string, number>, sizes: ReadonlyMap
   return { nodes, bytes };
 }
 
-/** Of each function, with what it calls. A chain of calls may be longer than JavaScript's stack is deep. */
+/** The size of each function with the functions that it calls. A chain of calls may be too long for recursion. */
 function sizesOf(called: ReadonlyMap<string, Called>): Map<string, Size> {
   const sizes = new Map<string, Size>();
   for (const first of called.keys()) {

@@ -40,7 +40,7 @@ export interface OperatorFacts {
    * among its arguments. `whole`: it needs all steps at once.
    */
   readonly chunks?: ChunkRule | 'whole';
-  /** What the analytic estimate takes it for. `traffic`: it is as fast as the memory that it reads and writes. */
+  /** How the analytic estimate prices it. `traffic`: it is as fast as the memory that it reads and writes. */
   readonly cost: 'traffic' | 'product' | 'convolution' | 'recurrence' | 'lookup' | 'channel-normalization';
   /** Whether a rounding error of its input may change its result altogether. */
   readonly jumps: (node: NodeProto) => boolean;
@@ -48,27 +48,29 @@ export interface OperatorFacts {
   readonly layer: Exclude<LayerKind, 'other'> | 'none';
   /** Which inputs can be weights. `first`: constants in the others are arguments, such as scales, limits and sizes. */
   readonly weights: 'any' | 'first';
-  /** What its result has of its first input: all bytes in their order, or all elements, perhaps moved or converted. */
+  /**
+   * What its result keeps of its first input: all bytes in their order, or all elements, perhaps moved or converted.
+   */
   readonly keeps: 'bytes' | 'elements' | 'nothing';
   /**
-   * What it is in PyTorch. `module`: a module of its own, of the named kind; `behind-weights`: such a module only
-   * directly behind one with weights; `free`: it runs no kernel.
+   * What it is in PyTorch. `activation`, `pool`: a module of this kind; `activation-behind-weights`: one only directly
+   * behind a module with weights; `free`: it runs no kernel; `function`: it is no module.
    */
   readonly leaf: 'activation' | 'pool' | 'activation-behind-weights' | 'free' | 'function';
   /**
-   * Shapes are computed with it. `elements`: of its inputs' elements; `shape`: of its input's shape. The shape rule
-   * computes small whole numbers exactly where it gives any.
+   * Whether models compute shapes with it: from its inputs' elements, or from its input's shape. Where the shape rule
+   * gives elements, these small whole numbers are exact.
    */
   readonly arithmetic: 'elements' | 'shape' | 'none';
-  /** It may have inputs of 32 bits and a result of 16. */
+  /** It may have inputs in 32 bits and a result in 16. */
   readonly mixesPrecisions?: true;
-  /** Elementwise: what it computes. Chains of such operators become one kernel. */
+  /** What an elementwise operator computes, in C. Chains of such operators become one kernel. */
   readonly expression?: Expression;
-  /** What it computes of numbers. Fusion tells by it whether a tree of operators computes GELU. */
+  /** What it computes, in JavaScript. Fusion evaluates trees of such operators to find GELU in all its forms. */
   readonly numbers?: (a: number, b: number) => number;
   /** The activation of a product's or convolution's kernel that does the same, if its attributes allow one. */
   readonly activation?: (attribute: AttributeReader) => 'relu' | 'gelu-tanh' | undefined;
-  /** It is a matrix product. `general`: with a third input that is added, transposes and factors. */
+  /** A matrix product. `general`: like Gemm, with a third input that is added, transposes and factors. */
   readonly matrices?: 'plain' | 'general';
   /** How it is written as other operators, for one that has no kernels. */
   readonly write?: Write;

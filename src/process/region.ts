@@ -1,13 +1,13 @@
 /**
- * Memory that a process shares with one child, for the tensors of their messages: through a socket the kernel copies them
- * twice, 200 KB at a time, and wakes one of the two for each part.
+ * Memory that a process shares with one child, for the tensors of their messages. Through a socket the kernel would
+ * copy the tensors twice, 200 KB at a time, and wake one of the two processes for each part.
  *
- * Each side writes to an area of its own and reads from the other's. The header of a message goes through the socket and
- * says where its tensors are. The host copies them out as it takes the message, so the child can change nothing that was
- * looked at, nobody else sees this memory, and no view of it outlives its child. A child may read them in place until it has
- * answered, since the host changes nothing before. Messages are taken in their order, so a
- * count of them says what is free. Both counts and places are another process's words, and are checked: a child that lies
- * spoils its own messages.
+ * Each side writes to an area of its own and reads from the other's. The header of a message goes through the socket
+ * and says where its tensors are. The host copies the tensors when it takes a message. So the child cannot change them
+ * after a check, no other process sees this memory, and no view of it outlives its child. A child may read tensors in
+ * place until it has answered, since the host changes nothing before. Messages are taken in their order, so a count of
+ * them says which bytes are free. Counts and places come from another process and are checked: a child that lies spoils
+ * only its own messages.
  */
 import { closeSync, ftruncateSync } from 'node:fs';
 import { createRequire } from 'node:module';
@@ -15,22 +15,22 @@ import type * as Koffi from 'koffi';
 import { TensorError, type FrameRegion, type Tensor } from '../tensor/index.ts';
 import { libcFunction } from './libc.ts';
 
-/** Address space; pages come as they are written to. What has no room goes through the socket. */
+/** Address space: a page takes memory once it is written to. A tensor without room goes through the socket. */
 const areaBytes = 16 * 2 ** 20;
 const countsBytes = 4096;
 const regionBytes = countsBytes + 2 * areaBytes;
 /** Below this the socket takes a message in one go. */
 const regionTensorsMin = 64 * 1024;
-/** Places begin at multiples of this, so that elements of any type lie as processors like them. */
+/** Tensors begin at multiples of this, so that elements of any type are aligned. */
 const alignment = 64;
-/** After so long without a message an area's pages go back to the system, at the latest after twice as long. */
+/** An area without messages for this long gives its pages back to the system, at the latest after twice as long. */
 const idleMsMax = 30_000;
 
 const [closeOnExec, allowSealing, addSeals] = [1, 2, 1033];
-/** Nobody can change its size: a page beyond the end of a file ends whoever reads it. */
+/** Seals that fix the size: a process that reads a page beyond the end of a file is killed. */
 const sizeSeals = 1 | 2 | 4;
 const [readWrite, shared, removePages] = [1 | 2, 1, 9];
-/** Of the counts: where the message counts of the two readers are, in lines of the cache of their own. */
+/** Where the message counts of the two readers are, each in a cache line of its own. */
 const [childCount, hostCount] = [0, 16];
 
 type Side = 'host' | 'child';

@@ -17,7 +17,7 @@ import { startThread, type ThreadOptions } from './thread.ts';
 
 type Tensors = readonly Tensor[];
 
-/** What a method answers that also has tensors. */
+/** The answer of a method that also returns tensors. */
 export interface Reply<Answer = unknown> {
   readonly answer: Answer;
   readonly tensors: Tensors;
@@ -189,8 +189,8 @@ export class Remote<Api extends object> {
   }
 
   /**
-   * Pings it periodically, and ends it when it has answered nothing for so long and is not starved. Pings are counted
-   * instead of time, so that time for which this process itself was asleep does not count against it.
+   * Pings the process periodically, and ends it when it has answered nothing for this long and is not starved. Pings
+   * are counted instead of time, so that the time for which this process itself was asleep does not count.
    */
   watch(silenceMs: number): void {
     if (this.#end !== undefined) return;
@@ -199,7 +199,7 @@ export class Remote<Api extends object> {
     let check = new HangCheck(this.pid, silenceMs);
     this.#heart = setInterval(() => {
       if (++this.#silentBeats === 1) check = new HangCheck(this.pid, silenceMs);
-      // Halves: the first look only tells what it has used before.
+      // At half of the limit and at the limit: the first look only notes how much processor time it has used so far.
       const isLimit = this.#silentBeats % Math.ceil(beats / 2) === 0;
       if (isLimit && check.hangs()) void this.end(`it has not answered for ${silenceMs / 1000} s`);
       else this.#peer.send({ ping: true });
@@ -222,7 +222,7 @@ export class Remote<Api extends object> {
     const end = (): void => void this.end('it was stopped');
     const check =
       timeMsMax === undefined || this.#options.process === undefined ? undefined : new HangCheck(this.pid, timeMsMax);
-    // The first look only tells what it has used before.
+    // The first look only notes how much processor time it has used so far.
     check?.hangs();
     const late = (): void => {
       if (check === undefined || check.hangs()) void this.end(`it took longer than ${timeMsMax! / 1000} s`, true);

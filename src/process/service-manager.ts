@@ -5,7 +5,7 @@ const unixFamily = 1;
 const datagramCloseOnExec = 2 | 0x8_0000;
 const noSignal = 0x4000;
 
-/** @returns false if nobody listens: without NOTIFY_SOCKET, outside Linux, or when the socket is gone */
+/** @returns false without a service manager: no NOTIFY_SOCKET, another system than Linux, or a socket that is gone */
 export function tellServiceManager(
   state: 'READY=1' | 'STOPPING=1',
   socketPath: string | undefined = process.env['NOTIFY_SOCKET'],

@@ -16,8 +16,8 @@ import { libcFunction } from './libc.ts';
 export interface SpawnOptions {
   readonly env: NodeJS.ProcessEnv;
   /**
-   * A 'pipe' is a pair of sockets: both sides read and write. What comes from it is read into the memory of given
-   * options. A number is an open descriptor of this process.
+   * A 'pipe' is a pair of sockets: both sides read and write. With OnReadOpts it is a pipe that is read into their
+   * memory. A number is an open descriptor of this process.
    */
   readonly stdio: readonly ('ignore' | 'pipe' | OnReadOpts | number)[];
   /** It leads a session of its own, and so a process group. */

@@ -22,7 +22,7 @@ export const isLate = (
   { slo_ms: sloMs }: Pick<SweepReport, 'slo_ms'>,
 ): boolean => (sloMs === null ? goodput !== null && goodput < goodputWanted : p99 !== null && p99 > sloMs);
 
-/** From where on each system is late. */
+/** A sentence that says from which value on each system misses the SLO. */
 export function sweepVerdict(sweep: Pick<SweepReport, 'slo_ms' | 'over' | 'runs'>): string {
   const { slo_ms: sloMs, over, runs } = sweep;
   const what =
@@ -31,7 +31,7 @@ export function sweepVerdict(sweep: Pick<SweepReport, 'slo_ms' | 'over' | 'runs'
     const late = own.filter(({ report }) => isLate(report, sweep)).map(({ at }) => at);
     const [first] = late;
     if (first === undefined) return `nowhere with ${name}`;
-    // Along numbers that grow, what is late stays late.
+    // If all larger numbers are late too, the first one says it.
     const isFrom = typeof first === 'number' && late.length === own.length - own.findIndex(({ at }) => at === first);
     return isFrom ? `from ${over} ${first} on with ${name}` : `at ${over} ${late.join(', ')} with ${name}`;
   });

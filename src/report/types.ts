@@ -143,9 +143,9 @@ export interface Report extends Tally {
   /** Exactly one of the two. */
   readonly simulated?: true;
   readonly measured?: true;
-  /** Whether the machine was enough, and what was missing, as a sentence; absent in older reports. */
+  /** A sentence that says whether the machine was enough, or what it lacked; absent in older reports. */
   readonly verdict?: string;
-  /** What the figures do not tell, as sentences; absent where there is nothing to say, and in older reports. */
+  /** Sentences about what the figures leave out; absent if there are none, and in older reports. */
   readonly warnings?: readonly string[];
   /** The machine preset of a simulation, or the measured machine. */
   readonly machine: string;
@@ -192,7 +192,7 @@ export interface Report extends Tally {
   readonly functions: readonly FunctionRow[];
 }
 
-/** A report without what is long. */
+/** A report without its long lists. */
 export type ReportSummary = Omit<Report, 'functions' | 'timeline' | 'per_minute' | 'latency_cdf'>;
 
 /** One point of a sweep. */

@@ -38,7 +38,7 @@ const causes = ['nowhere', 'run'] as const;
 const causeOf = ({ sloMs, warmMs }: LeastTimes) =>
   warmMs === Infinity ? 'nowhere' : warmMs > sloMs ? 'run' : undefined;
 
-/** If most of what is missing is of functions that could have no call in time: why, and what would serve them. */
+/** If most missed calls are of functions that could have none in time: why that is, and what would serve them. */
 function hopelessReason(
   { requests, shed, gpus }: Judged,
   goodput: number,

@@ -405,14 +405,14 @@ export class FrameDecoder<Header extends object = Record<string, unknown>> {
     return chunk.subarray(taken);
   }
 
-  /** Whether it was read right behind what is there. */
+  /** Whether a chunk was read to the place directly behind the bytes so far. */
   #isBehindFront({ buffer, byteOffset }: Buffer): boolean {
     return buffer === this.#front.buffer && byteOffset === this.#front.byteOffset + this.#filledBytes;
   }
 }
 
 const nothing = Buffer.alloc(0);
-/** Where frames are read to that nobody keeps. */
+/** Memory for frames that are read only to be dropped. */
 let dropped: Buffer | undefined;
 
 interface FrameHeader<Header extends object> {

@@ -1,5 +1,5 @@
 /**
- * ONNX Runtime's error messages, as they are shown to somebody who does not know its source. `Non-zero status code
+ * Makes ONNX Runtime's error messages readable for users who do not know its source. `Non-zero status code
  * returned while running Gather node. Name:'/Gather' Status Message: /onnxruntime_src/onnxruntime/core/...gather.cc:62
  * virtual onnxruntime::common::Status onnxruntime::Gather::Compute(...) const indices element out of data bounds`
  * becomes `node '/Gather' (Gather): indices element out of data bounds`.

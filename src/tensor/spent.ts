@@ -1,6 +1,6 @@
 /**
- * Memory that is freed once nobody reads it any more. V8 frees a buffer when it happens to collect it, and collects more
- * often the more buffers there are: with 602 KB in and out, that was more than half of what a call cost the host.
+ * Frees memory after its last reader. V8 frees a buffer only when it collects it, and collects more often the more
+ * buffers there are: with 602 KB in and out, that was more than half of what a call cost the host.
  */
 import { MessageChannel } from 'node:worker_threads';
 import type { Tensor } from './tensor.ts';
@@ -18,12 +18,12 @@ export function free(buffer: ArrayBufferLike): void {
 
 const kept = new WeakSet<ArrayBufferLike>();
 
-/** The tensors of a call are read after its end, by something that runs beside it. */
+/** Keeps tensors of a call that something else, such as a check, reads after the call's end. */
 export function keepTensors(tensors: readonly Tensor[]): void {
   for (const { data } of tensors) if (data.byteLength > 0) kept.add(data.buffer);
 }
 
-/** What a call leaves behind that is worth to be freed, but for what {@link keepTensors} was told of. */
+/** The buffers that a call leaves behind and that are large enough to free, without those of {@link keepTensors}. */
 export class SpentBuffers {
   readonly #buffers = new Set<ArrayBufferLike>();
 

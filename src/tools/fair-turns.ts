@@ -1,5 +1,5 @@
 /**
- * Permits for the work of many callers: one at a time for each caller, and callers in rotation, so that no caller waits for
+ * Permits for the work of many callers: one at a time for each caller, and callers in rotation. So no caller waits for
  * more than one piece of another's work.
  */
 export class FairTurns {
@@ -34,7 +34,7 @@ export class FairTurns {
     return {
       [Symbol.dispose]: () => {
         this.#working.delete(caller);
-        // Whoever waits already goes first.
+        // Callers that wait already go first.
         const line = this.#waiting.get(caller);
         if (line !== undefined && this.#waiting.delete(caller)) this.#waiting.set(caller, line);
         this.#serve();

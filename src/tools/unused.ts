@@ -4,15 +4,15 @@ import { join } from 'node:path';
 const monthMs = 30 * 24 * 3600 * 1000;
 
 interface UnusedOptions {
-  /** Of the names of entries; what else is in the folder stays. */
+  /** Matches the names of entries; other files of the folder stay. */
   readonly isEntry: RegExp;
-  /** A file in each entry; left out: the entry itself. */
+  /** The file in each entry whose time says when it was used last. Default: the entry itself. */
   readonly mark?: string;
-  /** Left out: 30 days. */
+  /** Default: 30 days. */
   readonly unusedMs?: number;
 }
 
-/** Removes the entries of a cache that nobody has used for so long. Whoever uses one sets the time of its mark. */
+/** Removes the entries of a cache that were not used for this long. A user of an entry sets the time of its mark. */
 export async function removeUnused(
   folder: string,
   { isEntry, mark = '.', unusedMs = monthMs }: UnusedOptions,

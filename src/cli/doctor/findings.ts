@@ -7,9 +7,9 @@ import { counted } from '../table.ts';
 import type { Facts } from './collect.ts';
 
 /**
- * - `ok`: there, and what it enables.
- * - `missing`: optional and not there; what goes without it.
- * - `warning`: there, but worth a look.
+ * - `ok`: it is there; the effect is what it enables.
+ * - `missing`: it is optional and not there; the effect is what the host does without it.
+ * - `warning`: it is there, but somebody should look at it.
  * - `broken`: the host needs it and would not start, or not serve.
  */
 export type Status = 'ok' | 'missing' | 'warning' | 'broken';
@@ -17,9 +17,9 @@ export type Status = 'ok' | 'missing' | 'warning' | 'broken';
 export interface Finding {
   readonly topic: string;
   readonly status: Status;
-  /** What is there, in a few words. */
+  /** What the doctor found, in a few words. */
   readonly found: string;
-  /** What that enables, or what is lost and how to change it. */
+  /** What the finding enables, or what the host lacks and how to change that. */
   readonly effect: string;
 }
 

@@ -6,7 +6,7 @@ import { trialShapes, type ModelMetadata, type Sizes } from '../../onnx/index.ts
 
 export type TriedSizes = Awaited<ReturnType<typeof trySizes>>;
 
-/** The sizes of the open dimensions: what the command says, and what is left to guess. Throws CpuError. */
+/** Finds sizes for the open dimensions: those that the command gives, and guesses that run. Throws CpuError. */
 export async function trySizes(
   modelPath: string,
   { inputs, opening }: ModelMetadata,
@@ -29,7 +29,7 @@ export async function trySizes(
   }
 }
 
-/** For the GPU engine: what ran on the CPU; else what was given, and guesses for the rest. */
+/** Shapes to try on the GPU engine: those that ran on the CPU, else the given sizes with guesses for the rest. */
 export const shapesAfter = (tried: TriedSizes, { inputs }: ModelMetadata, sizesGiven: Sizes): readonly InputShapes[] =>
   tried.state === 'runs' ? [tried.shapes] : trialShapes(inputs, sizesGiven);
 

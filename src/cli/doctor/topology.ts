@@ -27,7 +27,9 @@ export async function reportTopology(stated: StatedTopology | undefined, json: b
 
 const gbps = (value: number): string => value.toFixed(1);
 
-/** What was measured, and what it is taken for. @throws MachineError for a stated topology that cannot be */
+/**
+ * The measured bandwidths, and the topology that they show. @throws MachineError for a stated topology that cannot be
+ */
 export function topologyText(topology: MeasuredTopology, stated?: StatedTopology): string {
   const { gpus, pairs, copyBytes } = topology;
   const gpuRows = gpus.map(({ index, name, pciBusId, switch: shared, numaNode, link, loadGBps, storeGBps }) => [

@@ -22,7 +22,7 @@ import { readLayers, type LayerSource } from './layer-source.ts';
 import { planned, readMachine, writePlanPage } from '../planning.ts';
 import { codingHelp, parsePrecision, parseWhole, precisionHelp } from '../values.ts';
 
-/** One mode's plan and what it takes. */
+/** The plan of one mode, with its timeline and residency. */
 type Outcome = ReturnType<typeof outcomeOf>;
 
 const deepplanFlags = () =>
@@ -114,7 +114,7 @@ function outcomeOf(
 const pair = (span: Span | undefined): readonly [number, number] | null =>
   span === undefined ? null : [span.startMs, span.endMs];
 
-/** The documented answer, with what was asked for beyond it. */
+/** The documented answer, with the times and the mode if the command line asks for them. */
 function answerOf(
   { plan, timeline, residency }: Outcome,
   { withTimes, withMode }: { readonly withTimes: boolean; readonly withMode: boolean },

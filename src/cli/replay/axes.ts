@@ -53,7 +53,7 @@ export const changed = <Options extends OptionValues>(options: Options, changes:
   ...Object.fromEntries(changes.map(({ key, value }) => [key, value])),
 });
 
-/** Options that say where a replay runs and what it writes. */
+/** Options that a sweep cannot vary: where a replay runs, and what it writes. */
 const fixed = new Set([
   'live',
   'url',

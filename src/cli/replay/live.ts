@@ -56,7 +56,7 @@ interface LiveFunction {
 /** How often the host's metrics are read for evictions and changes of plan. Reading them uses no function. */
 const watchMs = 10_000;
 
-/** @param rows that take what was measured */
+/** @param rows the file that gets a row for each measured request */
 export async function replayLive(options: LiveReplayOptions, rows?: RowsFile): Promise<Report> {
   const { warmup = 0, speed } = options;
   const host = hostAddress(options.url);

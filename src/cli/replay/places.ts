@@ -18,9 +18,10 @@ export interface PlacesOptions {
 export type Places = ReturnType<typeof placesOf>;
 
 /**
- * Throws CliError for what does not go together, and ProfileError for a name that is no model.
+ * Throws CliError for options that exclude each other, and ProfileError for a name that is no model.
  *
- * @param machines whose host memory one scheduler has as if it was of one @param isOneOfMany hosts with a scheduler each
+ * @param machines the machines of one scheduler, which uses their host memory as one
+ * @param isOneOfMany whether this is one of several hosts, each with a scheduler of its own
  */
 export function placesOf(
   options: PlacesOptions,
@@ -53,7 +54,7 @@ export function placesOf(
       : [];
   return {
     ...given({ cpuMemoryBytes, workers }),
-    // Where everything fits it is taken to be there: a host reads what it serves when it starts.
+    // If all functions fit into host memory, they count as read: a host reads its functions when it starts.
     ...(isExceeded && disk !== undefined
       ? { host: { capacityBytes, diskGBps: disk.readGBps, filledWith } }
       : undefined),

@@ -71,7 +71,7 @@ export class RowsFile implements Disposable {
   }
 }
 
-/** How it ended, where it ran, and what was there of its function. */
+/** How a request ended, where it ran, and how much of its function was there. */
 function wordsOf(placement: OutcomePlacement): readonly [outcome: string, place: string, start: string] {
   switch (placement.kind) {
     case 'gpu':

@@ -21,7 +21,7 @@ const sloHelp =
   'to answer in: 100ms, by model or function as in bert-base=100ms,gpt2/3=1s, or by share of the functions as in ' +
   "20ms@30%,1s@70%; a trace's own otherwise";
 
-/** What is measured, and against what: of a simulated system, and of a running host too. */
+/** Flags of a measurement, for simulated systems and for a running host: the SLOs, and the warm-up. */
 export function measureFlags() {
   return new Command()
     .optionsGroup('The machine and its policy:')
@@ -43,7 +43,7 @@ export const parseSlo = (text: string): ByFunction =>
 export const parsePriorities = (text: string): ByFunction =>
   parseByFunction(text, { words: 'priorities', example: '1@10%,9@90%' }, parseCount);
 
-/** What is said of a mix that is none. */
+/** Words for the error of a mix of shares that is not valid. */
 interface MixWords {
   readonly words: string;
   readonly example: string;

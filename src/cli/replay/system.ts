@@ -252,7 +252,7 @@ export function simulateLoad(
   const contentBytes = (index: number): number => kinds[0]!.offers.weightBytes(load.modelOf(index));
   const fleet = fleetOf(options, machines.length, { seed, contentBytes });
   const placed = kinds.map(({ machine, count, offers }) => {
-    // One scheduler over all hosts has their memory as if it was of one.
+    // One scheduler over all hosts uses their memory as one.
     const isOne = fleet?.router === 'one';
     const places = placesOf(
       options,

@@ -3,7 +3,7 @@
  * that are nearly equal, say, exchange which of them is the peak. Both answers are right, but no tolerance of the outputs
  * covers them. So a check takes the jumps apart: a program with their inputs as further outputs runs on the GPU, and
  * ONNX Runtime runs the model with each jump reading the GPU's own values. Then both decide on the same numbers, and
- * everything must agree within the tolerance: the values before the jumps, and what comes behind them.
+ * everything must agree within the tolerance: the values before the jumps, and the outputs behind them.
  */
 import {
   elementTypeOf,

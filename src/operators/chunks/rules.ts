@@ -1,7 +1,7 @@
 /**
- * How operators are applied chunk by chunk along time, and how their inputs are cut for it. The steps of a sequence are
- * to an operator what the rows of calls that share a run are, so the rule of rows says where the steps are in its
- * result. Only what has sizes in its arguments has a rule of its own.
+ * How operators are applied chunk by chunk along time, and how their inputs are cut for it. An operator treats the
+ * steps of a sequence like the rows of calls that share a run, so its rule for rows says where the steps are in its
+ * result. Only operators with sizes among their arguments (Reshape, Expand) have a rule of their own here.
  */
 import { axisFromFront, attributeOf, dataTypeOf, tensorBytes, wholeNumbers } from '../../onnx/index.ts';
 import type { Graph, NodeProto } from '../../onnx/index.ts';

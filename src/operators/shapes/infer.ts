@@ -19,7 +19,7 @@ export interface InferredShapes {
   readonly values: ReadonlyMap<string, Known>;
   /** Names of nodes whose result shape neither follows from the operator nor is in the file. */
   readonly unknown: readonly string[];
-  /** Names of nodes whose rule overrides what `told` said; what it said about later values is then not usable. */
+  /** Names of nodes whose rule overrides `told`. What `told` says about later values is wrong then. */
   readonly disputed: readonly string[];
 }
 

@@ -1,4 +1,4 @@
-/** How this command was called: what it says to run next then works where it was said, whatever is on the path. */
+/** How this command was called, so that the commands that it tells a user to run next work in the same shell. */
 import { accessSync, constants, realpathSync } from 'node:fs';
 import { basename, delimiter, isAbsolute, join, relative } from 'node:path';
 
