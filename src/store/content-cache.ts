@@ -3,7 +3,7 @@
  * again after pauses when that failed, and what was used longest ago is dropped. How the files lie on the disk is the
  * owner's: a host keeps published versions, a worker the functions that hosts offer.
  */
-import { Semaphore, type Log } from '../tools/index.ts';
+import { inParallel, Semaphore, type Log } from '../tools/index.ts';
 import { fetchContent, fetchText, type WantedContent } from './fetch-content.ts';
 import type { Store } from './store.ts';
 
@@ -176,8 +176,14 @@ export class ContentCache<Item> {
 
   async #isStored(files: readonly NamedContent[]): Promise<boolean> {
     const { store } = this.#options;
-    const there = files.map(async (file) => await store.has(file, this.#stopped.signal));
-    return (await Promise.all(there).catch(() => [false])).every(Boolean);
+    let isMissing = false;
+    const look = async (file: NamedContent): Promise<void> => {
+      if (!isMissing) isMissing = !(await store.has(file, this.#stopped.signal));
+    };
+    return await inParallel(files, look).then(
+      () => !isMissing,
+      () => false,
+    );
   }
 
   #shrinkIn(ms: number): void {

@@ -1,16 +1,28 @@
 /** Models in chunks: versions share them on the disk, and each is still what was published, byte for byte. */
-import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync, truncateSync, writeFileSync } from 'node:fs';
+import {
+  linkSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, expect, test } from 'vitest';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { collectStore } from '../../src/host/store/collect-store.ts';
 import { checkStore } from '../../src/host/store/fsck.ts';
 import type { DiskModelStore } from '../../src/host/store/index.ts';
 import type { FunctionVersion } from '../../src/host/types.ts';
 import { buildArchitecture, weightLocations, writeModel } from '../../src/onnx/index.ts';
-import { FolderStore, streamOf as streamOfContent } from '../../src/store/index.ts';
+import { Bucket } from '../../src/store/bucket.ts';
+import { FolderStore, streamOf as streamOfContent, type Store } from '../../src/store/index.ts';
 import { NativeSession, type Tensor, tensorOf } from '../../src/tensor/index.ts';
-import { checkedHere, failureOf, sha256, storeFixture, type StoreFixture } from './store-fixtures.ts';
+import { S3Server, s3Keys } from '../support/s3-server.ts';
+import { checkedHere, failureOf, headedModel, sha256, storeFixture, type StoreFixture } from './store-fixtures.ts';
 
 const limits = { uploadBytesMax: 1e9 };
 let made: string;
@@ -112,6 +124,7 @@ test('versions with other heads take little more than their heads, answer as pub
   for (const [version, path] of versions) {
     const published = readFileSync(path);
     expect(version.modelBytes).toBe(published.byteLength);
+    expect(version.metadata).toEqual((await checkedHere(path)).metadata);
     expect(statSync(version.modelPath).size).toBeLessThan(published.byteLength / 10);
     expect(answer(version.modelPath).equals(answer(path))).toBe(true);
     expect(store.hasBlob(version.modelSha256)).toBe(true);
@@ -123,6 +136,29 @@ test('versions with other heads take little more than their heads, answer as pub
   expect((await checkStore(fixture.dataDir)).problems).toEqual([]);
   await store.close();
   expect(fixture.staging()).toEqual([]);
+});
+
+test('figures of the disk count what versions share once, and prepared files, each by its bytes', async () => {
+  const store = await started();
+  const [one, two] = [await writeResNet(0), await writeResNet(1)];
+  await publishFrom(store, one, '1');
+  const alone = store.diskUse.latest();
+  expect(alone.parts.shared).toBe(0);
+  expect(alone.versions.get('net@1')).toEqual({ own: bytesBelow(join(fixture.dataDir, 'blobs')), shared: 0 });
+  await publishFrom(store, two, '2');
+  const prepared = join(fixture.dataDir, 'cache', 'weights', 'entry');
+  mkdirSync(prepared, { recursive: true });
+  writeFileSync(join(prepared, '0'), Buffer.alloc(5000));
+  linkSync(join(prepared, '0'), join(prepared, 'again'));
+  const { parts, versions } = await fixture.again().diskUse.current();
+  expect([parts.cpuCache, parts.gpuCache, versions.size]).toEqual([5000, 0, 0]);
+  const both = store.diskUse.latest();
+  expect(both.parts.own + both.parts.shared).toBe(bytesBelow(join(fixture.dataDir, 'blobs')));
+  for (const { own, shared } of both.versions.values()) {
+    expect(own).toBeLessThan(200_000);
+    expect(shared).toBe(both.parts.shared);
+  }
+  await store.close();
 });
 
 test('a part of an original is read from any byte to any other', async () => {
@@ -256,6 +292,60 @@ test('a shared store gets each chunk once, another host fetches what it lacks, a
   expect(readdirSync(join(root, 'blobs', 'sha256'))).toHaveLength(first);
   await other.close();
   await store.close();
+});
+
+describe.each(['folder', 'bucket', 'bucket that fails every third write'])('in a %s', (kind) => {
+  test('two hosts that publish at the same instant lose no version, and no chunk of one', async () => {
+    await using s3 = await S3Server.start();
+    const root = join(made, 'store');
+    const open = (): Store =>
+      kind === 'folder'
+        ? new FolderStore(root)
+        : new Bucket({ url: s3.url, region: 'us-east-1', ...s3Keys, retryMs: 1 });
+    let requests = 0;
+    const faults = ['lost-request', 'lost-reply', 'late', 'busy'] as const;
+    if (kind.includes('fails')) s3.faultOf = () => (requests++ % 3 === 2 ? faults[requests % 4] : undefined);
+    const host = async (name: string): Promise<DiskModelStore> => {
+      const shared = { store: open(), cacheBytes: undefined, idleMs: () => Infinity };
+      const store = fixture.again({ shared, dataDir: join(made, name) });
+      await store.start();
+      return store;
+    };
+    const hosts = [await host('one'), await host('two')];
+    const published = new Map<string, string>();
+    for (let round = 0; round < 4; round++) {
+      const turn = hosts.map(async (store, at) => {
+        const model = headedModel(round * 2 + at);
+        const publication = await store.beginPublish('net', undefined);
+        try {
+          await publication.writeFile('model.onnx', inPieces(model));
+          const { version } = await publication.commit({});
+          expect(published.has(version.version)).toBe(false);
+          published.set(version.version, sha256(model));
+        } finally {
+          await publication.abort();
+        }
+      });
+      await Promise.all(turn);
+    }
+    expect(published.size).toBe(8);
+    // What a removal frees is one head; nothing of the others goes.
+    await hosts[0]!.remove('net', '3');
+    published.delete('3');
+    await collectStore(open(), 0);
+    const third = await host('three');
+    for (const [version, hash] of published) {
+      const found = third.find('net', version);
+      expect(found?.modelSha256).toBe(hash);
+      third.hurry(found!);
+      await expect.poll(() => third.find('net', version)?.state, { timeout: 60_000 }).toEqual({ status: 'ready' });
+      expect(sha256((await original(third, hash))!)).toBe(hash);
+    }
+    const contents = await open().contents();
+    // The manifest and the head of each, and what all have.
+    expect(contents.length).toBe(2 * published.size + 4);
+    for (const each of [...hosts, third]) await each.close();
+  });
 });
 
 test('a model that is cut and then refused leaves nothing behind', async () => {

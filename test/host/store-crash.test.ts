@@ -23,8 +23,16 @@ import { moved } from '../../src/host/rollout/traffic.ts';
 import type { ModelStore } from '../../src/host/types.ts';
 import { compileProgram } from '../support/compile-program.ts';
 import { writeOldDataFolder } from '../support/old-data-folder.ts';
-import { ElementType, GraphBuilder, serializeModel } from '../../src/onnx/index.ts';
-import { checkedHere, metadata, publish, sha256, storeFixture, streamOf, type StoreFixture } from './store-fixtures.ts';
+import {
+  checkedHere,
+  headedModel,
+  metadata,
+  publish,
+  sha256,
+  storeFixture,
+  streamOf,
+  type StoreFixture,
+} from './store-fixtures.ts';
 
 let fixture: StoreFixture;
 
@@ -184,18 +192,9 @@ describe('a kill at any disk operation on models in chunks leaves the old state 
   });
 });
 
-const values = (count: number, seed: number): Float32Array =>
-  Float32Array.from({ length: count }, (_, at) => Math.sin(at + seed));
-
-/** A model of 4.3 MB: its versions share all but the head. */
 async function publishChunks(store: ModelStore, version: string, head: number): Promise<void> {
-  const graph = new GraphBuilder('chunks');
-  const wide = graph.weight('wide', [256, 4096], values(256 * 4096, 0));
-  const last = graph.weight('head', [4096, 5], values(4096 * 5, head));
-  const x = graph.input('x', ElementType.FLOAT, ['batch', 256]);
-  graph.output(graph.node('MatMul', [graph.node('MatMul', [x, wide]), last]), ElementType.FLOAT, ['batch', 5], 'y');
   const publication = await store.beginPublish('chunks', version);
-  await publication.writeFile('model.onnx', streamOf(serializeModel(graph.build())));
+  await publication.writeFile('model.onnx', streamOf(headedModel(head)));
   await publication.commit({});
 }
 

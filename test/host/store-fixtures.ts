@@ -6,6 +6,7 @@ import { dirname, join } from 'node:path';
 import { HostError } from '../../src/host/errors.ts';
 import { checkModelFile } from '../../src/host/store/model-check.ts';
 import { DiskModelStore, type ModelStoreOptions, type ValidatedModel } from '../../src/host/store/index.ts';
+import { ElementType, GraphBuilder, serializeModel } from '../../src/onnx/index.ts';
 import type { ModelStore, Publication } from '../../src/host/types.ts';
 
 export const defaults = { sloMs: 200, handlerMs: 1000, loadMs: 60_000, inferMs: 30_000 };
@@ -27,6 +28,19 @@ export const checkedHere: ModelStoreOptions['validate'] = async (modelPath, _pub
   if (reply.outcome === 'refused') throw new HostError('model-refused', reply.reason);
   return reply;
 };
+
+const values = (count: number, seed: number): Float32Array =>
+  Float32Array.from({ length: count }, (_, at) => Math.sin(at + seed));
+
+/** A model of 4.3 MB, which is stored in chunks. Models with other heads have all chunks but one in common. */
+export function headedModel(head: number): Uint8Array {
+  const graph = new GraphBuilder('chunks');
+  const wide = graph.weight('wide', [256, 4096], values(256 * 4096, 0));
+  const last = graph.weight('head', [4096, 5], values(4096 * 5, head));
+  const x = graph.input('x', ElementType.FLOAT, ['batch', 256]);
+  graph.output(graph.node('MatMul', [graph.node('MatMul', [x, wide]), last]), ElementType.FLOAT, ['batch', 5], 'y');
+  return serializeModel(graph.build());
+}
 
 export interface LogLine {
   readonly level: 'info' | 'warn' | 'error';

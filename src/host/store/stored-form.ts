@@ -4,14 +4,14 @@
  */
 import { createHash } from 'node:crypto';
 import { rename, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
-import { manifestFile, manifestText, type WantedContent } from '../../store/index.ts';
+import { dirname, join } from 'node:path';
+import { chunkFile, manifestFile, manifestText, type WantedContent } from '../../store/index.ts';
 import { given, inParallel } from '../../tools/index.ts';
 import type { Publisher } from '../types.ts';
 import type { BlobStore } from './blobs.ts';
 import type { Catalogue } from './catalogue.ts';
 import type { DataFolder } from './data-folder.ts';
-import { discardTree, onDisk, syncFile } from './disk.ts';
+import { discardTree, onDisk, syncFile, syncFolder } from './disk.ts';
 import { HostError } from '../errors.ts';
 import type { Integrity } from './integrity.ts';
 import { handlerFile, uploadedModel } from './names.ts';
@@ -158,7 +158,8 @@ export class StoredForms {
 
 type Form = Pick<StoredForm, 'stored' | 'fresh' | 'chunks' | 'validated' | 'healed'>;
 
-/** Waits until the files of a form are on the disk. */
-export async function flushForm({ folder, fresh }: StoredForm): Promise<void> {
+/** Waits until the files of a form are on the disk, and the names of its chunks. */
+export async function flushForm({ folder, fresh, chunks }: StoredForm): Promise<void> {
   await inParallel(fresh, async ({ name }) => await syncFile(join(folder, name)));
+  if (chunks !== undefined) await inParallel([folder, dirname(join(folder, chunkFile(0)))], syncFolder);
 }
