@@ -369,6 +369,7 @@ function viewsOf(
     usage,
     memory,
     dependencies,
+    diskUse: store.diskUse,
     redis: () => queueing?.health(),
     fleet: fleet === undefined ? undefined : config.fleet.name,
   };

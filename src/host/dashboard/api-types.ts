@@ -266,7 +266,18 @@ export interface MemoryAnswer {
   readonly disk: {
     readonly totalBytes: number | null;
     readonly freeBytes: number | null;
-    readonly residents: readonly Resident[];
+    /**
+     * Bytes of published versions that one alone has, and that several have, once; of what is prepared of them for CPU
+     * instances, and for GPUs.
+     */
+    readonly parts: {
+      readonly own: number;
+      readonly shared: number;
+      readonly cpuCache: number;
+      readonly gpuCache: number;
+    } | null;
+    /** `bytes`: those that no other version has. */
+    readonly residents: readonly (Resident & { readonly sharedBytes: number })[];
   };
 }
 

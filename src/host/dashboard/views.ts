@@ -16,13 +16,14 @@ import {
 import type { RedisHealth, WorkerState } from '../../queue/index.ts';
 import { groupsText, type CpuPools, type PoolState } from '../../cpu/index.ts';
 import { memoryParts, type MemoryDivision, type MemoryPart } from '../../hardware/index.ts';
-import { calledAs, formatMs } from '../../tools/index.ts';
+import { calledAs, formatBytes, formatMs } from '../../tools/index.ts';
 import type { MemoryBudgets, UsedMemory } from '../limits/memory-budgets.ts';
 import { mapInSlices } from '../limits/slices.ts';
 import { namedTensors } from '../infer/model-spec.ts';
 import type { OutOfService } from '../calls/out-of-service.ts';
 import { answeredOf } from '../calls/placement.ts';
 import type { Statistics } from '../records/statistics.ts';
+import type { DiskUse } from '../store/index.ts';
 import type { FunctionVersion, Registry } from '../types.ts';
 import { rowsView, stateShown } from '../rollout/versions.ts';
 import type { Timeline } from '../../plan/index.ts';
@@ -77,6 +78,8 @@ export interface ViewSources {
   readonly memory: Pick<MemoryBudgets, 'totalBytes' | 'parts' | 'kills' | 'used'>;
   readonly usage: Usage;
   readonly dependencies: Pick<Dependencies, 'troubled' | 'disk'>;
+  /** Absent where functions come from somewhere else. */
+  readonly diskUse?: Pick<DiskUse, 'current' | 'latest'> | undefined;
   /** The workers that take overflow; none without Redis. */
   readonly workers: () => readonly WorkerState[];
   readonly redis: () => RedisHealth | undefined;
@@ -311,7 +314,7 @@ export function recordedAnatomy({ gpus }: ViewSources, id: number): AnatomyAnswe
 }
 
 export async function memoryAnswer(sources: ViewSources): Promise<MemoryAnswer> {
-  const { registry, pools, statistics, memory, gpus, dependencies } = sources;
+  const { registry, pools, statistics, memory, gpus, dependencies, diskUse } = sources;
   const versions = registry.names().flatMap((name) => registry.versions(name));
   const byKey = new Map(versions.map((version) => [version.key, version]));
   const lastUseMs = (key: string): number => statistics.find(key)?.lastCallAtMs ?? 0;
@@ -332,6 +335,7 @@ export async function memoryAnswer(sources: ViewSources): Promise<MemoryAnswer> 
     }));
   });
   const used = memory.used();
+  const onDisk = await diskUse?.current();
   return {
     gpus: gpus?.memory() ?? [],
     host: {
@@ -349,14 +353,21 @@ export async function memoryAnswer(sources: ViewSources): Promise<MemoryAnswer> 
     disk: {
       totalBytes: dependencies.disk?.totalBytes ?? null,
       freeBytes: dependencies.disk?.freeBytes ?? null,
-      residents: await mapInSlices(versions, (version) => ({
-        functionName: version.name,
-        version: version.version,
-        bytes: version.modelBytes,
-        state: version.state.status,
-        lastUseMs: lastUseMs(version.key),
-        why: version.source === 'folder' ? 'a folder function' : 'published to this host',
-      })),
+      parts: onDisk?.parts ?? null,
+      residents: await mapInSlices(versions, (version) => {
+        const uploaded = onDisk?.versions.get(version.key);
+        const why = version.source === 'folder' ? 'a folder function' : 'published to this host';
+        const shared = uploaded?.shared ?? 0;
+        return {
+          functionName: version.name,
+          version: version.version,
+          bytes: uploaded?.own ?? version.modelBytes,
+          sharedBytes: shared,
+          state: version.state.status,
+          lastUseMs: lastUseMs(version.key),
+          why: shared === 0 ? why : `${why}; it shares ${formatBytes(shared)} with other versions`,
+        };
+      }),
     },
   };
 }

@@ -54,6 +54,14 @@ export function createMetrics(options: MetricsOptions) {
   gauge('turntable_disk_free_bytes', 'What this host may still write on the disk of its data folder', (set) => {
     if (dependencies.disk !== undefined) set({}, dependencies.disk.freeBytes);
   });
+  gauge(
+    'turntable_disk_used_bytes',
+    'What the data folder has of models, by part; bytes of several versions once',
+    (set) => {
+      const parts = options.store?.diskUse?.latest().parts;
+      for (const [part, bytes] of Object.entries(parts ?? {})) set({ part }, bytes);
+    },
+  );
   gauge('turntable_memory_budget_bytes', 'How memory is divided, by what it is for', (set) => {
     for (const [part, bytes] of Object.entries(memory.parts)) if (bytes > 0) set({ part }, bytes);
   });

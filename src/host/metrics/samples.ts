@@ -10,6 +10,7 @@ import type { Usage } from '../history/index.ts';
 import type { Invoker } from '../calls/invoke.ts';
 import type { MemoryBudgets } from '../limits/memory-budgets.ts';
 import type { ContentCache } from '../../store/index.ts';
+import type { DiskUse } from '../store/index.ts';
 import type { Queueing } from '../queueing/index.ts';
 import type { Histogram, Statistics } from '../records/statistics.ts';
 import type { FunctionVersion, Registry } from '../types.ts';
@@ -35,7 +36,7 @@ export interface MetricsOptions {
   readonly fleet?: FleetMember | undefined;
   readonly queueing?: Queueing | undefined;
   /** `cache` absent: functions live in the data folder alone. */
-  readonly store?: { readonly cache: CacheCounts | undefined };
+  readonly store?: { readonly cache: CacheCounts | undefined; readonly diskUse?: Pick<DiskUse, 'latest'> };
 }
 
 /** The same, and where the series go. */

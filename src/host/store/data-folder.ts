@@ -20,6 +20,7 @@ import { hasCode, namesIn, overwriteFile, readTextIfThere, removeTree, tidy, wri
  * validated/<hex>.json          models that the validator accepted
  * rows/<hex>.json               whether rows of the models are independent of each other
  * handlers/<name>-<hash>.mjs    compiled handlers of folder functions
+ * cache/weights, cache/gpu       what is prepared of models for CPU instances and GPUs (src/cpu, src/gpu)
  * known/<name>.json             what a store on another machine had of a function, as last read
  * host.lock                     which process uses the folder
  * ```
@@ -35,6 +36,7 @@ export class DataFolder {
   readonly rows: string;
   readonly handlers: string;
   readonly known: string;
+  readonly cache: string;
 
   constructor(dataDir: string) {
     this.root = resolve(dataDir);
@@ -46,6 +48,7 @@ export class DataFolder {
     this.rows = join(this.root, 'rows');
     this.handlers = join(this.root, 'handlers');
     this.known = join(this.root, 'known');
+    this.cache = join(this.root, 'cache');
   }
 
   /**

@@ -1,5 +1,6 @@
 /** Functions on disk: the model store, function.json, handlers and the validator. */
 export { DiskModelStore } from './store.ts';
+export type { DiskFigures, DiskUse } from './disk-use.ts';
 export { boundToThisMachine } from './handlers.ts';
 export { validationsAtOnce, Validator } from './validator.ts';
 export type { StoreNews } from './store-watch.ts';

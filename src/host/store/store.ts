@@ -22,6 +22,7 @@ import { Catalogue } from './catalogue.ts';
 import { Changes, storeUnavailable } from './changes.ts';
 import { DataFolder, moveData } from './data-folder.ts';
 import { ifThere, namesIn, onDisk, syncFile, tidy } from './disk.ts';
+import { DiskUse } from './disk-use.ts';
 import { Entries, trafficOf } from './entries.ts';
 import { FolderFunctions, type FolderFunction } from './folder-functions.ts';
 import { removeOtherHandlers } from './handlers.ts';
@@ -79,6 +80,7 @@ export class DiskModelStore extends Catalogue implements ModelStore {
   readonly #integrity: Integrity;
   readonly #files: VersionFiles;
   readonly #originals: Originals;
+  readonly diskUse: DiskUse;
   /** Both only where the store is on another machine. */
   readonly watch: StoreWatch | undefined;
   readonly cache: ContentCache<VersionRecord> | undefined;
@@ -123,6 +125,8 @@ export class DiskModelStore extends Catalogue implements ModelStore {
       tell: (name) => far?.news?.tell(name),
     });
     this.#originals = new Originals(this, data);
+    this.diskUse = new DiskUse({ uploads: this.uploads, caches: data.cache });
+    this.onChange(() => this.diskUse.changed());
     const parts = { catalogue: this, data, blobs, validations, rows, changes: this.#changes };
     this.#removals = new Removals(parts);
     this.#publishing = new Publishing({

@@ -12,7 +12,8 @@ export function Memory({ paused }: { readonly paused: boolean }) {
 }
 
 function Memories({ gpus, host, disk }: MemoryAnswer) {
-  const onDiskBytes = disk.residents.reduce((sum, { bytes }) => sum + bytes, 0);
+  const { shared = 0, cpuCache = 0, gpuCache = 0 } = disk.parts ?? {};
+  const onDiskBytes = disk.residents.reduce((sum, { bytes }) => sum + bytes, shared + cpuCache + gpuCache);
   const part = (name: string) => host.parts.find((each) => each.part === name) ?? { bytes: 0, usedBytes: 0 };
   const [sessions, pinned] = [part('sessions'), part('pinned')];
   return (
@@ -52,6 +53,11 @@ function Memories({ gpus, host, disk }: MemoryAnswer) {
         free={disk}
         usedBytes={onDiskBytes}
         residents={disk.residents}
+        rest={[
+          ...(shared > 0 ? [`${formatBytes(shared)} that versions share`] : []),
+          ...(cpuCache > 0 ? [`${formatBytes(cpuCache)} prepared for CPU instances`] : []),
+          ...(gpuCache > 0 ? [`${formatBytes(gpuCache)} prepared for GPUs`] : []),
+        ].join(', ')}
       />
     </section>
   );
@@ -137,9 +143,11 @@ interface StripProps {
   /** Instead of a capacity: what is left of a disk that others use too. */
   readonly free?: Pick<MemoryAnswer['disk'], 'freeBytes' | 'totalBytes'>;
   readonly residents: readonly Resident[];
+  /** What is used beside the residents. */
+  readonly rest?: string;
 }
 
-function Strip({ title, capacityBytes, usedBytes: used, limit, free, residents }: StripProps) {
+function Strip({ title, capacityBytes, usedBytes: used, limit, free, residents, rest = processesWords }: StripProps) {
   const [pointed, setPointed] = useState<Resident | undefined>(undefined);
   const nowMs = Date.now();
   const residentBytes = residents.reduce((sum, { bytes }) => sum + bytes, 0);
@@ -181,7 +189,7 @@ function Strip({ title, capacityBytes, usedBytes: used, limit, free, residents }
           <li
             class="rest"
             style={{ width: `${restShare * 100}%` }}
-            title={`${formatBytes(usedBytes - residentBytes)}: ${restWords}`}
+            title={`${formatBytes(usedBytes - residentBytes)}: ${rest}`}
           />
         )}
         {small.count > 0 && (
@@ -197,7 +205,7 @@ function Strip({ title, capacityBytes, usedBytes: used, limit, free, residents }
           <span class="muted">
             {[
               stripNote(residents.length, restShare > 0, small.count),
-              ...(restShare > 0 ? [`${formatBytes(usedBytes - residentBytes)} are ${restWords}`] : []),
+              ...(restShare > 0 ? [`${formatBytes(usedBytes - residentBytes)} are ${rest}`] : []),
             ]
               .filter((note) => note !== '')
               .join('; ')}
@@ -234,7 +242,7 @@ function Strip({ title, capacityBytes, usedBytes: used, limit, free, residents }
   );
 }
 
-const restWords = 'the processes themselves, and those kept ready without a model';
+const processesWords = 'the processes themselves, and those kept ready without a model';
 
 /** The note if the pointer is on no block. */
 function stripNote(count: number, hasRest: boolean, small: number): string {
