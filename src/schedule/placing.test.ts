@@ -1,6 +1,20 @@
 import { describe, expect, test } from 'vitest';
 import { arrival, Bench, best, finished, kinds, runs } from '../../test/support/scheduler-bench.ts';
-import { policies, type Action } from './index.ts';
+import { policies, type Action, type OfferSheet } from './index.ts';
+
+/** A call that ends 100 ms later behind the run on its GPU, and 11 ms later on the other, where 95 bytes go for it. */
+function behindRun(sloMs: number, quickMs: number, cpu: OfferSheet['cpu'] = null): readonly Action[] {
+  const bench = new Bench(policies.best, { gpus: 2 });
+  const onFirst = bench.add({ layers: [80], warmMs: 90 }, { sloMs }, 0);
+  const [one, other] = [0, 1].map(() => bench.add({ layers: [95] }, { sloMs }, 1)) as [number, number];
+  const quick = bench.add({ layers: [10] }, { sloMs: quickMs, cpu });
+  for (const [turn, fn] of [one, other, one, other, one].entries()) bench.visit(turn * 200, 0, fn);
+  bench.visit(1000, 0, onFirst);
+  bench.visit(1200, 0, quick);
+  expect(bench.scheduler.residentPrefix(quick, 0)).toBe(1);
+  bench.at(5000, arrival(0, onFirst));
+  return bench.at(5001, arrival(1, quick));
+}
 
 describe('routing', () => {
   test('by modulo goes by number, to the next GPU when that one is down', () => {
@@ -49,26 +63,18 @@ describe('routing', () => {
   });
 
   test.each([
-    ['a short SLO', 210, 11.5],
-    ['the same SLO as others', 11.5, 11.5],
+    ['a short SLO', 210],
+    ['the same SLO as others', 11.5],
   ])(
     'makes a copy for a call of %s that would be late, though what goes for it costs more than that SLO',
-    (_, sloMs, quickMs) => {
-      const bench = new Bench(policies.best, { gpus: 2 });
-      const onFirst = bench.add({ layers: [80], warmMs: 90 }, { sloMs }, 0);
-      const [one, other] = [0, 1].map(() => bench.add({ layers: [95] }, { sloMs }, 1)) as [number, number];
-      const quick = bench.add({ layers: [10] }, { sloMs: quickMs });
-      for (const [turn, fn] of [one, other, one, other, one].entries()) bench.visit(turn * 200, 0, fn);
-      bench.visit(1000, 0, onFirst);
-      bench.visit(1200, 0, quick);
-      expect(bench.scheduler.residentPrefix(quick, 0)).toBe(1);
-      bench.at(5000, arrival(0, onFirst));
-      // Behind that run it would end 100 ms later, on the other GPU 11 ms later, where 95 bytes go for it.
-      expect(bench.at(5001, arrival(1, quick))).toContainEqual(
-        expect.objectContaining({ kind: 'load', functionIndex: quick, gpu: 1 }),
-      );
+    (_, sloMs) => {
+      expect(behindRun(sloMs, 11.5)).toContainEqual(expect.objectContaining({ kind: 'load', gpu: 1 }));
     },
   );
+
+  test('makes no copy for a call that the CPU answers in time', () => {
+    expect(kinds(behindRun(11.5, 11.5, { latencyMs: 11.4, cores: 1 }))).toEqual(['run-beside']);
+  });
 
   test('fails an invocation that no GPU can hold and no CPU pool takes', () => {
     const bench = new Bench(best);

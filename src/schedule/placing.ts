@@ -56,19 +56,20 @@ export class Placing {
     const { fn, decision, deadlineMs } = invocation;
 
     // 1. May it run on a GPU? Then the router weighs those. `resident`, `copy`, `room`, `by-number`
+    const side = this.#bestSide(invocation, nowMs, except);
+    const sideEndMs = side?.predictEndMs(fn, deadlineMs, nowMs) ?? Infinity;
+    const isSafe = policy.offload !== 'never' && sideEndMs <= deadlineMs;
     const route: Route =
       gpus.length === 0 || invocation.isKeptOff
         ? nowhere
-        : this.#router.route(invocation, nowMs, except instanceof GpuPlace ? except.gpu : undefined);
+        : this.#router.route(invocation, nowMs, except instanceof GpuPlace ? except.gpu : undefined, isSafe);
     const { gpu } = route;
-    const side = this.#bestSide(invocation, nowMs, except);
     decision.otherPlace = route.other?.number;
     decision.otherEndMs = route.otherEndMs;
     if (gpu === undefined && side === undefined) {
       orders.add({ kind: 'fail', invocation: invocation.number, reason: 'nowhere' });
       return undefined;
     }
-    const sideEndMs = side?.predictEndMs(fn, deadlineMs, nowMs) ?? Infinity;
     const isLateOnGpu = route.endMs > deadlineMs;
 
     // 2. Is there no GPU for it, or does the policy want the earliest end? `only`, `earliest`

@@ -55,13 +55,13 @@ export class Router {
   }
 
   /** Where it is to run; the result holds until the next call. @param except is not to be chosen */
-  route(invocation: Invocation, nowMs: number, except: Gpu | undefined): Route {
+  route(invocation: Invocation, nowMs: number, except: Gpu | undefined, isSafe: boolean): Route {
     const { policy, gpus, slots, pressure } = this.#state;
     const { fn } = invocation;
     const gpuCount = gpus.length;
     this.#deadlineMs = invocation.deadlineMs;
     // Being late costs no less than an end in time. Strictly in order of arrival the miss itself costs nothing.
-    this.#missMs = this.#deadlineMs - nowMs + (policy.order === 'fifo' ? 0 : pressure.missMs);
+    this.#missMs = this.#deadlineMs - nowMs + (policy.order === 'fifo' || isSafe ? 0 : pressure.missMs);
     const route = this.#route;
     route.gpu = undefined;
     route.endMs = Infinity;
