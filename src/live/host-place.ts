@@ -55,7 +55,15 @@ export class HostPlace {
     this.#options = options;
   }
 
-  async stage({ functionIndex, layers }: Extract<Action, { kind: 'stage' }>, fn: LiveFunction): Promise<void> {
+  /** While it reads, no other function gets its number: what came of the read would be told of that one. */
+  async stage(action: Extract<Action, { kind: 'stage' }>, fn: LiveFunction): Promise<void> {
+    fn.outstanding++;
+    await this.#read(action, fn);
+    fn.outstanding--;
+    this.#options.onReleased(fn);
+  }
+
+  async #read({ functionIndex, layers }: Extract<Action, { kind: 'stage' }>, fn: LiveFunction): Promise<void> {
     const { runner, tell, onFailed } = this.#options;
     const epoch = this.#epoch;
     let staged: Staged;

@@ -113,6 +113,7 @@ export class Invocations {
         hasWaited: false,
         isBehindLoad: false,
         refusals: [],
+        isKeptOff: false,
         isRefusedByCpu: false,
         isRefusedByWorkers: false,
         invalid: undefined,
@@ -133,8 +134,8 @@ export class Invocations {
       functionIndex: fn.index,
       sloMs: hasOwnSlo ? Math.max(0, sloOf(pending) - passedMs) : undefined,
       priority: wish.priority === undefined ? undefined : toSchedulerPriority(wish.priority),
-      isKeptOffGpus: wish.keptOff !== undefined,
-      isForGpus: wish.isForGpus,
+      isKeptOffGpus: wish.keptOff !== undefined || pending.isKeptOff,
+      isForGpus: pending.isKeptOff ? undefined : wish.isForGpus,
       // An invocation that breaks a run takes its companions along only once.
       join: pending.refusals.length === 0 ? wish.join : undefined,
     });
@@ -252,7 +253,7 @@ export class Invocations {
     }
     // Another GPU would find the input just as invalid.
     if (others.length === 0 && (first.pending.tensors === undefined || first.pending.invalid !== undefined)) {
-      void this.#loadOnly(action, first.pending, first.why);
+      this.#loadOnly(action, first.pending);
       return;
     }
     this.#state.tally.starts[action.start]++;
@@ -263,12 +264,17 @@ export class Invocations {
     });
   }
 
-  /** The function became available on GPUs meanwhile, but the model's input is unknown: it runs on the CPU instead. */
-  async #loadOnly(action: Extract<Action, { kind: 'run' }>, pending: Pending, why: Why): Promise<void> {
-    const { gpu, functionIndex, load, plan } = action;
-    this.#give(pending, 'cpu', why);
+  /**
+   * The function became available on GPUs meanwhile, but the model's input is unknown, or a GPU has found it invalid: it
+   * is placed again, beside the GPUs. A GPU that kept it meanwhile could be lost with it, and it would be placed twice.
+   */
+  #loadOnly({ gpu, functionIndex, load, plan, ...run }: Extract<Action, { kind: 'run' }>, pending: Pending): void {
     if (load !== null)
-      await this.#state.place?.load({ ...action, kind: 'load', gpu, functionIndex, load, plan }, pending.fn);
+      void this.#state.place?.load({ ...run, kind: 'load', gpu, functionIndex, load, plan }, pending.fn);
+    pending.stage = 'waiting';
+    pending.isKeptOff = true;
+    this.#state.tell({ kind: 'finished', invocation: pending.id });
+    this.arrive(pending);
   }
 
   /** For the scheduler the run is over, and the next one is ordered while the outputs are on their way. */

@@ -101,6 +101,8 @@ export interface Pending {
   /** It waited while another invocation loaded the session that it needs. */
   isBehindLoad: boolean;
   readonly refusals: string[];
+  /** No GPU is to have it any more. */
+  isKeptOff: boolean;
   /** Places that have refused it. */
   isRefusedByCpu: boolean;
   isRefusedByWorkers: boolean;

@@ -192,3 +192,34 @@ test('a function whose removal waits for its run is not read again when the proc
   expect(bench.disagreements()).toEqual([]);
   bench.shell.close();
 });
+
+test('a function that is published again has nothing of what was still being read for the removed one', async () => {
+  const bench = new Bench({ gpuCount: 2, functions: 2, policy: gpuOnly, hostBytes: 2 * wholeBytes });
+  bench.process.diskMs = 30;
+  const caller = new AbortController();
+  bench.arrive(1, caller.signal);
+  caller.abort();
+  await pass(0);
+  await bench.remove(1);
+  bench.offer(1, {}, 1);
+  await pass(20_000);
+  expect(bench.outcomes).toHaveLength(bench.arrived);
+  expect(bench.disagreements()).toEqual([]);
+  bench.shell.close();
+});
+
+test('a call whose input a GPU has found invalid is placed once more, and not again when that GPU is lost', async () => {
+  const bench = new Bench({ gpuCount: 2, functions: 2, policy: { ...gpuOnly, admission: 'shed' } });
+  bench.process.diskMs = 30;
+  bench.join(0);
+  bench.process.failures.push('invalid');
+  bench.arriveJoined(0);
+  await pass(25);
+  await pass(26);
+  bench.process.die();
+  bench.shell.lost();
+  bench.back();
+  await pass(20_000);
+  expect(bench.outcomes).toHaveLength(bench.arrived);
+  bench.shell.close();
+});
