@@ -1,13 +1,14 @@
 /**
- * Calls that shedding refuses, on the emulated driver: what is brought for the calls behind them, and who is refused where
- * one function asks for too much. Times measured on the emulator mean nothing, so the scheduler is offered those of a slow
- * machine, so long that no verdict goes by the speed of this one.
+ * Calls that are late everywhere, on the emulated driver: what is brought for the calls behind them, to the GPU and to the
+ * CPU, and who is refused where one function asks for too much. Times measured on the emulator mean nothing, so the
+ * scheduler is offered those of a slow machine, so long that no verdict goes by the speed of this one.
  */
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { placedText } from '../../../src/cli/ps.ts';
+import type { FunctionsAnswer } from '../../../src/host/dashboard/api-types.ts';
 import { loadConfig, startHost, type RunningHost } from '../../../src/host/index.ts';
 import { createLogger } from '../../../src/host/records/logger.ts';
 import { buildArchitecture, writeModel } from '../../../src/onnx/index.ts';
@@ -34,11 +35,11 @@ let folder: string;
 let host: RunningHost;
 let slowed: Disposable;
 
-async function addFunction(name: string, seed: number): Promise<void> {
+async function addFunction(name: string, seed: number, admission: 'shed' | 'best-effort'): Promise<void> {
   const place = join(folder, 'functions', name);
   await mkdir(place, { recursive: true });
   await writeModel(buildArchitecture('lstm', settings, seed).model, join(place, 'model.onnx'));
-  await writeFile(join(place, 'function.json'), JSON.stringify({ model: 'model.onnx', slo: '60s', admission: 'shed' }));
+  await writeFile(join(place, 'function.json'), JSON.stringify({ model: 'model.onnx', slo: '60s', admission }));
 }
 
 /** Calls run one by one: joined runs would be as fast as they are here. */
@@ -60,6 +61,8 @@ function offered({ batches: _, ...offer }: GpuOffer): GpuOffer {
 const slowMachine = (sheet: OfferSheet): OfferSheet => ({
   ...sheet,
   gpus: sheet.gpus.map((offer) => offer && offered(offer)),
+  // A run there is in time where one on the GPU is late, once its session has been made.
+  cpu: sheet.cpu && { ...sheet.cpu, latencyMs: warmMs / 4, loadMs: coldMs },
 });
 
 /** From now on schedulers are told of a slow machine. */
@@ -90,35 +93,51 @@ async function sample(series: string): Promise<number> {
   return Number(lines.find((line) => line.startsWith(`${series} `))?.slice(series.length + 1) ?? 0);
 }
 
+async function instancesOf(name: string): Promise<number | undefined> {
+  const { functions } = (await (await fetch(`${host.url}/api/functions`)).json()) as FunctionsAnswer;
+  return functions.find((row) => row.name === name)?.instances;
+}
+
+const toCpu = (name: string, reason: string): string =>
+  `turntable_overflow_total{function="${name}",from="gpu",to="cpu",reason="${reason}"}`;
+
 const psText = async (): Promise<string> =>
   placedText(await (await fetch(`${host.url}/api/functions`)).json(), Date.now());
 
+async function start(
+  names: readonly string[],
+  admission: 'shed' | 'best-effort',
+  flags: Readonly<Record<string, string>>,
+): Promise<void> {
+  folder = await mkdtemp(join(tmpdir(), 'turntable-wishes-'));
+  await emulateGpus([{ memoryBytes: 256 * 2 ** 20 }]);
+  for (const [index, name] of names.entries()) await addFunction(name, index, admission);
+  const { config } = loadConfig({
+    flags: {
+      'listen.port': '0',
+      dataDir: join(folder, 'data'),
+      functionsDir: join(folder, 'functions'),
+      'cpu.cores': '2',
+      'cpu.profiling': 'off',
+      'gpu.mode': 'pipeswitch',
+      'gpu.profileIterations': '1',
+      ...flags,
+    },
+  });
+  slowed = slowDown();
+  host = await startHost(config, { logger: createLogger({ level: 'silent', format: 'json' }) });
+  await host.gpus!.settled();
+}
+
+async function stop(): Promise<void> {
+  await host?.stop();
+  slowed?.[Symbol.dispose]();
+  await rm(folder, { recursive: true, force: true });
+}
+
 describe.skipIf(emulatorMissing)('a host that sheds, with one GPU', () => {
-  beforeAll(async () => {
-    folder = await mkdtemp(join(tmpdir(), 'turntable-wishes-'));
-    await emulateGpus([{ memoryBytes: 256 * 2 ** 20 }]);
-    for (const [index, name] of ['slow', 'loud', 'quiet'].entries()) await addFunction(name, index);
-    const { config } = loadConfig({
-      flags: {
-        'listen.port': '0',
-        dataDir: join(folder, 'data'),
-        functionsDir: join(folder, 'functions'),
-        'cpu.cores': '2',
-        'cpu.profiling': 'off',
-        'gpu.mode': 'pipeswitch',
-        'gpu.offload': 'never',
-        'gpu.profileIterations': '1',
-      },
-    });
-    slowed = slowDown();
-    host = await startHost(config, { logger: createLogger({ level: 'silent', format: 'json' }) });
-    await host.gpus!.settled();
-  });
-  afterAll(async () => {
-    await host?.stop();
-    slowed?.[Symbol.dispose]();
-    await rm(folder, { recursive: true, force: true });
-  });
+  beforeAll(async () => await start(['slow', 'loud', 'quiet'], 'shed', { 'gpu.offload': 'never' }));
+  afterAll(stop);
 
   test('lets one late call bring its function where only a warm run meets the SLO, and says so everywhere', async () => {
     const sloMs = coldMs / 2;
@@ -153,5 +172,42 @@ describe.skipIf(emulatorMissing)('a host that sheds, with one GPU', () => {
     expect(await sample('turntable_goodput_total{function="quiet",outcome="shed"}')).toBe(0);
     // It is there, and has too much to do: no call of it was let through.
     expect(await sample('turntable_brought_total{function="loud"}')).toBe(0);
+  });
+});
+
+describe.skipIf(emulatorMissing)('a host whose CPU takes what a GPU would answer late', () => {
+  beforeAll(async () => await start(['spilled', 'neighbour'], 'best-effort', {}));
+  afterAll(stop);
+
+  test('has a late call make the session that takes longer than the SLO, and another function one ahead', async () => {
+    const sloMs = warmMs / 2;
+    // Late on the GPU, and here as well, where its session takes longer to make than the SLO.
+    expect(await call('spilled', sloMs)).toEqual({
+      status: 200,
+      placement: expect.stringMatching(
+        /^cpu pool cold overflow: gpu0 .*, late as well; the calls behind it find its session here$/,
+      ),
+    });
+    const overflow = expect.stringMatching(
+      /^cpu pool warm overflow: gpu0 would finish in \d+ ms, after the SLO of \d+ ms$/,
+    );
+    expect(await call('spilled', sloMs)).toEqual({ status: 200, placement: overflow });
+    // In time on the GPU. Its session is made meanwhile, since its calls may be late next.
+    expect(await call('neighbour', 2 * coldMs)).toMatchObject({
+      status: 200,
+      placement: expect.stringMatching(/^gpu0 cold/),
+    });
+    await vi.waitFor(async () => expect(await instancesOf('neighbour')).toBe(1));
+    expect(await call('neighbour', sloMs)).toEqual({ status: 200, placement: overflow });
+    expect(await sample('turntable_brought_total{function="spilled"}')).toBe(1);
+    expect(await sample('turntable_brought_total{function="neighbour"}')).toBe(0);
+    expect(await sample('turntable_cold_starts_total{function="spilled",plan="cpu"}')).toBe(1);
+    expect(await sample('turntable_cold_starts_total{function="neighbour",plan="cpu"}')).toBe(0);
+    expect(await sample(toCpu('spilled', 'bringing'))).toBe(1);
+    expect(await sample(toCpu('spilled', 'slo'))).toBe(1);
+    expect(await sample(toCpu('neighbour', 'slo'))).toBe(1);
+    const text = await psText();
+    expect(text).toContain('spilled@1 starts too slowly for its SLO: 1 late calls ran');
+    expect(text).not.toContain('neighbour@1 starts too slowly');
   });
 });
