@@ -62,6 +62,7 @@ export const testConfig: HostConfig = {
     policyParts: {},
     profileIterations: 1,
     recheckEvery: 0,
+    coding: 'off',
     precision: 'exact',
     hybrid: 'memory',
     hybridCores: 0,

@@ -17,6 +17,7 @@ export class Anatomy {
   readonly #origins = new Map<GpuLane, CudaEvent>();
   readonly #copies = new Map<number, Marks>();
   readonly #migrations = new Map<number, Marks>();
+  readonly #decodes = new Map<number, Marks>();
   readonly #executions = new Map<number, Marks>();
   readonly #issues = new Map<number, Span>();
   /** By layer: the layers whose arrival its execution waited for. */
@@ -60,6 +61,10 @@ export class Anatomy {
     this.#around(this.#migrations, layers, lane, lane.migration, submit);
   }
 
+  decode(layers: readonly number[], lane: GpuLane, submit: () => void): void {
+    this.#around(this.#decodes, layers, lane, lane.migration, submit);
+  }
+
   /** @param hasWaited whether the stream waits for something before the layer; if not, it starts where the last ended */
   executionStarts(layer: number, awaited: readonly number[], hasWaited: boolean): void {
     const { execution } = this.#primary;
@@ -98,6 +103,7 @@ export class Anatomy {
         issue: this.#issues.get(layer),
         copy: this.#span(this.#copies.get(layer)),
         migration: this.#span(this.#migrations.get(layer)),
+        decode: this.#span(this.#decodes.get(layer)),
         execution,
         stallMs,
       };
@@ -108,7 +114,7 @@ export class Anatomy {
   /** The origin belongs to the run, which made it. */
   release(): void {
     const given = new Set<CudaEvent>();
-    for (const marks of [this.#copies, this.#migrations, this.#executions]) {
+    for (const marks of [this.#copies, this.#migrations, this.#decodes, this.#executions]) {
       for (const { lane, start, end } of marks.values()) {
         // Layers that are copied together share their events, and so do those that execute one after the other.
         for (const event of [start, end]) {
@@ -123,7 +129,8 @@ export class Anatomy {
   }
 
   #arrivalMs(layer: number): number {
-    return (this.#span(this.#migrations.get(layer)) ?? this.#span(this.#copies.get(layer)))?.endMs ?? 0;
+    const marks = this.#decodes.get(layer) ?? this.#migrations.get(layer) ?? this.#copies.get(layer);
+    return this.#span(marks)?.endMs ?? 0;
   }
 
   #span(marks: Marks | undefined): Span | undefined {

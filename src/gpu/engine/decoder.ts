@@ -18,17 +18,19 @@ export interface DecodeOrder {
 }
 
 export class Decoder {
+  readonly #device: CudaDevice;
   readonly #module: CudaModule;
   /** By number of blocks. */
   readonly #launches = new Map<number, PreparedLaunch>();
 
-  private constructor(module: CudaModule) {
+  private constructor(device: CudaDevice, module: CudaModule) {
+    this.#device = device;
     this.#module = module;
   }
 
   /** @throws CudaError */
   static async load(cuda: Cuda, device: CudaDevice): Promise<Decoder> {
-    return new Decoder(device.loadModule(await cuda.compiler.compile(kernelFrom('decode', {}), device)));
+    return new Decoder(device, device.loadModule(await cuda.compiler.compile(kernelFrom('decode', {}), device)));
   }
 
   /** Submits the launch. */
@@ -50,7 +52,12 @@ export class Decoder {
     // The driver takes the arguments at the call, so that the next launch can have others.
     for (const [index, value] of [coded, to, failed, codedBytes / 4, pack.units, pack.check, pack.bytes].entries())
       launch.set(index, value);
+    // They are parts of larger memory, which others use meanwhile.
+    this.#device.declareRange(coded, codedBytes);
+    this.#device.declareRange(failed, 4);
     stream.launch(launch);
+    this.#device.forgetRange(coded);
+    this.#device.forgetRange(failed);
   }
 
   release(): void {

@@ -16,6 +16,7 @@ import {
   type RunResult,
   type Staged,
 } from '../types.ts';
+import { CodedLayersWrong } from './coded-layers.ts';
 import type { HostStoreState } from './host-store.ts';
 import type { GpuMemoryState } from './lane.ts';
 import type { Exchange } from './exchange.ts';
@@ -86,6 +87,7 @@ export class Engine {
       windowBytes: options.windowBytes ?? 256 * mebibyte,
       lane: (gpu) => this.#lanes[gpu],
       failed: (error) => this.#failed(error),
+      layersRepaired: 0,
     };
   }
 
@@ -107,6 +109,9 @@ export class Engine {
   addFunction(key: string, layout: WeightLayout): void {
     this.#check();
     if (this.#functions.has(key)) throw new GpuError('invalid', `function '${key}' is known already`);
+    // Kernels say in pinned memory what they have found.
+    if (!this.#context.readsHost && layout.layers.some(({ coded }) => coded !== undefined))
+      throw new GpuError('invalid', `function '${key}' has coded layers, which these GPUs cannot decode`);
     const target = new EngineFunction(this.#store, key, layout);
     this.#functions.set(key, target);
     this.#store.add(target);
@@ -161,6 +166,11 @@ export class Engine {
       try {
         return await execute();
       } catch (error) {
+        // The run that comes next finds these layers as they are in their files.
+        if (error instanceof CodedLayersWrong) {
+          if (exchange !== undefined) throw error;
+          return await execute();
+        }
         if (!isOfProduct(error)) throw error;
         await lane.replaceOutdated(key, program);
         // The run cannot be repeated: others have taken some of its outputs.
@@ -253,6 +263,11 @@ export class Engine {
   /** Bytes that every GPU's copies have moved so far. */
   links(): GpuLinkState[] {
     return this.#lanes.map(({ index, copied }) => ({ gpu: index, ...copied }));
+  }
+
+  /** Coded layers that arrived with wrong bytes, and were loaded again as they are. */
+  get layersRepaired(): number {
+    return this.#context.layersRepaired;
   }
 
   memory(): GpuMemoryState[] {

@@ -4,7 +4,7 @@
  * ordered (`stage`) and go when they are ordered (`drop`), and an order without room is refused.
  */
 import type { Cuda, DeviceAddress } from '../driver/types.ts';
-import type { WeightLayout } from '../program/types.ts';
+import { hostBytes, type WeightLayout } from '../program/types.ts';
 import { asGpuError, GpuError, type HostTier, type Staged } from '../types.ts';
 import { Mutex, orCancelled } from './mutex.ts';
 import { PinnedPool, viewBytesMax, type PinnedPoolOptions, type PinnedRange } from './pinned-pool.ts';
@@ -145,7 +145,7 @@ export class HostWeights {
       place.free();
       this.places[layer] = null;
       this.#filled.delete(layer);
-      bytes += this.layout.layers[layer]!.bytes;
+      bytes += hostBytes(this.layout.layers[layer]!);
     }
     return bytes;
   }
@@ -156,7 +156,7 @@ export class HostWeights {
 
   tier(): HostTier {
     const bytesOf = (isCounted: (layer: number) => boolean): number =>
-      this.layout.layers.reduce((sum, { index, bytes }) => sum + (isCounted(index) ? bytes : 0), 0);
+      this.layout.layers.reduce((sum, layer) => sum + (isCounted(layer.index) ? hostBytes(layer) : 0), 0);
     return {
       bytes: bytesOf((layer) => this.places[layer] !== null),
       filledBytes: bytesOf((layer) => this.#filled.has(layer)),
@@ -317,7 +317,7 @@ export class HostStore implements Disposable {
     using _turn = await this.#placing.lock(signal);
     // What is to be dropped of it goes before it is read again.
     for (const drop of this.#drops) if (drop.weights === weights) return undefined;
-    const sizeOf = (layer: number): number => weights.layout.layers[layer]!.bytes;
+    const sizeOf = (layer: number): number => hostBytes(weights.layout.layers[layer]!);
     const missing = layers.filter((layer) => sizeOf(layer) > 0 && weights.places[layer] === null);
     const bytes = missing.reduce((sum, layer) => sum + sizeOf(layer), 0);
     // Slabs may be there of a larger budget.
@@ -359,7 +359,7 @@ async function readLayers(weights: HostWeights, layers: readonly number[], signa
   let bytesRead = 0;
   for (const layer of layers) {
     const place = weights.places[layer]!;
-    for (const weight of weights.layout.weights.filter((each) => each.layer === layer)) {
+    for (const weight of filesOf(weights.layout, layer)) {
       signal.throwIfAborted();
       // Views of more than a GiB are impossible: such weights come in pieces.
       for (let at = 0; at < weight.bytes; at += viewBytesMax) {
@@ -368,10 +368,18 @@ async function readLayers(weights: HostWeights, layers: readonly number[], signa
         await reader.read(part, place.view(weight.byteOffset + at, bytes), signal);
       }
     }
-    bytesRead += weights.layout.layers[layer]!.bytes;
+    bytesRead += hostBytes(weights.layout.layers[layer]!);
     weights.filled(layer);
   }
   return bytesRead;
+}
+
+/** What is read of a layer, and to where in its place. */
+function filesOf({ layers, weights }: WeightLayout, layer: number): WeightLayout['weights'] {
+  const { name, coded } = layers[layer]!;
+  if (coded === undefined) return weights.filter((weight) => weight.layer === layer);
+  const { source, codedBytes: bytes } = coded;
+  return [{ name, datatype: 'UINT8', shape: [bytes], bytes, layer, byteOffset: 0, source }];
 }
 
 function piece(weight: WeightLayout['weights'][number], at: number, bytes: number): WeightLayout['weights'][number] {

@@ -13,7 +13,9 @@ import { alignUp } from '../program/arena.ts';
 import type { Program } from '../program/types.ts';
 import { GpuError, type Capability } from '../types.ts';
 import { Binding } from './binding.ts';
+import { LaneDecoding } from './coded-layers.ts';
 import { compact, type Compactable } from './compaction.ts';
+import { Decoder } from './decoder.ts';
 import { HostReader } from './host-reader.ts';
 import { DevicePool, type DeviceBlock, type MemoryPurpose } from './device-memory.ts';
 import { Mutex } from './mutex.ts';
@@ -49,10 +51,11 @@ export class GpuLane implements Compactable {
   readonly execution: OrderedStream;
   /** Copies from host memory. */
   readonly load: OrderedStream;
-  /** For layers that this GPU passes on to another one. */
+  /** For layers that this GPU passes on to another one, and for those that it decodes. */
   readonly migration: OrderedStream;
   readonly mutex = new Mutex();
   readonly ends = new RunEnds();
+  readonly decoding = new LaneDecoding();
   readonly owners: Compactable['owners'] = new Map();
   readonly #cuda: Cuda;
   readonly #io: IoBuffers;
@@ -61,6 +64,7 @@ export class GpuLane implements Compactable {
   readonly #programs = new SharedValues<LoadedProgram>();
   readonly #products: Products;
   #reader: HostReader | undefined;
+  #decoder: Promise<Decoder> | undefined;
   #loading: Promise<HostReader> | undefined;
   readonly #timers: CudaEvent[] = [];
   readonly #idleTimers: CudaEvent[] = [];
@@ -267,6 +271,14 @@ export class GpuLane implements Compactable {
     else this.#reader.copy(cuda, to, from, bytes);
   };
 
+  /** Decodes layers on this GPU; the first call compiles the kernel. @throws CudaError */
+  decoder(): Promise<Decoder> {
+    return (this.#decoder ??= Decoder.load(this.#cuda, this.device).catch((error: unknown) => {
+      this.#decoder = undefined;
+      throw error;
+    }));
+  }
+
   async #unload(programKey: string): Promise<void> {
     const left = await this.#programs.leave(programKey);
     left?.module?.release();
@@ -377,6 +389,7 @@ export class GpuLane implements Compactable {
     }
     this.#bindings.clear();
     this.#reader?.release();
+    (await this.#decoder)?.release();
     this.#dropScratch();
     for (const { graph } of this.#retiredGraphs) graph.release();
     for (const timer of this.#timers) timer.release();

@@ -4,8 +4,9 @@ import { GpuError, type LoadResult } from '../types.ts';
 import type { GpuLane } from './lane.ts';
 import { cancelled, orCancelled } from './mutex.ts';
 import type { EngineFunction, Preemption, Residency } from './residency.ts';
+import { repair } from './repair.ts';
 import type { RunContext } from './run-context.ts';
-import { Transfer } from './transfer.ts';
+import { decodingOf, Transfer } from './transfer.ts';
 
 export interface LoadOptions {
   readonly gpu: number;
@@ -39,6 +40,11 @@ export async function loadAhead(
   }
   const streams = new Set(layers.flatMap((layer) => unpassed(residency, layer)));
   await Promise.all([...streams].map((stream) => stream.finished()));
+  lane.decoding.find();
+  if (residency.layers.some((layer) => lane.decoding.isWrong(residency.block(layer)))) {
+    using _turn = await residency.mutex.lock(signal);
+    await repair(context, residency);
+  }
   return { bytes, fromDisk };
 }
 
@@ -70,7 +76,8 @@ async function loadOnce(
     fromDisk = !weights.areFilled(missing);
     lease = await weights.lease(missing, either);
     await residency.reserve(missing, either);
-    transfer = new Transfer(residency, plan, missing, (gpu) => context.lane(gpu), null);
+    const decoding = await decodingOf(context, residency, missing);
+    transfer = new Transfer(residency, plan, missing, (gpu) => context.lane(gpu), null, decoding);
     while (transfer.next !== undefined && !either.aborted) {
       if (!weights.isFilled(transfer.next)) await orCancelled(weights.layerFilled(transfer.next), either);
       await transfer.submitWithin(context.windowBytes);

@@ -14,6 +14,8 @@ export interface RunContext {
   readonly lookaheadBytes: number;
   /** Limit of bytes of copies under way: a cancelled run still copies these. */
   readonly windowBytes: number;
+  /** Coded layers that arrived wrong, and were copied as they are. */
+  layersRepaired: number;
   lane(gpu: number): GpuLane | undefined;
   /** Called with the driver's errors, wherever they occur. */
   failed(error: unknown): Error;

@@ -13,10 +13,13 @@ import { cancelled, orCancelled } from './mutex.ts';
 import type { IoBuffer } from './pinned-pool.ts';
 import type { EngineFunction, Residency } from './residency.ts';
 import type { RunContext } from './run-context.ts';
-import { Transfer } from './transfer.ts';
+import { CodedLayersWrong, type FollowedDecoding } from './coded-layers.ts';
+import { repair } from './repair.ts';
+import { decodingOf, Transfer } from './transfer.ts';
 
 interface Submitted {
   readonly done: Promise<unknown>;
+  readonly decoding: FollowedDecoding;
   readonly buffer: IoBuffer;
   /** Its results. */
   readonly outputs: readonly IoPlace[];
@@ -77,6 +80,7 @@ export class Run {
       using _turn = await this.#residency.enter(signal);
       // The function may have been removed while this run waited for its program or its turn.
       weights.checkKept();
+      await repair(this.#context, this.#residency);
       const { missing, fromHost } = this.#needs();
       const read = [...missing, ...fromHost];
       const fromDisk = !weights.areFilled(read);
@@ -97,7 +101,8 @@ export class Run {
     const fromHost = new Set<number>();
     for (const index of this.#layersRead()) {
       if (this.#residency.has(index)) continue;
-      const isLoaded = this.#options.plan.layers[index]!.method === 'load' || !this.#context.readsHost;
+      const isCoded = this.#program.layout.layers[index]!.coded !== undefined;
+      const isLoaded = this.#options.plan.layers[index]!.method === 'load' || isCoded || !this.#context.readsHost;
       if (isLoaded) missing.push(index);
       else fromHost.add(index);
     }
@@ -126,11 +131,12 @@ export class Run {
       lane.execution.cuda.record(timers[0]);
       anatomy = new Anatomy(lane, timers[0], performance.now());
     }
+    const decoding = await decodingOf(this.#context, residency, missing);
     // A warm run has nothing to copy. One that is traced goes layer by layer as others do.
     const transfer =
       start === 'warm' && !trace
         ? undefined
-        : new Transfer(residency, plan, missing, (gpu) => this.#context.lane(gpu), anatomy);
+        : new Transfer(residency, plan, missing, (gpu) => this.#context.lane(gpu), anatomy, decoding);
     try {
       let startedMs = performance.now();
       if (transfer !== undefined) await this.#submitAsRead(transfer, missing);
@@ -160,8 +166,24 @@ export class Run {
       const streams = [lane.execution, ...(transfer?.streams ?? [])];
       const done = Promise.all(streams.map((stream) => stream.finished()));
       void lane.ends.follow(done, start, binding.latestMs, this.#options.onLaneFree);
+      const followed = lane.decoding.follow(() => this.#layersRead().map((layer) => residency.block(layer)));
+      // What is to execute from host memory, but is coded there, is on the GPU for this run alone.
+      if (this.#context.readsHost) residency.release(missing.filter((layer) => plan.layers[layer]!.method !== 'load'));
       const loadedBytes = transfer?.submittedBytes ?? 0;
-      return { done, buffer, outputs, start, startedMs, timers, graph, loadedBytes, anatomy, resident, fromHost };
+      return {
+        done,
+        decoding: followed,
+        buffer,
+        outputs,
+        start,
+        startedMs,
+        timers,
+        graph,
+        loadedBytes,
+        anatomy,
+        resident,
+        fromHost,
+      };
     } catch (error) {
       const held = buffer;
       void this.#drain().finally(() => {
@@ -330,10 +352,12 @@ export class Run {
   }
 
   async #finish(submitted: Submitted): Promise<RunResult> {
-    const { buffer, start, startedMs, timers, graph, loadedBytes, fromDisk, anatomy } = submitted;
+    const { buffer, start, startedMs, timers, graph, loadedBytes, fromDisk, anatomy, decoding } = submitted;
     let isLent = false;
     try {
       await submitted.done;
+      const wrong = decoding.wrong();
+      if (wrong > 0) throw new CodedLayersWrong(this.#residency.weights.key, wrong);
       const outputs = submitted.outputs.map(({ tensor, at }): Tensor => {
         const { name, datatype, shape } = tensor;
         const data = buffer.view.subarray(at, at + tensor.bytes);
@@ -350,6 +374,7 @@ export class Run {
     } catch (error) {
       throw this.#context.failed(error);
     } finally {
+      decoding[Symbol.dispose]();
       anatomy?.release();
       this.#lane.giveTimers(timers);
       if (!isLent) buffer[Symbol.dispose]();

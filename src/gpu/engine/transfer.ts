@@ -5,14 +5,20 @@
  */
 import type { ColdStartPlan } from '../../plan/index.ts';
 import { getOrMake } from '../../tools/index.ts';
+import type { DeviceAddress } from '../driver/types.ts';
 import { alignUp } from '../program/arena.ts';
+import { hostBytes, type CodedLayer } from '../program/types.ts';
+import { GpuError } from '../types.ts';
 import type { Anatomy } from './anatomy.ts';
+import { DecodeChecks } from './coded-layers.ts';
+import type { Decoder } from './decoder.ts';
 import type { DeviceBlock } from './device-memory.ts';
 import type { GpuLane } from './lane.ts';
 import type { Residency } from './residency.ts';
+import type { RunContext } from './run-context.ts';
 import type { Fence, OrderedStream } from './streams.ts';
 
-/** Weights that pass through a helping GPU, as a ring. */
+/** Weights that pass through a helping GPU, or wait to be decoded, as a ring. */
 interface Staging {
   readonly lane: GpuLane;
   readonly block: DeviceBlock;
@@ -46,12 +52,14 @@ export function copiedTogether(
 ): number[] {
   const { weights } = residency;
   const first = layers[0]!;
+  if (isCoded(residency, first)) return [first];
   const block = residency.block(first)!;
   const apart = block.address - weights.address(first);
   let end = block.address + block.size;
   const together = [first];
   while (together.length < layers.length) {
     const next = layers[together.length]!;
+    if (isCoded(residency, next)) break;
     const { address, size } = residency.block(next) ?? {};
     if (address !== end || address - weights.address(next) !== apart || !weights.isFilled(next)) break;
     if (!weights.places[next]!.isPinnedWith(weights.places[first]!)) break;
@@ -61,6 +69,33 @@ export function copiedTogether(
     together.push(next);
   }
   return together;
+}
+
+const isCoded = ({ weights }: Residency, layer: number): boolean => weights.layout.layers[layer]!.coded !== undefined;
+
+/** What a transfer with coded layers needs to decode them. */
+export interface Decoding {
+  readonly decoder: Decoder;
+  readonly checks: DecodeChecks;
+}
+
+/** For layers that have memory, which is freed on failure. Null where none of them is coded. @throws CudaError */
+export async function decodingOf(
+  { io }: RunContext,
+  residency: Residency,
+  layers: readonly number[],
+): Promise<Decoding | null> {
+  const coded = layers.filter((layer) => isCoded(residency, layer));
+  if (coded.length === 0) return null;
+  try {
+    const decoder = await residency.lane.decoder();
+    const blocks = coded.map((layer) => residency.block(layer)!);
+    return { decoder, checks: await DecodeChecks.of(io, blocks) };
+  } catch (error) {
+    // Nothing has been brought to their memory.
+    residency.release(layers);
+    throw error;
+  }
 }
 
 /** Limit for the memory on a helping GPU, unless one layer is larger. */
@@ -74,6 +109,7 @@ export class Transfer {
   readonly #laneOf: (gpu: number) => GpuLane | undefined;
   readonly #anatomy: Anatomy | null;
   readonly #stagings = new Map<number, Staging | null>();
+  readonly #decoding: Decoding | null;
   readonly #followed = new Set<OrderedStream>();
   /** Streams that carry its copies. */
   readonly streams = new Set<OrderedStream>();
@@ -88,12 +124,15 @@ export class Transfer {
     missing: readonly number[],
     laneOf: (gpu: number) => GpuLane | undefined,
     anatomy: Anatomy | null,
+    decoding: Decoding | null = null,
   ) {
     this.#residency = residency;
     this.#plan = plan;
     this.#missing = [...missing];
     this.#laneOf = laneOf;
     this.#anatomy = anatomy;
+    this.#decoding = decoding;
+    if (decoding !== null) residency.lane.decoding.begin(decoding.checks);
   }
 
   /** The layer that comes next. */
@@ -129,12 +168,16 @@ export class Transfer {
     const isOwn = (next: number): boolean => (this.#plan.layers[next]!.link ?? primary.index) === primary.index;
     const layers = staging === null ? copiedTogether(this.#residency, this.#missing, windowBytes, isOwn) : [layer];
     const allReady = (fence: Fence): void => layers.forEach((each) => this.#residency.setReady(each, fence));
+    const { coded } = this.#residency.weights.layout.layers[layer]!;
     try {
-      allReady(staging === null ? this.#copyOwn(layers) : this.#copyThrough(layer, staging));
+      if (coded !== undefined) allReady(this.#copyCoded(layer, coded, staging));
+      else allReady(staging === null ? this.#copyOwn(layers) : this.#copyThrough(layer, staging));
     } catch (error) {
-      // They stay among the missing layers, so that their memory is freed, but only after the copies submitted for them.
-      allReady((staging === null ? primary.load : staging.lane.migration).fence());
-      staging?.left.push(staging.lane.load.fence());
+      // They stay among the missing layers, so that their memory is freed, but only after the work submitted for them.
+      const last = coded === undefined ? (staging === null ? primary.load : staging.lane.migration) : primary.migration;
+      allReady(last.fence());
+      staging?.left.push(staging.lane.load.fence(), staging.lane.migration.fence());
+      if (coded !== undefined) this.#stagings.get(primary.index)?.left.push(primary.load.fence());
       throw error;
     }
     this.#missing.splice(0, layers.length);
@@ -145,13 +188,14 @@ export class Transfer {
     }
   }
 
-  /** Frees memory that was reserved without a submission, and the memory of helping GPUs. */
+  /** Frees memory that was reserved without a submission, and that of rings. To be called once, at the end. */
   close(): void {
     this.#residency.release(this.#missing.splice(0));
     for (const staging of this.#stagings.values()) {
       if (staging !== null) staging.lane.pool.free(staging.block, [staging.last, ...staging.left]);
     }
     this.#stagings.clear();
+    if (this.#decoding !== null) void this.#residency.lane.decoding.end(this.#decoding.checks, this.streams);
   }
 
   /** @param layers that lie together */
@@ -188,6 +232,62 @@ export class Transfer {
     return fence;
   }
 
+  /** Brings a coded layer to the GPU's own ring, over either link, and decodes it from there. */
+  #copyCoded(layer: number, coded: CodedLayer, staging: Staging | null): Fence {
+    const { lane } = this.#residency;
+    const { migration } = lane;
+    const { codedBytes } = coded;
+    const block = this.#residency.block(layer)!;
+    const ring = this.#staging(lane.index);
+    if (ring === null)
+      throw new GpuError('out-of-memory', `GPU ${lane.index} has no ${codedBytes} bytes free for coded layers`);
+    const { at, overwrites } = placeInRing(ring, codedBytes);
+    const address = ring.block.address + at;
+    const arrived = this.#bringCoded(layer, codedBytes, address, [...ring.block.fences, ...overwrites], staging);
+    this.#begin(lane, migration);
+    migration.wait(arrived);
+    migration.waitForAll(block.fences);
+    const { decoder, checks } = this.#decoding!;
+    const order = { coded: address, codedBytes, pack: coded, to: block.address, failed: checks.address(block) };
+    this.#timed('decode', [layer], lane, () => decoder.decode(migration.cuda, order));
+    const fence = migration.fence();
+    ring.filled.push({ low: at, high: at + codedBytes, until: fence });
+    ring.last = fence;
+    return fence;
+  }
+
+  /** @param before what must have left the place in the ring */
+  #bringCoded(
+    layer: number,
+    bytes: number,
+    to: DeviceAddress,
+    before: readonly Fence[],
+    staging: Staging | null,
+  ): Fence {
+    const { lane: primary, weights } = this.#residency;
+    const lane = staging?.lane ?? primary;
+    const { load, migration } = lane;
+    this.#begin(lane, load);
+    if (staging === null) {
+      load.waitForAll(before);
+      this.#timed('copy', [layer], lane, () => load.cuda.copy(to, weights.address(layer), bytes));
+      return load.fence();
+    }
+    this.#begin(lane, migration);
+    const { at, overwrites } = placeInRing(staging, bytes);
+    load.waitForAll(staging.block.fences);
+    load.waitForAll(overwrites);
+    const address = staging.block.address + at;
+    this.#timed('copy', [layer], lane, () => load.cuda.copy(address, weights.address(layer), bytes));
+    migration.wait(load.fence());
+    migration.waitForAll(before);
+    this.#timed('migration', [layer], lane, () => migration.cuda.copy(to, address, bytes));
+    const fence = migration.fence();
+    staging.filled.push({ low: at, high: at + bytes, until: fence });
+    staging.last = fence;
+    return fence;
+  }
+
   #begin(lane: GpuLane, stream: OrderedStream): void {
     this.streams.add(stream);
     if (this.#anatomy === null || this.#followed.has(stream)) return;
@@ -195,13 +295,13 @@ export class Transfer {
     this.#anatomy.follow(lane, stream);
   }
 
-  #timed(kind: 'copy' | 'migration', layers: readonly number[], lane: GpuLane, submit: () => void): void {
+  #timed(kind: 'copy' | 'migration' | 'decode', layers: readonly number[], lane: GpuLane, submit: () => void): void {
     if (this.#anatomy === null) submit();
     else this.#anatomy[kind](layers, lane, submit);
   }
 
   /**
-   * Memory on a helping GPU. Null if it cannot help (no connection to the primary, or no memory); its layers then use
+   * Memory on a helping GPU, or on the GPU itself for coded layers. Null if it cannot help (no connection to the primary, or no memory); its layers then use
    * the primary's link.
    */
   #staging(gpu: number): Staging | null {
@@ -211,10 +311,14 @@ export class Transfer {
   #openStaging(gpu: number): Staging | null {
     const lane = this.#laneOf(gpu);
     const primary = this.#residency.lane;
-    if (lane === undefined || primary.without.has('helping-gpus')) return null;
-    if (!lane.device.canAccessPeer(primary.device)) return null;
-    const sizes = this.#plan.layers.flatMap(({ link }, layer) =>
-      link === gpu && this.#residency.has(layer) ? [this.#residency.block(layer)!.size] : [],
+    const isOwn = lane === primary;
+    if (lane === undefined || (!isOwn && primary.without.has('helping-gpus'))) return null;
+    if (!isOwn && !lane.device.canAccessPeer(primary.device)) return null;
+    const { layers } = this.#residency.weights.layout;
+    const isPassing = (layer: number): boolean =>
+      isOwn ? isCoded(this.#residency, layer) : this.#plan.layers[layer]!.link === gpu;
+    const sizes = layers.flatMap((layer) =>
+      isPassing(layer.index) && this.#residency.has(layer.index) ? [alignUp(hostBytes(layer))] : [],
     );
     const sumBytes = sizes.reduce((sum, bytes) => sum + bytes, 0);
     const leastBytes = Math.max(0, ...sizes);
@@ -222,7 +326,7 @@ export class Transfer {
       lane.allocate([Math.max(leastBytes, Math.min(sumBytes, stagingBytesMax))], 'staging') ??
       lane.allocate([leastBytes], 'staging');
     if (block?.[0] === undefined) return null;
-    lane.device.enablePeerAccess(primary.device);
+    if (!isOwn) lane.device.enablePeerAccess(primary.device);
     return { lane, block: block[0], at: 0, filled: [], last: null, left: [] };
   }
 }

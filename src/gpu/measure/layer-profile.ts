@@ -5,6 +5,7 @@
  */
 import { cancelled } from '../engine/mutex.ts';
 import type { Binding } from '../engine/binding.ts';
+import { CodedLayersWrong, DecodeChecks } from '../engine/coded-layers.ts';
 import type { Engine } from '../engine/engine.ts';
 import type { DeviceBlock } from '../engine/device-memory.ts';
 import type { GpuLane } from '../engine/lane.ts';
@@ -85,6 +86,8 @@ interface TimesOfLayer {
   readonly load: readonly number[];
   readonly exec: readonly number[];
   readonly dha: readonly number[];
+  /** Of coded layers that were on the GPU. */
+  readonly decode: readonly number[];
 }
 
 const sumOf = (numbers: readonly number[]): number => numbers.reduce((sum, each) => sum + each, 0);
@@ -123,7 +126,19 @@ async function measureGroup(
   if ([...onGpu].some((index) => !residency.has(index))) throw cancelled();
   const binding = await lane.bind(key, program);
   using _lane = await lane.mutex.lock();
-  const session = new MeasuringSession(lane, residency, binding, program, iterations, onGpu, context.windowBytes);
+  const coded = [...onGpu].filter((index) => layers[index]!.coded !== undefined);
+  const blocks = coded.map((index) => residency.block(index)!);
+  const checks = coded.length === 0 ? undefined : await DecodeChecks.of(context.io, blocks);
+  const session = new MeasuringSession(
+    lane,
+    residency,
+    binding,
+    program,
+    iterations,
+    onGpu,
+    context.windowBytes,
+    checks,
+  );
   try {
     session.reserve();
     await session.putInputs(context.io);
@@ -134,6 +149,7 @@ async function measureGroup(
     lane.used(fence);
     session.release(fence);
     await lane.execution.finished();
+    checks?.leave();
   }
 }
 
@@ -149,9 +165,12 @@ function profileOf(
   }));
   return {
     unit: 'ms',
-    layers: layers.map(({ index, name, kind, bytes }) => {
+    layers: layers.map(({ index, name, kind, bytes, coded }) => {
       const { load, exec, dha } = spread[index]!;
-      return { name, kind, bytes, load: load.medianMs, exec: exec.medianMs, dha: dha.medianMs };
+      const measured = { name, kind, bytes, load: load.medianMs, exec: exec.medianMs, dha: dha.medianMs };
+      const { decode } = times[index]!;
+      if (coded === undefined) return measured;
+      return Object.assign(measured, { coded: { bytes: coded.codedBytes, decode: spreadOf(decode).medianMs } });
     }),
     spread,
     ...of,
@@ -167,6 +186,7 @@ class MeasuringSession {
   readonly #segments: readonly Segment[];
   readonly #onGpu: ReadonlySet<number>;
   readonly #windowBytes: number;
+  readonly #checks: DecodeChecks | undefined;
   #staging: DeviceBlock | undefined;
 
   constructor(
@@ -177,7 +197,9 @@ class MeasuringSession {
     iterations: number,
     onGpu: ReadonlySet<number>,
     windowBytes: number,
+    checks: DecodeChecks | undefined,
   ) {
+    this.#checks = checks;
     this.#onGpu = onGpu;
     this.#windowBytes = windowBytes;
     this.#lane = lane;
@@ -206,12 +228,14 @@ class MeasuringSession {
     const isTimedFromHost = (layer: number): boolean =>
       !this.#lane.without.has('host-reads-by-kernels') &&
       layers[layer]!.bytes > 0 &&
+      layers[layer]!.coded === undefined &&
       (allFromHost || layers[layer]!.kind === 'embedding');
     this.#place(isTimedFromHost);
     await this.#timeSegments();
     const fromHost = await this.#repeat(() => this.#timeSegments());
     this.#place(() => false);
     const loads = await this.#repeat(() => this.#timeLoads());
+    const decodes = await this.#repeat(() => this.#timeDecoding());
     const timesOf = (index: number): TimesOfLayer => {
       const exec = inMemory.map((times) => this.#sumOf(times, ({ layer }) => layer === index));
       const load = loads.map((times) => times[index]!);
@@ -227,7 +251,7 @@ class MeasuringSession {
         if (!isTimedFromHost(index)) return ms + unmeasuredLoads * load[iteration]!;
         return Math.max(0, ms + added[iteration]!);
       });
-      return { load, exec, dha };
+      return { load, exec, dha, decode: decodes.map((times) => times[index]!) };
     };
     return { times: new Map([...group].map((index) => [index, timesOf(index)])), warm };
   }
@@ -248,9 +272,14 @@ class MeasuringSession {
   /** Sets where the launches read each layer. */
   #place(isOnHost: (layer: number) => boolean): void {
     const { weights } = this.#residency;
-    for (const { index, bytes } of this.#program.layout.layers) {
+    for (const { index, bytes, coded } of this.#program.layout.layers) {
       if (bytes === 0) continue;
       const isRead = isOnHost(index) || !this.#onGpu.has(index);
+      if (coded !== undefined && isRead && this.#staging !== undefined) {
+        // Another group's layer: its times are not taken, so any bytes will do.
+        this.#binding.setLayer(index, this.#staging.address, false);
+        continue;
+      }
       this.#binding.setLayer(index, isRead ? weights.address(index) : this.#residency.address(index), isRead);
     }
   }
@@ -299,18 +328,56 @@ class MeasuringSession {
     )
       copies.push(copiedTogether(this.#residency, left, this.#windowBytes));
     const bytesOf = (copy: readonly number[]): number => sumOf(copy.map((index) => layers[index]!.bytes));
+    // A coded layer goes to memory that is not its own: its place keeps what it holds.
+    const toOf = (layer: number): number =>
+      layers[layer]!.coded === undefined ? this.#residency.block(layer)!.address : this.#staging!.address;
+    const copiedBytes = (copy: readonly number[]): number => {
+      const [first, last] = [this.#residency.block(copy[0]!)!, this.#residency.block(copy.at(-1)!)!];
+      return layers[copy[0]!]!.coded?.codedBytes ?? last.address + last.bytes - first.address;
+    };
     const times = await timed(
       this.#lane,
       load,
       copies.map((copy) => () => {
-        const [first, last] = [this.#residency.block(copy[0]!)!, this.#residency.block(copy.at(-1)!)!];
-        load.cuda.copy(first.address, weights.address(copy[0]!), last.address + last.bytes - first.address);
+        load.cuda.copy(toOf(copy[0]!), weights.address(copy[0]!), copiedBytes(copy));
       }),
     );
     const loads = layers.map(() => 0);
     for (const [at, copy] of copies.entries())
       for (const index of copy) loads[index] = (times[at]! * layers[index]!.bytes) / bytesOf(copy);
     return loads;
+  }
+
+  /** Of coded layers, from temporary memory to their places, where the same bytes are. */
+  async #timeDecoding(): Promise<number[]> {
+    const { execution } = this.#lane;
+    const { weights } = this.#residency;
+    const coded = this.#program.layout.layers.filter(
+      (layer) => layer.coded !== undefined && this.#onGpu.has(layer.index),
+    );
+    const times = this.#program.layout.layers.map(() => 0);
+    if (this.#checks === undefined || coded.length === 0) return times;
+    const decoder = await this.#lane.decoder();
+    const staging = this.#staging!.address;
+    const took = await timed(
+      this.#lane,
+      execution,
+      coded.flatMap(({ index, coded }) => [
+        () => execution.cuda.copy(staging, weights.address(index), coded!.codedBytes),
+        () =>
+          decoder.decode(execution.cuda, {
+            coded: staging,
+            codedBytes: coded!.codedBytes,
+            pack: coded!,
+            to: this.#residency.address(index),
+            failed: this.#checks!.address(this.#residency.block(index)!),
+          }),
+      ]),
+    );
+    for (const [at, { index }] of coded.entries()) times[index] = took[2 * at + 1]!;
+    const wrong = this.#checks.wrong();
+    if (wrong.length > 0) throw new CodedLayersWrong(weights.key, wrong.length);
+    return times;
   }
 
   #sumOf(times: readonly number[], isWanted: (segment: Segment) => boolean): number {

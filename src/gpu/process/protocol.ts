@@ -25,6 +25,8 @@ export interface GpuProcessSettings extends Pick<EngineOptions, 'hostBytes' | 's
   readonly shapesMax?: number;
   /** Threads for the CPU's share of plans over GPU and CPU. Default 0: there are no such plans. */
   readonly hybridCores?: number;
+  /** `auto`: layers are coded without loss where that gains 5%; default: `off`. */
+  readonly coding?: 'off' | 'auto';
   /** The cores to pin them to, by the operating system's numbers. */
   readonly hybridCoreNumbers?: readonly number[];
 }
@@ -34,7 +36,10 @@ export interface GpuFunctionSpec extends HybridSpec {
   readonly alternatives?: readonly InputShapes[];
 }
 
-export type GpuLayer = Pick<WeightLayer, 'name' | 'kind' | 'bytes'>;
+export interface GpuLayer extends Pick<WeightLayer, 'name' | 'kind' | 'bytes'> {
+  /** In host memory and on the link, where it is coded. */
+  readonly codedBytes?: number;
+}
 
 /** What became of a registration. */
 export type GpuCoverage =
@@ -96,6 +101,8 @@ export interface GpuProcessInfo {
 export interface GpuProcessState {
   readonly memory: readonly GpuMemoryState[];
   readonly links: readonly GpuLinkState[];
+  /** Coded layers whose bytes had changed on their way, and that were loaded again as they are. */
+  readonly layersRepaired: number;
   readonly host: HostStoreState;
   readonly residencies: readonly ResidencyState[];
 }

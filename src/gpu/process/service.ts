@@ -18,6 +18,7 @@ import type {
   GpuCheck,
   GpuCoverage,
   GpuFunctionSpec,
+  GpuLayer,
   GpuProcessInfo,
   GpuProcessSettings,
   ShapeCoverage,
@@ -69,6 +70,9 @@ class UncoveredError extends Error {
 
 type OrderOf<Name extends keyof GpuApi> = Parameters<GpuApi[Name]>[0];
 
+/** Of a GPU's memory, what weights may take: the rest is for activations and for rings. */
+const codedShareMost = 0.85;
+
 type ServiceCompiler = Pick<Compiler, 'make' | 'close'>;
 
 export class GpuService {
@@ -106,6 +110,7 @@ export class GpuService {
     state: () => ({
       memory: this.#engine.memory(),
       links: this.#engine.links(),
+      layersRepaired: this.#engine.layersRepaired,
       host: this.#engine.hostState(),
       residencies: this.#engine.residencies(),
     }),
@@ -118,10 +123,20 @@ export class GpuService {
   /** @throws CudaError */
   constructor(cuda: Cuda, compiler: ServiceCompiler, settings: GpuProcessSettings, without: ReadonlySet<Capability>) {
     const { hostBytes, slabBytes, gpuBytes } = settings;
-    this.#engine = new Engine(cuda, { hostBytes, without, ...given({ slabBytes, gpuBytes }) });
-    this.#compiler = compiler;
-    this.#shapesMax = settings.shapesMax ?? 16;
     this.#settings = settings;
+    this.#engine = new Engine(cuda, { hostBytes, without, ...given({ slabBytes, gpuBytes }) });
+    this.#compiler = this.#codes(without) ? withCoding(compiler, this.#codedBytesMost()) : compiler;
+    this.#shapesMax = settings.shapesMax ?? 16;
+  }
+
+  /** A kernel tells in pinned memory what it has found of a coded layer. */
+  #codes(without: ReadonlySet<Capability>): boolean {
+    return this.#settings.coding === 'auto' && !without.has('host-reads-by-kernels');
+  }
+
+  /** Of a larger function, layers would have to be executed from host memory. */
+  #codedBytesMost(): number {
+    return Math.floor(codedShareMost * Math.min(...this.#engine.memory().map(({ limitBytes }) => limitBytes)));
   }
 
   info(): GpuProcessInfo {
@@ -461,7 +476,17 @@ const unknownFunction = (key: string): GpuError =>
 /** The planners' name for it; importing it would load all planners into this process. */
 const wholePlan = 'gpu';
 
-const layersOf = ({ layers }: WeightLayout) => layers.map(({ name, kind, bytes }) => ({ name, kind, bytes }));
+const layersOf = ({ layers }: WeightLayout) =>
+  layers.map((layer): GpuLayer => {
+    const { name, kind, bytes, coded } = layer;
+    return { name, kind, bytes, ...given({ codedBytes: coded?.codedBytes }) };
+  });
+
+/** Has the layers of models of at most so many bytes coded. */
+const withCoding = (compiler: ServiceCompiler, coding: number): ServiceCompiler => ({
+  make: (what, order, settings) => compiler.make(what, order, { precision: 'exact', ...settings, coding }),
+  close: () => compiler.close(),
+});
 
 const ownTensor = (tensor: Tensor): Tensor => ({ ...tensor, data: Buffer.from(tensor.data) });
 

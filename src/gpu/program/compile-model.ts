@@ -1,13 +1,14 @@
 /** Compiles a model file to a program, with a cache on disk. */
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
-import { join, resolve } from 'node:path';
+import { dirname, join, resolve } from 'node:path';
 import { LRUCache } from 'lru-cache';
 import { getOrMake, writeWhole } from '../../tools/index.ts';
 import { fileStamp, type ModelProto } from '../../onnx/index.ts';
 import type { Operator } from '../operators/types.ts';
 import { layoutOf } from './assemble.ts';
 import { prepareBase, type FunctionBase } from './base.ts';
+import { withCoding } from './coded.ts';
 import { compileProgram, defaultSettings } from './compile.ts';
 import { engineVersion } from './engine-version.ts';
 import { writeNarrowed } from './narrowed.ts';
@@ -50,7 +51,8 @@ function programKey(
   changed: string | undefined,
 ): string {
   const types = operators.map(({ type }) => type);
-  const content = [base.modelHash, shapes, types, settings, fusion, programFormat, engineVersion(), changed];
+  const { coding: _, ...ofProgram } = settings;
+  const content = [base.modelHash, shapes, types, ofProgram, fusion, programFormat, engineVersion(), changed];
   return createHash('sha256').update(JSON.stringify(content)).digest('hex');
 }
 
@@ -82,7 +84,13 @@ export async function compileModel(
   });
   await writeNarrowed(base, settings);
   // The program may be of another file with the same content, or of before the files moved.
-  return { ...program, layout: layoutOf(base, settings) };
+  return { ...program, layout: await finalLayout(base, settings) };
+}
+
+async function finalLayout(base: FunctionBase, settings: ProgramSettings): Promise<WeightLayout> {
+  const layout = layoutOf(base, settings);
+  if (layout.bytes > (settings.coding ?? 0)) return layout;
+  return await withCoding(layout, join(dirname(base.derivedPath), settings.precision));
 }
 
 async function readOrCompile(path: string, key: string, compile: () => Promise<Program>): Promise<Program> {
@@ -104,5 +112,5 @@ export async function layoutOfModel(
 ): Promise<WeightLayout> {
   const base = await baseOf(modelPath, cacheFolder);
   await writeNarrowed(base, settings);
-  return layoutOf(base, settings);
+  return await finalLayout(base, settings);
 }

@@ -3,6 +3,7 @@
  * too; the engine fills in addresses when it binds a program to a device.
  */
 import type { LayerKind } from '../../operators/index.ts';
+import type { CodedPack } from '../../coding/index.ts';
 import type { DataType } from '../../tensor/index.ts';
 import type { Work } from './work.ts';
 
@@ -31,7 +32,17 @@ export interface WeightLayer {
   readonly kind: LayerKind;
   /** All its weights, each aligned to 256 bytes; 0 for layers without weights. */
   readonly bytes: number;
+  /** Its weights coded without loss: so they are held in host memory and cross the link. */
+  readonly coded?: CodedLayer;
 }
+
+export interface CodedLayer extends CodedPack {
+  readonly source: WeightSource;
+  readonly codedBytes: number;
+}
+
+/** Bytes of a layer in host memory. */
+export const hostBytes = ({ bytes, coded }: Pick<WeightLayer, 'bytes' | 'coded'>): number => coded?.codedBytes ?? bytes;
 
 /**
  * A model's weights by layers, in execution order. A layer is the unit of loading, residency and plans. The layout is
@@ -107,6 +118,8 @@ export interface ProgramSettings {
    * in host memory.
    */
   readonly products?: 'library' | 'own';
+  /** Layers of models with at most so many bytes of weights are coded without loss where that gains 5%; default: 0. */
+  readonly coding?: number;
 }
 
 /** A reason why a model has no program: a node, its operator, and why the engine cannot run it. */

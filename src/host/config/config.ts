@@ -201,6 +201,7 @@ function gpuOf({ text, list, choice, number, textIfAny, numberIfAny }: Reader, c
     profileIterations: number('gpu.profileIterations'),
     /** One of so many calls is checked against ONNX Runtime after its answer; 0: none. */
     recheckEvery: number('gpu.recheckEvery'),
+    coding: choice('gpu.coding', 'off', 'auto'),
     precision: choice('gpu.precision', 'exact', 'tf32', 'fp16', 'bf16'),
     /** Which plans over GPU and CPU functions get; their cores are reserved if there is a GPU. */
     hybrid: choice('gpu.hybrid', 'memory', 'latency', 'off'),

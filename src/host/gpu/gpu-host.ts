@@ -116,6 +116,7 @@ export class GpuHost {
       hybridCores: settings.hybridCores,
       hybridCoreNumbers: options.hybridLease.cores,
       without: settings.without,
+      coding: settings.coding,
       ...given({ gpuBytes, slabBytes, environment, answers }),
       log: (line) => logger.info({ process: 'gpu' }, line),
     });
@@ -364,7 +365,8 @@ export class GpuHost {
     const machine = machineOf(info, await this.#client.topology(copyBytes), settings.topology);
     const names = info.devices.map(({ name }) => name).join(', ');
     const without = settings.without.map((capability) => `; without ${capability}`).join('');
-    const driver = `${names}; driver ${info.driverVersion}; ${info.compilerVersion}${without}`;
+    const coded = settings.coding === 'off' ? '' : '; coded layers';
+    const driver = `${names}; driver ${info.driverVersion}; ${info.compilerVersion}${without}${coded}`;
     const host = { capacityBytes: this.#hostBytes, diskGBps: presumedDiskGBps, runner: this.#client };
     this.live.setGpus(schedulerGpusOf(machine), this.#limited(this.#client), host);
     const runtimes = new Map<ProgramPrecision, GpuRuntime>();

@@ -132,7 +132,8 @@ export class Preparer {
     const settings = { precision: runtime.precision };
     const spec = { key, modelPath, shapes: wanted, alternatives, settings, ...hybrid };
     const coverage = await this.#register(spec);
-    if (coverage.layers !== undefined) following.registered(coverage.layers.map(({ bytes }) => bytes));
+    if (coverage.layers !== undefined)
+      following.registered(coverage.layers.map(({ bytes, codedBytes }) => codedBytes ?? bytes));
     if (!coverage.covered && coverage.sizing !== undefined)
       return { kind: 'unsized', inputs: coverage.sizing, reason: whyNot(coverage) };
     const shapes = coverage.shapes ?? wanted;

@@ -38,6 +38,11 @@ export function addGpuMetrics(
       }
     },
   );
+  counter(
+    'turntable_gpu_coded_layers_wrong_total',
+    'Coded layers whose bytes changed on their way to a GPU: they were loaded again as they are',
+    (add) => add({}, state()?.layersRepaired ?? 0),
+  );
   gauge('nv_pinned_memory_pool_total_bytes', 'Host memory that weights may be pinned in', () => {
     return state()?.host.budgetBytes ?? 0;
   });

@@ -6,6 +6,7 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { ColdStartMode, ColdStartPlan } from '../../../src/plan/index.ts';
 import type { Launch, Operand, Program, WeightLayer, ProgramWeight } from '../../../src/gpu/program/types.ts';
+import { trainedLike } from '../../support/trained-like.ts';
 import type { Tensor } from '../../../src/tensor/index.ts';
 
 export interface Chain {
@@ -38,17 +39,24 @@ export interface ChainOptions {
   readonly constantWords?: number;
   /** Words of input and output. */
   readonly width?: number;
+  /** Weights as training leaves them, which can be coded; default: any words. */
+  readonly floats?: boolean;
 }
 
 const align = (bytes: number): number => Math.ceil(bytes / 256) * 256;
 
+const floatWords = (elements: number, seed: number): Uint32Array =>
+  new Uint32Array(trainedLike({ datatype: 'FP32', elements, deviation: 0.02, seed }).buffer);
+
 /** Seeded by the name, so that no two chains have the same weights. */
 export function makeChain(options: ChainOptions): Chain {
-  const { folder, name, layerWords, tied = false, constantWords = 0, width = 32 } = options;
+  const { folder, name, layerWords, tied = false, constantWords = 0, width = 32, floats = false } = options;
   let state = Buffer.from(name).reduce((hash, byte) => (Math.imul(hash, 31) + byte) | 0, 7) >>> 0 || 1;
   const next = (): number => (state = (Math.imul(state, 1664525) + 1013904223) >>> 0);
   const path = join(folder, `${name}.weights`);
-  const contents = layerWords.map((words) => Uint32Array.from({ length: words }, next));
+  const contents = layerWords.map((words) =>
+    floats ? floatWords(words, next()) : Uint32Array.from({ length: words }, next),
+  );
   writeFileSync(path, Buffer.concat(contents.map((words) => Buffer.from(words.buffer))));
 
   const constants = Uint32Array.from({ length: constantWords }, next);
@@ -65,7 +73,7 @@ export function makeChain(options: ChainOptions): Chain {
     const source = { path, byteOffset: fileOffset };
     weights.push({
       name: `w${index}`,
-      datatype: 'UINT32',
+      datatype: floats ? 'FP32' : 'UINT32',
       shape: [words],
       bytes: words * 4,
       layer: index,

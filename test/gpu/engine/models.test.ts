@@ -5,12 +5,14 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Engine } from '../../../src/gpu/engine/engine.ts';
 import { operators } from '../../../src/gpu/operators/index.ts';
+import { withCoding } from '../../../src/gpu/program/coded.ts';
 import { compileModel } from '../../../src/gpu/program/index.ts';
 import { buildArchitecture, writeModel, type ModelProto } from '../../../src/onnx/index.ts';
 import { tensorOf, type Tensor } from '../../../src/tensor/index.ts';
 import { emulatorMissing, sharedEmulatedCuda } from '../../support/emulated-cuda.ts';
 import { bertExport, gpt2Export, vitExport } from '../../support/pytorch-exports.ts';
 import { relativeError, runOnnxRuntime } from '../../support/run-program.ts';
+import { inHost } from '../../support/in-host.ts';
 import { planFor, type PlanShape } from './chains.ts';
 import { shapesOf } from '../../../src/gpu/program/input-shapes.ts';
 
@@ -79,6 +81,72 @@ function inputFor(name: string, dims: readonly number[], isFloat: boolean): Tens
     BigInt64Array.from({ length }, (_, index) => BigInt(at(index))),
   );
 }
+
+/** Large enough that some layers gain by being coded. */
+const wide: readonly [string, Parameters<typeof buildArchitecture>[1]][] = [
+  ['bert-base', { ...text, hidden: 64 }],
+  ['roberta-base', { ...text, hidden: 64 }],
+  ['gpt2', { ...text, hidden: 64 }],
+  ['resnet50', { ...image, width: 16, blocks: [1, 1, 1, 1] }],
+  ['resnet101', { ...image, width: 16, blocks: [1, 1, 1, 1] }],
+  ['vgg16', { ...image, width: 8, hidden: 64 }],
+  ['inception-v3', { image: 75, classes: 10, width: 0.1 }],
+  ['mobilenet-v2', { ...image, width: 0.5 }],
+  ['lstm', { ...recurrent, hidden: 48 }],
+  ['gru', { ...recurrent, hidden: 48 }],
+  ['mlp', { layers: 3, input: 64, hidden: 96, output: 32 }],
+];
+
+describe.skipIf(emulatorMissing)('on the emulated driver, with coded layers', () => {
+  const use = sharedEmulatedCuda({ devices: 2 });
+  const coded: readonly PlanShape[] = [
+    { mode: 'baseline' },
+    { mode: 'pipeswitch' },
+    { mode: 'dha', fromHost },
+    { mode: 'pt+dha', secondaries: [1], fromHost },
+    { mode: 'interleave', secondaries: [1] },
+  ];
+
+  it.each(wide)('%s has the same bits as without, cold, partly resident and warm', async (name, settings) => {
+    const { model } = buildArchitecture(name, settings);
+    const path = join(folder, `coded-${name}.onnx`);
+    await writeModel(model, path);
+    const inputs = model.graph.input.map(({ name: input, type }) => {
+      const dims = (type?.tensorType?.shape?.dim ?? []).map(({ dimValue }, axis) =>
+        dimValue === undefined ? (axis === 0 ? 1 : 6) : Number(dimValue),
+      );
+      return inputFor(input, dims, type?.tensorType?.elemType === 1);
+    });
+    const program = await compileModel(path, shapesOf(inputs), operators, { cacheFolder: join(folder, 'cache') });
+    const layout = await withCoding(program.layout, join(folder, name), 0);
+    const ofCoded = { ...program, layout };
+    const codedLayers = layout.layers.filter((layer) => layer.coded !== undefined);
+    expect(codedLayers.length).toBeGreaterThan(0);
+    await use(async (cuda) => {
+      const engine = new Engine(cuda, { hostBytes: 2 ** 26, slabBytes: 2 ** 20, gpuBytes: 2 ** 26 });
+      engine.addFunction('plain', program.layout);
+      engine.addFunction('coded', layout);
+      for (const key of ['plain', 'coded']) await inHost(engine, key);
+      const gpu = 0;
+      const whole = planFor({ program }, { mode: 'pipeswitch' });
+      const { outputs: expected } = await engine.run('plain', program, inputs, { gpu, plan: whole });
+      for (const shape of coded) {
+        const plan = planFor({ program: ofCoded }, shape);
+        const loaded = plan.layers.filter(({ method }) => method === 'load').length;
+        for (const kept of [0, Math.floor(loaded / 2), loaded]) {
+          await engine.trim('coded', gpu, kept);
+          const { outputs } = await engine.run('coded', ofCoded, inputs, { gpu, plan });
+          for (const [at, { data }] of outputs.entries()) expect(Buffer.compare(data, expected[at]!.data)).toBe(0);
+          // What the plan leaves in host memory does not stay on the GPU, though it was decoded there.
+          expect(engine.residency('coded', gpu).layers).toHaveLength(loaded);
+        }
+        await engine.evict('coded', gpu);
+      }
+      expect(engine.layersRepaired).toBe(0);
+      await engine.close();
+    });
+  });
+});
 
 describe.skipIf(emulatorMissing)('on the emulated driver', () => {
   const use = sharedEmulatedCuda({ devices: 4 });

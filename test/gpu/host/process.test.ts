@@ -102,6 +102,7 @@ async function open(wishes: Wishes): Promise<GpuHost> {
       topology: undefined,
       profileIterations: 1,
       recheckEvery,
+      coding: 'off',
       precision: 'exact',
       hybrid: 'off',
       hybridCores: 0,
