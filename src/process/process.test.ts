@@ -97,7 +97,7 @@ serve({
   after: async ({ ms, word }) => { await later(ms); return word; },
   count: ({ by }) => { Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 20); return (count += by); },
   function: () => () => undefined,
-}, { CodedError });
+}, { errors: { CodedError } });
 `;
   served = pathToFileURL(join(folder, 'served.mjs'));
   await writeFile(served, source);
