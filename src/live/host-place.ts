@@ -64,6 +64,8 @@ export class HostPlace {
   }
 
   async #read({ functionIndex, layers }: Extract<Action, { kind: 'stage' }>, fn: LiveFunction): Promise<void> {
+    // A lost process reads nothing, and the scheduler is about to hear that all is lost.
+    if (!this.isUp) return;
     const { runner, tell, onFailed } = this.#options;
     const epoch = this.#epoch;
     let staged: Staged;

@@ -223,3 +223,21 @@ test('a call whose input a GPU has found invalid is placed once more, and not ag
   expect(bench.outcomes).toHaveLength(bench.arrived);
   bench.shell.close();
 });
+
+test('a process that is lost is sent no further read, by what no longer holds its place', async () => {
+  const bench = new Bench({ gpuCount: 2, functions: functionCount, policy: gpuOnly, hostBytes: 2 * wholeBytes });
+  bench.process.diskMs = 30;
+  bench.process.unread.push('refused');
+  bench.join(0);
+  const steps: readonly Step[] = [
+    { kind: 'arrive', index: 0, leavesAfterMs: undefined },
+    { kind: 'hold', index: 1, ms: 0 },
+    { kind: 'die' },
+  ];
+  for (const each of steps) await take(bench, new Map(), each);
+  bench.back();
+  await pass(20_000);
+  expect(bench.outcomes).toHaveLength(bench.arrived);
+  expect(bench.disagreements()).toEqual([]);
+  bench.shell.close();
+});
