@@ -1,6 +1,30 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { ArrivalRate, PoolLoad, smoothStart } from './facts.ts';
+import type { InstanceSpec } from '../types.ts';
+import { ArrivalRate, FunctionFacts, PoolLoad, smoothStart } from './facts.ts';
+
+describe('the size of a session', () => {
+  const mebibyte = 2 ** 20;
+  const spec = { modelBytes: 100 * mebibyte } as InstanceSpec;
+
+  it('is a third more than the model before a load, and then what loads took', () => {
+    const facts = new FunctionFacts();
+    expect(facts.expectedBytes(spec, true)).toBe(130 * mebibyte);
+    expect(facts.loaded(spec, 1, 150 * mebibyte, false)).toBe(150 * mebibyte);
+    expect(facts.expectedBytes(spec, false)).toBe(150 * mebibyte);
+  });
+
+  it('has what runs took beside it in a process of its own, which a second instance will take too', () => {
+    const facts = new FunctionFacts();
+    facts.loaded(spec, 1, 120 * mebibyte, true);
+    facts.took(22 * mebibyte);
+    facts.took(3 * mebibyte);
+    expect(facts.expectedBytes(spec, true)).toBe(142 * mebibyte);
+    expect(facts.expectedBytes(spec, false)).toBe(120 * mebibyte);
+    expect(facts.loaded(spec, 1, 120 * mebibyte, true)).toBe(142 * mebibyte);
+    expect(facts.expectedBytes(spec, true)).toBe(142 * mebibyte);
+  });
+});
 
 describe('the arrival rate', () => {
   it('of steady traffic is its rate, and falls to nothing when it stops', () => {

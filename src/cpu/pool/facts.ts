@@ -27,14 +27,9 @@ export class FunctionFacts {
     return this.#startMs;
   }
 
-  /** Expected size of a session. */
-  expectedBytes({ modelBytes = 0 }: InstanceSpec): number {
-    return this.#sessionBytes ?? sessionBytesOf(modelBytes);
-  }
-
-  /** What its runs take beyond that, where it is much. */
-  get runBytes(): number {
-    return this.#runBytes;
+  /** Expected size of a session. In a process of its own the arena keeps what its runs take, where that is much. */
+  expectedBytes({ modelBytes = 0 }: InstanceSpec, isAlone: boolean): number {
+    return (this.#sessionBytes ?? sessionBytesOf(modelBytes)) + (isAlone ? this.#runBytes : 0);
   }
 
   /** A process was given so much in a run. A later run may be given less: it finds what earlier ones have left. */
@@ -42,15 +37,15 @@ export class FunctionFacts {
     this.#runBytes = Math.max(this.#runBytes, bytes);
   }
 
-  /** A session was loaded while its process grew by `grownBytes`. Returns the size that it counts with. */
-  loaded({ modelBytes = 0 }: InstanceSpec, loadMs: number, grownBytes: number): number {
+  /** A session was loaded while its process grew by `grownBytes`. Returns the size that it counts with, as above. */
+  loaded({ modelBytes = 0 }: InstanceSpec, loadMs: number, grownBytes: number, isAlone: boolean): number {
     this.#loadMs = smoothStart(this.#loadMs, loadMs);
     const bytes = Math.min(
       Math.max(grownBytes, modelBytes, sessionBytesMin / 2),
       modelBytes * sessionShareMax + sessionBytesSpare,
     );
     this.#sessionBytes = Math.round(smoothStart(this.#sessionBytes, bytes));
-    return bytes;
+    return bytes + (isAlone ? this.#runBytes : 0);
   }
 
   started(ms: number): void {

@@ -155,9 +155,8 @@ export class HandOver {
   #took(replica: Replica, bytes: number): void {
     const { facts, resources, spec } = this.#pool;
     facts.took(bytes);
-    // In a process of its own its arena keeps that.
     if (!replica.isAlone) return;
-    resources.processes.loaded(replica, Math.max(replica.bytes, facts.expectedBytes(spec) + facts.runBytes));
+    resources.processes.loaded(replica, Math.max(replica.bytes, facts.expectedBytes(spec, true)));
     resources.factsChanged(spec.key);
   }
 
@@ -177,7 +176,7 @@ export class HandOver {
 
   isToBeAlone(isNow: boolean): boolean {
     const { conduct, facts, pace, spec } = this.#pool;
-    return conduct.isAlone(spec.isolation, facts.expectedBytes(spec) + facts.runBytes, pace.steadyCallMs, isNow);
+    return conduct.isAlone(spec.isolation, facts.expectedBytes(spec, true), pace.steadyCallMs, isNow);
   }
 
   /** Starts an instance in a process of its own, which takes over when it is ready. */

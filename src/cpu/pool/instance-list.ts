@@ -237,12 +237,13 @@ export class InstanceList {
     const shared = isReady ? await weights?.prepared(spec) : undefined;
     const open = (): Replica | undefined => {
       if (slot.state === 'leaving') return undefined;
+      const isAlone = lease !== undefined || this.handOver.isToBeAlone(false);
       slot.replica = processes.open({
         spec,
-        isAlone: lease !== undefined || this.handOver.isToBeAlone(false),
+        isAlone,
         isLeased: lease !== undefined,
         anew,
-        bytes: facts.expectedBytes(spec),
+        bytes: facts.expectedBytes(spec, isAlone),
         isFirst: isFirst(),
         reservation: this.#reservation,
         besides: [...this.slots].flatMap((other) => other.replica?.instance ?? []),
@@ -279,7 +280,7 @@ export class InstanceList {
     );
     if (disk !== undefined) resources.events.onDiskWait?.({ key: spec.key, ...disk });
     if (sharedProblem !== undefined) weights?.refuse(spec, sharedProblem);
-    processes.loaded(replica, lazily ? Math.max(bytes, 0) : facts.loaded(spec, loadMs, bytes));
+    processes.loaded(replica, lazily ? Math.max(bytes, 0) : facts.loaded(spec, loadMs, bytes, replica.isAlone));
     if (slot.state === 'leaving') {
       this.release(slot, replica);
       throw new CpuError('stopping', 'the configuration has been given up');

@@ -105,12 +105,13 @@ export class Pool implements ListOwner {
 
   figures(): PoolFacts {
     const { slots, handOver } = this.#lists.active;
-    const bytes = this.facts.expectedBytes(this.spec);
+    const isAlone = handOver.isToBeAlone(false);
+    const bytes = this.facts.expectedBytes(this.spec, isAlone);
     return {
       key: this.spec.key,
       bytes: this.bytes,
       spares: Math.max(0, slots.instances - Math.max(1, this.limits.instancesMin)),
-      sessionBytes: this.resources.processes.bytesOf({ bytes, isAlone: handOver.isToBeAlone(false) }),
+      sessionBytes: this.resources.processes.bytesOf({ bytes, isAlone }),
       loadMs: this.facts.loadMs,
       ...this.#own(),
       isPinned: this.limits.instancesMin > 0,
