@@ -7,6 +7,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import type { TroubleAnswer } from '../../src/host/dashboard/index.ts';
 import { tensorOf } from '../../src/tensor/index.ts';
 import { waitLimitMs } from '../time-limits.ts';
 import { echo, held } from './fake-pools.ts';
@@ -363,5 +364,44 @@ describe.skipIf(curlIsMissing)('curl shows the answer', () => {
     const flags = ['-H', 'Authorization: Bearer wrong', '-H', 'Expect:'];
     const { code, out } = await curl('-T', join(folder, 'large.onnx'), ...flags, `${guarded.url}/functions/x`);
     expect([code, out.split('\n').at(-1)]).toEqual([0, '401']);
+  });
+});
+
+/** Its calls by how they ended. */
+const ended = async (url: string): Promise<Record<string, number>> => {
+  const text = await (await fetch(`${url}/metrics`)).text();
+  const counts = text.matchAll(/^turntable_goodput_total\{function="pair",outcome="(\w+)"\} (\d+)/gm);
+  return Object.fromEntries(Array.from(counts, ([, outcome, count]) => [outcome, Number(count)]));
+};
+const refused = async (url: string): Promise<number> => {
+  const { refused: found } = (await (await fetch(`${url}/api/trouble?range=1m`)).json()) as TroubleAnswer;
+  return found.calls;
+};
+
+describe('a call is counted once', () => {
+  test('as late, if its client left after the SLO though its body was not complete', async () => {
+    await using own = await startTestHost();
+    const url = `http://127.0.0.1:${own.server.port}`;
+    const client = connectTo(own).write(
+      'POST /function/pair HTTP/1.1\r\nHost: localhost\r\nX-Turntable-SLO: 1ms\r\nContent-Length: 100\r\n\r\n{',
+    );
+    const begun = async (): Promise<string> => await (await fetch(`${url}/metrics`)).text();
+    await expect.poll(begun).toContain('gateway_function_invocation_started{function_name="pair"} 1');
+    client.socket.destroy();
+    await expect.poll(() => ended(url)).toMatchObject({ in_slo: 0, late: 1, shed: 0, failed: 0 });
+    expect(await refused(url)).toBe(0);
+  });
+
+  test('as answered, if its reply is over a limit', async () => {
+    await using own = await startTestHost({ config: { limits: { replyBytesMax: 10 } } });
+    const url = `http://127.0.0.1:${own.server.port}`;
+    const { status } = await fetch(`${url}/v2/models/pair/infer`, {
+      method: 'POST',
+      headers: { 'x-turntable-slo': '10m' },
+      body: '{"inputs":[{"name":"input","shape":[1,2],"datatype":"FP32","data":[1,2]}]}',
+    });
+    expect(status).toBeGreaterThanOrEqual(400);
+    await expect.poll(() => ended(url)).toMatchObject({ in_slo: 1, late: 0, shed: 0, failed: 0 });
+    expect(await refused(url)).toBe(0);
   });
 });

@@ -19,14 +19,7 @@ import { PlacedInvoker, type InvocationGpus } from './invoke-placed.ts';
 import type { LiveScheduler } from '../../live/index.ts';
 import type { Routing } from '../fleet-member/index.ts';
 import type { InvocationRecord, InvocationRecorder, Placement, Ran } from './placement.ts';
-import {
-  missOf,
-  OpenCalls,
-  type BeforeCall,
-  type CallsObserver,
-  type MachineBusy,
-  type OpenCall,
-} from './open-calls.ts';
+import { missOf, OpenCalls, type BeforeCall, type CallsObserver, type MachineBusy, OpenCall } from './open-calls.ts';
 import { OutOfService } from './out-of-service.ts';
 import type { Queueing } from '../queueing/index.ts';
 import type { Statistics } from '../records/statistics.ts';
@@ -228,6 +221,7 @@ export class Invoker {
    */
   async invoke(version: FunctionVersion, input: PoolInput, options: InvocationOptions): Promise<Invocation> {
     this.outOfService.called(version);
+    if (options.before !== undefined) options.before.isInvocation = true;
     let ran: Ran | undefined;
     const { arrivalMs, sloMs = version.settings.sloMs } = options;
     const call = this.open.begin(version.name, arrivalMs, sloMs, options.before);
@@ -246,6 +240,23 @@ export class Invoker {
       this.open.end(call);
     }
     return this.#answered(version, options, call, ran);
+  }
+
+  /**
+   * A call failed before it was an invocation, or after: each is counted once. One whose client left after its SLO had
+   * passed is late, though its body never came or was never read.
+   */
+  failedAround(version: FunctionVersion, options: Omit<InvocationOptions, 'rows'>, error: unknown): HostError {
+    const failure = toHostError(error);
+    const { arrivalMs, sloMs = version.settings.sloMs, before } = options;
+    const latencyMs = performance.now() - arrivalMs;
+    const isLate = before?.isInvocation !== true && outcomeOf(failure, latencyMs, sloMs) === 'late';
+    if (before?.isInvocation === true) accounted.add(failure);
+    else if (isLate) {
+      const call = new OpenCall(version.name, arrivalMs, sloMs, performance.now(), before);
+      return this.#failed(version, { kind: 'tensors', tensors: [] }, { ...options, rows: 1 }, call, failure);
+    }
+    return failure;
   }
 
   // An asynchronous function keeps all its variables in memory of its own: these two are outside of it.

@@ -8,11 +8,13 @@ type LateCause = (typeof lateCauses)[number];
 /** What was measured of a call before it became an invocation, in milliseconds. */
 export interface BeforeCall {
   /** How long large bodies were decoded until its own was: others' before it too. */
-  readonly decodeMs?: number | undefined;
+  decodeMs?: number | undefined;
   /** How long the host waited for its body. */
-  readonly receiveMs?: number | undefined;
+  receiveMs?: number | undefined;
   /** How long it waited until its version was validated. */
-  readonly readyMs?: number | undefined;
+  readyMs?: number | undefined;
+  /** It has become one, which counts it: what fails of it from then on is no call of its own. */
+  isInvocation?: boolean;
 }
 
 /** Milliseconds in each stage so far. `body`: from the call's arrival until its body was read and decoded. */

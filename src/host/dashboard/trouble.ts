@@ -439,7 +439,7 @@ function loads(
     const first = 'its first use: nothing had loaded it';
     const isFull = hasRunsOnCores && memoryUsedBytes >= fullMemoryShare * memoryBytes;
     if (!isFull) return { facts: [first], advice: [pinned(name)] };
-    return { facts: [`${first}, and memory is full: ${used}`], advice: [moreMemory(name)] };
+    return { facts: [`${first}, and memory is full: ${used}`], advice: [moreMemory(name, 'Memory is full')] };
   }
   if (room === most) {
     const others = [...new Set(evictions.flatMap(({ by }) => by ?? []))];
@@ -470,8 +470,8 @@ function loads(
 
 const pin = (name: string): string => `pin it: ${calledAs()} set ${name} pinned=true`;
 const pinned = (name: string): string => `To keep it loaded, ${pin(name)}.`;
-const moreMemory = (name: string): string =>
-  `Functions evict each other: give them more memory (cpu.memory, GPUs), or ${pin(name)}.`;
+const moreMemory = (name: string, why = 'Functions evict each other'): string =>
+  `${why}: give functions more (cpu.memory, GPUs), or ${pin(name)}.`;
 /** The next load evicts beyond it. */
 const fullMemoryShare = 0.95;
 const times = (count: number): string => (count === 1 ? 'once' : `${count} times`);

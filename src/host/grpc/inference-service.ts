@@ -2,6 +2,7 @@
 import { setMaxListeners } from 'node:events';
 import type { ServerDuplexStream, ServerUnaryCall, ServiceError, UntypedServiceImplementation } from '@grpc/grpc-js';
 import { admitted, refuseWhileDraining } from '../access/access.ts';
+import type { BeforeCall } from '../calls/open-calls.ts';
 import { toHostError } from '../errors.ts';
 import { oipMetadata, repositoryIndex, tritonConfig } from '../http/describe.ts';
 import { unlessRemoved, versionChosen } from '../http/call-routes.ts';
@@ -135,6 +136,7 @@ async function modelInfer(
   /** Of tensors that were made of typed contents. */
   let typedBytes = 0;
   const { keyName, held } = guardedCall(call);
+  const before: BeforeCall = {};
   try {
     const { name, version: number } = modelAsked(call, request);
     await context.store.learn(name, number);
@@ -157,7 +159,12 @@ async function modelInfer(
       const sloMs = slo ?? (leftMs < version.settings.sloMs ? Math.max(1, leftMs) : undefined);
       const timeoutMs = Math.min(leftMs, decoded.timeoutMs ?? Infinity);
       const options = { ...decoded, timeoutMs: timeoutMs === Infinity ? undefined : timeoutMs };
-      const { invocation, outputs } = await runInfer(context.invoker, version, options, { arrivalMs, sloMs, signal });
+      const { invocation, outputs } = await runInfer(context.invoker, version, options, {
+        arrivalMs,
+        sloMs,
+        signal,
+        before,
+      });
       replyBytes = bytesIn(outputs);
       // One reply is written from its outputs, or is short; those of a stream are messages made of them.
       const heldBytes = method === 'ModelInfer' ? replyBytes : 2 * replyBytes;
@@ -169,9 +176,10 @@ async function modelInfer(
     const inferred = await admitted(context, chosen.name, () => unlessRemoved(chosen, choose, run));
     account(context, { method, startMs: arrivalMs, called, requestBytes, replyBytes });
     return inferred;
-  } catch (error) {
-    account(context, { method, startMs: arrivalMs, error, called, keyName, requestBytes });
-    throw error;
+  } catch (thrown) {
+    const error = called && context.invoker.failedAround(called, { arrivalMs, before }, thrown);
+    account(context, { method, startMs: arrivalMs, error: error ?? thrown, called, keyName, requestBytes });
+    throw error ?? thrown;
   } finally {
     held.grow(-typedBytes, true);
   }

@@ -64,19 +64,24 @@ async function answerKnown(context: HostContext, exchange: Exchange, run: Run): 
   const { name } = exchange.begin(versionCalled(context, exchange), context.statistics);
   checkRoom(context, name);
   const sloMs = sloAsked(exchange.header('x-turntable-slo'));
+  const { arrivalMs } = exchange;
+  const before: BeforeCall = {};
+  let hasPlace = false;
   const beganMs = performance.now();
-  const body = await context.bodies.read(exchange, context.config.limits.bodyBytesMax);
-  const receivedMs = performance.now();
-  takePlace(context, name);
   try {
+    const body = await context.bodies.read(exchange, context.config.limits.bodyBytesMax);
+    const receivedMs = performance.now();
+    before.receiveMs = receivedMs - beganMs;
+    takePlace(context, name);
+    hasPlace = true;
     const ready = readyVersion(context, exchange);
     // For a ready version an extra microtask turn would add one more to the many on this path.
     const version = ready instanceof Promise ? await ready : ready;
-    const readyMs = ready instanceof Promise ? performance.now() - receivedMs : 0;
+    before.readyMs = ready instanceof Promise ? performance.now() - receivedMs : 0;
     const arrived = {
-      before: { receiveMs: receivedMs - beganMs, readyMs, decodeMs: 0 },
+      before,
       body,
-      arrivalMs: exchange.arrivalMs,
+      arrivalMs,
       sloMs,
       signal: clientSignal(exchange.incoming.socket),
       traced: exchange.traceparent !== undefined,
@@ -90,8 +95,11 @@ async function answerKnown(context: HostContext, exchange: Exchange, run: Run): 
     if (reply.spent?.isEmpty === false) exchange.freeOnceSent(reply.spent);
     if (reply.isText) exchange.sendText(reply.status, reply.headers, reply.parts);
     else exchange.send(reply.status, reply.headers, reply.parts);
+  } catch (error) {
+    before.receiveMs ??= performance.now() - beganMs;
+    throw context.invoker.failedAround(exchange.called!, { arrivalMs, sloMs, before }, error);
   } finally {
-    context.statistics.end(name);
+    if (hasPlace) context.statistics.end(name);
   }
 }
 
@@ -169,7 +177,7 @@ interface ArrivedCall {
   readonly arrivalMs: number;
   readonly sloMs: number | undefined;
   readonly signal: AbortSignal;
-  readonly before?: Omit<BeforeCall, 'decodeMs'> & { decodeMs: number };
+  readonly before?: BeforeCall;
   /** The client sent a `traceparent`, and gets the timings. */
   readonly traced?: boolean;
   /** 1 is the highest; undefined: the function's. */

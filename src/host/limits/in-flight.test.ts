@@ -168,6 +168,24 @@ describe('the bytes of requests in progress', () => {
       expect(collect).toHaveBeenCalledTimes(2);
     });
 
+    test('garbage that may not be collected yet is no reason to refuse', () => {
+      const collect = vi.fn<() => void>(() => {
+        vi.advanceTimersByTime(30);
+        ownBytes = 150 * mebibyte;
+      });
+      const account = alone({ collect });
+      const asked = request(account);
+      asked.grow(50 * mebibyte);
+      for (let round = 0; round < 20; round++) {
+        ownBytes += 300 * mebibyte;
+        vi.advanceTimersByTime(20);
+        asked.grow(1);
+      }
+      // Once in three times as long as it takes.
+      expect(collect.mock.calls.length).toBeGreaterThan(3);
+      expect(collect.mock.calls.length).toBeLessThan(10);
+    });
+
     test('a host that has grown with nothing in flight is no host under attack', () => {
       const account = alone();
       ownBytes = 900 * mebibyte;

@@ -135,7 +135,7 @@ export class InFlightBytes {
 
   /**
    * Collects what makes the process larger than what is counted explains. Returns whether it stays larger than all that
-   * may be in flight.
+   * may be in flight: before the next collection is due, as the last one left it, since the rest may be garbage.
    */
   #grewBeyond(): boolean {
     const nowMs = performance.now();
@@ -146,8 +146,9 @@ export class InFlightBytes {
     const fullBytes = this.#bytesMax + beyondBytes * fullShare;
     const isFull = has(fullBytes);
     const isDue = isFull ? nowMs >= this.#collectFullFromMs : nowMs >= this.#collectFromMs;
-    if (isDue && (isFull || has(this.#bytes + beyondBytes))) this.#clear();
-    return (this.#isBeyond = isFull && has(fullBytes));
+    const isCleared = isDue && (isFull || has(this.#bytes + beyondBytes));
+    if (isCleared) this.#clear();
+    return (this.#isBeyond = isFull && (isCleared ? has(fullBytes) : this.#isBeyond));
   }
 
   /** V8 collects large buffers late, and those of an attack all together would be over the limit. */
