@@ -70,6 +70,8 @@ test('every whole duration survives writing and reading', () => {
 test.each([
   [0, '0 B'],
   [999, '999 B'],
+  [12.789768185451639, '13 B'],
+  [999.49, '999 B'],
   [1_340_000_000, '1.34 GB'],
   [999_600, '1 MB'],
 ])('%d bytes read as %s', (bytes, text) => {

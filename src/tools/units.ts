@@ -60,7 +60,8 @@ export function formatBytes(bytes: number): string {
     value /= 1000;
     index++;
   }
-  return `${index === 0 ? value : Number(value.toPrecision(3))} ${units[index]}`;
+  // A rate may be a fraction of a byte.
+  return `${index === 0 ? Math.round(value) : Number(value.toPrecision(3))} ${units[index]}`;
 }
 
 /** A duration for people: "0.42 ms", "35 ms", "1.2 s", "3 min 5 s". */
