@@ -7,7 +7,6 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import type { TroubleAnswer } from '../../src/host/dashboard/index.ts';
 import { tensorOf } from '../../src/tensor/index.ts';
 import { waitLimitMs } from '../time-limits.ts';
 import { echo, held } from './fake-pools.ts';
@@ -367,41 +366,33 @@ describe.skipIf(curlIsMissing)('curl shows the answer', () => {
   });
 });
 
-/** Its calls by how they ended. */
-const ended = async (url: string): Promise<Record<string, number>> => {
-  const text = await (await fetch(`${url}/metrics`)).text();
-  const counts = text.matchAll(/^turntable_goodput_total\{function="pair",outcome="(\w+)"\} (\d+)/gm);
-  return Object.fromEntries(Array.from(counts, ([, outcome, count]) => [outcome, Number(count)]));
+/** How calls of the function ended, and how many were their client's own mistake. */
+const endedOf = ({ history }: TestHost): object => {
+  const { in_slo, late, shed, failed, client } = history.counts(history.span(60_000, Date.now(), 'pair'), 'pair');
+  return { in_slo, late, shed, failed, client };
 };
-const refused = async (url: string): Promise<number> => {
-  const { refused: found } = (await (await fetch(`${url}/api/trouble?range=1m`)).json()) as TroubleAnswer;
-  return found.calls;
-};
+const none = { in_slo: 0, late: 0, shed: 0, failed: 0, client: 0 };
 
 describe('a call is counted once', () => {
   test('as late, if its client left after the SLO though its body was not complete', async () => {
     await using own = await startTestHost();
-    const url = `http://127.0.0.1:${own.server.port}`;
     const client = connectTo(own).write(
       'POST /function/pair HTTP/1.1\r\nHost: localhost\r\nX-Turntable-SLO: 1ms\r\nContent-Length: 100\r\n\r\n{',
     );
-    const begun = async (): Promise<string> => await (await fetch(`${url}/metrics`)).text();
-    await expect.poll(begun).toContain('gateway_function_invocation_started{function_name="pair"} 1');
+    await expect.poll(() => own.statistics.started().get('pair')).toBe(1);
     client.socket.destroy();
-    await expect.poll(() => ended(url)).toMatchObject({ in_slo: 0, late: 1, shed: 0, failed: 0 });
-    expect(await refused(url)).toBe(0);
+    await expect.poll(() => endedOf(own)).toEqual({ ...none, late: 1 });
   });
 
   test('as answered, if its reply is over a limit', async () => {
     await using own = await startTestHost({ config: { limits: { replyBytesMax: 10 } } });
-    const url = `http://127.0.0.1:${own.server.port}`;
-    const { status } = await fetch(`${url}/v2/models/pair/infer`, {
+    const rows = Array.from({ length: 20_000 }, () => [1, 2]);
+    const { status } = await fetch(`${own.url}/function/pair`, {
       method: 'POST',
       headers: { 'x-turntable-slo': '10m' },
-      body: '{"inputs":[{"name":"input","shape":[1,2],"datatype":"FP32","data":[1,2]}]}',
+      body: JSON.stringify({ input: rows }),
     });
     expect(status).toBeGreaterThanOrEqual(400);
-    await expect.poll(() => ended(url)).toMatchObject({ in_slo: 1, late: 0, shed: 0, failed: 0 });
-    expect(await refused(url)).toBe(0);
+    expect(endedOf(own)).toEqual({ ...none, in_slo: 1 });
   });
 });
