@@ -1,4 +1,7 @@
-/** Density: how many BERT-Base functions p3.8xlarge serves at 100 requests per second with a p99 within 100 ms. */
+/**
+ * Density: how many BERT-Base functions p3.8xlarge serves at 100 requests per second with a p99 within 100 ms, of which
+ * each shares the first layers with all others, or none.
+ */
 import { OfferCache, poissonTrace } from '../src/replay/index.ts';
 import { policies } from '../src/schedule/index.ts';
 import { given } from '../src/tools/index.ts';
@@ -11,14 +14,14 @@ import type { HoursSystem } from './hours/systems.ts';
 export const benchmark: Benchmark = {
   name: 'density',
   description:
-    'how many functions does a machine serve within an SLO, in 32 bits, coded, and in 16 bits, with what reserve?',
+    'how many functions does a machine serve within an SLO, in 32 bits, coded, and in 16 bits, with what reserve, sharing how much?',
   run,
 };
 
 interface Scale {
   readonly requests: number;
   readonly warmup: number;
-  /** The least of the search; the most is what host memory holds. */
+  /** The least of the search; the most is what host memory holds, or `functionsMax`. */
   readonly from: number;
   readonly step: number;
 }
@@ -36,11 +39,15 @@ const smallScale: Scale = { requests: 100, warmup: 30, from: 150, step: 240 };
 const gpuBytes = p3.gpus[0]!.memoryBytes;
 const engineReserveBytes = Math.round(gpuBytes - (gpuBytes - 512 * 2 ** 20) * 0.92 * 0.85 - 83 * 2 ** 20);
 
-type Given = Pick<HoursRow, 'reserveBytes' | 'weightBits' | 'coding'>;
+/** Functions that share all their layers would need no end. */
+const functionsMax = 2000;
+
+type Given = Pick<HoursRow, 'reserveBytes' | 'weightBits' | 'coding' | 'sharedShare'>;
 
 interface Question {
   readonly weights: string;
   readonly reserve: string;
+  readonly shared: string;
   readonly system: Given;
   /** At least so many functions, where there is an aim. */
   readonly aim?: number;
@@ -49,13 +56,27 @@ interface Question {
 const ours = `our engine's, ${(engineReserveBytes / 2 ** 30).toFixed(2)} GiB`;
 const paper = "the paper's, 5.5 GiB";
 const questions: readonly Question[] = [
-  { weights: '32 bits', reserve: paper, system: {}, aim: 280 },
-  { weights: '32 bits', reserve: ours, system: { reserveBytes: engineReserveBytes } },
-  { weights: '32 bits', reserve: '2 GiB, for comparison', system: { reserveBytes: 2 * 2 ** 30 } },
-  { weights: '32 bits, coded', reserve: paper, system: { coding: true }, aim: 360 },
-  { weights: '32 bits, coded', reserve: ours, system: { coding: true, reserveBytes: engineReserveBytes }, aim: 430 },
-  { weights: '16 bits', reserve: paper, system: { weightBits: 16 }, aim: 800 },
-  { weights: '16 bits', reserve: ours, system: { weightBits: 16, reserveBytes: engineReserveBytes } },
+  { weights: '32 bits', reserve: paper, shared: 'nothing', system: {}, aim: 290 },
+  { weights: '32 bits', reserve: ours, shared: 'nothing', system: { reserveBytes: engineReserveBytes } },
+  { weights: '32 bits', reserve: '2 GiB, for comparison', shared: 'nothing', system: { reserveBytes: 2 * 2 ** 30 } },
+  { weights: '32 bits', reserve: paper, shared: '25%', system: { sharedShare: 0.25 }, aim: 500 },
+  { weights: '32 bits', reserve: paper, shared: '50%', system: { sharedShare: 0.5 } },
+  { weights: '32 bits', reserve: paper, shared: '100%', system: { sharedShare: 1 } },
+  { weights: '32 bits, coded', reserve: paper, shared: 'nothing', system: { coding: true }, aim: 360 },
+  {
+    weights: '32 bits, coded',
+    reserve: ours,
+    shared: 'nothing',
+    system: { coding: true, reserveBytes: engineReserveBytes },
+    aim: 430,
+  },
+  { weights: '16 bits', reserve: paper, shared: 'nothing', system: { weightBits: 16 }, aim: 800 },
+  {
+    weights: '16 bits',
+    reserve: ours,
+    shared: 'nothing',
+    system: { weightBits: 16, reserveBytes: engineReserveBytes },
+  },
 ];
 
 interface Density {
@@ -63,7 +84,7 @@ interface Density {
   readonly functions: number;
   readonly p99Ms: number;
   /** What ends it: the next step's p99, or that host memory holds no more. */
-  readonly endedBy: 'p99' | 'host memory';
+  readonly endedBy: 'p99' | 'host memory' | 'the search';
 }
 
 const p99MaxMs = 100;
@@ -74,7 +95,7 @@ async function run({ small, seed, progress }: BenchmarkOptions): Promise<Benchma
   const seeds = Array.from({ length: small ? 1 : 5 }, (_, step) => seed + step);
   const found: { readonly question: Question; readonly density: Density }[] = [];
   for (const question of questions) {
-    progress(`${question.weights}, ${question.reserve}`);
+    progress(nameOf(question));
     found.push({ question, density: await densityOf(scale, question.system, seeds) });
   }
   return {
@@ -86,13 +107,15 @@ async function run({ small, seed, progress }: BenchmarkOptions): Promise<Benchma
         columns: [
           { title: 'WEIGHTS' },
           { title: 'RESERVE OF EACH GPU' },
+          { title: 'SHARED' },
           { title: 'FUNCTIONS', align: 'right' },
           { title: 'P99 MS', align: 'right' },
           { title: 'ENDED BY' },
         ],
-        rows: found.map(({ question: { weights, reserve }, density: { functions, p99Ms, endedBy } }) => [
+        rows: found.map(({ question: { weights, reserve, shared }, density: { functions, p99Ms, endedBy } }) => [
           weights,
           reserve,
+          shared,
           String(functions),
           p99Ms.toFixed(1),
           endedBy,
@@ -116,17 +139,20 @@ async function run({ small, seed, progress }: BenchmarkOptions): Promise<Benchma
     limits: [
       'anything measured on GPUs: costs come from the analytic model of the machine',
       'how fast a GPU decodes: coded weights take 0.84 of their bytes (npm run bench -- coding), and it is assumed that 16 multiprocessors decode 100 GB/s, and that every run is slowed as if they always did for a busy link',
+      'which models share how much: sharing is a common prefix of that share of the bytes, in whole layers, of all functions',
       'what tensor cores gain: runs in 16 bits are taken to last as long as in 32, and only bytes are halved',
     ],
   };
 }
 
-const nameOf = ({ weights, reserve }: Question): string => `weights in ${weights}, reserve: ${reserve}`;
+const nameOf = ({ weights, reserve, shared }: Question): string =>
+  `weights in ${weights}, reserve: ${reserve}, shared: ${shared}`;
 
-/** Functions whose weights the host's pinned memory holds. */
-function mostInHostMemory({ weightBits, coding }: Given): number {
+/** Functions whose weights the host's pinned memory holds, with what they share once. */
+function mostInHostMemory({ weightBits, coding, sharedShare = 0 }: Given): number {
   const bytes = new OfferCache(p3, best.mode, given({ weightBits, coding })).hostBytes('bert-base');
-  return Math.floor(p3.hostMemory!.pinnedBytes / bytes);
+  const ownBytes = bytes * (1 - sharedShare);
+  return Math.floor((p3.hostMemory!.pinnedBytes - bytes * sharedShare) / ownBytes);
 }
 
 /** By bisection over the steps: p99 rises with the number of functions. */
@@ -134,7 +160,7 @@ async function densityOf(scale: Scale, system: Given, seeds: readonly number[]):
   const p99Of = async (count: number): Promise<number> =>
     (await playHour(densityRow(scale, count, system), best, seeds)).p99Ms;
   let low = 0;
-  const steps = Math.floor((mostInHostMemory(system) - scale.from) / scale.step);
+  const steps = Math.floor((Math.min(functionsMax, mostInHostMemory(system)) - scale.from) / scale.step);
   let high = steps + 1;
   let lowMs = await p99Of(scale.from);
   if (lowMs > p99MaxMs) return { functions: 0, p99Ms: lowMs, endedBy: 'p99' };
@@ -148,7 +174,8 @@ async function densityOf(scale: Scale, system: Given, seeds: readonly number[]):
       high = middle;
     }
   }
-  const endedBy = low === steps ? 'host memory' : 'p99';
+  const isAtMost = functionsMax < mostInHostMemory(system) ? 'the search' : 'host memory';
+  const endedBy = low === steps ? isAtMost : 'p99';
   return { functions: scale.from + low * scale.step, p99Ms: lowMs, endedBy };
 }
 

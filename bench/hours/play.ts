@@ -118,7 +118,11 @@ const modelOfName = (name: string): string => name.slice(0, name.lastIndexOf('/'
 
 const books = new Map<string, OfferCache>();
 
-function bookOf({ machine, profiles, weightBits, coding }: HoursRow, mode: ColdStartMode): OfferCache {
-  const key = `${machine.name} ${mode} ${weightBits ?? ''} ${coding ?? ''} ${profiles === undefined ? '' : [...profiles.keys()].join()}`;
-  return getOrMake(books, key, () => new OfferCache(machine, mode, given({ profiles, weightBits, coding })));
+function bookOf({ machine, profiles, weightBits, coding, sharedShare }: HoursRow, mode: ColdStartMode): OfferCache {
+  const key = `${machine.name} ${mode} ${weightBits ?? ''} ${coding ?? ''} ${sharedShare ?? ''} ${profiles === undefined ? '' : [...profiles.keys()].join()}`;
+  return getOrMake(
+    books,
+    key,
+    () => new OfferCache(machine, mode, given({ profiles, weightBits, coding, sharedShare })),
+  );
 }

@@ -54,6 +54,8 @@ export interface HoursRow {
   readonly weightBits?: WeightBits;
   /** Whether they are coded without loss on their way to GPUs; left out: no. */
   readonly coding?: boolean;
+  /** What the functions of a model share of their bytes; left out: nothing. */
+  readonly sharedShare?: number;
   /** How many it runs with; left out: 3. A row that takes long has 1. */
   readonly seeds?: number;
   /** What `best` has to reach in this row, beside not being behind the other policies. */

@@ -26,14 +26,15 @@ export class Invariants {
    * late, and would make one late whose function is being loaded; the lane is kept for that one.
    */
   #checkGpusBusy(view: ModelView): void {
-    const { invocations, isUp, running, resident, loading, sheets, options } = view;
+    const { invocations, isUp, running, sheets, options } = view;
     // First come, first served: the first may have to wait for a load.
     if (options.policy.order === 'fifo') return;
     for (const [invocation, { state, place: gpu, functionIndex }] of invocations) {
       if (state !== 'waiting' || typeof gpu !== 'number' || !isUp[gpu] || running[gpu] !== undefined) continue;
-      const there = resident[gpu]?.get(functionIndex);
+      const there = view.there(functionIndex, gpu);
       const top = sheets.get(functionIndex)?.gpus[gpu];
-      if (there === undefined || !top || loading[gpu]?.has(functionIndex) || this.#changed.has(functionIndex)) continue;
+      if (there === undefined || !top || view.isLoading(functionIndex, gpu) || this.#changed.has(functionIndex))
+        continue;
       if (view.unread.has(functionIndex)) continue;
       const offer = variantNamed(top, there.plan);
       if (offer.plan === there.plan && wholeBytes(offer) === there.bytes) {
@@ -68,9 +69,9 @@ function isInTime({ invocations, sheets, nowMs }: ModelView, invocation: number,
 
 /** Whether a run of this length would make an invocation late whose function is being loaded. */
 function keepsLane(view: ModelView, gpu: number, warmMs: number): boolean {
-  const { invocations, sheets, loading, nowMs } = view;
+  const { invocations, sheets, nowMs } = view;
   for (const [invocation, { state, place: at, functionIndex, arrivalMs }] of invocations) {
-    if (state !== 'waiting' || at !== gpu || !loading[gpu]?.has(functionIndex)) continue;
+    if (state !== 'waiting' || at !== gpu || !view.isLoading(functionIndex, gpu)) continue;
     const sheet = sheets.get(functionIndex)!;
     // Only the scheduler knows which of its plans is being loaded.
     let leastMs = Infinity;

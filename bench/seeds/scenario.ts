@@ -8,6 +8,7 @@ import {
   type OfferSheet,
   type Policy,
   type SchedulerGpu,
+  type SharedPrefix,
 } from '../../src/schedule/index.ts';
 import { gpuOffer, type OfferShape } from '../../test/support/offers.ts';
 
@@ -60,7 +61,9 @@ const shape = fc.record({
     maxLength: 3,
   }),
 });
-export type Shape = typeof shape extends fc.Arbitrary<infer Value> ? Value : never;
+export type Shape = (typeof shape extends fc.Arbitrary<infer Value> ? Value : never) & {
+  readonly shared?: SharedPrefix;
+};
 
 const functionMax = 12;
 const functionIndex = fc.nat(functionMax - 1);
@@ -163,6 +166,47 @@ export const diskScenario: fc.Arbitrary<Scenario> = fc
     return Object.assign({}, given, { host, operations, shapes });
   });
 
+/** A function's place in its family: how many of the family's layers are its first, and those of its own. */
+const member = fc.record({
+  family: fc.constantFrom('a', 'a', 'b'),
+  layers: fc.integer({ min: 1, max: 4 }),
+  own: fc.array(fc.integer({ min: 1, max: 30 }), { maxLength: 2 }),
+});
+
+/**
+ * Most functions share their first layers with others of their family; some share all. Now and then one becomes another
+ * function, or is what it was before, and then shares its layers or does not, though it has them.
+ */
+export const sharedScenario: fc.Arbitrary<Scenario> = fc
+  .tuple(
+    scenario,
+    fc.record({
+      a: fc.array(fc.integer({ min: 1, max: 30 }), { minLength: 4, maxLength: 4 }),
+      b: fc.array(fc.integer({ min: 1, max: 30 }), { minLength: 4, maxLength: 4 }),
+    }),
+    fc.array(fc.option(member, { nil: undefined, freq: 3 }), { minLength: functionMax, maxLength: functionMax }),
+    fc.array(fc.tuple(fc.nat(120), functionIndex, fc.nat(4)), { maxLength: 12 }),
+  )
+  .map(([given, families, members, changes]) => {
+    const shapeOf = (index: number, layers: number | undefined): Shape => {
+      const drawn = given.shapes[index % given.shapes.length]!;
+      const found = members[index];
+      if (found === undefined) return drawn;
+      const base = families[found.family];
+      const all = [...base.slice(0, found.layers), ...found.own];
+      const shared = layers === 0 ? {} : { shared: { base: found.family, layers: layers ?? found.layers } };
+      return { ...drawn, layers: all, variants: [], onGpu: true, ...shared };
+    };
+    const operations: Operation[] = [...given.operations];
+    for (const [at, functionIndex, layers] of changes) {
+      const most = members[functionIndex]?.layers ?? 0;
+      const shape = shapeOf(functionIndex, Math.min(layers, most));
+      operations.splice(at % (operations.length + 1), 0, { kind: 'change', functionIndex, shape });
+    }
+    const shapes = Array.from({ length: functionMax }, (_, index) => shapeOf(index, undefined));
+    return Object.assign({}, given, { host: undefined, shapes, operations });
+  });
+
 /** The join key and rows of a function's call, by its number. */
 export const joinOf = ({ keys, rowsMax }: JoinShape, call: number): Join => ({
   key: `key ${call % keys}`,
@@ -180,11 +224,13 @@ export function gpusOf({ gpuBytes }: Scenario): SchedulerGpu[] {
 }
 
 export function sheetOf(gpuCount: number, given: Shape, join?: JoinShape): OfferSheet {
-  const { lends, hiding, onGpu, cpu, workers, extraHostBytes, sloMs, priority, pinned, variants, ...rest } = given;
+  const { lends, hiding, onGpu, cpu, workers, extraHostBytes, sloMs, priority, pinned, variants, shared, ...rest } =
+    given;
   const smaller = variantsBelow(rest.layers, hiding, variants);
   const offerShape: OfferShape = {
     ...rest,
     batches: join && batchesOf(rest.warmMs, join),
+    shared,
     ...(smaller && { plan: 'variant 0', smaller }),
     overlapPrefix: Math.min(hiding, rest.layers.length),
     // From the neighbouring switch.

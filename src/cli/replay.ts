@@ -202,6 +202,7 @@ async function runSweep(
         own.plan,
         own.batchMax,
         own.precision,
+        own.shared,
       ]);
       const system = getOrMake(known, key, () => systemOf(own));
       const report = simulateLoad(await openLoad(own, groupsOf(own)), system, own);

@@ -6,6 +6,7 @@ import { getOrMake } from '../tools/index.ts';
 import {
   batchSizes,
   gpuOffers,
+  wholeBytes,
   withBatches,
   type BatchShare,
   type CpuOffer,
@@ -33,6 +34,11 @@ export interface ModelSettings {
   readonly weightBits?: WeightBits;
   /** Whether they are coded without loss on their way. */
   readonly coding?: boolean | undefined;
+  /**
+   * Functions of a model are versions of it that share their first layers: of what a GPU loads of each, and of what it
+   * executes from host memory, this share of the bytes, in whole layers. 1: they are twins. Left out: they share nothing.
+   */
+  readonly sharedShare?: number | undefined;
 }
 
 /** What a model costs on a machine. */
@@ -51,15 +57,17 @@ export class OfferCache {
   readonly #batchMax: number;
   readonly #weightBits: WeightBits;
   readonly #coding: boolean;
+  readonly #sharedShare: number;
 
   constructor(machine: Machine, mode: ColdStartMode, models: ModelSettings = {}) {
-    const { profiles = new Map(), batchMax = 1, weightBits = 32, coding = false } = models;
+    const { profiles = new Map(), batchMax = 1, weightBits = 32, coding = false, sharedShare = 0 } = models;
     this.#machine = machine;
     this.#mode = mode;
     this.#profiles = profiles;
     this.#batchMax = batchMax;
     this.#weightBits = weightBits;
     this.#coding = coding;
+    this.#sharedShare = sharedShare;
   }
 
   /** By GPU. Throws ProfileError for an unknown model. */
@@ -90,7 +98,7 @@ export class OfferCache {
 
   #make(name: string): ModelOffers {
     const given = this.#profiles.get(name);
-    if (given !== undefined) return this.#offersOf(given, []);
+    if (given !== undefined) return this.#offersOf(name, given, []);
     const { model, dimensions } = namedModel(name);
     const [weightBits, coding] = [this.#weightBits, this.#coding];
     // Without GPUs there are no layers to load.
@@ -103,24 +111,46 @@ export class OfferCache {
     const profile = profileOf(1);
     const aloneMs = executionMs(profile);
     const sizes = batchSizes(this.#batchMax).map((rows) => ({ rows, share: executionMs(profileOf(rows)) / aloneMs }));
-    return this.#offersOf(profile, sizes);
+    return this.#offersOf(name, profile, sizes);
   }
 
   /** @param sizes of joined runs, with their time relative to a single run */
-  #offersOf(profile: LayerProfile, sizes: readonly BatchShare[]): ModelOffers {
-    const gpus = gpuOffers(profile, this.#machine, this.#mode).map((offer) =>
-      sizes.length === 0 ? offer : withBatches(offer, sizes),
-    );
+  #offersOf(model: string, profile: LayerProfile, sizes: readonly BatchShare[]): ModelOffers {
+    const share = this.#sharedShare;
+    const gpus = gpuOffers(profile, this.#machine, this.#mode)
+      .map((offer) => (sizes.length === 0 ? offer : withBatches(offer, sizes)))
+      .map((offer) => sharing(offer, model, share));
     const weightBytes = profile.layers.reduce((sum, { bytes }) => sum + bytes, 0);
     const hostBytes = profile.layers.reduce((sum, layer) => sum + linkBytes(layer), 0);
-    const loadedBytes = Math.min(...gpus.map(hostBytesOfLoaded));
-    const blocks = [{ bytes: loadedBytes }, { bytes: hostBytes - loadedBytes, isExecuted: true }];
-    return { gpus, weightBytes, hostBlocks: blocks.filter(({ bytes }) => bytes > 0) };
+    return { gpus, weightBytes, hostBlocks: hostBlocks(model, gpus, hostBytes, share) };
   }
 }
 
 const executionMs = ({ layers }: LayerProfile): number => layers.reduce((sum, { exec }) => sum + exec, 0);
 
-/** Of what a GPU loads; what some GPU never loads is executed from host memory. */
-const hostBytesOfLoaded = ({ ways }: GpuOffer): number =>
-  ways[ways.length - 1]!.transfers.reduce((sum, { bytes }) => sum + bytes[0]!, 0);
+/** Of what a GPU loads that has such a prefix; what some GPU never loads is executed from host memory. */
+const hostBytesOfLoaded = ({ ways }: GpuOffer, prefix: number): number =>
+  ways[ways.length - 1]!.transfers.reduce((sum, { bytes }) => sum + bytes[prefix]!, 0);
+
+/** The offer of a function that shares the layers which lie within this share of the bytes, with others of its model. */
+function sharing(offer: GpuOffer, model: string, share: number): GpuOffer {
+  const { prefixBytes } = offer;
+  const sharedBytes = share * wholeBytes(offer);
+  const layers = prefixBytes.findLastIndex((bytes) => bytes <= sharedBytes);
+  return share === 0 || layers < 1 ? offer : { ...offer, shared: { base: model, layers } };
+}
+
+function hostBlocks(model: string, gpus: readonly GpuOffer[], hostBytes: number, share: number): HostBlock[] {
+  const loadedBytes = Math.min(...gpus.map((offer) => hostBytesOfLoaded(offer, 0)));
+  const ownBytes = Math.min(...gpus.map((offer) => hostBytesOfLoaded(offer, offer.shared?.layers ?? 0)));
+  const sharedBytes = loadedBytes - ownBytes;
+  const executedBytes = hostBytes - loadedBytes;
+  const sharedExecutedBytes = share * executedBytes;
+  const blocks: HostBlock[] = [
+    { id: `${model} loaded`, bytes: sharedBytes },
+    { id: `${model} executed`, bytes: sharedExecutedBytes, isExecuted: true },
+    { bytes: loadedBytes - sharedBytes },
+    { bytes: executedBytes - sharedExecutedBytes, isExecuted: true },
+  ];
+  return blocks.filter(({ bytes }) => bytes > 0);
+}

@@ -15,6 +15,15 @@ export interface SimulatedLoad {
   invocation: InvocationId | undefined;
   /** To a larger plan, while runs go on under the smaller one. */
   readonly isGrowth: boolean;
+  /** What other functions share of what it brings. */
+  readonly base: string | undefined;
+}
+
+interface LoadKind {
+  readonly isGrowth?: boolean;
+  /** The disk still reads the function: the load ends no sooner than that. */
+  readonly isBeingRead?: boolean;
+  readonly base?: string | undefined;
 }
 
 export class SimulatedLoads {
@@ -31,28 +40,39 @@ export class SimulatedLoads {
     this.#loads = gpus.map(() => []);
   }
 
-  /** The load of a function that an invocation waits for. */
-  of(functionIndex: FunctionId, gpu: GpuId): SimulatedLoad | undefined {
+  /** The load that an invocation of a function waits for. @param base what the function shares on the GPU */
+  of(functionIndex: FunctionId, gpu: GpuId, base: string | undefined): SimulatedLoad | undefined {
     const loads = this.#loads[gpu]!;
+    let found: SimulatedLoad | undefined;
     for (let index = 0; index < loads.length; index++) {
       const load = loads[index]!;
       if (load.functionIndex === functionIndex && !load.isGrowth) return load;
+      // It waits for no more of another function's load than layers that both share.
+      if (base !== undefined && load.base === base) found = load;
     }
-    return undefined;
+    return found;
   }
 
-  /** @param isBeingRead the disk still reads the function: the load ends no sooner than that */
   begin(
     functionIndex: FunctionId,
     gpu: GpuId,
     { way, prefix }: LoadOrder,
-    { isGrowth = false, isBeingRead = false }: { readonly isGrowth?: boolean; readonly isBeingRead?: boolean },
+    { isGrowth = false, isBeingRead = false, base }: LoadKind,
     nowMs: number,
   ): void {
     const readyMs = nowMs + way.coldMs[prefix]!;
     const diskTailMs = isBeingRead ? way.transfers[0].tailMs[prefix]! : undefined;
     const left = isBeingRead ? 1 : 0;
-    const load: SimulatedLoad = { functionIndex, gpu, left, readyMs, diskTailMs, invocation: undefined, isGrowth };
+    const load: SimulatedLoad = {
+      functionIndex,
+      gpu,
+      left,
+      readyMs,
+      diskTailMs,
+      invocation: undefined,
+      isGrowth,
+      base,
+    };
     for (const { bytes } of way.transfers) if (bytes[prefix]! > 0) load.left++;
     for (const { link, bytes, ms, tailMs } of way.transfers) {
       if (bytes[prefix]! > 0) this.#links.add(link, load, bytes[prefix]!, ms[prefix]!, tailMs[prefix]!, nowMs);

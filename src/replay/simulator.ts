@@ -216,7 +216,9 @@ export class Simulator {
 
   #beginLoad(functionIndex: FunctionId, gpu: GpuId, load: LoadOrder): void {
     const isBeingRead = this.#sides.isBeingRead(functionIndex);
-    this.#loads.begin(functionIndex, gpu, load, { isBeingRead }, this.#nowMs);
+    const shared = this.#sheets[functionIndex]!.gpus[gpu]!.shared;
+    const base = shared !== undefined && load.prefix < shared.layers ? shared.base : undefined;
+    this.#loads.begin(functionIndex, gpu, load, { isBeingRead, base }, this.#nowMs);
   }
 
   #carryOut(action: Action): void {
@@ -304,8 +306,9 @@ export class Simulator {
     this.#runs(flight, placement, decision);
     this.#running[gpu] = invocation;
     if (load !== null) this.#beginLoad(functionIndex, gpu, load);
-    const loading = start === 'warm' ? undefined : this.#loads.of(functionIndex, gpu);
-    const { warmMs: aloneMs, batches } = variantNamed(this.#sheets[functionIndex]!.gpus[gpu]!, plan);
+    const top = this.#sheets[functionIndex]!.gpus[gpu]!;
+    const loading = start === 'warm' ? undefined : this.#loads.of(functionIndex, gpu, top.shared?.base);
+    const { warmMs: aloneMs, batches } = variantNamed(top, plan);
     let warmMs = aloneMs;
     if (companions !== undefined) {
       warmMs = batchMs(batches!, companions.length + 1);

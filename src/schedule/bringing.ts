@@ -33,7 +33,8 @@ export class Bringing {
 
   /** Whether a call that would be late on this GPU, the best for it, is let through. */
   mayPass(fn: ServedFunction, gpu: Gpu, deadlineMs: number, nowMs: number): boolean {
-    const offer = gpu.variantOf(fn, this.#state.slots.at(fn, gpu));
+    const found = this.#state.slots.at(fn, gpu);
+    const offer = gpu.variantOf(fn, found);
     const leastColdMs = fn.leastColdMs + (this.#state.host?.missingMs(fn, nowMs) ?? 0);
     // Where even a run that finds its function there is late nothing would be gained.
     if (laneFreeMs(gpu, nowMs) + offer.warmMs > deadlineMs) return false;
@@ -42,7 +43,7 @@ export class Bringing {
       // It is there and has too much to do, or another call has it brought.
       if (isUnderWay || (slot.gpu === gpu && slot.isResident)) return false;
     }
-    if (!this.#isWorth(fn, gpu, offer, deadlineMs - nowMs)) return false;
+    if (!this.#isWorth(fn, gpu, offer, found?.low ?? 0, deadlineMs - nowMs)) return false;
     let tried = this.#tried.get(fn);
     if (tried === undefined) this.#tried.set(fn, (tried = { refused: 0, nextMs: -Infinity, pauseMs: 0 }));
     // The next call may find an idle link, and have the function loaded in time.
@@ -54,11 +55,13 @@ export class Bringing {
   }
 
   /** Whether its next call gains more by finding the function there than others lose by what is evicted for it. */
-  #isWorth(fn: ServedFunction, { memory }: Gpu, offer: GpuOffer, sloMs: number): boolean {
+  #isWorth(fn: ServedFunction, { memory }: Gpu, offer: GpuOffer, low: number, sloMs: number): boolean {
     const { popularity, pressure } = this.#state;
     const { coldMs } = offer.ways[offer.ways.length - 1]!;
-    const gainMs = coldMs[0]! - offer.warmMs + pressure.lateMs(offer, 0, sloMs);
-    return Math.min(1, popularity.share(fn.number)) * gainMs >= memory.lossMs(wholeBytes(offer));
+    const gainMs = coldMs[low]! - offer.warmMs + pressure.lateMs(offer, low, sloMs);
+    return (
+      Math.min(1, popularity.share(fn.number)) * gainMs >= memory.lossMs(wholeBytes(offer) - offer.prefixBytes[low]!)
+    );
   }
 
   /** A load of the function has ended, so letting a call through is not in vain. */

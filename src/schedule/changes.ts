@@ -7,6 +7,7 @@ import type { Growth } from './growth.ts';
 import type { Invocation } from './invocation.ts';
 import { checkVariants, sameVariant, type GpuOffer, type OfferSheet } from './offer.ts';
 import { byArrival, type Placing } from './placing.ts';
+import type { Base } from './residents.ts';
 import type { Side } from './side.ts';
 import type { Slot } from './gpu.ts';
 import type { SchedulerState } from './state.ts';
@@ -35,13 +36,16 @@ export class Changes {
     this.#check(number, sheet);
     const fn = this.#functionFor(number, sheet);
     this.#state.setCommon(sheet);
+    const left = this.#state.bases.changed(fn);
     this.#state.host?.changed(fn, nowMs);
     // In case a call waits for it.
     this.#state.host?.want(fn, nowMs);
     const displaced = this.#takeFromSides(fn);
     const homes = this.#state.slots.homes(fn);
     for (const slot of homes) {
-      const { gpu, offer: resident } = slot;
+      const { gpu } = slot;
+      gpu.link(slot);
+      const resident = slot.offer;
       const variant = resident && sameVariant(sheet.gpus[gpu.number], resident);
       if (variant !== undefined) gpu.memory.replaceOffer(slot, variant);
       const growing = gpu.memory.growing(slot);
@@ -50,6 +54,7 @@ export class Changes {
       gpu.settle(slot);
       if (!gpu.canHold(fn)) displaced.push(...this.#takeWaiting(slot));
     }
+    this.#leaveBases(fn, left);
     this.#placing.placeAnew(displaced, nowMs);
     for (const { gpu } of homes) this.#dispatcher.dispatch(gpu, nowMs);
   }
@@ -91,8 +96,18 @@ export class Changes {
       slot.gpu.settle(slot);
       this.#dispatcher.dispatch(slot.gpu, nowMs);
     }
+    this.#leaveBases(fn, this.#state.bases.changed(fn));
     // After the GPUs, which are read from host memory.
     this.#state.host?.forget(fn);
+  }
+
+  /** What no function shares any more goes, unless a run or load of the function still uses it. */
+  #leaveBases(fn: ServedFunction, bases: readonly Base[]): void {
+    for (const base of bases) {
+      const gpu = this.#state.gpus[base.gpu]!;
+      const slot = this.#state.slots.at(fn, gpu);
+      if (slot === undefined || !gpu.isBusyWith(slot)) gpu.memory.tidy(base);
+    }
   }
 
   #removed(invocation: Invocation): void {
@@ -123,15 +138,22 @@ export class Changes {
     links.setUp(gpu.number, false);
     const displaced: Invocation[] = [];
     for (const slot of gpus.flatMap(({ loading }) => loading)) {
-      const { way } = slot.load!;
+      const { way } = slot.ordered!;
       const primary = slot.gpu;
       if (primary !== gpu && !way.transfers.some(({ link }) => link === gpu.number)) continue;
-      primary.endLoad(slot);
+      const base = slot.base?.loadedBy === slot ? slot.base : undefined;
+      const behind = primary.running === undefined ? undefined : slots.at(primary.running.fn, primary);
+      const joined = primary.endLoad(slot);
       links.release(way, nowMs);
       orders.add({ kind: 'abandon', functionIndex: slot.fn.number, gpu: primary.number });
-      if (primary.running?.fn === slot.fn) displaced.push(...primary.loseRun());
+      if (behind !== undefined && (behind === slot || (base !== undefined && behind.base === base))) {
+        if (behind !== slot) orders.add({ kind: 'abandon', functionIndex: behind.fn.number, gpu: primary.number });
+        displaced.push(...primary.loseRun());
+      }
       // What has arrived of it is not known: all of it counts as lost.
       primary.memory.drop(slot, 'gpu-lost');
+      if (base !== undefined) primary.memory.dropBase(base, [...primary.usersOf(base)], 'gpu-lost');
+      for (const other of [slot, ...joined]) primary.settle(other);
     }
     this.#growth.lose(gpu, nowMs);
     const { running } = gpu;

@@ -74,6 +74,11 @@ export class Dispatcher {
     orders.wake(this.#wakeMs);
   }
 
+  /** Another function's load has brought what this one waits for, or some of it. */
+  reconsider(slot: Slot, nowMs: number): void {
+    this.#late.reconsider(slot, nowMs);
+  }
+
   /** After a load: the GPUs that have a link for it now, the one with the most urgent invocation first. */
   dispatchFreed(slot: Slot, { transfers }: LoadOption, nowMs: number): void {
     this.#late.reconsider(slot, nowMs);

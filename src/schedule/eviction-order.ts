@@ -3,7 +3,7 @@ import { LRUCache } from 'lru-cache';
 import { ValueOrder } from './heap.ts';
 import type { Popularity } from './learnt.ts';
 import type { Foresight, Policy } from './policy.ts';
-import type { Resident } from './residents.ts';
+import { Base, type Resident } from './residents.ts';
 
 export interface EvictionOrder {
   /** Whether layers behind the hiding prefix may go before the prefix does. */
@@ -31,8 +31,8 @@ export interface EvictionOrder {
 /** What an order may go by. */
 export interface EvictionFacts {
   readonly popularity: Popularity;
-  /** How many invocations wait for the function there: each will use it soon. */
-  waiting(slot: Resident): number;
+  /** How often it is used, by count: each invocation that waits for it there will use it soon. */
+  expectedUses(slot: Resident): number;
   /** What the next use loses for each byte that would go of it next. */
   costPerByte(slot: Resident): number;
 }
@@ -113,7 +113,7 @@ class ByValue extends ValueOrder<Resident> implements EvictionOrder {
 
   constructor(facts: EvictionFacts) {
     const { popularity } = facts;
-    super((slot) => popularity.expectedWith(slot.fn.number, facts.waiting(slot)) * facts.costPerByte(slot));
+    super((slot) => facts.expectedUses(slot) * facts.costPerByte(slot));
     popularity.onScale((factor) => this.scale(factor));
   }
 }
@@ -146,12 +146,19 @@ class FurthestUse implements EvictionOrder {
 
   relayer(): void {}
 
+  #nextUseMs(slot: Resident): number {
+    if (!(slot instanceof Base)) return this.#foresight.nextUseMs(slot.fn.number);
+    let nextMs = Infinity;
+    for (const { number } of slot.family.users) nextMs = Math.min(nextMs, this.#foresight.nextUseMs(number));
+    return nextMs;
+  }
+
   first(): Resident | undefined {
     if (this.#next !== undefined) return this.#next;
     let next: Resident | undefined;
     let furthestMs = -Infinity;
     for (const slot of this.#idle) {
-      const nextUseMs = this.#foresight.nextUseMs(slot.fn.number);
+      const nextUseMs = this.#nextUseMs(slot);
       if (nextUseMs < furthestMs || (next !== undefined && nextUseMs === furthestMs && slot.number > next.number))
         continue;
       furthestMs = nextUseMs;

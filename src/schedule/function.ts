@@ -14,8 +14,11 @@ export class ServedFunction {
   leastColdMs = NaN;
   /** No GPU could answer sooner. */
   leastWarmMs = NaN;
-  /** On how many GPUs it is resident as a whole. */
-  copies = 0;
+  /** Whether other functions may have layers of it. */
+  sharesLayers = false;
+  /** Stands for the layers that it shares, where it has no others. */
+  twinOf: ServedFunction | undefined = undefined;
+  #copies = 0;
   /** Whether it cannot run: something that it executes from host memory is neither there nor on its way. */
   lacksExecuted = false;
 
@@ -31,6 +34,17 @@ export class ServedFunction {
     this.isRemoved = false;
     this.leastColdMs = this.policy.loadAhead ? leastColdMs(sheet.gpus) : 0;
     this.leastWarmMs = leastWarmMs(sheet.gpus);
+    this.sharesLayers = sheet.gpus.some((offer) => offer?.shared !== undefined);
+  }
+
+  /** On how many GPUs it is resident as a whole. */
+  get copies(): number {
+    return this.twinOf === undefined ? this.#copies : this.twinOf.#copies;
+  }
+
+  /** It is resident as a whole on one GPU more, or less. */
+  copied(by: 1 | -1): void {
+    this.#copies += by;
   }
 
   /** Whether calls that can no longer meet their SLO are refused. */

@@ -33,7 +33,7 @@ export class GpuPlace implements Place {
 
   predictEndMs(fn: ServedFunction, _deadlineMs: number, nowMs: number): number {
     return this.canTake(fn)
-      ? this.#router.predictEndMs(fn, this.gpu, this.#state.slots.at(fn, this.gpu), nowMs)
+      ? this.#router.predictEndMs(fn, this.gpu, this.#state.slots.find(fn, this.gpu), nowMs)
       : Infinity;
   }
 

@@ -7,10 +7,11 @@ import { GpuMemory, type MemoryListener, type SharedResidency } from './memory.t
 import { isVariantOf, leastBytes, wholeBytes, wholePrefix, type GpuOffer, type LoadOption } from './offer.ts';
 import type { Orders } from './orders.ts';
 import type { Policy } from './policy.ts';
-import { Resident } from './residents.ts';
+import { Base, Resident } from './residents.ts';
 import type { EvictionCause, LoadOrder, SchedulerGpu } from './types.ts';
 
 export const nobodyElse: readonly Invocation[] = [];
+const noSlots: readonly Slot[] = [];
 
 /** A load in flight. */
 export interface Load extends LoadOrder {
@@ -24,8 +25,8 @@ export interface Load extends LoadOrder {
  */
 export class Slot extends Resident {
   readonly gpu: Gpu;
-  /** Under way to the GPU. */
-  load: Load | undefined = undefined;
+  /** Under way to the GPU, ordered for this function. */
+  ordered: Load | undefined = undefined;
   /** How what a larger variant has more is on its way. */
   growth: LoadOption | undefined = undefined;
   /** In the GPU's line, while something waits. */
@@ -36,15 +37,28 @@ export class Slot extends Resident {
   constructor(fn: ServedFunction, gpu: Gpu) {
     super(fn);
     this.gpu = gpu;
+    gpu.link(this);
   }
 
-  /** Something of the function is there, or waits there. */
+  /** Something of the function is there, or waits there. What all functions of a family share makes it nobody's home. */
   get isHome(): boolean {
-    return this.prefix > 0 || this.entry !== undefined;
+    return this.hasOwn || this.entry !== undefined || (this.isTwin && this.prefix > 0);
   }
 
   get isEmpty(): boolean {
-    return this.number < 0 && this.entry === undefined && this.load === undefined;
+    return this.number < 0 && this.entry === undefined && this.ordered === undefined && !this.usesBase;
+  }
+
+  /** Whether another function's load brings what this one shares with it. */
+  get isBaseLoading(): boolean {
+    const loadedBy = this.base?.loadedBy as Slot | undefined;
+    return loadedBy !== undefined && loadedBy !== this && loadedBy.ordered!.prefix < this.low;
+  }
+
+  /** Under way to the GPU: with it, all that is missing of the function will be there. */
+  get load(): Load | undefined {
+    if (this.base === undefined || this.ordered !== undefined) return this.ordered;
+    return this.isTwin && this.isWhole && this.isBaseLoading ? (this.base.loadedBy as Slot).ordered : undefined;
   }
 
   /** The variant that the function has there and can run on, or that a load would bring there now. */
@@ -58,7 +72,7 @@ export class Slot extends Resident {
    */
   get isResident(): boolean {
     const top = this.fn.offerFor(this.gpu);
-    if (!top || this.load !== undefined || this.fn.lacksExecuted) return false;
+    if (!top || this.ordered !== undefined || this.isBaseLoading || this.fn.lacksExecuted) return false;
     const resident = this.offer;
     const offer = resident !== undefined && top.smaller !== undefined && isVariantOf(top, resident) ? resident : top;
     if (this.prefix !== wholePrefix(offer)) return false;
@@ -81,6 +95,7 @@ interface Shared extends SharedResidency {
   readonly policy: Policy;
   readonly orders: Orders;
   readonly gpus: readonly Gpu[];
+  readonly slots: SharedResidency['slots'] & { at(fn: ServedFunction, gpu: Gpu): Slot | undefined };
   readonly host:
     | {
         has(fn: ServedFunction): boolean;
@@ -123,8 +138,16 @@ export class Gpu implements MemoryListener {
 
   // What its memory tells
 
-  evicted({ fn }: Slot, prefix: number, bytes: number, cause: EvictionCause): void {
-    this.#shared.orders.add({ kind: 'evict', functionIndex: fn.number, gpu: this.number, prefix, bytes, cause });
+  evicted(slot: Resident, prefix: number, bytes: number, cause: EvictionCause): void {
+    const { orders } = this.#shared;
+    const gpu = this.number;
+    if (!(slot instanceof Base)) {
+      orders.add({ kind: 'evict', functionIndex: slot.fn.number, gpu, prefix, bytes, cause });
+      return;
+    }
+    const { family } = slot;
+    const functionIndex = family.sharerOf(gpu, prefix);
+    orders.add({ kind: 'evict', functionIndex, gpu, prefix, bytes, cause, base: family.name });
   }
 
   shrunk(slot: Slot, { plan }: GpuOffer, bytes: number): void {
@@ -143,13 +166,43 @@ export class Gpu implements MemoryListener {
     if (this.#shared.host?.pin(fn, by) === true) this.#shared.pinnedOn.push(...this.#shared.gpus);
   }
 
-  waiting({ entry }: Slot): number {
-    return entry?.count ?? 0;
+  waiting(slot: Resident): number {
+    if (slot instanceof Slot) return slot.entry?.count ?? 0;
+    let count = 0;
+    for (const { entry } of this.usersOf(slot as Base)) count += entry?.count ?? 0;
+    return count;
   }
 
-  cut(slot: Slot): void {
-    this.#shared.host?.moved(slot.fn);
-    this.restage(slot);
+  cut(slot: Resident): void {
+    for (const each of slot instanceof Slot ? [slot] : this.usersOf(slot as Base)) {
+      this.#shared.host?.moved(each.fn);
+      this.restage(each);
+    }
+  }
+
+  // What functions share
+
+  /** The slots here of the functions that share these layers. */
+  usersOf({ family, active }: Base): Iterable<Slot> {
+    // One may use it that is to share other layers.
+    const found = new Set(active as Set<Slot>);
+    // Most of the others have nothing here, and no slot.
+    for (const fn of family.users) {
+      const slot = this.#shared.slots.at(fn, this);
+      if (slot !== undefined) found.add(slot);
+    }
+    return found;
+  }
+
+  /** Brings up to date what the function shares here, as far as what it has here allows. Returns whether it is. */
+  link(slot: Slot): boolean {
+    const offer = slot.fn.offerFor(this) ?? undefined;
+    if (slot.base === undefined && offer?.shared === undefined) return true;
+    const isLinked = this.memory.share(slot, offer);
+    // What is on its way of it is on its way of the base.
+    if (isLinked && slot.base !== undefined && slot.ordered !== undefined && slot.ordered.prefix < slot.low)
+      slot.base.loadedBy = slot;
+    return isLinked;
   }
 
   // The run
@@ -172,10 +225,15 @@ export class Gpu implements MemoryListener {
     return lost;
   }
 
-  endLoad(slot: Slot): void {
+  /** Returns the slots of other functions that waited for some of it. */
+  endLoad(slot: Slot): readonly Slot[] {
     takeOut(this.loading, slot);
-    slot.load = undefined;
+    slot.ordered = undefined;
     this.#shared.slots.emptied(slot);
+    const { base } = slot;
+    if (base?.loadedBy !== slot) return noSlots;
+    base.loadedBy = undefined;
+    return [...this.usersOf(base)].filter((user) => user !== slot);
   }
 
   /** The function runs, or something of it is on its way. */
@@ -222,7 +280,7 @@ export class Gpu implements MemoryListener {
   }
 
   #stageOf(slot: Slot): Stage {
-    if (slot.load !== undefined) return 'loading';
+    if (slot.ordered !== undefined || slot.isBaseLoading) return 'loading';
     if (slot.isResident) return 'runnable';
     return this.#shared.host?.has(slot.fn) !== false ? 'loadable' : 'loading';
   }
@@ -252,15 +310,17 @@ export class Gpu implements MemoryListener {
    * not whole is not held: if such functions held all of the memory, nothing could be loaded.
    */
   settle(slot: Slot): void {
+    if (slot.base !== undefined || slot.fn.offerFor(this)?.shared !== undefined) this.#relink(slot);
     this.restage(slot);
     this.#keep(slot);
   }
 
   #keep(slot: Slot): void {
+    const { memory } = this;
     const { fn, offer } = slot;
     if (offer === undefined) return;
-    const { memory } = this;
-    const isPinned = !fn.isRemoved && fn.sheet.pinned;
+    // What others have brought of it is no reason to keep it.
+    const isPinned = !fn.isRemoved && fn.sheet.pinned && (slot.base === undefined || slot.isWhole);
     if (memory.setPinned(slot, isPinned)) this.#shared.pinnedOn.push(this);
     const isAwaited = this.#shared.sparesWaiting && slot.entry !== undefined && slot.isWhole && this.#isWanted(slot);
     if (this.isBusyWith(slot)) {
@@ -279,6 +339,14 @@ export class Gpu implements MemoryListener {
       memory.release(slot);
     }
     if (this.awaited.size > 0) this.awaited.delete(slot);
+  }
+
+  /** What it shares may be other layers now; it is told of here, and kept in mind where it has some of those before. */
+  #relink(slot: Slot): void {
+    if (this.link(slot) || this.isBusyWith(slot)) return;
+    this.memory.drop(slot, slot.fn.isRemoved ? 'unload' : 'plan-changed');
+    this.awaited.delete(slot);
+    this.link(slot);
   }
 
   /** Whether a call on time, or the late call that was loaded for, needs these weights. */

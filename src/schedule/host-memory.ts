@@ -169,7 +169,7 @@ export class HostMemory {
     if (copy.given === hostBlocks) return;
     copy.given = hostBlocks;
     // A read is of the blocks that it was ordered for.
-    copy.isOutdated = copy.read !== undefined && isDividedAnew(copy) && !isDividedSo(copy);
+    copy.isOutdated = copy.read !== undefined && this.#isDividedAnew(copy) && !isDividedSo(copy);
     if (copy.isOutdated) this.#canRun(copy);
     else if (!isDividedSo(copy)) this.#divide(copy, nowMs);
   }
@@ -178,8 +178,8 @@ export class HostMemory {
   #divide(copy: Copy, nowMs: number): void {
     const { fn, given, blocks } = copy;
     copy.isOutdated = false;
-    const isHere = isDividedAnew(copy) && copy.missing === 0;
-    const isSame = isHere || (isDividedAnew(copy) && !this.#uses.isBusy(fn));
+    const isHere = this.#isDividedAnew(copy) && copy.missing === 0;
+    const isSame = isHere || (this.#isDividedAnew(copy) && !this.#uses.isBusy(fn));
     if (isSame) {
       // Layers of which only some are here are read again with the others.
       if (!isHere && blocks.some(({ isExecuted }) => isExecuted)) this.#uses.dropFromGpus(fn);
@@ -360,6 +360,17 @@ export class HostMemory {
     return block;
   }
 
+  /**
+   * Whether the same content is only part of other blocks now: a function whose blocks no other one had has one content. Of
+   * that, others may have some from now on.
+   */
+  #isDividedAnew({ given, blocks, former, bytes }: Copy): boolean {
+    if (blocks.length === 0 || former.length > 0) return false;
+    if (!blocks.every(({ isOwn }) => isOwn)) return false;
+    if (given.some(({ id }) => id !== undefined && this.#blocks.has(id))) return false;
+    return given.reduce((sum, each) => sum + each.bytes, 0) === bytes;
+  }
+
   #close(block: Block): void {
     this.#order.remove(block);
     this.#blocks.delete(block.id);
@@ -393,7 +404,8 @@ export class HostMemory {
     this.usedBytes -= block.bytes;
     for (const user of block.users) if (user.blocks.includes(block)) user.missing++;
     const { bytes, layers } = block;
-    this.#orders.add({ kind: 'evict-host', functionIndex: owner.fn.number, bytes, layers, cause });
+    const shared = block.isOwn ? {} : { isShared: true };
+    this.#orders.add({ kind: 'evict-host', functionIndex: owner.fn.number, bytes, layers, ...shared, cause });
     for (const user of block.users) {
       this.#canRun(user);
       this.#reprice(user.fn);
@@ -662,10 +674,3 @@ const idOf = ({ number }: ServedFunction, { id, bytes, isExecuted, layers = [] }
 /** Whether its blocks are those that its sheet names. */
 const isDividedSo = ({ fn, given, blocks }: Copy): boolean =>
   blocks.length === given.length && blocks.every(({ id }, at) => id === idOf(fn, given[at]!, at));
-
-/** Whether the same content is only part of other blocks now: a function without shared blocks has one content. */
-function isDividedAnew({ given, blocks, former, bytes }: Copy): boolean {
-  if (blocks.length === 0 || former.length > 0) return false;
-  if (!blocks.every(({ isOwn }) => isOwn) || given.some(({ id }) => id !== undefined)) return false;
-  return given.reduce((sum, each) => sum + each.bytes, 0) === bytes;
-}

@@ -1,4 +1,5 @@
 /** What of host memory is in use: by loads, by runs that execute from it, and by what waits for it. */
+import type { Bases } from './bases.ts';
 import type { Block, Copy } from './host-blocks.ts';
 import type { ServedFunction } from './function.ts';
 import type { Invocation } from './invocation.ts';
@@ -8,6 +9,7 @@ import type { Slots } from './slots.ts';
 export interface HostUseFacts {
   readonly policy: Policy;
   readonly slots: Slots;
+  readonly bases: Bases;
   readonly gpus: readonly {
     readonly running: Invocation | undefined;
     readonly line: { next(): Invocation | undefined };
@@ -59,7 +61,7 @@ export class HostUses {
   isClaimed({ fn, holds }: Copy): boolean {
     if (holds > 0) return true;
     for (let slot = this.#facts.slots.first(fn); slot !== undefined; slot = slot.next) {
-      if (slot.load !== undefined || slot.growth !== undefined) return true;
+      if (slot.ordered !== undefined || slot.growth !== undefined) return true;
       if (slot.entry !== undefined && !slot.isResident) return true;
     }
     return fn.lacksExecuted && this.#isRunning(fn);
@@ -96,7 +98,7 @@ export class HostUses {
   #isOnGpus(fn: ServedFunction): boolean {
     for (let slot = this.#facts.slots.first(fn); slot !== undefined; slot = slot.next)
       if (slot.number >= 0) return true;
-    return false;
+    return fn.sharesLayers && this.#facts.bases.isOnGpu(fn);
   }
 
   #isRunning(fn: ServedFunction): boolean {

@@ -21,6 +21,7 @@ export {
   type GpuOffer,
   type HostBlock,
   type OfferSheet,
+  type SharedPrefix,
   type WorkersOffer,
 } from './offer.ts';
 export { gpuOffers, schedulerGpus } from './offer-of-plan.ts';

@@ -5,6 +5,7 @@
 import type { FunctionId } from './ids.ts';
 import { smoothed } from '../tools/index.ts';
 import { grown } from './columns.ts';
+import type { Numbered } from './heap.ts';
 import { tuning } from './tuning.ts';
 
 const { halfLifePerFunction, newest } = tuning.learnt;
@@ -141,6 +142,13 @@ export class Popularity {
   /** The expected count if this many more uses came within as many arrivals as there are functions. */
   expectedWith(functionIndex: FunctionId, uses: number): number {
     return this.expected(functionIndex) + this.#countOf(uses);
+  }
+
+  /** The same of several functions together. */
+  expectedOfAll(functions: Iterable<Numbered>, uses: number): number {
+    let count = this.#countOf(uses);
+    for (const { number } of functions) count += this.expected(number);
+    return count;
   }
 
   /** The same for the count. */

@@ -36,7 +36,7 @@ export class Loading {
   /** Reserves the room and the links for a load, or returns undefined when there is no room now. */
   load(invocation: Invocation, slot: Slot, nowMs: number): Load | undefined {
     const { fn, gpu } = slot;
-    if (slot.isStale || !this.#state.isInHostMemory(fn)) return undefined;
+    if (!gpu.link(slot) || slot.isStale || slot.isBaseLoading || !this.#state.isInHostMemory(fn)) return undefined;
     const { memory } = gpu;
     const offer = toLoad(slot);
     const { prefix } = slot;
@@ -54,8 +54,12 @@ export class Loading {
     const readMs = host === undefined ? 0 : host.readEndMs(fn) + way.transfers[0].tailMs[prefix]!;
     const load: Load = { way, prefix, soonestMs: Math.max(nowMs + way.coldMs[prefix]!, readMs) };
     host?.moved(fn);
-    slot.load = load;
+    slot.ordered = load;
     gpu.loading.push(slot);
+    if (slot.base !== undefined && prefix < slot.low) {
+      slot.base.loadedBy = slot;
+      for (const user of gpu.usersOf(slot.base)) if (user !== slot) gpu.restage(user);
+    }
     if (fn.sheet.pinned) {
       memory.setPinned(slot, true);
       this.#state.pinnedOn.push(gpu);

@@ -1,12 +1,13 @@
 import type { GpuId } from './ids.ts';
 import { evictionOrder, recencyList, RecencyOrder, type EvictionFacts, type EvictionOrder } from './eviction-order.ts';
 import type { ServedFunction } from './function.ts';
+import type { Numbered } from './heap.ts';
 import { MissCost, type Pressure } from './miss-cost.ts';
-import { wholeBytes, wholePrefix, type GpuOffer } from './offer.ts';
+import { sameBytes, trimmedPrefix, wholeBytes, wholePrefix, type GpuOffer } from './offer.ts';
 import type { Policy } from './policy.ts';
 import type { Popularity } from './learnt.ts';
 import type { Variants } from './plan-variants.ts';
-import type { Resident } from './residents.ts';
+import { Base, type Resident } from './residents.ts';
 import type { EvictionCause } from './types.ts';
 
 /** Is told about evictions before the bytes count as free. */
@@ -24,6 +25,7 @@ export interface MemoryListener {
 /** State that the memories of all GPUs share. */
 export interface SharedResidency {
   readonly slots: { emptied(slot: Resident): void };
+  readonly bases: { at(offer: GpuOffer | null | undefined, gpu: Numbered): Base | undefined };
   readonly popularity: Popularity;
   readonly variants: Variants;
   readonly pressure: Pressure;
@@ -32,7 +34,8 @@ export interface SharedResidency {
 
 /**
  * The weights on one GPU: a prefix of each function's layers, under one of its plan variants. The bytes of a load count
- * from its start, and so do those of a growth to a larger variant.
+ * from its start, and so do those of a growth to a larger variant. Layers that functions share are a resident of their
+ * own (`Base`), which can go once no own layers of its users are there and none of them uses it.
  *
  * Only idle functions are in the order of eviction, so whichever is next may be evicted. A function is taken out while it
  * is held (running, loading, about to run) and comes back as the most recently used.
@@ -42,7 +45,9 @@ export class GpuMemory implements EvictionFacts {
   usedBytes = 0;
   readonly #missCost: MissCost;
   readonly #order: EvictionOrder;
+  readonly #gpu: Numbered;
   readonly #slots: SharedResidency['slots'];
+  readonly #bases: SharedResidency['bases'];
   /** By slot number: only as many as the memory has room for. */
   readonly #resident: (Resident | undefined)[] = [];
   readonly #freeNumbers: number[] = [];
@@ -65,11 +70,13 @@ export class GpuMemory implements EvictionFacts {
     gpu: GpuId,
     capacityBytes: number,
     eviction: Policy['eviction'],
-    { slots, popularity, variants, pressure, host }: SharedResidency,
+    { slots, bases, popularity, variants, pressure, host }: SharedResidency,
     listener: MemoryListener,
   ) {
     this.capacityBytes = capacityBytes;
+    this.#gpu = { number: gpu };
     this.#slots = slots;
+    this.#bases = bases;
     this.#variants = variants;
     this.popularity = popularity;
     this.#pressure = pressure;
@@ -96,45 +103,81 @@ export class GpuMemory implements EvictionFacts {
   /** The most that a function can have: everything but the bytes pinned by others. */
   attainableBytes(fn: ServedFunction): number {
     if (this.#pinnedBytes === 0) return this.capacityBytes;
-    let ownBytes = 0;
-    for (const slot of this.#pinned) if (slot.fn === fn) ownBytes = slot.bytes;
+    const offer = fn.offerFor(this.#gpu);
+    const base = this.#bases.at(offer, this.#gpu);
+    let ownBytes = base === undefined ? 0 : Math.min(base.pinnedBytes, offer!.prefixBytes[offer!.shared!.layers]!);
+    for (const slot of this.#pinned) if (slot.fn === fn) ownBytes += slot.bytes;
     return this.capacityBytes - this.#pinnedBytes + ownBytes;
   }
 
   /** Of a resident function. Returns whether that is new. */
   setPinned(slot: Resident, isPinned: boolean): boolean {
     if ((this.#pinned.size === 0 && !isPinned) || this.#pinned.has(slot) === isPinned) return false;
+    const by = isPinned ? 1 : -1;
     if (isPinned) this.#pinned.add(slot);
     else this.#pinned.delete(slot);
-    this.#listener.pinned(slot.fn, isPinned ? 1 : -1);
-    this.#pinnedBytes += isPinned ? slot.bytes : -slot.bytes;
+    this.#listener.pinned(slot.fn, by);
+    this.#pinnedBytes += by * slot.bytes;
+    if (slot.base !== undefined) this.#pinBase(slot.base);
     return true;
+  }
+
+  /** Counts anew what is pinned of a base. */
+  #pinBase(base: Base): void {
+    let layers = 0;
+    for (const slot of this.#pinned) if (slot.base === base) layers = Math.max(layers, slot.low);
+    const bytes = base.offer?.prefixBytes[Math.min(layers, base.prefix)] ?? 0;
+    this.#pinnedBytes += bytes - base.pinnedBytes;
+    base.pinnedBytes = bytes;
   }
 
   /** May be evicted from now on; as the most recently used. */
   release(slot: Resident): void {
+    if (slot.usesBase) this.#leaveBase(slot);
     if (slot.isIdle) return;
     const { bytes } = slot;
     if (bytes === 0) return;
     slot.isIdle = true;
     this.#idleBytes += bytes;
     this.#order.used?.(slot);
+    if (!isCarrying(slot)) this.#enqueue(slot);
+    this.#joinShrinkable(slot);
+  }
+
+  #enqueue(slot: Resident): void {
     if (slot.fn.copies > 1) this.#spare.set(slot, slot);
     else this.#order.add(slot, this.#hasSuffix(slot));
-    this.#joinShrinkable(slot);
+  }
+
+  /** Its base stays from now on. */
+  #useBase(slot: Resident, base: Base): void {
+    slot.usesBase = true;
+    base.active.add(slot);
+    this.hold(base);
+  }
+
+  /** Its base may go as far as it is concerned, once no own layers of users are there. */
+  #leaveBase(slot: Resident): void {
+    const base = slot.base!;
+    slot.usesBase = false;
+    base.active.delete(slot);
+    if (base.active.size === 0) this.release(base);
+    this.#slots.emptied(slot);
   }
 
   /** Must not be evicted from now on. */
   hold(slot: Resident): void {
+    if (slot.base !== undefined && !slot.usesBase) this.#useBase(slot, slot.base);
     if (!slot.isIdle) return;
     slot.isIdle = false;
     this.#idleBytes -= slot.bytes;
-    if (this.#spare.size === 0 || !this.#spare.delete(slot)) this.#order.remove(slot);
+    if (!isCarrying(slot) && (this.#spare.size === 0 || !this.#spare.delete(slot))) this.#order.remove(slot);
     if (slot.offer!.smaller !== undefined) this.#shrinkable.remove(slot);
   }
 
   /** Most recently used, though not held. */
   touch(slot: Resident): void {
+    if (slot.isTwin && slot.base!.isIdle) this.touch(slot.base!);
     if (!slot.isIdle) return;
     this.hold(slot);
     this.release(slot);
@@ -145,16 +188,66 @@ export class GpuMemory implements EvictionFacts {
    * them. Returns false, and changes nothing, when that is not enough.
    */
   reserve(slot: Resident, offer: GpuOffer): boolean {
-    const neededBytes = wholeBytes(offer) - slot.bytes;
+    const { base } = slot;
+    const neededBytes = wholeBytes(offer) - (base === undefined ? slot.bytes : offer.prefixBytes[slot.prefix]!);
     if (!this.#makeRoom(neededBytes)) return false;
     this.usedBytes += neededBytes;
-    if (this.#pinned.size > 0 && this.#pinned.has(slot)) this.#pinnedBytes += neededBytes;
-    if (slot.number < 0) {
-      slot.number = this.#freeNumbers.pop() ?? this.#resident.length;
-      if (slot.number === this.#resident.length) this.#resident.push(slot);
-      else this.#resident[slot.number] = slot;
-    }
+    const isPinned = this.#pinned.size > 0 && this.#pinned.has(slot);
+    if (base !== undefined) {
+      const beforeBytes = base.bytes;
+      if (base.prefix < slot.low) this.#extend(base, offer, slot.low);
+      if (isPinned) this.#pinnedBytes += neededBytes - (base.bytes - beforeBytes);
+      if (this.#pinned.size > 0) this.#pinBase(base);
+      if (slot.isTwin) return true;
+    } else if (isPinned) this.#pinnedBytes += neededBytes;
+    this.#enter(slot);
     slot.setPrefix(offer, wholePrefix(offer));
+    return true;
+  }
+
+  #enter(slot: Resident): void {
+    if (slot.number >= 0) return;
+    slot.number = this.#freeNumbers.pop() ?? this.#resident.length;
+    if (slot.number === this.#resident.length) this.#resident.push(slot);
+    else this.#resident[slot.number] = slot;
+  }
+
+  /** A base has so many layers from now on. It is in use. */
+  #extend(base: Base, offer: GpuOffer, prefix: number): void {
+    this.#enter(base);
+    base.extend(offer, prefix);
+  }
+
+  /**
+   * A function shares its layers with others by this offer from now on; nothing has to be loaded for that where the
+   * layers are the same, and the base has none of those that the function has. Returns whether it is so now.
+   */
+  share(slot: Resident, offer: GpuOffer | undefined): boolean {
+    const base = this.#bases.at(offer, this.#gpu);
+    if (slot.base === base && slot.low === (offer?.shared?.layers ?? 0)) {
+      slot.link(base, offer);
+      return true;
+    }
+    if (!slot.hasOwn) {
+      if (slot.usesBase) return false;
+      slot.link(base, offer);
+      return true;
+    }
+    const resident = slot.offer!;
+    if (base === undefined || base.prefix !== slot.low || !sameBytes(resident, offer!)) return false;
+    if (offer!.shared!.layers <= slot.low) return false;
+    if (slot.base !== undefined && slot.base !== base) return false;
+    this.setPinned(slot, false);
+    this.hold(slot);
+    const { prefix } = slot;
+    const { layers } = offer!.shared!;
+    const wasInUse = slot.usesBase;
+    slot.clear();
+    slot.link(base, offer);
+    if (!wasInUse) this.#useBase(slot, base);
+    this.#extend(base, offer!, Math.min(prefix, layers));
+    if (prefix > layers) slot.setPrefix(offer!, prefix);
+    else this.#leave(slot);
     return true;
   }
 
@@ -188,27 +281,52 @@ export class GpuMemory implements EvictionFacts {
 
   /** Drops a function, held or not. */
   drop(slot: Resident, cause: EvictionCause): void {
-    if (slot.number < 0) return;
-    this.hold(slot);
-    this.setPinned(slot, false);
-    this.#cut(slot, 0, cause);
+    if (slot.number >= 0) {
+      this.hold(slot);
+      this.setPinned(slot, false);
+      this.#cut(slot, slot.low, cause);
+    } else if (slot.usesBase) this.setPinned(slot, false);
+    if (!slot.usesBase) return;
+    const base = slot.base!;
+    this.#leaveBase(slot);
+    if (!base.family.users.has(slot.fn)) this.tidy(base);
+  }
+
+  /** A user has left: layers that none of the others shares go. */
+  tidy(base: Base): void {
+    const layers = Math.max(base.layersInUse, base.family.layersOn(base.gpu));
+    this.dropBase(base, [], 'unload', layers);
+  }
+
+  /** Drops what users share, and what they have of their own with it; or only what is behind so many layers. */
+  dropBase(base: Base, users: readonly Resident[], cause: EvictionCause, layers = 0): void {
+    if (base.prefix <= layers) return;
+    if (layers === 0) for (const user of users) this.drop(user, cause);
+    // The last user may have left with that.
+    if (base.prefix <= layers) return;
+    const wasIdle = base.isIdle;
+    this.hold(base);
+    this.#cut(base, layers, cause);
+    if (wasIdle) this.release(base);
   }
 
   /** Drops all that is there. */
   dropAll(cause: EvictionCause): void {
-    const slots = this.#resident.filter((slot) => slot !== undefined);
-    for (const slot of slots.sort((a, b) => a.fn.number - b.fn.number)) this.drop(slot, cause);
+    const slots = this.#resident.filter((slot) => slot !== undefined).sort((a, b) => a.fn.number - b.fn.number);
+    for (const slot of slots) if (!(slot instanceof Base)) this.drop(slot, cause);
+    for (const base of slots) if (base instanceof Base) this.dropBase(base, [...base.active], cause);
   }
 
   /** It is worth more or less than before, since there is no copy of it in host memory, or one again. */
   reprice(slot: Resident): void {
-    if (slot.isIdle && !this.#spare.has(slot)) this.#order.relayer(slot, this.#hasSuffix(slot));
+    if (slot.base !== undefined) this.reprice(slot.base);
+    if (slot.isIdle && !isCarrying(slot) && !this.#spare.has(slot)) this.#order.relayer(slot, this.#hasSuffix(slot));
   }
 
   /** Takes over an offer with the same layers: other times, nothing else. */
   replaceOffer(slot: Resident, offer: GpuOffer): void {
     if (slot.offer?.smaller !== undefined) this.#shrinkable.remove(slot);
-    slot.offer = offer;
+    slot.replaceOffer(offer);
     if (slot.isIdle) this.#joinShrinkable(slot);
   }
 
@@ -217,9 +335,27 @@ export class GpuMemory implements EvictionFacts {
     if (this.#growing.has(slot)) this.#growing.set(slot, variant);
   }
 
+  /**
+   * Bases that are in use may have layers that none of those shares that use them. Drops them, with what idle functions
+   * have above them, if that is enough, or else nothing.
+   */
+  #cutTails(neededBytes: number): boolean {
+    const needed = new Map<Base, number>();
+    for (const slot of this.#resident)
+      if (slot instanceof Base && !slot.isIdle && slot.layersInUse < slot.prefix) needed.set(slot, slot.layersInUse);
+    let bytes = 0;
+    for (const [base, layers] of needed) bytes += base.bytes - base.offer!.prefixBytes[layers]!;
+    if (neededBytes > this.obtainableBytes + bytes) return false;
+    while (neededBytes > this.freeBytes && this.#shrinkOne(neededBytes - this.freeBytes));
+    for (const slot of this.#resident)
+      if (slot?.base !== undefined && slot.low > (needed.get(slot.base) ?? Infinity)) this.drop(slot, 'capacity');
+    for (const [base, layers] of needed) this.dropBase(base, [], 'trim', layers);
+    return true;
+  }
+
   /** Shrinks functions while any can be shrunk, and only then evicts. */
   #makeRoom(neededBytes: number): boolean {
-    if (neededBytes > this.obtainableBytes) return false;
+    if (neededBytes > this.obtainableBytes && !this.#cutTails(neededBytes)) return false;
     while (neededBytes > this.freeBytes && this.#shrinkOne(neededBytes - this.freeBytes));
     let lostMs = 0;
     while (neededBytes > this.freeBytes) lostMs += this.#evictOne(neededBytes - this.freeBytes);
@@ -254,19 +390,34 @@ export class GpuMemory implements EvictionFacts {
     if (this.#variants.canShrink(slot.fn, resident)) this.#shrinkable.add(slot, false);
   }
 
-  waiting(slot: Resident): number {
-    return this.#listener.waiting(slot);
-  }
-
   costPerByte(slot: Resident): number {
     // Of what would go next: the less of what its suffix, if it has one, and of what everything costs.
     const { whole, suffix } = this.#costOf(slot);
     return Math.min(whole, suffix);
   }
 
+  /** The count of its uses that is expected, those of all users of a base. */
+  expectedUses(slot: Resident): number {
+    const waiting = this.#listener.waiting(slot);
+    if (!(slot instanceof Base)) return this.popularity.expectedWith(slot.fn.number, waiting);
+    return this.popularity.expectedOfAll(slot.family.users, waiting);
+  }
+
+  #sumOver(slot: Resident, of: (number: number) => number): number {
+    if (!(slot instanceof Base)) return of(slot.fn.number);
+    let sum = 0;
+    for (const { number } of slot.family.users) sum += of(number);
+    return sum;
+  }
+
   #costOf(slot: Resident): MissCost {
     const { fn, offer, prefix } = slot;
-    const restoreMs = this.#host !== undefined && slot.isWhole ? this.#host.restoreMs(fn) : 0;
+    let restoreMs = 0;
+    if (this.#host !== undefined && slot.isWhole) {
+      if (!(slot instanceof Base)) restoreMs = this.#host.restoreMs(fn);
+      // One of them stands for all: the disk is read once.
+      else for (const user of slot.family.users) if ((restoreMs = this.#host.restoreMs(user)) > 0) break;
+    }
     this.#missCost.look(offer!, prefix, fn.sheet.sloMs, this.#hasSuffix(slot), restoreMs);
     return this.#missCost;
   }
@@ -279,7 +430,10 @@ export class GpuMemory implements EvictionFacts {
       return 0;
     }
     const victim = this.#order.first()!;
-    const uses = Math.min(1, this.popularity.share(victim.fn.number));
+    const uses = Math.min(
+      1,
+      this.#sumOver(victim, (number) => this.popularity.share(number)),
+    );
     const { whole, suffix } = this.#costOf(victim);
     const lossPerByte = Math.min(whole, suffix) * uses;
     const beforeBytes = this.usedBytes;
@@ -296,22 +450,24 @@ export class GpuMemory implements EvictionFacts {
 
   /** Drops as many of the last layers as are missing, but none of the hiding prefix. */
   #trim(slot: Resident, missingBytes: number): void {
-    const { prefixBytes, overlapPrefix } = slot.offer!;
+    const { prefixBytes } = slot.offer!;
+    const { low } = slot;
+    const leastPrefix = trimmedPrefix(slot.offer!);
     const beforeBytes = prefixBytes[slot.prefix]!;
     let { prefix } = slot;
-    while (prefix > overlapPrefix && beforeBytes - prefixBytes[prefix]! < missingBytes) prefix--;
+    while (prefix > leastPrefix && beforeBytes - prefixBytes[prefix]! < missingBytes) prefix--;
     this.#idleBytes -= beforeBytes - prefixBytes[prefix]!;
-    if (prefix === 0) slot.isIdle = false;
-    if (prefix === overlapPrefix) this.#order.remove(slot);
+    if (prefix === low) slot.isIdle = false;
+    if (prefix === leastPrefix) this.#order.remove(slot);
     this.#cut(slot, prefix, prefix === 0 ? 'capacity' : 'trim');
-    if (prefix === overlapPrefix && prefix > 0) this.#order.add(slot, false);
+    if (prefix === leastPrefix && prefix > low) this.#order.add(slot, false);
   }
 
   /** An idle function that stands nowhere any more. */
   #evict(slot: Resident, cause: EvictionCause): void {
     slot.isIdle = false;
     this.#idleBytes -= slot.bytes;
-    this.#cut(slot, 0, cause);
+    this.#cut(slot, slot.low, cause);
   }
 
   #cut(slot: Resident, prefix: number, cause: EvictionCause): void {
@@ -324,20 +480,29 @@ export class GpuMemory implements EvictionFacts {
     this.usedBytes -= bytes + onTheirWayBytes;
     if (growing !== undefined) this.#growing.delete(slot);
     if (this.#pinned.size > 0 && this.#pinned.has(slot)) this.#pinnedBytes -= bytes;
-    if (prefix > 0) slot.setPrefix(offer, prefix);
-    else {
+    const isGone = prefix === slot.low;
+    if (isGone) {
       slot.clear();
-      this.#order.forget?.(slot);
-      this.#resident[slot.number] = undefined;
-      this.#freeNumbers.push(slot.number);
-      slot.number = -1;
-    }
+      this.#leave(slot);
+    } else slot.setPrefix(offer, prefix);
+    if (slot instanceof Base) this.#pinBase(slot);
     this.#listener.cut(slot);
-    if (prefix === 0) this.#slots.emptied(slot);
+    if (!isGone) return;
+    this.#slots.emptied(slot);
+    const { base } = slot;
+    if (base?.isIdle === true && base.above === 0) this.#enqueue(base);
+  }
+
+  /** Nothing of its own is there any more. */
+  #leave(slot: Resident): void {
+    this.#order.forget?.(slot);
+    this.#resident[slot.number] = undefined;
+    this.#freeNumbers.push(slot.number);
+    slot.number = -1;
   }
 
   #hasSuffix({ prefix, offer }: Resident): boolean {
-    return this.#order.trims && prefix > offer!.overlapPrefix;
+    return this.#order.trims && prefix > trimmedPrefix(offer!);
   }
 
   #takeSpare(): Resident | undefined {
@@ -350,3 +515,6 @@ export class GpuMemory implements EvictionFacts {
     return undefined;
   }
 }
+
+/** A base that own layers of its users stand on is in no order of eviction. */
+const isCarrying = (slot: Resident): boolean => slot instanceof Base && slot.above > 0;

@@ -1,7 +1,7 @@
 /** What missing layers cost: a start, by its load (`Pressure`), and a function, by each byte that goes (`MissCost`). */
 import type { GpuId } from './ids.ts';
 import type { LinkLanes } from './links.ts';
-import { wholePrefix, type GpuOffer } from './offer.ts';
+import { trimmedPrefix, wholePrefix, type GpuOffer } from './offer.ts';
 import { tuning } from './tuning.ts';
 
 const {
@@ -169,7 +169,7 @@ const needsHelp = (ways: GpuOffer['ways'], prefix: number, sloMs: number): boole
   ways[ways.length - 1]!.coldMs[prefix]! > sloMs && ways[0].coldMs[prefix]! <= sloMs;
 
 /**
- * What being late costs starts of a function that find nothing, or the hiding prefix, as long as the version holds: the
+ * What being late costs starts of a function that find nothing of its own, or what a trim leaves, as long as the version holds: the
  * mean SLO may be a little older.
  */
 interface LateCosts {
@@ -200,29 +200,32 @@ export class MissCost {
   }
 
   /**
-   * Finds both for a function of which so many layers are there.
+   * Finds both for a function of which so many layers are there; those that it shares stay.
    *
    * @param restoreMs what it costs beside the load to have anything again that goes
    */
   look(offer: GpuOffer, prefix: number, sloMs: number, hasSuffix: boolean, restoreMs: number): void {
-    const { ways, warmMs, prefixBytes, overlapPrefix } = offer;
+    const { ways, warmMs, prefixBytes, shared } = offer;
+    const low = shared?.layers ?? 0;
     const { coldMs, transfers } = ways[ways.length - 1]!;
     const { ms } = transfers[0];
     const price = this.#pressure.linkPrice(this.#gpu);
     const costs = this.#lateCosts(offer, sloMs);
     const hereMs = this.#lateMs(costs, offer, prefix, sloMs);
     const bytes = prefixBytes[prefix]!;
-    const wholeLinkMs = Math.max(0, ms[0]! - ms[prefix]!) * price;
-    this.whole = (wholeLinkMs + coldMs[0]! - warmMs + Math.max(0, costs.nothingMs - hereMs) + restoreMs) / bytes;
+    const wholeLinkMs = Math.max(0, ms[low]! - ms[prefix]!) * price;
+    const ownBytes = low === 0 ? bytes : bytes - prefixBytes[low]!;
+    this.whole = (wholeLinkMs + coldMs[low]! - warmMs + Math.max(0, costs.nothingMs - hereMs) + restoreMs) / ownBytes;
     this.suffix = Infinity;
     if (!hasSuffix) return;
-    const linkMs = Math.max(0, ms[overlapPrefix]! - ms[prefix]!) * price;
-    this.suffix = (linkMs + Math.max(0, costs.hidingMs - hereMs) + restoreMs) / (bytes - prefixBytes[overlapPrefix]!);
+    const left = trimmedPrefix(offer);
+    const linkMs = Math.max(0, ms[left]! - ms[prefix]!) * price;
+    this.suffix = (linkMs + Math.max(0, costs.hidingMs - hereMs) + restoreMs) / (bytes - prefixBytes[left]!);
   }
 
   #lateMs({ hidingMs }: LateCosts, offer: GpuOffer, prefix: number, sloMs: number): number {
     if (prefix === wholePrefix(offer)) return 0;
-    return prefix === offer.overlapPrefix ? hidingMs : this.#pressure.lateMs(offer, prefix, sloMs);
+    return prefix === trimmedPrefix(offer) ? hidingMs : this.#pressure.lateMs(offer, prefix, sloMs);
   }
 
   #lateCosts(offer: GpuOffer, sloMs: number): LateCosts {
@@ -237,8 +240,8 @@ export class MissCost {
     if (costs.version !== version || costs.sloMs !== sloMs) {
       costs.version = version;
       costs.sloMs = sloMs;
-      costs.nothingMs = this.#pressure.lateMs(offer, 0, sloMs);
-      costs.hidingMs = this.#pressure.lateMs(offer, offer.overlapPrefix, sloMs);
+      costs.nothingMs = this.#pressure.lateMs(offer, offer.shared?.layers ?? 0, sloMs);
+      costs.hidingMs = this.#pressure.lateMs(offer, trimmedPrefix(offer), sloMs);
     }
     return costs;
   }

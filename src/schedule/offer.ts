@@ -55,12 +55,25 @@ export interface GpuOffer {
   readonly warmMs: number;
   /** Sizes of joined runs, ascending. Left out: calls run one by one. */
   readonly batches?: readonly BatchTime[];
+  /** What other functions have as well; left out: nothing. Not for a function with plan variants. */
+  readonly shared?: SharedPrefix;
   /** Bytes of each prefix, from 0 for nothing to those of everything. */
   readonly prefixBytes: readonly number[];
   /** The least prefix with which a start takes hardly longer than a warm one. */
   readonly overlapPrefix: number;
   /** Ways to load missing layers, the fastest first; the last uses only the GPU's own link. */
   readonly ways: readonly [LoadOption, ...LoadOption[]];
+}
+
+/**
+ * The first layers of a function that are the same, byte for byte, as the first of other functions: a GPU has them once
+ * for all of these. The bytes of their prefixes are the same in each of the functions' offers.
+ */
+export interface SharedPrefix {
+  /** Its name. The functions that name it may share more or less of it. */
+  readonly base: string;
+  /** How many of the layers that the plan loads; all of them where the functions are twins. At least 1. */
+  readonly layers: number;
 }
 
 /** A size of joined runs. A run with fewer rows is padded to it and takes as long. */
@@ -161,19 +174,58 @@ export function laneMs({ warmMs, batches }: LaneTimes, calls: number): number {
   return full * joined(largest.rows) + (rest === 0 ? 0 : joined(rest));
 }
 
+/**
+ * The prefix that a trim leaves: the one that hides the loading of the rest, and shared layers, which are not the
+ * function's to give up.
+ */
+export const trimmedPrefix = ({ overlapPrefix, shared }: GpuOffer): number =>
+  shared === undefined ? overlapPrefix : Math.max(overlapPrefix, shared.layers);
+
 /** The prefix of all layers. */
 export const wholePrefix = ({ prefixBytes }: GpuOffer): number => prefixBytes.length - 1;
 
 /** Bytes of everything that the plan puts on the GPU. */
 export const wholeBytes = ({ prefixBytes }: GpuOffer): number => prefixBytes[prefixBytes.length - 1]!;
 
-/** The least that a start takes which finds nothing, with idle links, on any of the GPUs and under any of the plans. */
+const baseOffers = new WeakMap<GpuOffer, GpuOffer>();
+
+/** The offer of the layers alone that a function shares: it loads them, and is as good as there with them. */
+export function baseOffer(offer: GpuOffer): GpuOffer {
+  let base = baseOffers.get(offer);
+  if (base !== undefined) return base;
+  const layers = offer.shared!.layers;
+  const upTo = (table: readonly number[]): number[] => table.slice(0, layers + 1);
+  // What a start takes that finds them is not what it takes to bring them.
+  const without = (table: readonly number[]): number[] => upTo(table).map((value) => value - table[layers]!);
+  const short = (way: LoadOption): LoadOption => {
+    const [own, ...lent] = way.transfers.map((transfer) => ({
+      link: transfer.link,
+      bytes: without(transfer.bytes),
+      ms: without(transfer.ms),
+      tailMs: upTo(transfer.tailMs),
+    }));
+    return { mode: way.mode, coldMs: upTo(way.coldMs), transfers: [own!, ...lent] };
+  };
+  const [first, ...others] = offer.ways;
+  base = {
+    warmMs: offer.ways[offer.ways.length - 1]!.coldMs[layers]!,
+    prefixBytes: upTo(offer.prefixBytes),
+    overlapPrefix: Math.min(offer.overlapPrefix, layers),
+    ways: [short(first), ...others.map(short)],
+  };
+  baseOffers.set(offer, base);
+  return base;
+}
+
+/** The least that a start takes which finds no layers of the function's own, with idle links, on any of the GPUs and under any of the plans. */
 export function leastColdMs(gpus: OfferSheet['gpus']): number {
   let leastMs = Infinity;
   for (const top of gpus) {
     for (let variant = top ?? undefined; variant !== undefined; variant = variant.smaller) {
-      const { ways } = variant;
-      const coldMs = wholePrefix(variant) === 0 ? 0 : Math.min(ways[0].coldMs[0]!, ways[ways.length - 1]!.coldMs[0]!);
+      const { ways, shared } = variant;
+      const found = shared?.layers ?? 0;
+      const last = ways[ways.length - 1]!;
+      const coldMs = wholePrefix(variant) === 0 ? 0 : Math.min(ways[0].coldMs[found]!, last.coldMs[found]!);
       if (coldMs < leastMs) leastMs = coldMs;
     }
   }
@@ -220,7 +272,11 @@ export function sameVariant(top: GpuOffer | null | undefined, offer: GpuOffer): 
   return undefined;
 }
 
-function hasSameLayers(a: GpuOffer, b: GpuOffer): boolean {
+const hasSameLayers = (a: GpuOffer, b: GpuOffer): boolean =>
+  a.shared?.base === b.shared?.base && a.shared?.layers === b.shared?.layers && sameBytes(a, b);
+
+/** Whether the layers of two offers of one function can be the same. */
+export function sameBytes(a: GpuOffer, b: GpuOffer): boolean {
   if (a.prefixBytes === b.prefixBytes) return true;
   return a.prefixBytes.length === b.prefixBytes.length && a.prefixBytes.every((bytes, i) => bytes === b.prefixBytes[i]);
 }
@@ -233,9 +289,13 @@ export function leastBytes(top: GpuOffer): number {
   return bytes;
 }
 
-/** @param functionName for the message @throws RangeError for an invalid list of variants */
+/** @param functionName for the message @throws RangeError for an invalid list of variants, or invalid shared layers */
 export function checkVariants(functionName: string, top: GpuOffer): void {
+  const { shared } = top;
+  if (shared !== undefined && !(shared.layers >= 1 && shared.layers <= wholePrefix(top)))
+    throw new RangeError(`${functionName} shares ${shared.layers} layers, and its plan loads ${wholePrefix(top)}`);
   if (top.smaller === undefined) return;
+  if (shared !== undefined) throw new RangeError(`${functionName} has several plans, so it can share no layers`);
   const plans = new Set<string>();
   for (let variant: GpuOffer | undefined = top; variant !== undefined; variant = variant.smaller) {
     if (variant.plan === undefined) throw new RangeError(`a plan in the variants of ${functionName} has no name`);

@@ -1,43 +1,147 @@
 import type { ServedFunction } from './function.ts';
-import { wholePrefix, type GpuOffer } from './offer.ts';
+import { baseOffer, wholePrefix, type GpuOffer } from './offer.ts';
 
-/** What the memory of a GPU knows of a function. */
+/**
+ * What the memory of a GPU knows of a function. Layers that the function shares with others are there as a resident of
+ * their own, the base; what is counted here beside them are the function's own layers.
+ */
 export class Resident {
   readonly fn: ServedFunction;
-  /** In the GPU's orders of eviction; -1 where it has nothing of the function. */
+  /** In the GPU's orders of eviction; -1 where it has nothing of the function's own. */
   number = -1;
-  /** That the resident layers belong to. */
-  offer: GpuOffer | undefined = undefined;
-  /** Layers that are there, counted from the first; those on their way count. */
-  prefix = 0;
   /** May be evicted. */
   isIdle = false;
+  /** The layers that it shares on this GPU, */
+  base: Base | undefined = undefined;
+  /** by this offer. */
+  #based: GpuOffer | undefined = undefined;
+  /** It runs, loads or is awaited, so its base stays. */
+  usesBase = false;
+  #offer: GpuOffer | undefined = undefined;
+  #kept = 0;
 
   constructor(fn: ServedFunction) {
     this.fn = fn;
   }
 
+  /** That the resident layers belong to. */
+  get offer(): GpuOffer | undefined {
+    return this.base === undefined || this.#kept > 0 || this.prefix === 0 ? this.#offer : this.#based;
+  }
+
+  /** Layers that are there, counted from the first; those on their way count. */
+  get prefix(): number {
+    const { base } = this;
+    return base === undefined || this.#kept > 0 ? this.#kept : Math.min(base.prefix, this.low);
+  }
+
+  /** How many layers it shares: its own come behind these. */
+  get low(): number {
+    return this.#based?.shared?.layers ?? 0;
+  }
+
+  /** Whether it has no layers of its own. */
+  get isTwin(): boolean {
+    return this.#based !== undefined && this.low === wholePrefix(this.#based);
+  }
+
+  /** Whether layers of its own are there. */
+  get hasOwn(): boolean {
+    return this.#kept > 0;
+  }
+
+  /** Of its own layers. */
   get bytes(): number {
-    return this.offer === undefined ? 0 : this.offer.prefixBytes[this.prefix]!;
+    if (this.#offer === undefined || this.#kept === 0) return 0;
+    const { prefixBytes } = this.#offer;
+    return prefixBytes[this.#kept]! - prefixBytes[this.low]!;
   }
 
   /** All layers of the plan that it has there. */
   get isWhole(): boolean {
-    return this.offer !== undefined && this.prefix === wholePrefix(this.offer);
+    const { offer } = this;
+    return offer !== undefined && this.prefix === wholePrefix(offer);
   }
 
-  /** Other layers are there, under the same offer or another one. */
+  get #isOwnWhole(): boolean {
+    return this.#offer !== undefined && this.#kept === wholePrefix(this.#offer);
+  }
+
+  /** Other layers of its own are there, under the same offer or another one. */
   setPrefix(offer: GpuOffer, prefix: number): void {
-    const wasWhole = this.isWhole;
-    this.offer = offer;
-    this.prefix = prefix;
-    if (this.isWhole !== wasWhole) this.fn.copies += wasWhole ? -1 : 1;
+    const wasWhole = this.#isOwnWhole;
+    const hadOwn = this.hasOwn;
+    this.#offer = offer;
+    this.#kept = prefix;
+    if (this.#isOwnWhole !== wasWhole) this.fn.copied(wasWhole ? -1 : 1);
+    if (this.base !== undefined && this.hasOwn !== hadOwn) this.base.above += hadOwn ? -1 : 1;
   }
 
-  /** Nothing is there any more. */
+  /** Nothing of its own is there any more. */
   clear(): void {
-    if (this.isWhole) this.fn.copies--;
-    this.offer = undefined;
-    this.prefix = 0;
+    if (this.#isOwnWhole) this.fn.copied(-1);
+    if (this.base !== undefined && this.hasOwn) this.base.above--;
+    this.#offer = undefined;
+    this.#kept = 0;
   }
+
+  /** The same layers under an offer with other times. */
+  replaceOffer(offer: GpuOffer): void {
+    if (this.base !== undefined) this.#based = offer;
+    if (this.hasOwn || this.base === undefined) this.#offer = offer;
+  }
+
+  /** From now on it has this base; nothing of its own is there, and it does not use the one before. */
+  link(base: Base | undefined, offer: GpuOffer | undefined): void {
+    this.base = base;
+    this.#based = base === undefined ? undefined : offer;
+  }
+}
+
+/** The first layers of several functions, on one GPU: there once for all of them. */
+export class Base extends Resident {
+  /** Across the GPUs. */
+  readonly family: Family;
+  readonly gpu: number;
+  /** Users of which layers of their own are there: it stays as long as there are any. */
+  above = 0;
+  /** Users that run, load or are awaited. */
+  readonly active = new Set<Resident>();
+  /** Of the layers that pinned users share. */
+  pinnedBytes = 0;
+  /** The user whose load under way brings layers of it. */
+  loadedBy: Resident | undefined = undefined;
+
+  constructor(family: Family, gpu: number) {
+    super(family.fn);
+    this.family = family;
+    this.gpu = gpu;
+  }
+
+  /** The most that one of those shares that use it now. */
+  get layersInUse(): number {
+    let most = 0;
+    for (const { low } of this.active) most = Math.max(most, low);
+    return most;
+  }
+
+  /** A user's load brings all that it shares, or some of its user's layers are shared from now on. */
+  extend(offer: GpuOffer, prefix: number): void {
+    const own = baseOffer(offer);
+    const there = this.offer;
+    const isLonger = there === undefined || wholePrefix(own) > wholePrefix(there);
+    this.setPrefix(isLonger ? own : there, Math.max(this.prefix, prefix));
+  }
+}
+
+/** Functions that share a base, on all GPUs. */
+export interface Family {
+  /** Stands for the base where a function is asked for: it has no number, and counts the copies. */
+  readonly fn: ServedFunction;
+  readonly users: ReadonlySet<ServedFunction>;
+  readonly name: string;
+  /** The number of a user that shares more layers than these on a GPU, or else of another or former one. */
+  sharerOf(gpu: number, layers: number): number;
+  /** The most layers that one of them shares on a GPU. */
+  layersOn(gpu: number): number;
 }

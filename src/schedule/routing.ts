@@ -81,6 +81,8 @@ export class Router {
     this.#bestCostMs = Infinity;
     const isLarge = gpuCount > candidatesMax;
     let homes = 0;
+    // What a GPU has of layers that it shares counts as its own.
+    if (fn.sharesLayers) for (const gpu of gpus) slots.find(fn, gpu);
     for (let slot = slots.first(fn); slot !== undefined; slot = slot.next) {
       const { gpu } = slot;
       if (!slot.isHome || gpu === except || !gpu.canHold(fn)) continue;
@@ -259,8 +261,9 @@ export class Router {
 
   #weighOther(invocation: Invocation, gpu: Gpu, nowMs: number, except: Gpu | undefined): void {
     const { fn } = invocation;
-    if (gpu === except || this.#state.slots.at(fn, gpu)?.isHome === true) return;
-    if (gpu.canHold(fn)) this.#weigh(invocation, gpu, undefined, nowMs);
+    const slot = gpu === except ? undefined : this.#state.slots.at(fn, gpu);
+    if (gpu === except || slot?.isHome === true) return;
+    if (gpu.canHold(fn)) this.#weigh(invocation, gpu, slot?.base === undefined ? undefined : slot, nowMs);
   }
 
   /**
@@ -274,13 +277,13 @@ export class Router {
     return (leastMs <= this.#deadlineMs ? leastMs - nowMs : this.#missMs) >= this.#bestCostMs;
   }
 
-  /** @param slot undefined: it has nothing there */
+  /** @param slot undefined: it has nothing there; one that is no home: nothing of its own */
   #weigh(invocation: Invocation, gpu: Gpu, slot: Slot | undefined, nowMs: number): void {
     this.#delayedMs = 0;
     const endMs = this.predictEndMs(invocation.fn, gpu, slot, nowMs, invocation);
     const ownMs = this.#delayedMs + (endMs <= this.#deadlineMs ? endMs - nowMs : this.#missMs + this.#lateMs(gpu.line));
-    const isCheap = slot !== undefined || ownMs >= this.#bestCostMs;
-    const costMs = isCheap ? ownMs : ownMs + this.#othersMs(invocation.fn, gpu, nowMs);
+    const isCheap = slot?.isHome === true || ownMs >= this.#bestCostMs;
+    const costMs = isCheap ? ownMs : ownMs + this.#othersMs(invocation.fn, gpu, slot, nowMs);
     const route = this.#route;
     if (costMs < this.#bestCostMs) {
       if (route.gpu !== undefined) {
@@ -297,9 +300,11 @@ export class Router {
   }
 
   /** The cost to other functions of loading this one where it has nothing: delayed loads and evicted layers. */
-  #othersMs(fn: ServedFunction, gpu: Gpu, nowMs: number): number {
-    const offer = gpu.variantOf(fn, undefined);
-    const linkMs = offer.ways[offer.ways.length - 1]!.transfers[0].ms[0]!;
-    return linkMs * this.#state.pressure.now(gpu.number, nowMs) + gpu.memory.lossMs(wholeBytes(offer));
+  #othersMs(fn: ServedFunction, gpu: Gpu, slot: Slot | undefined, nowMs: number): number {
+    const offer = gpu.variantOf(fn, slot);
+    const prefix = slot?.prefix ?? 0;
+    const linkMs = offer.ways[offer.ways.length - 1]!.transfers[0].ms[prefix]!;
+    const missingBytes = wholeBytes(offer) - offer.prefixBytes[prefix]!;
+    return linkMs * this.#state.pressure.now(gpu.number, nowMs) + gpu.memory.lossMs(missingBytes);
   }
 }

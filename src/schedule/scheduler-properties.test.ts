@@ -4,7 +4,7 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { nothingPlayed, play } from '../../bench/seeds/play.ts';
-import { diskScenario, gpusOf, joinedScenario, scenario } from '../../bench/seeds/scenario.ts';
+import { diskScenario, gpusOf, joinedScenario, scenario, sharedScenario } from '../../bench/seeds/scenario.ts';
 import { Scheduler } from './index.ts';
 
 test('memory is never exceeded, no layer in use is evicted, no bound is passed, and every arrival ends exactly once', () => {
@@ -31,6 +31,18 @@ test('calls that share a run end exactly once, none becomes late through sharing
   );
   const { hostLosses: _, ...counts } = played;
   for (const count of Object.values(counts)) expect(count).toBeGreaterThan(0);
+});
+
+test('layers that functions share are there once, stay while one of them uses them, and come with one load', () => {
+  const played = nothingPlayed();
+  fc.assert(
+    fc.property(sharedScenario, (given) => {
+      play(given, played);
+    }),
+    { numRuns: 1000 },
+  );
+  expect(played.evictions).toBeGreaterThan(500);
+  expect(played.gpuLosses).toBeGreaterThan(50);
 });
 
 test('host memory keeps what runs and loads read, and nothing waits for it for ever, whatever is lost, refused or changed', () => {

@@ -207,12 +207,14 @@ export class Scheduler {
 
   /** How many layers of a function a GPU has, counted from the first, including those being loaded. */
   residentPrefix(functionIndex: FunctionId, gpu: GpuId): number {
-    return this.#slotOf(functionIndex, gpu)?.prefix ?? 0;
+    const fn = this.#state.functions[functionIndex];
+    return (fn && this.#state.slots.find(fn, this.#state.gpus[gpu]!)?.prefix) ?? 0;
   }
 
   /** The plan variant under which a function is resident on a GPU; undefined where it is absent. */
   residentOffer(functionIndex: FunctionId, gpu: GpuId): GpuOffer | undefined {
-    return this.#slotOf(functionIndex, gpu)?.offer;
+    const fn = this.#state.functions[functionIndex];
+    return fn && this.#state.slots.find(fn, this.#state.gpus[gpu]!)?.offer;
   }
 
   /** Invocations that wait for a place. */
@@ -278,12 +280,16 @@ export class Scheduler {
 
   #loaded(gpu: GpuId, functionIndex: FunctionId, nowMs: number): void {
     const slot = this.#slotOf(functionIndex, gpu);
-    const load = slot?.load;
+    const load = slot?.ordered;
     const way = load === undefined ? slot && this.#growth.end(slot, nowMs) : load.way;
     if (slot === undefined || way === undefined)
       throw new RangeError(`function ${functionIndex} is not being loaded to GPU ${gpu}`);
     if (load !== undefined) {
-      slot.gpu.endLoad(slot);
+      for (const other of slot.gpu.endLoad(slot)) {
+        slot.gpu.settle(other);
+        this.#dispatcher.reconsider(other, nowMs);
+        this.#placing.loaded(other.fn);
+      }
       this.#state.links.release(way, nowMs);
       this.#placing.loaded(slot.fn);
     }

@@ -36,6 +36,14 @@ export class Slots {
     return false;
   }
 
+  /** The slot that is there, or one for what the GPU has of layers that the function shares. */
+  find(fn: ServedFunction, gpu: Gpu): Slot | undefined {
+    const slot = this.at(fn, gpu);
+    if (slot !== undefined || !fn.sharesLayers) return slot;
+    const opened = this.open(fn, gpu);
+    return opened.prefix > 0 ? opened : undefined;
+  }
+
   /** The slot that is there, or a new one, which lasts beyond the event only if it is put to use. */
   open(fn: ServedFunction, gpu: Gpu): Slot {
     let before: Slot | undefined;

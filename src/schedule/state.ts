@@ -1,4 +1,5 @@
 import type { FunctionId } from './ids.ts';
+import { Bases } from './bases.ts';
 import type { ServedFunction } from './function.ts';
 import { Gpu, type Slot } from './gpu.ts';
 import { Heap } from './heap.ts';
@@ -29,6 +30,7 @@ export class SchedulerState {
   readonly popularity = new Popularity();
   readonly variants: Variants;
   readonly slots = new Slots();
+  readonly bases: Bases;
   /** Undefined: everything is in host memory. */
   readonly host: HostMemory | undefined;
   /** Whether a resident function stays as long as invocations wait for it. */
@@ -53,6 +55,7 @@ export class SchedulerState {
     this.links = new LinkLanes(gpus);
     this.pressure = new Pressure(gpus.length, this.links);
     this.variants = new Variants(gpus.length);
+    this.bases = new Bases(policy);
     this.host = host && new HostMemory(host, this);
     this.gpus = gpus.map((gpu, number) => new Gpu(number, gpu, this));
     if (gpus.length > candidatesMax) for (const gpu of this.gpus) this.backlog.add(gpu, 0);

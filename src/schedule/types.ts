@@ -254,7 +254,10 @@ export type Action =
       /** That are given back. */
       readonly bytes: number;
     }
-  /** Keep no more than the prefix. Evictions precede the loads that need their room. */
+  /**
+   * Keep no more than the prefix. Evictions precede the loads that need their room. With a `base`, layers go that
+   * functions share by that name, of which this is one, or was; without, only what the function has of its own.
+   */
   | {
       readonly kind: 'evict';
       readonly functionIndex: FunctionId;
@@ -262,6 +265,7 @@ export type Action =
       readonly prefix: number;
       readonly bytes: number;
       readonly cause: EvictionCause;
+      readonly base?: string | undefined;
     }
   /** Abort a load and its run, because a GPU that takes part is gone. The run's invocation will be placed again. */
   | { readonly kind: 'abandon'; readonly functionIndex: FunctionId; readonly gpu: GpuId }
@@ -313,6 +317,8 @@ export type Action =
       readonly bytes: number;
       /** Of the block that goes. */
       readonly layers: readonly number[];
+      /** It goes for all functions that have these layers. */
+      readonly isShared?: boolean;
       readonly cause: 'capacity' | 'unload';
     }
   /** The invocation waits for this place; a later action may name another one. */

@@ -9,6 +9,7 @@ import {
   type GpuOffer,
   type LoadOrder,
   type OfferSheet,
+  type SharedPrefix,
 } from '../../src/schedule/index.ts';
 import {
   executedBytesOf,
@@ -17,6 +18,7 @@ import {
   type InHost,
   type ModelInvocation,
   type ModelLedger,
+  type Resident,
   type Running,
 } from './model-ledger.ts';
 
@@ -28,11 +30,17 @@ const passesMax = 2 * (tuning.queues.overdueShare + 1);
 
 export class ModelGpus {
   readonly #ledger: ModelLedger;
-  /** By GPU: the bytes of each function, which layers they are, and under which plan. */
-  readonly resident: Map<number, { prefix: number; bytes: number; plan: string | undefined }>[];
+  /** By GPU: the bytes of each function's own, which layers they are, and under which plan. */
+  readonly resident: Map<number, Resident>[];
+  /** By GPU: layers that functions share, by their name. */
+  readonly shared: Map<string, Resident>[];
   readonly loading: Map<number, LoadOrder>[];
   /** By GPU: of each function there, what it executes from in host memory. */
   readonly executedBytes: Map<number, number>[];
+  /** By GPU: what the function that runs there has in common with others, by the sheet that it began with. */
+  readonly #runWith: (SharedPrefix | undefined)[] = [];
+  /** What a load brings that other functions share. */
+  readonly #brought = new Map<LoadOrder, SharedPrefix | undefined>();
   readonly running: (Running | undefined)[];
   readonly #growing: Map<number, Action & { kind: 'grow' }>[];
   /** By GPU: the invocation that waits longest beyond the bound, and how often it was passed over since. */
@@ -47,10 +55,73 @@ export class ModelGpus {
     const { gpus } = ledger.options;
     this.#ledger = ledger;
     this.resident = gpus.map(() => new Map());
+    this.shared = gpus.map(() => new Map());
     this.loading = gpus.map(() => new Map());
     this.executedBytes = gpus.map(() => new Map());
     this.#growing = gpus.map(() => new Map());
     this.running = gpus.map(() => undefined);
+  }
+
+  /** What a GPU has of a function, with what that shares. */
+  there(functionIndex: number, gpu: number): Resident | undefined {
+    const own = this.resident[gpu]!.get(functionIndex);
+    const offer = this.#ledger.sheets.get(functionIndex)?.gpus[gpu];
+    if (!offer?.shared) return own;
+    const base = this.shared[gpu]!.get(offer.shared.base);
+    // What it has of its own lies above all that it shares.
+    const prefix = own?.prefix ?? Math.min(base?.prefix ?? 0, offer.shared.layers);
+    return prefix === 0 ? undefined : { prefix, bytes: offer.prefixBytes[prefix]!, plan: offer.plan };
+  }
+
+  isLoading(functionIndex: number, gpu: number): boolean {
+    return this.loading[gpu]!.has(functionIndex) || this.#bringsBase(functionIndex, gpu) !== undefined;
+  }
+
+  /** Another function whose load brings what this one shares with it. */
+  #bringsBase(functionIndex: number, gpu: number): number | undefined {
+    const shared = this.#sharedOf(functionIndex, gpu);
+    if (shared === undefined) return undefined;
+    for (const [other, order] of this.loading[gpu]!) {
+      const brought = this.#brought.get(order);
+      if (other === functionIndex || brought?.base !== shared.base) continue;
+      if (order.prefix < Math.min(brought.layers, shared.layers)) return other;
+    }
+    return undefined;
+  }
+
+  #sharedOf(functionIndex: number, gpu: number) {
+    return this.#ledger.sheets.get(functionIndex)?.gpus[gpu]?.shared;
+  }
+
+  /** It may not share this any more, but for what is still under way. */
+  #sharedLately(functionIndex: number, gpu: number) {
+    return this.#sharedOf(functionIndex, gpu) ?? this.#ledger.formerly.get(functionIndex)?.gpus[gpu]?.shared;
+  }
+
+  /**
+   * The function has another sheet. Where the layers are the same and nothing of the base is there, those that it shares
+   * now are the base's from now on.
+   */
+  changed(functionIndex: number): void {
+    const sheet = this.#ledger.sheets.get(functionIndex)!;
+    for (const [gpu, offer] of sheet.gpus.entries()) {
+      const own = this.resident[gpu]!.get(functionIndex);
+      if (own === undefined || !offer?.shared) continue;
+      const { base, layers } = offer.shared;
+      const low = own.shared?.layers ?? 0;
+      const isOther = own.shared !== undefined && own.shared.base !== base;
+      if (isOther || layers <= low || own.prefixBytes?.join() !== offer.prefixBytes.join()) continue;
+      if ((this.shared[gpu]!.get(base)?.prefix ?? 0) !== low) continue;
+      own.shared = offer.shared;
+      // What is on its way of it is on its way for the others as well.
+      const order = this.loading[gpu]!.get(functionIndex);
+      if (order !== undefined) this.#brought.set(order, offer.shared);
+      if (this.running[gpu]?.functionIndex === functionIndex) this.#runWith[gpu] = offer.shared;
+      const prefix = Math.min(own.prefix, layers);
+      this.shared[gpu]!.set(base, { prefix, bytes: offer.prefixBytes[prefix]!, plan: offer.plan });
+      if (own.prefix > layers) own.bytes = offer.prefixBytes[own.prefix]! - offer.prefixBytes[layers]!;
+      else this.resident[gpu]!.delete(functionIndex);
+    }
   }
 
   /** Everything on its way to a GPU has arrived. */
@@ -70,7 +141,7 @@ export class ModelGpus {
     this.#checkBound(invocation, gpu);
     if (load !== null) this.load(functionIndex, gpu, load, plan);
     const offer = variantNamed(this.#ledger.sheets.get(functionIndex)!.gpus[gpu]!, plan);
-    const resident = this.resident[gpu]!.get(functionIndex);
+    const resident = this.there(functionIndex, gpu);
     if (resident !== undefined && resident.plan !== plan) {
       refuse(`function ${functionIndex} runs under plan ${plan}, and is resident under ${resident.plan}`);
     }
@@ -84,6 +155,7 @@ export class ModelGpus {
     const companions = (action.companions ?? []).map((each) => each.invocation);
     const running: Running = { invocation: number, functionIndex, companions };
     this.running[gpu] = running;
+    this.#runWith[gpu] = offer.shared;
     const runMs = companions.length > 0 ? this.#join(action, offer) : offer.warmMs;
     const stretch = this.#ledger.options.stretch();
     const finish = (): void => {
@@ -93,13 +165,13 @@ export class ModelGpus {
         () => this.running[gpu] === running,
       );
     };
-    const order = this.loading[gpu]!.get(functionIndex);
-    if (order === undefined) finish();
+    const loaded = this.loading[gpu]!.has(functionIndex) ? functionIndex : this.#bringsBase(functionIndex, gpu);
+    if (loaded === undefined) finish();
     else {
       // After a load: the run ends when the load has, and not before a warm run would.
       const loadEnd = this.#ledger.due.find(
         ({ event, isValid }) =>
-          event.kind === 'loaded' && event.gpu === gpu && event.functionIndex === functionIndex && isValid(),
+          event.kind === 'loaded' && event.gpu === gpu && event.functionIndex === loaded && isValid(),
       )!;
       this.#ledger.plan(
         Math.max(this.#ledger.nowMs + runMs * stretch, loadEnd.atMs),
@@ -137,7 +209,7 @@ export class ModelGpus {
       Math.max(offer.warmMs, join!.rows > 1 ? batchMs(offer.batches ?? [], join!.rows) : 0),
     );
     if (runMs > 0.75 * oneByOneMs.reduce((sum, each) => sum + each)) refuse(`to join ${rows} rows saves too little`);
-    if (this.loading[gpu]!.has(functionIndex)) return runMs;
+    if (this.isLoading(functionIndex, gpu)) return runMs;
     const { sloMs } = sheets.get(functionIndex)!;
     for (const { arrivalMs } of calls) {
       const isMadeLate = nowMs + offer.warmMs <= arrivalMs + sloMs && predictedEndMs > arrivalMs + sloMs;
@@ -193,10 +265,24 @@ export class ModelGpus {
     for (const { link } of order.way.transfers) if (!this.#ledger.up[link]) refuse(`the link of GPU ${link} is gone`);
     if (!offer.ways.includes(order.way)) refuse('a way that the function does not offer');
     if (this.loading[gpu]!.has(functionIndex)) refuse(`function ${functionIndex} is being loaded already`);
-    const before = this.resident[gpu]!.get(functionIndex)?.prefix ?? 0;
+    if (this.#bringsBase(functionIndex, gpu) !== undefined)
+      refuse(`what function ${functionIndex} shares is on its way`);
+    const before = this.there(functionIndex, gpu)?.prefix ?? 0;
     if (before !== order.prefix) refuse(`function ${functionIndex} has ${before} layers there, not ${order.prefix}`);
-    this.resident[gpu]!.set(functionIndex, { prefix: wholePrefix(offer), bytes: wholeBytes(offer), plan });
+    const { shared } = offer;
+    const sharedBytes = offer.prefixBytes[shared?.layers ?? 0]!;
+    if (shared !== undefined && (this.shared[gpu]!.get(shared.base)?.prefix ?? 0) < shared.layers)
+      this.shared[gpu]!.set(shared.base, { prefix: shared.layers, bytes: sharedBytes, plan });
+    if (wholePrefix(offer) > (shared?.layers ?? 0))
+      this.resident[gpu]!.set(functionIndex, {
+        prefix: wholePrefix(offer),
+        bytes: wholeBytes(offer) - sharedBytes,
+        plan,
+        shared,
+        prefixBytes: offer.prefixBytes,
+      });
     this.loading[gpu]!.set(functionIndex, order);
+    this.#brought.set(order, shared);
     this.executedBytes[gpu]!.set(functionIndex, executedBytesOf(sheet));
     // What is still being read arrives behind the read.
     const read = this.#ledger.due.find(
@@ -253,7 +339,12 @@ export class ModelGpus {
     this.shrinks++;
   }
 
-  evict({ functionIndex, gpu, prefix, bytes, cause }: Action & { kind: 'evict' }): void {
+  evict({ functionIndex, gpu, prefix, bytes, cause, base }: Action & { kind: 'evict' }): void {
+    if (base !== undefined) {
+      if (this.#sharedLately(functionIndex, gpu) === undefined) refuse(`function ${functionIndex} shares nothing`);
+      this.#evictShared(base, gpu, prefix, bytes);
+      return;
+    }
     if (this.running[gpu]?.functionIndex === functionIndex) refuse(`function ${functionIndex} runs on GPU ${gpu}`);
     if (this.loading[gpu]!.has(functionIndex)) refuse(`function ${functionIndex} is being loaded to GPU ${gpu}`);
     if (this.#growing[gpu]!.has(functionIndex)) refuse(`function ${functionIndex} is growing on GPU ${gpu}`);
@@ -265,8 +356,29 @@ export class ModelGpus {
     if (resident === undefined || prefix >= resident.prefix) refuse(`function ${functionIndex} has not that much`);
     resident.prefix = prefix;
     resident.bytes -= bytes;
-    if (prefix === 0) this.resident[gpu]!.delete(functionIndex);
+    const isGone = resident.bytes < 1e-6 || prefix === 0;
+    if (isGone) this.resident[gpu]!.delete(functionIndex);
     if (prefix === 0 && Math.abs(resident.bytes) > 1e-6) refuse(`${resident.bytes} bytes are left of nothing`);
+  }
+
+  #evictShared(base: string, gpu: number, prefix: number, bytes: number): void {
+    const there = this.shared[gpu]!.get(base);
+    if (there === undefined || prefix >= there.prefix) refuse(`there is not that much of ${base}`);
+    this.evictions++;
+    for (const functionIndex of this.#ledger.sheets.keys()) {
+      const shared = this.#sharedOf(functionIndex, gpu);
+      if (shared?.base !== base || prefix >= shared.layers) continue;
+      if (this.resident[gpu]!.has(functionIndex))
+        refuse(`function ${functionIndex} has layers above what goes of ${base}`);
+      const runs = this.running[gpu]?.functionIndex === functionIndex && this.#runWith[gpu]?.base === base;
+      const order = this.loading[gpu]!.get(functionIndex);
+      const loads = order !== undefined && this.#brought.get(order)?.base === base;
+      if (runs || loads) refuse(`function ${functionIndex} uses what goes of ${base}`);
+    }
+    there.prefix = prefix;
+    there.bytes -= bytes;
+    if (prefix === 0) this.shared[gpu]!.delete(base);
+    if (prefix === 0 && Math.abs(there.bytes) > 1e-6) refuse(`${there.bytes} bytes are left of nothing of ${base}`);
   }
 
   abandon(functionIndex: number, gpu: number): void {
@@ -289,7 +401,7 @@ export class ModelGpus {
       oldestOrder = otherOrder;
     }
     // During its own load the lane is for others, however long that takes: those do not count as passing it over.
-    if (oldest >= 0 && this.loading[gpu]!.has(invocations.get(oldest)!.functionIndex)) return;
+    if (oldest >= 0 && this.isLoading(invocations.get(oldest)!.functionIndex, gpu)) return;
     const before = this.#passed[gpu];
     const count = before?.invocation === oldest ? before.count + 1 : 1;
     this.#passed[gpu] = { invocation: oldest, count };

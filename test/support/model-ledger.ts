@@ -3,7 +3,6 @@ import type {
   CpuPlace,
   Join,
   HostTier,
-  LoadOrder,
   OfferSheet,
   PlaceId,
   Policy,
@@ -11,6 +10,7 @@ import type {
   SchedulerEvent,
   SchedulerGpu,
   SchedulerOptions,
+  SharedPrefix,
   WorkersPlace,
 } from '../../src/schedule/index.ts';
 
@@ -54,6 +54,17 @@ export interface ModelOptions {
   readonly watch?: (view: ModelView) => void;
 }
 
+/** Layers on a GPU: how many from the first on, their bytes, and under which plan. */
+export interface Resident {
+  prefix: number;
+  bytes: number;
+  plan: string | undefined;
+  /** What it shared of its layers when they came, or has shared since. */
+  shared?: SharedPrefix | undefined;
+  /** Bytes of its prefixes then. */
+  prefixBytes?: readonly number[];
+}
+
 /** What host memory has of a function. */
 export interface InHost {
   /** With those that are being read. */
@@ -81,11 +92,9 @@ export interface ModelView {
   /** By GPU. */
   readonly isUp: readonly boolean[];
   readonly running: readonly (Running | undefined)[];
-  readonly resident: readonly ReadonlyMap<
-    number,
-    { readonly prefix: number; readonly bytes: number; readonly plan: string | undefined }
-  >[];
-  readonly loading: readonly ReadonlyMap<number, LoadOrder>[];
+  /** What a GPU has of a function, with what that shares. */
+  readonly there: (functionIndex: number, gpu: number) => Resident | undefined;
+  readonly isLoading: (functionIndex: number, gpu: number) => boolean;
   /** Functions with something in host memory, or on its way from the disk; without a host tier all of them. */
   readonly inHost: ReadonlyMap<number, InHost>;
   /** Functions of which a read did not come to its end. */
@@ -104,6 +113,8 @@ export function refuse(what: string): never {
 export class ModelLedger {
   readonly options: ModelOptions;
   readonly sheets = new Map<number, OfferSheet>();
+  /** The latest that named what the function shares: what nobody shares any more goes under its number. */
+  readonly formerly = new Map<number, OfferSheet>();
   readonly invocations = new Map<number, ModelInvocation>();
   readonly up: boolean[];
   /** By function with something in host memory, or on its way there. */

@@ -1,5 +1,12 @@
 /** Small offers and machines for tests of the scheduler, with figures that can be added up by hand. */
-import type { BatchTime, LoadOption, GpuOffer, OfferSheet, SchedulerGpu } from '../../src/schedule/index.ts';
+import type {
+  BatchTime,
+  LoadOption,
+  GpuOffer,
+  OfferSheet,
+  SchedulerGpu,
+  SharedPrefix,
+} from '../../src/schedule/index.ts';
 
 export interface OfferShape {
   /** Bytes of each layer. */
@@ -15,13 +22,25 @@ export interface OfferShape {
   readonly batches?: readonly BatchTime[] | undefined;
   /** Its next plan variant, with the same links. */
   readonly smaller?: OfferShape;
+  readonly shared?: SharedPrefix | undefined;
 }
 
 /** Execution takes 1 ms after the last byte, unless it takes longer by itself. */
 const tail = 1;
 
 export function gpuOffer(gpu: number, shape: OfferShape): GpuOffer {
-  const { layers, warmMs = 10, msPerByte = 1, overlapPrefix = 0, lenders, plan, cores, smaller, batches } = shape;
+  const {
+    layers,
+    warmMs = 10,
+    msPerByte = 1,
+    overlapPrefix = 0,
+    lenders,
+    plan,
+    cores,
+    smaller,
+    batches,
+    shared,
+  } = shape;
   const prefixBytes = [0];
   for (const bytes of layers) prefixBytes.push(prefixBytes.at(-1)! + bytes);
   const whole = prefixBytes.at(-1)!;
@@ -43,6 +62,7 @@ export function gpuOffer(gpu: number, shape: OfferShape): GpuOffer {
     ...(plan === undefined ? {} : { plan }),
     ...(cores === undefined ? {} : { cores }),
     ...(batches === undefined ? {} : { batches }),
+    ...(shared === undefined ? {} : { shared }),
     ...(smaller === undefined
       ? {}
       : { smaller: gpuOffer(gpu, { msPerByte, ...(lenders && { lenders }), ...smaller }) }),

@@ -79,7 +79,11 @@ export class SchedulerModel {
 
   setSheet(functionIndex: number, sheet: OfferSheet): void {
     const kind = this.#ledger.sheets.has(functionIndex) ? 'sheet-changed' : 'function-added';
+    const before = this.#ledger.sheets.get(functionIndex);
     this.#ledger.sheets.set(functionIndex, sheet);
+    if (before?.gpus.some((offer) => offer?.shared !== undefined) === true)
+      this.#ledger.formerly.set(functionIndex, before);
+    this.#gpus.changed(functionIndex);
     this.#tell({ kind, functionIndex, sheet });
   }
 
@@ -101,6 +105,8 @@ export class SchedulerModel {
   }
 
   removeFunction(functionIndex: number): void {
+    const before = this.#ledger.sheets.get(functionIndex)!;
+    if (before.gpus.some((offer) => offer?.shared !== undefined)) this.#ledger.formerly.set(functionIndex, before);
     this.#ledger.sheets.delete(functionIndex);
     this.#sides.making.delete(functionIndex);
     this.#tell({ kind: 'function-removed', functionIndex });
@@ -151,7 +157,8 @@ export class SchedulerModel {
     if (this.#ledger.up[gpu] === isUp) return;
     this.#ledger.up[gpu] = isUp;
     this.#tell({ kind: isUp ? 'gpu-back' : 'gpu-lost', gpu });
-    if (!isUp && (this.#gpus.resident[gpu]!.size > 0 || this.#gpus.running[gpu] !== undefined)) {
+    const isEmpty = this.#gpus.resident[gpu]!.size + this.#gpus.shared[gpu]!.size === 0;
+    if (!isUp && (!isEmpty || this.#gpus.running[gpu] !== undefined)) {
       refuse(`GPU ${gpu} is gone, and something is still on it`);
     }
   }
@@ -243,7 +250,8 @@ export class SchedulerModel {
     for (const action of actions) this.#do(action);
     for (const [gpu, { capacityBytes }] of this.#ledger.options.gpus.entries()) {
       let bytes = 0;
-      for (const resident of this.#gpus.resident[gpu]!.values()) ({ bytes } = { bytes: bytes + resident.bytes });
+      for (const resident of this.#gpus.resident[gpu]!.values()) bytes += resident.bytes;
+      for (const shared of this.#gpus.shared[gpu]!.values()) bytes += shared.bytes;
       if (bytes > capacityBytes) refuse(`GPU ${gpu} holds ${bytes} bytes of ${capacityBytes}`);
       if (Math.abs(bytes - this.scheduler.residentBytes(gpu)) > 1e-6) {
         refuse(`GPU ${gpu} holds ${bytes} bytes, and the scheduler counts ${this.scheduler.residentBytes(gpu)}`);
@@ -264,8 +272,8 @@ export class SchedulerModel {
       sheets: this.#ledger.sheets,
       isUp: this.#ledger.up,
       running: this.#gpus.running,
-      resident: this.#gpus.resident,
-      loading: this.#gpus.loading,
+      there: (functionIndex, gpu) => this.#gpus.there(functionIndex, gpu),
+      isLoading: (functionIndex, gpu) => this.#gpus.isLoading(functionIndex, gpu),
       inHost: this.#ledger.inHost,
       unread: this.#ledger.unread,
       onCpu: this.#sides.onCpu,

@@ -41,6 +41,7 @@ import {
   parsePrecision,
   parseWorkers,
   precisionHelp,
+  parseShare,
   weightBitsOf,
 } from '../values.ts';
 import { given } from '../../tools/index.ts';
@@ -128,6 +129,11 @@ export function systemFlags() {
     .option('--precision <name>', precisionHelp, parsePrecision)
     .option('--coding', codingHelp)
     .option(
+      '--shared <share>',
+      'of its bytes that each function has in common with the others of its model, its first layers: 0.25; 1: all are twins',
+      parseShare,
+    )
+    .option(
       '--fail-gpu <gpu@time+time>',
       'a GPU is lost: 1@10s; 1@10s+20s comes back, empty, after 20 s. Several by commas',
       failuresOf('GPU'),
@@ -197,9 +203,15 @@ export function systemOf(options: SystemOptions) {
 
 export function systemOn(
   kinds: readonly HostKind[],
-  { policy, plan = planOfPolicy[policy], profile, batchMax, precision, coding }: SystemOptions,
+  { policy, plan = planOfPolicy[policy], profile, batchMax, precision, coding, shared }: SystemOptions,
 ) {
-  const models = { profiles: readProfiles(profile), batchMax, weightBits: weightBitsOf(precision), coding };
+  const models = {
+    profiles: readProfiles(profile),
+    batchMax,
+    weightBits: weightBitsOf(precision),
+    coding,
+    sharedShare: shared,
+  };
   const made = kinds.map((kind) => ({ ...kind, offers: new OfferCache(kind.machine, plan, models) }));
   return { plan, kinds: made };
 }
@@ -353,7 +365,18 @@ function togetherOf(kinds: readonly PlacedKind[]): Places['hostMemory'] {
 }
 
 function systemSettings(
-  { policy: policyName, slo, priority, warmup, reserve, batchMax, precision, coding, failGpu = [] }: SystemOptions,
+  {
+    policy: policyName,
+    slo,
+    priority,
+    warmup,
+    reserve,
+    batchMax,
+    precision,
+    coding,
+    shared,
+    failGpu = [],
+  }: SystemOptions,
   plan: ColdStartMode,
   policy: ReplayPolicy,
   hasOwnSlo: boolean,
@@ -382,6 +405,7 @@ function systemSettings(
       batch_max: batchMax,
       precision,
       coding,
+      shared,
       fail_gpu: failuresText(failGpu),
     }),
     warmup_requests: warmup ?? 0,
