@@ -24,6 +24,8 @@ export class DecodeChecks {
   readonly #blocks: readonly DeviceBlock[];
   readonly #buffer: IoBuffer;
   readonly #words: Uint32Array;
+  /** Of its transfer, among those of its GPU. */
+  number = 0;
   #users = 1;
 
   private constructor(blocks: readonly DeviceBlock[], buffer: IoBuffer) {
@@ -62,10 +64,14 @@ export class LaneDecoding {
   /** Of transfers under way. */
   readonly #open = new Set<DecodeChecks>();
   readonly #wrong = new WeakSet<DeviceBlock>();
+  /** The last transfer that had begun when a layer was repaired: its word and those before tell of what was there before. */
+  readonly #repairedAfter = new WeakMap<DeviceBlock, number>();
+  #begun = 0;
   /** Nothing was ever wrong, as a rule. */
   #hasFound = false;
 
   begin(checks: DecodeChecks): void {
+    checks.number = ++this.#begun;
     this.#open.add(checks);
   }
 
@@ -79,10 +85,16 @@ export class LaneDecoding {
 
   /** Learns what is known by now of the transfers under way. */
   find(): void {
-    for (const checks of this.#open) for (const block of checks.wrong()) this.#add(block);
+    for (const checks of this.#open) for (const block of checks.wrong()) this.#add(block, checks);
   }
 
-  #add(block: DeviceBlock): void {
+  /** Whether a transfer brought what is in the block, and not a repair since. */
+  #isOf({ number }: DecodeChecks, block: DeviceBlock): boolean {
+    return number > (this.#repairedAfter.get(block) ?? 0);
+  }
+
+  #add(block: DeviceBlock, checks: DecodeChecks): void {
+    if (!this.#isOf(checks, block)) return;
     this.#wrong.add(block);
     this.#hasFound = true;
   }
@@ -93,19 +105,25 @@ export class LaneDecoding {
 
   repaired(block: DeviceBlock): void {
     this.#wrong.delete(block);
+    this.#repairedAfter.set(block, this.#begun);
   }
 
   /** For a run that has been submitted. @param blocks those that it reads */
   follow(blocks: () => readonly (DeviceBlock | null)[]): FollowedDecoding {
     if (this.#open.size === 0) return nothingFollowed;
-    const [open, read] = [[...this.#open], new Set(blocks())];
+    const [open, all] = [[...this.#open], blocks().filter((block) => block !== null)];
+    const read = new Map(open.map((checks) => [checks, new Set(all.filter((block) => this.#isOf(checks, block)))]));
     for (const checks of open) checks.hold();
     return {
       /** Once the run has ended: how many of its layers were wrong. */
       wrong: () => {
-        const wrong = open.flatMap((checks) => checks.wrong()).filter((block) => read.has(block));
-        for (const block of wrong) this.#add(block);
-        return wrong.length;
+        let count = 0;
+        for (const checks of open) {
+          const wrong = checks.wrong().filter((block) => read.get(checks)!.has(block));
+          for (const block of wrong) this.#add(block, checks);
+          count += wrong.length;
+        }
+        return count;
       },
       [Symbol.dispose]: () => {
         for (const checks of open) checks.leave();
