@@ -16,17 +16,19 @@ const bytesPerThread = 64;
 export class HostReader {
   /** What it has copied so far: the driver counts its own copies only. */
   bytes = 0;
+  readonly #device: CudaDevice;
   readonly #module: CudaModule;
   /** By number of blocks. */
   readonly #launches = new Map<number, PreparedLaunch>();
 
-  private constructor(module: CudaModule) {
+  private constructor(device: CudaDevice, module: CudaModule) {
+    this.#device = device;
     this.#module = module;
   }
 
   /** @throws CudaError */
   static async load(cuda: Cuda, device: CudaDevice): Promise<HostReader> {
-    return new HostReader(device.loadModule(await cuda.compiler.compile(kernelFrom('from-host', {}), device)));
+    return new HostReader(device, device.loadModule(await cuda.compiler.compile(kernelFrom('from-host', {}), device)));
   }
 
   /** Submits a copy. The source must be pinned host memory. */
@@ -42,7 +44,10 @@ export class HostReader {
     launch.set(0, from);
     launch.set(1, to);
     launch.set(2, bytes);
+    // It is a part of larger memory, which others use meanwhile.
+    this.#device.declareRange(from, bytes);
     stream.launch(launch);
+    this.#device.forgetRange(from);
     this.bytes += bytes;
   }
 
