@@ -110,14 +110,16 @@ export class LaneDecoding {
 
   /** For a run that has been submitted. @param blocks those that it reads */
   follow(blocks: () => readonly (DeviceBlock | null)[]): FollowedDecoding {
-    if (this.#open.size === 0) return nothingFollowed;
+    if (this.#open.size === 0 && !this.#hasFound) return nothingFollowed;
     const [open, all] = [[...this.#open], blocks().filter((block) => block !== null)];
     const read = new Map(open.map((checks) => [checks, new Set(all.filter((block) => this.#isOf(checks, block)))]));
     for (const checks of open) checks.hold();
+    // Transfers may have ended since the run looked for what it had to repair.
+    const known = all.filter((block) => this.isWrong(block)).length;
     return {
       /** Once the run has ended: how many of its layers were wrong. */
       wrong: () => {
-        let count = 0;
+        let count = known;
         for (const checks of open) {
           const wrong = checks.wrong().filter((block) => read.get(checks)!.has(block));
           for (const block of wrong) this.#add(block, checks);
