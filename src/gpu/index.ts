@@ -19,6 +19,7 @@ export { GpuClient, startGpuProcess, type GpuProcessOptions } from './process/cl
 export type {
   GpuCheck,
   GpuCoverage,
+  GpuLayer,
   GpuFunctionSpec,
   GpuProcessInfo,
   GpuProcessSettings,

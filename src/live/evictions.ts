@@ -14,7 +14,7 @@ export class Evictions {
   }
 
   evict(action: Extract<Action, { kind: 'evict' }>, by: string | undefined): void {
-    const { functionIndex, gpu, prefix, bytes } = action;
+    const { functionIndex, gpu, prefix, bytes, base } = action;
     const fn = this.#state.byIndex[functionIndex];
     if (fn === undefined) return;
     const nowMs = this.#state.now();
@@ -26,11 +26,12 @@ export class Evictions {
       bytes,
       cause: cause || action.cause,
       by: this.#ownCause?.by ?? (by === fn.key ? undefined : by),
-      isWhole: prefix === 0,
+      isWhole: prefix <= (base === undefined ? (fn.shared[gpu]?.layers.length ?? 0) : 0),
       ageMs: nowMs - (fn.sinceMs[gpu] ?? nowMs),
     };
     this.#state.options.onGpuNews?.(fn.key, { kind: 'evicted', eviction });
-    this.#state.place?.trim(fn, gpu, prefix);
+    if (base === undefined) this.#state.place?.trim(fn, gpu, prefix);
+    else this.#state.place?.release(fn, gpu, (fn.sharedLayers.get(base) ?? []).slice(prefix));
   }
 
   /**

@@ -263,12 +263,17 @@ export class GpuPlace {
   }
 
   trim(fn: LiveFunction, gpu: GpuId, prefix: number): void {
-    if (prefix === 0) {
+    if (prefix <= (fn.shared[gpu]?.layers.length ?? 0)) {
       fn.sinceMs[gpu] = undefined;
       fn.ahead[gpu] = undefined;
     }
     // A lost process has freed everything already.
     if (this.isUp) this.#frees.add(gpu, fn.key, this.#options.runner.trim(fn.key, gpu, prefix));
+  }
+
+  /** Layers that it shares with others, or has shared, go for all of them. */
+  release(fn: LiveFunction, gpu: GpuId, layers: readonly number[]): void {
+    if (this.isUp) this.#frees.add(gpu, fn.key, this.#options.runner.release(fn.key, gpu, layers));
   }
 
   shrink(fn: LiveFunction, gpu: GpuId, variant: string): void {

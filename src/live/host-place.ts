@@ -10,7 +10,8 @@ import { gpuErrorCode } from './types.ts';
 /** Requests to the GPU process, which holds the memory. What `drop` frees is free for a later `stage`. */
 export interface HostRunner {
   stage(key: string, layers: readonly number[]): Promise<Staged>;
-  drop(key: string, layers: readonly number[]): Promise<number>;
+  /** @param ofAll whichever functions have them */
+  drop(key: string, layers: readonly number[], ofAll: boolean): Promise<number>;
 }
 
 export interface HostPlaceOptions {
@@ -63,7 +64,7 @@ export class HostPlace {
     this.#options.onReleased(fn);
   }
 
-  async #read({ functionIndex, layers }: Extract<Action, { kind: 'stage' }>, fn: LiveFunction): Promise<void> {
+  async #read({ functionIndex, layers, bytes }: Extract<Action, { kind: 'stage' }>, fn: LiveFunction): Promise<void> {
     // A lost process reads nothing, and the scheduler is about to hear that all is lost.
     if (!this.isUp) return;
     const { runner, tell, onFailed } = this.#options;
@@ -81,14 +82,17 @@ export class HostPlace {
     }
     if (epoch !== this.#epoch) return;
     if (staged.kind === 'refused') tell({ kind: 'stage-refused', functionIndex });
-    else tell({ kind: 'staged', functionIndex, observed: { ms: staged.ms, isCached: staged.isCached } });
+    else if (staged.bytes < bytes) {
+      // Others had some of it: that tells nothing about the disk.
+      tell({ kind: 'staged', functionIndex });
+    } else tell({ kind: 'staged', functionIndex, observed: { ms: staged.ms, isCached: staged.isCached } });
   }
 
-  drop(layers: readonly number[], { key }: LiveFunction): void {
+  drop({ layers, isShared = false }: Extract<Action, { kind: 'evict-host' }>, { key }: LiveFunction): void {
     // A lost process has freed everything already.
     if (!this.isUp) return;
     const epoch = this.#epoch;
-    this.#options.runner.drop(key, layers).catch((error: unknown) => {
+    this.#options.runner.drop(key, layers, isShared).catch((error: unknown) => {
       const isOver = gpuErrorCode(error) === 'unknown-function' || epoch !== this.#epoch;
       if (!isOver && gpuErrorCode(error) !== 'died')
         this.#options.onDefect(`${key} could not free bytes of host memory: ${String(error)}`);
@@ -114,13 +118,28 @@ export class HostPlace {
         this.#waiting.add({ fn, resolve, reject });
         tell({ kind: 'host-held', functionIndex, isHeld: true });
       });
-      if (outcome === 'here') return { [Symbol.dispose]: release };
+      if (outcome === 'here') {
+        await this.#confirm(fn);
+        return { [Symbol.dispose]: release };
+      }
       release();
       return outcome;
     } catch (error) {
       release();
       throw error;
     }
+  }
+
+  /**
+   * Functions with the same layers may have given up some of its for all, before the scheduler knew that it has them too:
+   * these are read again. The scheduler counts them as here.
+   */
+  async #confirm({ key, layers = [], hostBlocks = [] }: LiveFunction): Promise<void> {
+    if (layers.every(({ id }) => id === undefined)) return;
+    await this.#options.runner.stage(
+      key,
+      hostBlocks.flatMap((block) => block.layers ?? []),
+    );
   }
 
   /** After each event of the scheduler: some of what waits may be here now, or can never be. */

@@ -1,6 +1,7 @@
 /** What the live scheduler stores about a function and an invocation. */
 import type { PoolFacts } from '../cpu/index.ts';
 import {
+  wholePrefix,
   withBatches,
   type CpuOffer,
   type GpuOffer,
@@ -13,6 +14,7 @@ import {
 } from '../schedule/index.ts';
 import type { Tensor } from '../tensor/index.ts';
 import { Correction } from './correction.ts';
+import { sharing, type LoadedLayer, type SharedLayers } from './families.ts';
 import {
   toSchedulerPriority,
   type FunctionPlans,
@@ -23,6 +25,17 @@ import {
   type Placed,
   type ScheduledSettings,
 } from './types.ts';
+
+/** A layer as the GPU process tells of it. */
+export interface FunctionLayer {
+  readonly bytes: number;
+  /** In host memory, where it is coded. */
+  readonly codedBytes?: number;
+  /** Equal in functions that have the same bytes up to its end. */
+  readonly id?: string;
+}
+
+const hostBytesOf = ({ bytes, codedBytes }: FunctionLayer): number => codedBytes ?? bytes;
 
 export const noSession = { bytes: 0, spares: 0 } as const;
 
@@ -42,8 +55,12 @@ export class LiveFunction {
   /** The plans' offers, corrected by observations. */
   offers: readonly (GpuOffer | null)[] = [];
   correction = new Correction();
-  /** Bytes of its layers; undefined before the GPU process ever knew it. */
-  layerBytes: readonly number[] | undefined;
+  /** Its layers; undefined before the GPU process ever knew it. */
+  layers: readonly FunctionLayer[] | undefined;
+  /** By GPU: what it shares there. */
+  shared: readonly (SharedLayers | undefined)[] = [];
+  /** The layers of each base that it shares or has shared, by its name. */
+  readonly sharedLayers = new Map<string, readonly number[]>();
   /** Its weights for host memory; undefined while the GPU process does not know it. */
   hostBlocks: readonly HostBlock[] | undefined;
   /** Undefined while its calls run one by one. */
@@ -111,9 +128,25 @@ export interface Pending {
 }
 
 /** Its plans' current offers, with the sizes of joined runs. */
-export function offersOf({ plans, joined, correction }: LiveFunction): readonly (GpuOffer | null)[] {
+export function offersOf({ plans, joined, correction, shared }: LiveFunction): readonly (GpuOffer | null)[] {
   if (plans === undefined) return [];
-  return correction.offers(joined === undefined ? plans.offers : plans.offers.map((offer) => joining(offer, joined)));
+  const offers = joined === undefined ? plans.offers : plans.offers.map((offer) => joining(offer, joined));
+  return correction.offers(shared.some(Boolean) ? offers.map((offer, gpu) => sharing(offer, shared[gpu])) : offers);
+}
+
+/** By GPU: the layers that its plan loads, if others may have them; not where it has several plans. */
+export function loadedLayers({ plans, layers }: LiveFunction): readonly (readonly LoadedLayer[] | undefined)[] {
+  if (plans === undefined || layers === undefined || layers.some(({ id }) => id === undefined)) return [];
+  return plans.offers.map((offer, gpu) => {
+    if (offer.smaller !== undefined) return undefined;
+    const loaded = plans
+      .planOf(gpu, plans.mode)
+      .layers.flatMap(({ method }, index) =>
+        method === 'load' ? [{ index, ...layers[index]!, id: layers[index]!.id! }] : [],
+      );
+    // Its prefixes are counted in these.
+    return loaded.length === wholePrefix(offer) ? loaded : undefined;
+  });
 }
 
 function joining(offer: GpuOffer, joined: JoinedSizes): GpuOffer {
@@ -122,19 +155,30 @@ function joining(offer: GpuOffer, joined: JoinedSizes): GpuOffer {
   return smaller === undefined ? variant : { ...variant, smaller: joining(smaller, joined) };
 }
 
-/** Its layers in two blocks: those that every GPU loads, and those that some GPU reads from host memory. */
-export function hostBlocksOf({ plans, layerBytes = [] }: LiveFunction): readonly HostBlock[] {
+/**
+ * Its layers in blocks: those that every GPU loads, and those that some GPU reads from host memory, of each those that it
+ * shares and its own.
+ */
+export function hostBlocksOf({ plans, layers = [], shared }: LiveFunction): readonly HostBlock[] {
   const executed = new Set<number>();
   for (const gpu of plans?.offers.keys() ?? []) {
     for (const [layer, { method }] of plans!.planOf(gpu, plans!.mode).layers.entries())
       if (method === 'dha') executed.add(layer);
   }
-  const layers = layerBytes.flatMap((bytes, layer) => (bytes > 0 ? [layer] : []));
-  return [false, true].flatMap((isExecuted): HostBlock[] => {
-    const own = layers.filter((layer) => executed.has(layer) === isExecuted);
-    if (own.length === 0) return [];
-    return [{ bytes: own.reduce((sum, layer) => sum + layerBytes[layer]!, 0), isExecuted, layers: own }];
-  });
+  // Where GPUs share more or less of it, the first one's says.
+  const [first] = shared;
+  const sharedTo = first?.layers.at(-1)?.index ?? -1;
+  return [true, false].flatMap((isShared) =>
+    [false, true].flatMap((isExecuted): HostBlock[] => {
+      const own = layers.flatMap(({ bytes }, layer) =>
+        bytes > 0 && layer <= sharedTo === isShared && executed.has(layer) === isExecuted ? [layer] : [],
+      );
+      if (own.length === 0) return [];
+      const bytes = own.reduce((sum, layer) => sum + hostBytesOf(layers[layer]!), 0);
+      const id = isShared ? { id: `${layers[sharedTo]!.id} ${isExecuted} ${own.join()}` } : {};
+      return [{ ...id, bytes, isExecuted, layers: own }];
+    }),
+  );
 }
 
 /** The current offer sheet of a function. */

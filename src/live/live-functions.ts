@@ -1,7 +1,7 @@
 /** The functions that the scheduler knows, with their offers for each place. */
 import { checkVariants } from '../schedule/index.ts';
 import { Correction } from './correction.ts';
-import { hostBlocksOf, LiveFunction, offersOf, sheetOf } from './live-function.ts';
+import { hostBlocksOf, LiveFunction, loadedLayers, offersOf, sheetOf, type FunctionLayer } from './live-function.ts';
 import type { LiveState, Scheduled } from './live-views.ts';
 import type { FunctionPlans, JoinedSizes, OwnCause, ScheduledSettings } from './types.ts';
 
@@ -25,19 +25,41 @@ export class LiveFunctions {
     // Other plans have another profile; the old observations say nothing about it.
     if (fn.plans !== plans) fn.correction = new Correction();
     fn.plans = plans;
-    fn.offers = offersOf(fn);
-    if (fn.hostBlocks !== undefined) fn.hostBlocks = hostBlocksOf(fn);
     fn.settings = settings;
     fn.isPinned = isPinned;
+    this.#share(fn);
+    this.#divide(fn);
     this.update(fn);
   }
 
-  /** The GPU process knows the function; all its weights are on disk. @param layerBytes default: as before */
-  registered({ key, settings }: Scheduled, layerBytes?: readonly number[]): void {
+  /** Finds out what it shares with others. Those that share other layers now are told of first: they have them already. */
+  #share(fn: LiveFunction): void {
+    const others = this.#state.families.set(fn, loadedLayers(fn));
+    for (const other of others) {
+      this.#divide(other);
+      this.update(other);
+    }
+  }
+
+  /** Names its layers as they are shared now. */
+  #divide(fn: LiveFunction): void {
+    fn.shared = (fn.plans?.offers ?? []).map((_, gpu) => this.#state.families.on(fn, gpu));
+    for (const shared of fn.shared)
+      if (shared !== undefined)
+        fn.sharedLayers.set(
+          shared.base,
+          shared.layers.map(({ index }) => index),
+        );
+    fn.offers = offersOf(fn);
+    if (fn.hostBlocks !== undefined) fn.hostBlocks = hostBlocksOf(fn);
+  }
+
+  /** The GPU process knows the function; all its weights are on disk. @param layers default: as before */
+  registered({ key, settings }: Scheduled, layers?: readonly FunctionLayer[]): void {
     // The process has ended since it said so, and the next one is told all of them anew.
     if (this.#state.host?.place.isUp === false) return;
     const fn = this.of(key, settings);
-    fn.layerBytes = layerBytes ?? fn.layerBytes;
+    fn.layers = layers ?? fn.layers;
     fn.hostBlocks = hostBlocksOf(fn);
     this.update(fn);
   }
@@ -77,6 +99,7 @@ export class LiveFunctions {
     }
     fn.plans = undefined;
     fn.isPinned = false;
+    this.#state.families.set(fn, []);
     await this.withdraw(fn, 'unload');
   }
 
@@ -93,6 +116,7 @@ export class LiveFunctions {
     this.#state.functions.delete(key);
     fn.plans = undefined;
     this.#state.host?.place.forget(fn);
+    this.#state.families.set(fn, []);
     await this.withdraw(fn, 'unload');
     this.#state.tell({ kind: 'function-removed', functionIndex: fn.index });
     fn.isRemoved = true;

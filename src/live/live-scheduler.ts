@@ -247,7 +247,7 @@ export class LiveScheduler extends LiveViews {
       case 'evict-host': {
         // What a removed function had goes when the process forgets it.
         const fn = this.state.byIndex[action.functionIndex];
-        if (fn !== undefined) this.state.host?.place.drop(action.layers, fn);
+        if (fn !== undefined) this.state.host?.place.drop(action, fn);
         return;
       }
       case 'wait':

@@ -1,5 +1,6 @@
 /** The live scheduler's state for headers, metrics and pages. Reading is never a use. */
 import {
+  type GpuOffer,
   type OfferSheet,
   type SchedulerGpu,
   Scheduler,
@@ -13,6 +14,7 @@ import {
   type GpuId,
 } from '../schedule/index.ts';
 import type { FunctionPlans, GpuEviction, GpuResident, LiveSchedulerOptions, ScheduledSettings } from './types.ts';
+import { Families } from './families.ts';
 import type { GpuPlace } from './gpu-place.ts';
 import type { HostPlace } from './host-place.ts';
 import type { LiveFunction, Pending } from './live-function.ts';
@@ -125,10 +127,17 @@ export abstract class LiveViews {
     const isThere = fn !== undefined && gpu < this.state.gpus.length;
     const resident = isThere ? this.state.scheduler.residentOffer(fn.index, gpu) : undefined;
     const offer = resident ?? fn?.sheet.gpus[gpu];
-    if (!isThere || !offer) return { prefix: 0, whole: 0, bytes: 0, variant: undefined };
+    if (!isThere || !offer) return { prefix: 0, whole: 0, bytes: 0, variant: undefined, shared: undefined };
     const prefix = this.state.scheduler.residentPrefix(fn.index, gpu);
     const bytes = offer.prefixBytes[prefix] ?? 0;
-    return { prefix, whole: offer.prefixBytes.length - 1, bytes, variant: resident?.plan };
+    const shared = prefix === 0 ? undefined : this.#sharedOf(fn, gpu, offer, prefix);
+    return { prefix, whole: offer.prefixBytes.length - 1, bytes, variant: resident?.plan, shared };
+  }
+
+  #sharedOf(fn: LiveFunction, gpu: number, { shared, prefixBytes }: GpuOffer, prefix: number): GpuResident['shared'] {
+    if (shared === undefined) return undefined;
+    const keys = this.state.families.with(fn, gpu).map(({ key }) => key);
+    return { base: shared.base, bytes: prefixBytes[Math.min(prefix, shared.layers)]!, keys };
   }
 
   /** How often a function shrank to a smaller plan, and grew to a larger one. */
@@ -164,6 +173,8 @@ export class LiveState {
   readonly byIndex: (LiveFunction | undefined)[] = [];
   readonly pending: (Pending | undefined)[] = [];
   readonly tally = new Tally();
+  /** Which functions share their first layers. */
+  readonly families = new Families<LiveFunction>();
   scheduler: Scheduler;
   gpus: readonly SchedulerGpu[] = [];
   /** Undefined until the GPUs are known. */

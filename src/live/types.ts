@@ -30,11 +30,13 @@ export interface FunctionPlans {
   planOf(gpu: GpuId, mode: string, variant?: string): ColdStartPlan;
 }
 
-/** Requests to the GPU process. What `trim` and `keep` free is free for the runs and loads after them. */
+/** Requests to the GPU process. What `trim`, `release` and `keep` free is free for the runs and loads after them. */
 export interface GpuRunner {
   run(key: string, inputs: readonly Tensor[], options: GpuRunOptions): Promise<RunResult>;
   load(key: string, options: Omit<GpuRunOptions, 'trace'>): Promise<LoadResult>;
   trim(key: string, gpu: GpuId, layers: number): Promise<number>;
+  /** Frees layers for all functions that have them. */
+  release(key: string, gpu: GpuId, layers: readonly number[]): Promise<number>;
   /** Frees the layers that this variant does not have. Resolves with the bytes freed. */
   keep(key: string, gpu: GpuId, variant: string): Promise<number>;
 }
@@ -221,6 +223,8 @@ export interface GpuResident {
   readonly bytes: number;
   /** The plan variant; undefined if nothing is there, or for a single unnamed plan. */
   readonly variant: string | undefined;
+  /** What other functions have as well, which the GPU has once; undefined if nothing. */
+  readonly shared: { readonly base: string; readonly bytes: number; readonly keys: readonly string[] } | undefined;
 }
 
 /** Priorities of the protocol count down from 1, those of the scheduler up. */

@@ -12,7 +12,7 @@ export { KeyedMutex, Semaphore } from './semaphore.ts';
 export { formatBytes, formatDuration, formatMs, missingUnit, parseDurationMs, parseSizeBytes } from './units.ts';
 export { hashFile, replaceFile, temporaryFile, temporaryPath, writeWhole, type StreamedBytes } from './whole-files.ts';
 export { makeFolders } from './make-folders.ts';
-export { append, byNames, count, getOrMake, namesIn, SharedValues, typedEntries } from './maps.ts';
+export { append, byNames, count, CountedValues, getOrMake, namesIn, SharedValues, typedEntries } from './maps.ts';
 export { mix32 } from './mix.ts';
 export { inNetworks, isNetwork, networkOf } from './networks.ts';
 export { smoothed } from './smoothed.ts';

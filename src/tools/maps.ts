@@ -46,6 +46,26 @@ export class SharedValues<Value> {
   }
 }
 
+/** Values by key, each for as long as it has users. */
+export class CountedValues<Value> {
+  readonly #entries = new Map<string, { readonly value: Value; users: number }>();
+
+  /** Adds a user. */
+  take(key: string, make: () => Value): Value {
+    const entry = getOrMake(this.#entries, key, () => ({ value: make(), users: 0 }));
+    entry.users++;
+    return entry.value;
+  }
+
+  /** Removes a user. The last one gets the value, to release it. */
+  leave(key: string): Value | undefined {
+    const entry = this.#entries.get(key);
+    if (entry === undefined || --entry.users > 0) return undefined;
+    this.#entries.delete(key);
+    return entry.value;
+  }
+}
+
 /** The entries of an object that is written in the source, with the names that it has there. */
 export const typedEntries = <Name extends string, Value>(record: Readonly<Record<Name, Value>>): [Name, Value][] =>
   Object.entries(record) as [Name, Value][];

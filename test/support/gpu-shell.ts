@@ -219,6 +219,10 @@ class MadeUpProcess implements GpuRunner, HostRunner {
     return this.#free(key, gpu, (had) => had.slice(0, layers));
   }
 
+  release(key: string, gpu: number): Promise<number> {
+    throw new Error(`${key} shares nothing on GPU ${gpu}`);
+  }
+
   keep(key: string, gpu: number, variant: string): Promise<number> {
     this.orders.push(`keep ${variant} of ${key} on ${gpu}`);
     const kept = layersOf(variant);
@@ -392,7 +396,7 @@ export class Bench {
     if (this.process.inHost !== undefined)
       this.shell.functions.registered(
         version,
-        Array.from({ length: layerCount }, () => layerBytes),
+        Array.from({ length: layerCount }, () => ({ bytes: layerBytes })),
       );
     const plans = executed === 0 ? this.plans : plansFor(this.shell.gpus.length, false, executed);
     this.shell.functions.offer(version, plans, pinned);

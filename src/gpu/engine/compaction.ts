@@ -10,14 +10,13 @@ import type { Fence, OrderedStream } from './streams.ts';
 /** A block that would need more copies stays in place for now: nothing else can be submitted meanwhile. */
 const copiesMax = 1024;
 
-/** The owner of a block, which is told when its layer has moved. */
-interface BlockOwner {
-  /** Its blocks must stay in place while a run is being submitted, which may be its own. */
+/** A layer whose block may move. */
+interface MovableLayer {
+  /** It must stay in place while a run is being submitted, which may read it. */
   readonly isFixed: boolean;
   /** When the bytes are there; null if none were copied yet. */
-  ready(layer: number): Fence | null;
-  setReady(layer: number, fence: Fence): void;
-  release(layers: readonly number[]): number;
+  ready: Fence | null;
+  free(): number;
 }
 
 /** Memory of one GPU as {@link compact} sees it. */
@@ -27,7 +26,7 @@ export interface Compactable {
   /** A run submits its work to the execution stream, with the addresses of its activations and constants. */
   readonly isSubmitting: boolean;
   /** The owner of each block of weights. */
-  readonly owners: Map<DeviceBlock, { readonly residency: BlockOwner; readonly layer: number }>;
+  readonly owners: Map<DeviceBlock, MovableLayer>;
 }
 
 /** How a block moves down: in pieces as long as the distance, or through other memory in pieces as large as that. */
@@ -47,8 +46,8 @@ export function compact(lane: Compactable): boolean {
     for (const block of pool.blocks()) {
       const owner = owners.get(block);
       if (owner === undefined && block.purpose !== 'constants') continue;
-      if (lane.isSubmitting && owner?.residency.isFixed !== false) continue;
-      const isEmpty = owner !== undefined && owner.residency.ready(owner.layer) === null;
+      if (lane.isSubmitting && owner?.isFixed !== false) continue;
+      const isEmpty = owner !== undefined && owner.ready === null;
       const move = bestMove(lane, block, isEmpty);
       if (move === undefined || move.copies > copiesMax) continue;
       const slide = pool.slideDown(block)!;
@@ -56,12 +55,12 @@ export function compact(lane: Compactable): boolean {
       try {
         execution.waitForAll([...slide.before, ...move.before]);
         if (owner === undefined) execution.waitForAll(block.fences);
-        else execution.wait(owner.residency.ready(owner.layer));
+        else execution.wait(owner.ready);
         if (!isEmpty) submitMove(lane, move, slide.from, block);
       } catch (error) {
         // The move failed midway, so its bytes are lost. Layers can be loaded again.
         if (owner === undefined) throw constantsLost(error);
-        owner.residency.release([owner.layer]);
+        owner.free();
         throw error;
       }
       moved.push(block);
@@ -71,8 +70,8 @@ export function compact(lane: Compactable): boolean {
       const fence = execution.fence();
       for (const block of moved) {
         const owner = owners.get(block);
-        const isFilled = owner !== undefined && owner.residency.ready(owner.layer) !== null;
-        if (isFilled) owner.residency.setReady(owner.layer, fence);
+        const isFilled = owner !== undefined && owner.ready !== null;
+        if (isFilled) owner.ready = fence;
         else block.fences = [fence];
       }
       pool.guardFree(fence);

@@ -56,6 +56,7 @@ export class Engine {
   readonly #functions = new Map<string, EngineFunction>();
   readonly #context: RunContext;
   #broken: GpuError | null = null;
+  #added = 0;
   #isClosing = false;
   /** Runs and loads that have not ended. */
   #active = 0;
@@ -105,16 +106,30 @@ export class Engine {
     return this.#streams.waits;
   }
 
-  /** Registers a function by its weights, which stay on disk until they are staged. @throws GpuError 'invalid' */
-  addFunction(key: string, layout: WeightLayout): void {
+  /**
+   * Registers a function by its weights, which stay on disk until they are staged.
+   *
+   * @param ids by layer: layers of equal ids are the same in all functions, with all that come before, and are kept once.
+   *   Left out: none is the same. @throws GpuError 'invalid'
+   */
+  addFunction(key: string, layout: WeightLayout, ids?: readonly string[]): void {
     this.#check();
     if (this.#functions.has(key)) throw new GpuError('invalid', `function '${key}' is known already`);
     // Kernels say in pinned memory what they have found.
     if (!this.#context.readsHost && layout.layers.some(({ coded }) => coded !== undefined))
       throw new GpuError('invalid', `function '${key}' has coded layers, which these GPUs cannot decode`);
-    const target = new EngineFunction(this.#store, key, layout);
+    // A function that is being removed may have had the same key.
+    const own = this.#added++;
+    const target = new EngineFunction(
+      this.#store,
+      key,
+      layout,
+      ids ?? layout.layers.map(({ index }) => `${own} ${index}`),
+    );
     this.#functions.set(key, target);
     this.#store.add(target);
+    // What another function has brought to a GPU stays there when that is removed.
+    if (ids !== undefined) for (const lane of this.#lanes) target.residency(lane);
   }
 
   /** Forgets a function and frees all its memory, once its runs have ended. */
@@ -124,7 +139,7 @@ export class Engine {
     target.isRemoved = true;
     for (const residency of target.residencies()) {
       using _turn = await residency.enter(undefined, 'evicted');
-      residency.release(residency.layers);
+      residency.close();
     }
     for (const lane of this.#lanes) await lane.unbindAll(key);
     await this.#store.remove(target);
@@ -216,6 +231,15 @@ export class Engine {
     });
   }
 
+  /** Frees layers on a GPU, whichever functions have them. Resolves with the bytes freed. */
+  release(key: string, gpu: number, layers: readonly number[]): Promise<number> {
+    return this.#guard(async () => {
+      const residency = this.#function(key).residency(this.#lane(gpu));
+      using _turn = await residency.enter(undefined, 'evicted');
+      return residency.release(layers, true);
+    });
+  }
+
   /** Frees all layers of a function on a GPU. Resolves with the bytes freed. */
   evict(key: string, gpu: number): Promise<number> {
     return this.trim(key, gpu, 0);
@@ -229,11 +253,15 @@ export class Engine {
     });
   }
 
-  /** Frees pinned memory of layers, once no run or load reads from it; default: of all. Resolves with the bytes. */
-  drop(key: string, layers?: readonly number[]): Promise<number> {
+  /**
+   * Frees pinned memory of layers, once no run or load reads from it; default: of all. Resolves with the bytes.
+   *
+   * @param ofAll whichever functions have them
+   */
+  drop(key: string, layers?: readonly number[], ofAll = false): Promise<number> {
     return this.#guard(() => {
       const target = this.#function(key);
-      return this.#store.drop(target, layers ?? target.all);
+      return this.#store.drop(target, layers ?? target.all, ofAll);
     });
   }
 

@@ -3,6 +3,7 @@
  * direct-host-access execute from. Memory is pinned in slabs. The store decides nothing: layers come when they are
  * ordered (`stage`) and go when they are ordered (`drop`), and an order without room is refused.
  */
+import { CountedValues } from '../../tools/index.ts';
 import type { Cuda, DeviceAddress } from '../driver/types.ts';
 import { hostBytes, type WeightLayout } from '../program/types.ts';
 import { asGpuError, GpuError, type HostTier, type Staged } from '../types.ts';
@@ -15,15 +16,25 @@ const fsBlockBytes = 512;
 /** A read counts as one from the page cache where less than this share of it came from the disk. */
 const uncachedShare = 0.5;
 
+/** A layer in pinned memory, for all functions with the same bytes there. */
+class HostLayer {
+  /** Null where it has no weights, or is on disk. */
+  place: PinnedRange | null = null;
+  /** Its bytes have been read. */
+  isFilled = false;
+  readonly users = new Set<HostWeights>();
+  /** Those for which it was read or was found here, and that have not given it up: it goes with the last of them. */
+  readonly holders = new Set<HostWeights>();
+}
+
 /** The host side of one function's weights. */
 export class HostWeights {
   readonly key: string;
   readonly layout: WeightLayout;
+  /** By layer: those of equal ids have the same bytes, and so have all before them. */
+  readonly ids: readonly string[];
   readonly #store: HostStore;
-  /** By layer; null for those without weights, and those on disk. */
-  readonly places: (PinnedRange | null)[];
-  /** Layers whose bytes have been read. */
-  readonly #filled = new Set<number>();
+  readonly #layers: readonly HostLayer[];
   /** Why the latest read failed. */
   failure: GpuError | null = null;
   /** Its function was removed: runs and loads that begin now must not bring anything back. */
@@ -35,15 +46,61 @@ export class HostWeights {
   /** Called when the next layer is filled, a read has its memory or none, or it has failed. */
   readonly #waiters: (() => void)[] = [];
 
-  constructor(store: HostStore, key: string, layout: WeightLayout) {
+  constructor(store: HostStore, key: string, layout: WeightLayout, ids: readonly string[]) {
     this.#store = store;
     this.key = key;
     this.layout = layout;
-    this.places = layout.layers.map(() => null);
+    this.ids = ids;
+    this.#layers = ids.map((id) => store.layers.take(id, () => new HostLayer()));
+    for (const { users } of this.#layers) users.add(this);
+  }
+
+  /** The function is removed: what no other one has goes. */
+  close(): void {
+    for (const [layer, id] of this.ids.entries()) {
+      const { users, holders } = this.#layers[layer]!;
+      users.delete(this);
+      holders.delete(this);
+      const [other] = users;
+      if (this.#store.layers.leave(id) !== undefined) this.free([layer], true);
+      else if (other !== undefined && holders.size === 0 && this.place(layer) !== null) holders.add(other);
+    }
+  }
+
+  /** Where a layer is, or is being read to. */
+  place(layer: number): PinnedRange | null {
+    return this.#layers[layer]!.place;
+  }
+
+  setPlace(layer: number, place: PinnedRange): void {
+    this.#layers[layer]!.place = place;
+  }
+
+  /** Layers that are here stay as long as this function wants them. Returns those that it did not hold before. */
+  hold(layers: readonly number[]): number[] {
+    const added = layers.filter((layer) => !this.#layers[layer]!.holders.has(this));
+    for (const layer of added) this.#layers[layer]!.holders.add(this);
+    return added;
+  }
+
+  /** Whether a run or load reads from one of these layers. */
+  areInUse(layers: readonly number[], ofAll: boolean): boolean {
+    if (this.inUse) return true;
+    return layers.some((layer) => {
+      const { users, holders } = this.#layers[layer]!;
+      // Others that have it keep it.
+      if (!ofAll && (holders.size > 1 || (holders.size === 1 && !holders.has(this)))) return false;
+      return [...users].some(({ inUse }) => inUse);
+    });
   }
 
   get inUse(): boolean {
     return this.#users > 0;
+  }
+
+  /** Of these, those that no other function has. */
+  get own(): number[] {
+    return this.all.filter((layer) => this.#layers[layer]!.users.size === 1);
   }
 
   /** Layers with weights. */
@@ -62,11 +119,16 @@ export class HostWeights {
    * @throws GpuError 'host-memory' if one is not, with the reason if it could not be read
    */
   async lease(layers: readonly number[], signal?: AbortSignal): Promise<Disposable> {
-    while (this.#placing > 0 && layers.some((layer) => this.places[layer] === null))
+    while (this.#isPlacing(layers) && layers.some((layer) => this.place(layer) === null))
       await orCancelled(new Promise<void>((resolve) => this.#waiters.push(resolve)), signal);
     this.checkKept();
     for (const layer of layers) this.#checkHas(layer);
     return this.use();
+  }
+
+  /** Whether memory is being found for some of these layers, for whichever function. */
+  #isPlacing(layers: readonly number[]): boolean {
+    return layers.some((layer) => [...this.#layers[layer]!.users].some((user) => user.#placing > 0));
   }
 
   /** As {@link lease}, for a caller that has memory for its layers. */
@@ -85,29 +147,44 @@ export class HostWeights {
 
   /** Address of a layer's block. */
   address(layer: number): DeviceAddress {
+    return this.placed(layer).address;
+  }
+
+  /** Where a layer is, or is to be read to. @throws GpuError 'host-memory' */
+  placed(layer: number): PinnedRange {
     this.#checkHas(layer);
-    return this.places[layer]!.address;
+    return this.place(layer)!;
   }
 
   #checkHas(layer: number): void {
-    if (this.places[layer] !== null) return;
+    if (this.place(layer) !== null) return;
     if (this.failure !== null) throw this.failure;
     throw new GpuError('host-memory', `layer ${layer} of function '${this.key}' is not in pinned host memory`);
   }
 
   /** Whether its bytes are here. */
   isFilled(layer: number): boolean {
-    return this.#filled.has(layer);
+    return this.#layers[layer]!.isFilled;
   }
 
   areFilled(layers: Iterable<number>): boolean {
-    for (const layer of layers) if (!this.#filled.has(layer)) return false;
+    for (const layer of layers) if (!this.isFilled(layer)) return false;
     return true;
+  }
+
+  /** Whether those with weights have memory. */
+  arePlaced(layers: readonly number[]): boolean {
+    return layers.every((layer) => this.layout.layers[layer]!.bytes === 0 || this.place(layer) !== null);
+  }
+
+  /** Those with weights whose bytes are not here. */
+  unfilled(layers: readonly number[]): number[] {
+    return layers.filter((layer) => this.layout.layers[layer]!.bytes > 0 && !this.isFilled(layer));
   }
 
   /** Resolves when a layer's bytes are here. @throws GpuError if it is not on its way, or cannot be read */
   async layerFilled(layer: number): Promise<void> {
-    while (!this.#filled.has(layer)) {
+    while (!this.isFilled(layer)) {
       this.#checkHas(layer);
       await new Promise<void>((resolve) => this.#waiters.push(resolve));
     }
@@ -119,47 +196,68 @@ export class HostWeights {
     return {
       [Symbol.dispose]: () => {
         this.#placing--;
-        this.#wake();
+        this.#wakeAll(this.all);
       },
     };
   }
 
   filled(layer: number): void {
-    this.#filled.add(layer);
-    this.#wake();
+    this.#layers[layer]!.isFilled = true;
+    this.#wakeAll([layer]);
   }
 
-  /** The layers that were not read have no memory any more. */
+  /** The layers that were not read have no memory any more, but for those that another function is about to read. */
   failed(layers: readonly number[], failure: GpuError): void {
     this.failure = failure;
-    this.free(layers.filter((layer) => !this.#filled.has(layer)));
-    this.#wake();
+    const unread = layers.filter((layer) => !this.isFilled(layer));
+    this.free(unread, false);
+    this.#wakeAll(unread);
   }
 
-  /** Returns the bytes that were freed. */
-  free(layers: readonly number[]): number {
+  /** Gives layers up: they are freed where no other function has them. Returns the bytes. @param ofAll whoever has them */
+  free(layers: readonly number[], ofAll: boolean): number {
     let bytes = 0;
     for (const layer of layers) {
-      const place = this.places[layer];
-      if (place === undefined || place === null) continue;
-      place.free();
-      this.places[layer] = null;
-      this.#filled.delete(layer);
+      const each = this.#layers[layer]!;
+      each.holders.delete(this);
+      if (!ofAll && each.holders.size > 0) continue;
+      each.holders.clear();
+      if (each.place === null) continue;
+      each.place.free();
+      each.place = null;
+      each.isFilled = false;
       bytes += hostBytes(this.layout.layers[layer]!);
     }
     return bytes;
+  }
+
+  #wakeAll(layers: readonly number[]): void {
+    const woken = new Set<HostWeights>([this]);
+    for (const layer of layers) for (const user of this.#layers[layer]!.users) woken.add(user);
+    for (const weights of woken) weights.#wake();
   }
 
   #wake(): void {
     for (const wake of this.#waiters.splice(0)) wake();
   }
 
+  /** Bytes of its filled layers that are in a set of ids, which gets the others. */
+  countedBytes(counted: Set<string>): number {
+    let bytes = 0;
+    for (const [layer, id] of this.ids.entries()) {
+      if (!this.isFilled(layer)) continue;
+      if (counted.has(id)) bytes += hostBytes(this.layout.layers[layer]!);
+      else counted.add(id);
+    }
+    return bytes;
+  }
+
   tier(): HostTier {
     const bytesOf = (isCounted: (layer: number) => boolean): number =>
       this.layout.layers.reduce((sum, layer) => sum + (isCounted(layer.index) ? hostBytes(layer) : 0), 0);
     return {
-      bytes: bytesOf((layer) => this.places[layer] !== null),
-      filledBytes: bytesOf((layer) => this.#filled.has(layer)),
+      bytes: bytesOf((layer) => this.place(layer) !== null),
+      filledBytes: bytesOf((layer) => this.isFilled(layer)),
       failure: this.failure?.message ?? null,
     };
   }
@@ -173,6 +271,19 @@ interface Order {
   readonly done: Promise<unknown>;
 }
 
+/** Memory for a read. */
+interface Found {
+  /** Layers that are here for the function since this order, to be given up if they cannot be read. */
+  readonly held: readonly number[];
+  readonly use: Disposable;
+}
+
+interface Drop extends Order {
+  /** Their ids. */
+  readonly layers: ReadonlySet<string>;
+  readonly ofAll: boolean;
+}
+
 export class HostStore implements Disposable {
   readonly #pool: PinnedPool;
   /** Held while memory is found for one function, which may have to wait for pinning. */
@@ -180,7 +291,9 @@ export class HostStore implements Disposable {
   /** The disk reads one function after the other. */
   readonly #reading = new Mutex();
   readonly #functions = new Map<string, HostWeights>();
-  readonly #drops = new Set<Order>();
+  /** Of all functions, by id. */
+  readonly layers = new CountedValues<HostLayer>();
+  readonly #drops = new Set<Drop>();
   readonly #reads = new Set<Order & { readonly abort: AbortController }>();
   readonly #onChange: (() => void)[] = [];
 
@@ -189,13 +302,19 @@ export class HostStore implements Disposable {
   }
 
   state() {
+    const counted = new Set<string>();
     return {
       budgetBytes: this.#pool.budgetBytes,
       /** Pinned bytes, used or free. */
       pinnedBytes: this.#pool.pinnedBytes,
       /** Of layers that are here, or on their way from the disk. */
       usedBytes: this.#pool.usedBytes,
-      functions: [...this.#functions.values()].map((weights) => ({ key: weights.key, host: weights.tier() })),
+      functions: [...this.#functions.values()].map((weights) => ({
+        key: weights.key,
+        host: weights.tier(),
+        /** Of the filled bytes, those that one before it has too. */
+        sharedBytes: weights.countedBytes(counted),
+      })),
     };
   }
 
@@ -211,7 +330,9 @@ export class HostStore implements Disposable {
     for (const { abort } of reads)
       abort.abort(new GpuError('unknown-function', `function '${weights.key}' was removed`));
     await Promise.all(reads.map(({ done }) => done));
-    await this.drop(weights, weights.all);
+    // Others keep what they have in their models.
+    await this.drop(weights, weights.own, false);
+    weights.close();
     // No function is left to use pinned memory. Freeing gigabytes takes seconds, for which the thread must not block.
     await this.#pool.trimAside(() => this.#functions.size === 0);
   }
@@ -237,32 +358,37 @@ export class HostStore implements Disposable {
   }
 
   async #stage(weights: HostWeights, layers: readonly number[], signal: AbortSignal): Promise<Staged> {
-    const missing = await this.#find(weights, layers, signal);
-    if (missing === undefined) return { kind: 'refused', largestFreeBytes: this.#pool.largestFreeBytes };
+    const found = await this.#find(weights, layers, signal);
+    if (found === undefined) return { kind: 'refused', largestFreeBytes: this.#pool.largestFreeBytes };
+    // Nothing of it is dropped meanwhile.
+    using _use = found.use;
     weights.failure = null;
     try {
       weights.checkKept();
-      // Nothing of it is dropped meanwhile.
-      using _use = weights.use();
       using _turn = await this.#reading.lock(signal);
       const [beganMs, readBefore] = [performance.now(), process.resourceUsage().fsRead];
-      const bytes = await readLayers(weights, missing, signal);
+      // A read before it, for another function, has brought some of them, or has failed.
+      const bytes = await readLayers(weights, weights.unfilled(layers), signal);
       const readBytes = (process.resourceUsage().fsRead - readBefore) * fsBlockBytes;
       return { kind: 'staged', bytes, ms: performance.now() - beganMs, isCached: readBytes < uncachedShare * bytes };
     } catch (error) {
       const failure = signal.aborted ? (signal.reason as GpuError) : asGpuError(error, 'weights-unreadable');
-      weights.failed(missing, failure);
+      weights.failed(found.held, failure);
       throw failure;
     }
   }
 
-  /** Frees layers, once no run or load that has begun reads from the function's memory. Resolves with the bytes. */
-  async drop(weights: HostWeights, layers: readonly number[]): Promise<number> {
+  /**
+   * Frees layers, once no run or load that has begun reads from the function's memory. Resolves with the bytes.
+   *
+   * @param ofAll also for the other functions that have them, once none of these reads from it
+   */
+  async drop(weights: HostWeights, layers: readonly number[], ofAll: boolean): Promise<number> {
     const dropped = async (): Promise<number> => {
-      while (weights.inUse) await this.#nextChange(undefined);
-      return weights.free(layers);
+      while (weights.areInUse(layers, ofAll)) await this.#nextChange(undefined);
+      return weights.free(layers, ofAll);
     };
-    const drop = { weights, done: dropped() };
+    const drop = { weights, layers: new Set(layers.map((layer) => weights.ids[layer]!)), ofAll, done: dropped() };
     this.#drops.add(drop);
     try {
       const bytes = await drop.done;
@@ -294,46 +420,57 @@ export class HostStore implements Disposable {
     return orCancelled(new Promise((resolve) => this.#onChange.push(resolve)), signal);
   }
 
-  /** As {@link #place}, once what was to be dropped before is gone. */
-  async #find(
-    weights: HostWeights,
-    layers: readonly number[],
-    signal: AbortSignal,
-  ): Promise<readonly number[] | undefined> {
+  /** Finds memory for layers, once what was to be dropped before is gone. Undefined: there is not enough. */
+  async #find(weights: HostWeights, layers: readonly number[], signal: AbortSignal): Promise<Found | undefined> {
     using _placing = weights.placing();
     for (;;) {
-      const found = await this.#place(weights, layers, signal);
-      if (found !== undefined || this.#drops.size === 0) return found;
+      const held: number[] = [];
+      let found: Found | undefined;
+      try {
+        const isPlaced = await this.#place(weights, layers, held, signal);
+        // What others had may have been dropped while memory was found for the rest.
+        if (isPlaced && weights.arePlaced(layers)) return (found = { held, use: weights.use() });
+        if (!isPlaced && this.#drops.size === 0) return undefined;
+        if (isPlaced) continue;
+      } finally {
+        if (found === undefined) weights.free(held, false);
+      }
       await this.#nextChange(signal);
     }
   }
 
-  /** Finds host memory for all layers that have none, and returns these. Undefined: there is not enough, or not yet. */
-  async #place(
-    weights: HostWeights,
-    layers: readonly number[],
-    signal: AbortSignal,
-  ): Promise<readonly number[] | undefined> {
+  /**
+   * Finds host memory for all layers that have none. Returns false where there is not enough, or not yet.
+   *
+   * @param held gets those that are here for this function from now on, and were not before
+   */
+  async #place(weights: HostWeights, layers: readonly number[], held: number[], signal: AbortSignal): Promise<boolean> {
     using _turn = await this.#placing.lock(signal);
     // What is to be dropped of it goes before it is read again.
-    for (const drop of this.#drops) if (drop.weights === weights) return undefined;
+    for (const drop of this.#drops) {
+      const isOfAll = drop.ofAll && layers.some((layer) => drop.layers.has(weights.ids[layer]!));
+      if (drop.weights === weights || isOfAll) return false;
+    }
     const sizeOf = (layer: number): number => hostBytes(weights.layout.layers[layer]!);
-    const missing = layers.filter((layer) => sizeOf(layer) > 0 && weights.places[layer] === null);
+    const missing = [...new Set(layers)].filter((layer) => sizeOf(layer) > 0 && weights.place(layer) === null);
     const bytes = missing.reduce((sum, layer) => sum + sizeOf(layer), 0);
     // Slabs may be there of a larger budget.
-    if (bytes > 0 && this.#pool.usedBytes + bytes > this.#pool.budgetBytes) return undefined;
+    if (bytes > 0 && this.#pool.usedBytes + bytes > this.#pool.budgetBytes) return false;
+    // What another function has read stays for this one too.
+    held.push(...weights.hold(layers.filter((layer) => weights.place(layer) !== null)));
     const taken: PinnedRange[] = [];
     try {
       for (const layer of missing) {
         let place = this.#pool.take(sizeOf(layer));
         if (place === undefined && (await this.#pool.grow(sizeOf(layer)))) place = this.#pool.take(sizeOf(layer));
-        if (place === undefined) return undefined;
+        if (place === undefined) return false;
         taken.push(place);
       }
       signal.throwIfAborted();
-      for (const [at, layer] of missing.entries()) weights.places[layer] = taken[at]!;
+      for (const [at, layer] of missing.entries()) weights.setPlace(layer, taken[at]!);
       taken.length = 0;
-      return missing;
+      held.push(...weights.hold(missing));
+      return true;
     } finally {
       for (const place of taken) place.free();
     }
@@ -347,7 +484,7 @@ export class HostStore implements Disposable {
   }
 
   [Symbol.dispose](): void {
-    for (const weights of this.#functions.values()) weights.free(weights.all);
+    for (const weights of this.#functions.values()) weights.free(weights.all, true);
     this.#functions.clear();
     this.#pool[Symbol.dispose]();
   }
@@ -358,7 +495,7 @@ async function readLayers(weights: HostWeights, layers: readonly number[], signa
   await using reader = new WeightReader();
   let bytesRead = 0;
   for (const layer of layers) {
-    const place = weights.places[layer]!;
+    const place = weights.placed(layer);
     for (const weight of filesOf(weights.layout, layer)) {
       signal.throwIfAborted();
       // Views of more than a GiB are impossible: such weights come in pieces.

@@ -8,7 +8,7 @@ import type {
   CudaModule,
   DeviceAddress,
 } from '../driver/types.ts';
-import { getOrMake, SharedValues } from '../../tools/index.ts';
+import { CountedValues, getOrMake, SharedValues } from '../../tools/index.ts';
 import { alignUp } from '../program/arena.ts';
 import type { Program } from '../program/types.ts';
 import { GpuError, type Capability } from '../types.ts';
@@ -21,6 +21,7 @@ import { DevicePool, type DeviceBlock, type MemoryPurpose } from './device-memor
 import { Mutex } from './mutex.ts';
 import type { IoBuffers } from './pinned-pool.ts';
 import { Products, type Product } from './products.ts';
+import type { DeviceLayer, ResidencyFamily } from './device-layer.ts';
 import { RunEnds } from './run-ends.ts';
 import type { Fence, OrderedStream, Streams } from './streams.ts';
 
@@ -57,6 +58,9 @@ export class GpuLane implements Compactable {
   readonly ends = new RunEnds();
   readonly decoding = new LaneDecoding();
   readonly owners: Compactable['owners'] = new Map();
+  /** Of all functions, by id: those with the same bytes are one. */
+  readonly layers = new CountedValues<DeviceLayer>();
+  readonly families = new CountedValues<ResidencyFamily>();
   readonly #cuda: Cuda;
   readonly #io: IoBuffers;
   /** By function and program. */

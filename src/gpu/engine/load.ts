@@ -70,8 +70,9 @@ async function loadOnce(
     // The function may have been removed while this load waited for its turn.
     weights.checkKept();
     const missing = layers.filter((layer) => !residency.has(layer));
+    residency.hold(layers);
     if (missing.length === 0) return { bytes: 0, fromDisk: false, preempted: null };
-    residency.preempt = preempt;
+    residency.family.ahead = { residency, stop: preempt };
     const either = signal === undefined ? preempt.signal : AbortSignal.any([signal, preempt.signal]);
     fromDisk = !weights.areFilled(missing);
     lease = await weights.lease(missing, either);
@@ -85,7 +86,7 @@ async function loadOnce(
   } catch (error) {
     if (!preempt.signal.aborted || signal?.aborted === true) throw context.failed(error);
   } finally {
-    if (residency.preempt === preempt) residency.preempt = null;
+    if (residency.family.ahead?.stop === preempt) residency.family.ahead = null;
     transfer?.close();
     turn[Symbol.dispose]();
     const streams = [...(transfer?.streams ?? [])];

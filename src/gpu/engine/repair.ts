@@ -9,7 +9,8 @@ const pieceBytes = 16 * 2 ** 20;
 /** For a caller that has the residency's turn. @throws GpuError 'weights-unreadable' */
 export async function repair(context: RunContext, residency: Residency): Promise<void> {
   const { lane, weights } = residency;
-  const wrong = residency.layers.filter((layer) => lane.decoding.isWrong(residency.block(layer)));
+  // Another function may have brought some that this one has never run with.
+  const wrong = weights.all.filter((layer) => lane.decoding.isWrong(residency.block(layer)));
   if (wrong.length === 0) return;
   const { execution } = lane;
   await using reader = new WeightReader();

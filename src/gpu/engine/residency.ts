@@ -3,10 +3,11 @@ import type { ColdStartPlan } from '../../plan/index.ts';
 import { getOrMake } from '../../tools/index.ts';
 import type { DeviceAddress } from '../driver/types.ts';
 import { GpuError } from '../types.ts';
+import { DeviceLayer, ResidencyFamily } from './device-layer.ts';
 import type { DeviceBlock } from './device-memory.ts';
 import { HostWeights } from './host-store.ts';
 import type { GpuLane } from './lane.ts';
-import { Mutex } from './mutex.ts';
+import type { Mutex } from './mutex.ts';
 import type { Fence } from './streams.ts';
 
 /** Each try waits for the work submitted to the execution stream. */
@@ -22,37 +23,52 @@ export type ResidencyState = ReturnType<Residency['state']>;
 export class Residency {
   readonly weights: HostWeights;
   readonly lane: GpuLane;
-  /**
-   * Held while work that reads or writes the layers is being submitted: they must not be moved, trimmed or loaded twice
-   * then.
-   */
-  readonly mutex = new Mutex();
-  readonly #blocks: (DeviceBlock | null)[];
-  /** By layer: when its bytes are there. */
-  readonly #ready: (Fence | null)[];
-  /** The latest run that reads the layers. */
-  lastUse: Fence | null = null;
-  /** Stops the submission of a load-ahead, so that a run can load the rest itself. */
-  preempt: AbortController | null = null;
-  /** Its turn has come, but none of its work has been submitted: its layers may still be moved. */
-  #isReserving = false;
+  readonly family: ResidencyFamily;
+  readonly #layers: readonly DeviceLayer[];
 
   constructor(weights: HostWeights, lane: GpuLane) {
     this.weights = weights;
     this.lane = lane;
-    const count = weights.layout.layers.length;
-    this.#blocks = Array.from({ length: count }, () => null);
-    this.#ready = Array.from({ length: count }, () => null);
+    const { ids } = weights;
+    const first = weights.layout.layers.findIndex(({ bytes }) => bytes > 0);
+    this.family = lane.families.take(ids[Math.max(0, first)] ?? weights.key, () => new ResidencyFamily());
+    this.#layers = ids.map((id) => lane.layers.take(id, () => new DeviceLayer(this.family, lane)));
+    for (const { users } of this.#layers) users.add(this);
+  }
+
+  /** The function is removed: what no other one has goes. */
+  close(): void {
+    const { ids } = this.weights;
+    for (const [layer, id] of ids.entries()) {
+      this.#layers[layer]!.leave(this);
+      this.lane.layers.leave(id);
+    }
+    const first = this.weights.layout.layers.findIndex(({ bytes }) => bytes > 0);
+    this.lane.families.leave(ids[Math.max(0, first)] ?? this.weights.key);
+  }
+
+  /**
+   * Held while work that reads or writes the layers is being submitted: they must not be moved, trimmed or loaded twice
+   * then.
+   */
+  get mutex(): Mutex {
+    return this.family.mutex;
+  }
+
+  set lastUse(fence: Fence) {
+    this.family.lastUse = fence;
   }
 
   /** Waits for the turn, and stops a load-ahead that is being submitted. */
   enter(signal: AbortSignal | undefined, reason: Preemption = 'run'): Promise<Disposable> {
-    this.preempt?.abort(reason);
+    const { ahead } = this.family;
+    // That of another function goes on behind this work.
+    ahead?.stop.abort(ahead.residency === this ? reason : 'run');
     return this.mutex.lock(signal);
   }
 
   has(layer: number): boolean {
-    return this.#blocks[layer] !== null;
+    return this.#layers[layer]!.block !== null;
   }
 
   /** @throws GpuError 'cancelled' if the layer went away in the middle of a run or load: moving it has failed */
@@ -63,25 +79,30 @@ export class Residency {
   }
 
   block(layer: number): DeviceBlock | null {
-    return this.#blocks[layer] ?? null;
+    return this.#layers[layer]?.block ?? null;
   }
 
   ready(layer: number): Fence | null {
-    return this.#ready[layer] ?? null;
+    return this.#layers[layer]?.ready ?? null;
   }
 
   /** The address of a layer for kernels: on the GPU if it is there, else in host memory. */
   address(layer: number): DeviceAddress {
-    return this.#blocks[layer]?.address ?? this.weights.address(layer);
+    return this.#layers[layer]!.block?.address ?? this.weights.address(layer);
   }
 
   get bytes(): number {
-    return this.#blocks.reduce((sum, block) => sum + (block?.size ?? 0), 0);
+    return this.layers.reduce((sum, layer) => sum + this.#layers[layer]!.block!.size, 0);
   }
 
-  /** Layers with weights on the GPU, in execution order. */
+  /** Layers on the GPU that the function has loaded or run with, in execution order. */
   get layers(): number[] {
-    return [...this.#blocks.keys()].filter((layer) => this.#blocks[layer] !== null);
+    return [...this.#layers.keys()].filter((layer) => this.#layers[layer]!.holders.has(this));
+  }
+
+  /** Of these, those that are there stay as long as this function wants them. */
+  hold(layers: readonly number[]): void {
+    for (const layer of layers) if (this.has(layer)) this.#layers[layer]!.holders.add(this);
   }
 
   state() {
@@ -93,13 +114,18 @@ export class Residency {
       layers,
       bytes: this.bytes,
       /** Whether copies of its layers are still under way. */
-      loading: layers.some((layer) => this.#ready[layer]?.passed === false),
+      loading: layers.some((layer) => this.ready(layer)?.passed === false),
+      /** Keys of the other functions that have some of them too. */
+      sharedWith: this.#sharers(),
     };
   }
 
-  /** Whether a run with the layers' addresses may be being submitted: then they must stay in place. */
-  get isFixed(): boolean {
-    return this.mutex.isTaken && !this.#isReserving;
+  #sharers(): string[] {
+    const keys = new Set(
+      this.layers.flatMap((layer) => [...this.#layers[layer]!.holders].map((each) => each.weights.key)),
+    );
+    keys.delete(this.weights.key);
+    return [...keys];
   }
 
   /**
@@ -115,21 +141,22 @@ export class Residency {
     const { pool, execution } = lane;
     const sizes = layers.map((layer) => this.weights.layout.layers[layer]!.bytes);
     const neededBytes = sizes.reduce((sum, bytes) => sum + bytes, 0);
-    this.#isReserving = true;
+    this.family.isReserving = true;
     try {
       for (let attempt = 0; attempt < reserveAttempts; attempt++) {
         let blocks = lane.allocate(sizes, 'weights');
         if (blocks === undefined && pool.freeBytes >= neededBytes)
           blocks = await lane.allocateBetweenRuns(sizes, 'weights', signal);
         if (blocks !== undefined) {
-          for (const [index, layer] of layers.entries()) this.#put(layer, blocks[index]!);
+          for (const [index, layer] of layers.entries()) this.#layers[layer]!.put(blocks[index]!);
+          this.hold(layers);
           return;
         }
         if (pool.freeBytes < neededBytes) break;
         await execution.finished();
       }
     } finally {
-      this.#isReserving = false;
+      this.family.isReserving = false;
     }
     throw new GpuError(
       'out-of-memory',
@@ -138,28 +165,18 @@ export class Residency {
   }
 
   setReady(layer: number, fence: Fence): void {
-    this.#ready[layer] = fence;
+    this.#layers[layer]!.ready = fence;
   }
 
-  /** Frees layers at once. If the GPU still uses them, the next user of the bytes waits for that. */
-  release(layers: readonly number[]): number {
+  /** Gives layers up: they are freed where no other function has them. @param ofAll whoever has them */
+  release(layers: readonly number[], ofAll = false): number {
     let bytes = 0;
     for (const layer of layers) {
-      const block = this.#blocks[layer];
-      if (block === null || block === undefined) continue;
-      this.lane.pool.free(block, [this.#ready[layer] ?? null, this.lastUse]);
-      this.lane.owners.delete(block);
-      this.#blocks[layer] = null;
-      this.#ready[layer] = null;
-      bytes += block.size;
+      const { holders } = this.#layers[layer]!;
+      holders.delete(this);
+      if (ofAll || holders.size === 0) bytes += this.#layers[layer]!.free();
     }
     return bytes;
-  }
-
-  #put(layer: number, block: DeviceBlock): void {
-    this.#blocks[layer] = block;
-    this.#ready[layer] = null;
-    this.lane.owners.set(block, { residency: this, layer });
   }
 }
 

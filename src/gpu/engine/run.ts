@@ -100,10 +100,12 @@ export class Run {
     const missing: number[] = [];
     const fromHost = new Set<number>();
     for (const index of this.#layersRead()) {
-      if (this.#residency.has(index)) continue;
+      const isOfPlan = this.#options.plan.layers[index]!.method === 'load' || !this.#context.readsHost;
       const isCoded = this.#program.layout.layers[index]!.coded !== undefined;
-      const isLoaded = this.#options.plan.layers[index]!.method === 'load' || isCoded || !this.#context.readsHost;
-      if (isLoaded) missing.push(index);
+      if (this.#residency.has(index)) {
+        // What another function has loaded stays for this one as well, if it is of its plan.
+        if (isOfPlan) this.#residency.hold([index]);
+      } else if (isOfPlan || isCoded) missing.push(index);
       else fromHost.add(index);
     }
     return { missing, fromHost };

@@ -62,7 +62,7 @@ export function copiedTogether(
     if (isCoded(residency, next)) break;
     const { address, size } = residency.block(next) ?? {};
     if (address !== end || address - weights.address(next) !== apart || !weights.isFilled(next)) break;
-    if (!weights.places[next]!.isPinnedWith(weights.places[first]!)) break;
+    if (!weights.place(next)!.isPinnedWith(weights.place(first)!)) break;
     if (address + size! - block.address - block.size > groupShare * windowBytes) break;
     if (!isOwn(next)) break;
     end = address + size!;

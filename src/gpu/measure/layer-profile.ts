@@ -120,9 +120,10 @@ async function measureGroup(
   await engine.load(key, { gpu, plan: loadAllPlan(program, gpu, onGpu) });
   const { lane, target, context } = engine.internals(key, gpu);
   const residency = target.residency(lane);
+  // In this order, as runs do: others that have its turn may wait for host memory to be free of leases.
+  using _residency = await residency.enter(undefined);
   using _lease = await target.lease(target.all);
   for (const layer of target.all) await target.layerFilled(layer);
-  using _residency = await residency.enter(undefined);
   if ([...onGpu].some((index) => !residency.has(index))) throw cancelled();
   const binding = await lane.bind(key, program);
   using _lane = await lane.mutex.lock();

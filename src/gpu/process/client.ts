@@ -169,6 +169,11 @@ export class GpuClient {
     return await this.#process.call('keep', { key, gpu, variant });
   }
 
+  /** Frees layers that functions share, for all of these. Resolves with the bytes freed. */
+  async release(key: string, gpu: number, layers: readonly number[]): Promise<number> {
+    return await this.#process.call('release', { key, gpu, layers });
+  }
+
   /** Adds a plan over GPU and CPU, or replaces the one of this name. Resolves with its memory and latency. */
   async addPlan(key: string, plan: HybridPlan): Promise<HybridPromise> {
     const promise = await this.#process.call('addPlan', { key, plan });
@@ -196,8 +201,8 @@ export class GpuClient {
   }
 
   /** Frees pinned memory of layers, once nothing reads from it. Resolves with the bytes; a later `stage` finds them. */
-  async drop(key: string, layers: readonly number[]): Promise<number> {
-    return await this.#process.call('drop', { key, layers });
+  async drop(key: string, layers: readonly number[], ofAll = false): Promise<number> {
+    return await this.#process.call('drop', { key, layers, ofAll });
   }
 
   async state(): Promise<GpuProcessState> {

@@ -12,6 +12,7 @@ import { paddingOf } from '../padding/padding-of.ts';
 import { operators } from '../operators/index.ts';
 import { baseOf, layoutOfModel } from '../program/compile-model.ts';
 import { compileModel, defaultSettings, ProgramError, type ProgramSettings } from '../program/index.ts';
+import { layerIds } from '../program/layer-ids.ts';
 import { sizingInputs } from '../program/sizing-inputs.ts';
 import { CompileError, type CompilerApi, type MakingSettings } from './compiler.ts';
 
@@ -49,6 +50,7 @@ serve<CompilerApi>(
     ),
     sizing: making(async ({ modelPath }, { cacheFolder }) => [...sizingInputs(await baseOf(modelPath, cacheFolder))]),
     layout: making(({ modelPath }, { cacheFolder, settings }) => layoutOfModel(modelPath, { cacheFolder, settings })),
+    ids: making(({ layout }, { cacheFolder }) => layerIds(layout, cacheFolder)),
     inputs: making(async ({ modelPath, shapes }, { cacheFolder }) =>
       drawInputs(await baseOf(modelPath, cacheFolder), shapes),
     ),

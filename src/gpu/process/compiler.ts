@@ -30,6 +30,8 @@ export interface Making {
   sizing(order: OfModel): readonly string[];
   /** The weights of a model, which need not be able to become a program. */
   layout(order: OfModel): WeightLayout;
+  /** Names of a model's layers by their content. */
+  ids(order: { readonly layout: WeightLayout }): readonly string[];
   hybrid(order: DraftOrder & { readonly plan: HybridPlan }): HybridProgram;
   /** The basis of a function's operator profile. */
   operators(order: DraftOrder): OperatorDraft;
@@ -74,7 +76,12 @@ export class Compiler {
   constructor(cacheFolder: string) {
     this.#cacheFolder = cacheFolder;
     // A cache that cannot be tidied may still be read.
-    this.#tidied = removeUnused(join(cacheFolder, 'functions'), { isEntry: /^[0-9a-f]{64}$/ }).catch(() => undefined);
+    const isEntry = /^[0-9a-f]{64}$/;
+    const folders = ['functions', 'layers'].map((folder) => removeUnused(join(cacheFolder, folder), { isEntry }));
+    this.#tidied = Promise.all(folders).then(
+      () => undefined,
+      () => undefined,
+    );
     // Started early: loading its code takes a good part of a second, which the first function should not wait for.
     void this.#thread.running;
   }

@@ -39,6 +39,8 @@ export interface GpuFunctionSpec extends HybridSpec {
 export interface GpuLayer extends Pick<WeightLayer, 'name' | 'kind' | 'bytes'> {
   /** In host memory and on the link, where it is coded. */
   readonly codedBytes?: number;
+  /** Functions with a layer of the same id have the same bytes up to its end, and share them; left out: none has. */
+  readonly id?: string;
 }
 
 /** What became of a registration. */
@@ -146,13 +148,15 @@ export interface GpuApi {
   /** Answers with the bytes freed, as `keep` does. Runs and loads on the GPU that are asked for later find them free. */
   trim(order: OfFunction & { readonly gpu: number; readonly layers: number }): number;
   keep(order: OfFunction & { readonly gpu: number; readonly variant: string }): number;
+  /** Frees layers that functions share, for all of these. */
+  release(order: OfFunction & { readonly gpu: number; readonly layers: readonly number[] }): number;
   addPlan(order: OfFunction & { readonly plan: HybridPlan }): HybridPromise;
   dropPlan(order: OfFunction & { readonly plan: string }): void;
   operators(order: OfFunction & { readonly options: MeasureOperatorsOptions }): GraphProfile;
   /** Reads layers from disk into pinned memory; all that is missing where none are named. */
   stage(order: OfFunction & { readonly layers?: readonly number[] }): Staged;
-  /** Frees pinned memory of layers, once nothing reads from it. Answers with the bytes; a `stage` behind it finds them. */
-  drop(order: OfFunction & { readonly layers: readonly number[] }): number;
+  /** Frees pinned memory of layers, of one function or of all that share them, once nothing reads from it. Answers with the bytes; a `stage` behind it finds them. */
+  drop(order: OfFunction & { readonly layers: readonly number[]; readonly ofAll: boolean }): number;
   resizeHost(order: { readonly hostBytes: number }): void;
   state(): GpuProcessState;
   measure(order: OfFunction & { readonly options: MeasureOptions }): MeasuredLayerProfile;

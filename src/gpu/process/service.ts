@@ -38,6 +38,13 @@ interface ServedFunction {
   readonly paddings: Map<string, Padding>;
 }
 
+interface Registered {
+  readonly program: Program;
+  readonly spec: GpuFunctionSpec;
+  /** Of its layers. */
+  readonly ids: readonly string[];
+}
+
 interface Compiled {
   readonly program: Program;
   /** The shapes that it was made for. */
@@ -101,11 +108,12 @@ export class GpuService {
       this.#frees.run(String(gpu), async () =>
         variant === wholePlan ? 0 : await (await this.#hybrid()).keep(key, gpu, variant),
       ),
+    release: ({ key, gpu, layers }) => this.#frees.run(String(gpu), () => this.#engine.release(key, gpu, layers)),
     addPlan: async ({ key, plan }) => await (await this.#hybrid()).addPlan(key, plan),
     dropPlan: async ({ key, plan }) => await (await this.#hybrid()).dropPlan(key, plan),
     operators: async ({ key, options }, { signal }) => await (await this.#hybrid()).profile(key, options, signal),
     stage: ({ key, layers }) => this.#engine.stage(key, layers),
-    drop: ({ key, layers }) => this.#engine.drop(key, layers),
+    drop: ({ key, layers, ofAll }) => this.#engine.drop(key, layers, ofAll),
     resizeHost: ({ hostBytes }) => this.#engine.resizeHost(hostBytes),
     state: () => ({
       memory: this.#engine.memory(),
@@ -323,14 +331,14 @@ export class GpuService {
   async #register(given: GpuFunctionSpec): Promise<GpuCoverage> {
     if (this.#functions.has(given.key) || this.#engine.hasFunction(given.key))
       throw new GpuError('invalid', `function '${given.key}' is registered already`);
-    let registered: { readonly program: Program; readonly spec: GpuFunctionSpec };
+    let registered: Registered;
     try {
       registered = await this.#compileAndBind(given);
     } catch (error) {
       if (error instanceof UncoveredError) return await this.#registerInPart({ ...given, shapes: error.shapes }, error);
       throw error;
     }
-    const { program, spec } = registered;
+    const { program, spec, ids } = registered;
     const { programs } = this.#serve(spec, program);
     programs.set(shapesKey(spec.shapes), Promise.resolve(program));
     if (spec.hybrid !== undefined) (await this.#hybrid()).add(spec, program.layout);
@@ -339,20 +347,22 @@ export class GpuService {
     return {
       covered: true,
       ...(isOther ? { shapes: spec.shapes } : {}),
-      layers: layersOf(layout),
+      layers: layersOf(layout, ids),
       weightBytes: layout.bytes,
       launches: launches.length,
     };
   }
 
   /** Compiles and loads kernels now, so that no run waits for that, and errors show before a run. */
-  async #compileAndBind(spec: GpuFunctionSpec): Promise<{ readonly program: Program; readonly spec: GpuFunctionSpec }> {
+  async #compileAndBind(spec: GpuFunctionSpec): Promise<Registered> {
     const { key } = spec;
     const { program, shapes } = await this.#compileFirst(spec);
-    this.#engine.addFunction(key, program.layout);
+    const { layout } = program;
+    const ids = await this.#compiler.make('ids', { layout });
+    this.#engine.addFunction(key, layout, ids);
     try {
       await Promise.all(this.#engine.devices.map(({ index }) => this.#engine.bind(key, program, index)));
-      return { program, spec: { ...spec, shapes } };
+      return { program, spec: { ...spec, shapes }, ids };
     } catch (error) {
       await this.#engine.removeFunction(key);
       throw error;
@@ -476,10 +486,10 @@ const unknownFunction = (key: string): GpuError =>
 /** The planners' name for it; importing it would load all planners into this process. */
 const wholePlan = 'gpu';
 
-const layersOf = ({ layers }: WeightLayout) =>
+const layersOf = ({ layers }: WeightLayout, ids?: readonly string[]) =>
   layers.map((layer): GpuLayer => {
-    const { name, kind, bytes, coded } = layer;
-    return { name, kind, bytes, ...given({ codedBytes: coded?.codedBytes }) };
+    const { index, name, kind, bytes, coded } = layer;
+    return { name, kind, bytes, ...given({ codedBytes: coded?.codedBytes, id: ids?.[index] }) };
   });
 
 /** Has the layers of models of at most so many bytes coded. */

@@ -91,7 +91,7 @@ function invoker({ pool = instance, run, policy = policies.best, overflow, live:
     ...more,
   });
   if (run !== undefined) {
-    live.setGpus([{ capacityBytes: 100, switch: 0, linkGBps: 1, uplinkGBps: 1 }], { run, load: () => Promise.resolve({ bytes: 0, fromDisk: false }), trim: unused, keep: unused }); // prettier-ignore
+    live.setGpus([{ capacityBytes: 100, switch: 0, linkGBps: 1, uplinkGBps: 1 }], { run, load: () => Promise.resolve({ bytes: 0, fromDisk: false }), trim: unused, release: unused, keep: unused }); // prettier-ignore
     live.functions.offer(version, plansFor(1, false), false);
   }
   const pools = { invoke: (_key: string, _input: unknown, options: InvokeOptions) => pool(options) };

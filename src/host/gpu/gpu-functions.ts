@@ -306,9 +306,9 @@ export class GpuFunctions {
     const { signal } = held.overtaken;
     const prepared = await this.#preparer.prepare(version, runtime, trials, {
       stage: this.#stage(held, attempt, stop),
-      registered: (layerBytes) => {
+      registered: (layers) => {
         stop();
-        runtime.scheduler.functions.registered(version, layerBytes);
+        runtime.scheduler.functions.registered(version, layers);
       },
       estimated: async (estimate, source) => {
         stop();

@@ -8,6 +8,7 @@ import {
   sizingOf,
   type GpuCoverage,
   type GpuFunctionSpec,
+  type GpuLayer,
   type InputShapes,
   type ProgramPrecision,
 } from '../../gpu/index.ts';
@@ -66,7 +67,7 @@ export interface Preparation {
   /** Rejects with {@link StaleError} if the work was overtaken. */
   readonly stage: (stage: Stage, isInHand: boolean) => Promise<void>;
   /** The GPU process knows it. Throws {@link StaleError} as well. */
-  registered(layerBytes: readonly number[]): void;
+  registered(layers: readonly GpuLayer[]): void;
   /** This plan can serve it already. */
   estimated(prepared: PreparedPlans, source: string): Promise<void>;
   /** Waits for its turn: measurements are made one at a time. */
@@ -132,8 +133,7 @@ export class Preparer {
     const settings = { precision: runtime.precision };
     const spec = { key, modelPath, shapes: wanted, alternatives, settings, ...hybrid };
     const coverage = await this.#register(spec);
-    if (coverage.layers !== undefined)
-      following.registered(coverage.layers.map(({ bytes, codedBytes }) => codedBytes ?? bytes));
+    if (coverage.layers !== undefined) following.registered(coverage.layers);
     if (!coverage.covered && coverage.sizing !== undefined)
       return { kind: 'unsized', inputs: coverage.sizing, reason: whyNot(coverage) };
     const shapes = coverage.shapes ?? wanted;

@@ -48,9 +48,9 @@ export class Room {
           }
         });
       } catch (error) {
-        // An invocation that came meanwhile may have taken the room.
-        const isFull = error instanceof GpuError && error.code === 'out-of-memory';
-        if (!isFull || attempt === attemptsMax) throw error;
+        // An invocation that came meanwhile may have taken the room, or layers that it shares may have gone with others.
+        const isTaken = error instanceof GpuError && ['out-of-memory', 'host-memory', 'cancelled'].includes(error.code);
+        if (!isTaken || attempt === attemptsMax) throw error;
       }
     }
   }

@@ -25,6 +25,7 @@ beforeEach(() => {
     run: (key) => new Promise((resolve) => ends.set(key, () => resolve({} as RunResult))),
     load: never,
     trim: never,
+    release: never,
     keep: never,
   });
 });

@@ -9,7 +9,7 @@ import type { FunctionVersion, Registry } from '../types.ts';
 import type { GpuHost } from './gpu-host.ts';
 
 /** A function's layers on a GPU: how many of the layers that its plan loads, counted from the first. */
-export type ResidentAnswer = Omit<GpuResident, 'variant'> & { readonly gpu: number };
+export type ResidentAnswer = Omit<GpuResident, 'variant' | 'shared'> & { readonly gpu: number };
 
 /** A function as the scheduler knows it. */
 export interface ScheduledAnswer {

@@ -4,6 +4,7 @@ import type { GpuMemory, Resident, ViewSources } from '../dashboard/index.ts';
 import type { OfferSheet } from '../../schedule/index.ts';
 import type { GpuResident } from '../../live/index.ts';
 import type { Statistics } from '../records/statistics.ts';
+import { formatBytes } from '../../tools/index.ts';
 import type { Registry } from '../types.ts';
 import { versionOf } from '../rollout/versions.ts';
 import type { GpuHost } from './gpu-host.ts';
@@ -15,6 +16,12 @@ export function variantsText(mode: string, variants: readonly string[], shrinks:
   const resident = [...new Set(variants)].join(' and ');
   const times = shrinks === 1 ? 'once' : `${shrinks} times`;
   return `${resident === '' ? mode : `${resident} (${mode})`}${shrinks === 0 ? '' : `, shrunk ${times}`}`;
+}
+
+/** The first few of the functions that share layers. */
+export function namesText(keys: readonly string[]): string {
+  const [more, shown] = [keys.length - 3, keys.slice(0, 3).join(', ')];
+  return more > 0 ? `${shown} and ${more} more` : shown;
 }
 
 /** How much of a function is on a GPU, and why. */
@@ -49,6 +56,21 @@ export function gpuViews(gpus: GpuHost, registry: Registry, statistics: Statisti
       const lastUseMs = statistics.find(key)?.lastCallAtMs ?? 0;
       return [{ functionName: version.name, version: version.version, lastUseMs, ...found }];
     });
+  /** Layers that functions share are counted with the first of them. */
+  const onGpu = (gpu: number): Resident[] => {
+    const counted = new Set<string>();
+    return residents((key) => {
+      const resident = live.resident(key, gpu);
+      const found = residence(resident, live.sheetOf(key), gpu, live.isLoading(key, gpu));
+      const { shared } = resident;
+      if (shared === undefined || shared.keys.length === 0) return found;
+      const isCounted = counted.has(shared.base);
+      counted.add(shared.base);
+      const bytes = isCounted ? found.bytes - shared.bytes : found.bytes;
+      const words = `${formatBytes(shared.bytes)} ${isCounted ? 'more are' : 'of it are'} shared with ${namesText(shared.keys)}`;
+      return { ...found, bytes, why: `${found.why}; ${words}` };
+    });
+  };
   return {
     process: () => gpus,
     waiting: () => live.waitingCount,
@@ -68,7 +90,7 @@ export function gpuViews(gpus: GpuHost, registry: Registry, statistics: Statisti
       const plan = whyNot === undefined ? planText(gpus, devices(), key, estimated) : `CPU pool: ${whyNot.words}`;
       const on = devices().filter((gpu) => live.resident(key, gpu).prefix > 0);
       const state = { kind: record.state.kind, whyNot: whyNot?.words ?? null };
-      return { state, bytes, loading, gpus: on, coldCause, pinnedBytes: pinnedBytes(gpus, key), plan };
+      return { state, bytes, loading, gpus: on, coldCause, pinnedBytes: pinned(gpus, key).filledBytes, plan };
     },
     refresh: async () => void (await gpus.freshState()),
     memory: () =>
@@ -77,22 +99,23 @@ export function gpuViews(gpus: GpuHost, registry: Registry, statistics: Statisti
         name,
         uuid,
         capacityBytes: limitBytes,
-        residents: residents((key) =>
-          residence(live.resident(key, index), live.sheetOf(key), index, live.isLoading(key, index)),
-        ),
+        residents: onGpu(index),
       })),
     coldStarts: () => gpus.coldStarts(),
     hostTier: () =>
-      residents((key) => ({
-        bytes: pinnedBytes(gpus, key),
-        state: 'pinned host memory',
-        why: 'GPUs load from there, and read some layers from there directly',
-      })),
+      residents((key) => {
+        const why = 'GPUs load from there, and read some layers from there directly';
+        const { filledBytes, sharedBytes } = pinned(gpus, key);
+        // Layers that functions share are counted with the first of them.
+        const words = sharedBytes === 0 ? why : `${why}; it shares ${formatBytes(sharedBytes)} more with others`;
+        return { bytes: filledBytes - sharedBytes, state: 'pinned host memory', why: words };
+      }),
   };
 }
 
-function pinnedBytes({ lastState }: GpuHost, key: string): number {
-  return lastState?.host.functions.find((each) => each.key === key)?.host.filledBytes ?? 0;
+function pinned({ lastState }: GpuHost, key: string): { readonly filledBytes: number; readonly sharedBytes: number } {
+  const found = lastState?.host.functions.find((each) => each.key === key);
+  return { filledBytes: found?.host.filledBytes ?? 0, sharedBytes: found?.sharedBytes ?? 0 };
 }
 
 function planText(gpus: GpuHost, devices: readonly number[], key: string, estimated?: string): string {
@@ -109,6 +132,15 @@ function planText(gpus: GpuHost, devices: readonly number[], key: string, estima
   const modes = new Set(plans && devices.map((gpu) => modeText(plans.planOf(gpu, plans.mode))));
   const precision = gpus.precisionText(key);
   const plan = variantsText([...modes].join(' or '), hasVariants ? resident : onlyPlans, hasVariants ? shrinks : 0);
-  const usual = precision === undefined ? plan : `${plan}, ${precision}`;
+  const shared = devices.flatMap((gpu) => live.resident(key, gpu).shared ?? []).find(({ keys }) => keys.length > 0);
+  const usual = [
+    plan,
+    ...(precision === undefined ? [] : [precision]),
+    ...(shared === undefined
+      ? []
+      : [
+          `${formatBytes(shared.bytes)} shared with ${shared.keys.length === 1 ? 'another' : `${shared.keys.length} others`}`,
+        ]),
+  ].join(', ');
   return estimated === undefined ? usual : `${usual} (planned from ${estimated})`;
 }

@@ -41,6 +41,8 @@ export interface ChainOptions {
   readonly width?: number;
   /** Weights as training leaves them, which can be coded; default: any words. */
   readonly floats?: boolean;
+  /** So many of its first layers have the same weights in all chains that name the same base. */
+  readonly shares?: { readonly base: string; readonly layers: number };
 }
 
 const align = (bytes: number): number => Math.ceil(bytes / 256) * 256;
@@ -48,15 +50,21 @@ const align = (bytes: number): number => Math.ceil(bytes / 256) * 256;
 const floatWords = (elements: number, seed: number): Uint32Array =>
   new Uint32Array(trainedLike({ datatype: 'FP32', elements, deviation: 0.02, seed }).buffer);
 
-/** Seeded by the name, so that no two chains have the same weights. */
-export function makeChain(options: ChainOptions): Chain {
-  const { folder, name, layerWords, tied = false, constantWords = 0, width = 32, floats = false } = options;
+function wordsSeededBy(name: string): () => number {
   let state = Buffer.from(name).reduce((hash, byte) => (Math.imul(hash, 31) + byte) | 0, 7) >>> 0 || 1;
-  const next = (): number => (state = (Math.imul(state, 1664525) + 1013904223) >>> 0);
+  return () => (state = (Math.imul(state, 1664525) + 1013904223) >>> 0);
+}
+
+/** Seeded by the name, so that no two chains have the same weights but for those that they share. */
+export function makeChain(options: ChainOptions): Chain {
+  const { folder, name, layerWords, tied = false, constantWords = 0, width = 32, floats = false, shares } = options;
+  const next = wordsSeededBy(name);
+  const shared = wordsSeededBy(shares?.base ?? '');
   const path = join(folder, `${name}.weights`);
-  const contents = layerWords.map((words) =>
-    floats ? floatWords(words, next()) : Uint32Array.from({ length: words }, next),
-  );
+  const contents = layerWords.map((words, layer) => {
+    const seeds = layer < (shares?.layers ?? 0) ? shared : next;
+    return floats ? floatWords(words, seeds()) : Uint32Array.from({ length: words }, seeds);
+  });
   writeFileSync(path, Buffer.concat(contents.map((words) => Buffer.from(words.buffer))));
 
   const constants = Uint32Array.from({ length: constantWords }, next);

@@ -5,11 +5,13 @@ import { tmpdir } from 'node:os';
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { Engine } from '../../../src/gpu/engine/engine.ts';
+import { alignUp } from '../../../src/gpu/program/arena.ts';
 import { withCoding } from '../../../src/gpu/program/coded.ts';
+import { layerIds } from '../../../src/gpu/program/layer-ids.ts';
 import { hostBytes } from '../../../src/gpu/program/types.ts';
 import { emulatorMissing, sharedEmulatedCuda } from '../../support/emulated-cuda.ts';
 import { inHost } from '../../support/in-host.ts';
-import { makeChain, planFor, wordsOf, type Chain } from './chains.ts';
+import { makeChain, planFor, wordsOf, type Chain, type ChainOptions } from './chains.ts';
 import { onEmulatedEngine } from './fixture.ts';
 
 const modes = ['baseline', 'pipeswitch', 'dha', 'pt', 'pt+dha', 'interleave'] as const;
@@ -24,12 +26,15 @@ beforeAll(async () => {
 });
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
+type AddedChain = Pick<ChainOptions, 'tied' | 'shares'>;
+
 /** A chain whose layers are coded where that gains, in the engine. */
-async function addCoded(engine: Engine, options: { readonly tied?: boolean } = {}): Promise<Chain> {
+async function addCoded(engine: Engine, options: AddedChain = {}): Promise<Chain> {
   const made = makeChain({ folder, name: `coded${chains++}`, layerWords, floats: true, ...options });
   const layout = await withCoding(made.program.layout, join(folder, made.key), 0);
   expect(layout.layers.map(({ coded }) => coded !== undefined)).toEqual(layerWords.map((words) => words > 2000));
-  engine.addFunction(made.key, layout);
+  const ids = options.shares && (await layerIds(layout, join(folder, 'cache')));
+  engine.addFunction(made.key, layout, ids);
   return { ...made, program: { ...made.program, layout } };
 }
 
@@ -92,7 +97,7 @@ describe.skipIf(emulatorMissing).each([1, 2])('on %i emulated GPUs', (gpus) => {
       const damaged = [3, 7];
       // As if the link had changed bits: in host memory, so that each copy does.
       const flip = (): void => {
-        for (const layer of damaged) target.places[layer]!.view(2000, 1)[0]! ^= 16;
+        for (const layer of damaged) target.place(layer)!.view(2000, 1)[0]! ^= 16;
       };
       flip();
       expect((await run(chain)).start).toBe('warm');
@@ -157,7 +162,7 @@ describe.skipIf(emulatorMissing).each([1, 2])('on %i emulated GPUs', (gpus) => {
       const chain = await addCoded(engine);
       await inHost(engine, chain.key);
       const { target } = engine.internals(chain.key, 0);
-      target.places[4]!.view(3000, 1)[0]! ^= 1;
+      target.place(4)!.view(3000, 1)[0]! ^= 1;
       const plan = planFor(chain, { mode: 'pipeswitch' });
       const load = engine.load(chain.key, { gpu: 0, plan });
       const runs = Array.from({ length: 4 }, () =>
@@ -166,6 +171,34 @@ describe.skipIf(emulatorMissing).each([1, 2])('on %i emulated GPUs', (gpus) => {
       for (const { outputs } of await Promise.all(runs)) expect(wordsOf(outputs)).toEqual(chain.expected);
       await load;
       expect(engine.layersRepaired).toBeGreaterThanOrEqual(1);
+    });
+  });
+
+  test('versions share coded layers: they are copied once, and whoever runs a damaged one gets a right answer', async () => {
+    await onEmulatedEngine(use, roomy, async ({ engine, run }) => {
+      const shares = { base: 'versions', layers: layerWords.length - 1 };
+      const one = await addCoded(engine, { shares });
+      const two = await addCoded(engine, { shares });
+      const three = await addCoded(engine, { shares });
+      for (const { key } of [one, two, three]) await inHost(engine, key);
+      const { target } = engine.internals(one.key, 0);
+      target.place(4)!.view(3000, 1)[0]! ^= 1;
+      const plan = planFor(one, { mode: 'pipeswitch' });
+      await Promise.all([engine.load(one.key, { gpu: 0, plan }), run(two)]);
+      expect(engine.layersRepaired).toBeGreaterThanOrEqual(1);
+      expect(await run(one)).toMatchObject({ start: 'warm', loadedBytes: 0 });
+      const head = three.program.layout.layers.at(-1)!;
+      expect(await run(three)).toMatchObject({ start: 'partial', loadedBytes: head.bytes });
+      const { bytes } = one.program.layout;
+      expect(engine.memory()[0]!.weightBytes).toBe(bytes + 2 * head.bytes);
+      const held = [...one.program.layout.layers, ...[two, three].map(({ program }) => program.layout.layers.at(-1)!)];
+      expect(engine.hostState().usedBytes).toBe(held.reduce((sum, layer) => sum + alignUp(hostBytes(layer)), 0));
+      // The load of one brings a damaged layer, which another runs.
+      await engine.release(one.key, 0, target.all);
+      target.place(7)!.view(3000, 1)[0]! ^= 1;
+      const before = engine.layersRepaired;
+      await Promise.all([engine.load(one.key, { gpu: 0, plan }), run(three), run(two), run(three)]);
+      expect(engine.layersRepaired).toBeGreaterThan(before);
     });
   });
 });

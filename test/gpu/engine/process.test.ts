@@ -97,7 +97,9 @@ async function register(client: GpuClient, key = 'bert@1', isStaged = true): Pro
   return coverage;
 }
 
-const hostOf = (bytes: number) => [{ key: 'bert@1', host: { bytes, filledBytes: bytes, failure: null } }];
+const hostOf = (bytes: number) => [
+  { key: 'bert@1', host: { bytes, filledBytes: bytes, failure: null }, sharedBytes: 0 },
+];
 
 async function codeOf(attempt: Promise<unknown>): Promise<string> {
   try {

@@ -171,7 +171,10 @@ describe.skipIf(emulatorMissing)('on a GPU', () => {
         }
         return placementOf(reply);
       };
-      const first = isFixed ? /^gpu0 cold/ : /^cpu.* its program for inputs of .* is not there yet/;
+      // Another export of the same weights may have brought them there.
+      const first = isFixed
+        ? /^gpu0 (cold|partial|warm|from disk)/
+        : /^cpu.* its program for inputs of .* is not there yet/;
       expect(await call()).toMatch(first);
       await gpus.settled();
       expect(await call()).toMatch(/^gpu/);

@@ -129,7 +129,7 @@ beforeEach(async () => {
   const timings = { waitMs: 0, gpuMs: 1, totalMs: 1 };
   const run = (): Promise<RunResult> =>
     Promise.resolve({ outputs: [], start: 'warm', loadedBytes: 0, fromDisk: false, graph: false, timings });
-  const runner = { run, load: unused, trim: () => Promise.resolve(0), keep: unused };
+  const runner = { run, load: unused, trim: () => Promise.resolve(0), release: () => Promise.resolve(0), keep: unused };
   bench = gpuBench({
     dataDir: folder,
     client: made.client,

@@ -31,6 +31,7 @@ interface LogLine {
 
 let folder: string;
 let modelPath: string;
+let otherPath: string;
 let driver: EmulatedDriver;
 let store: FakeStore;
 let host: GpuHost | undefined;
@@ -139,10 +140,10 @@ async function clear(): Promise<void> {
   aheadMs += 61_000;
 }
 
-function publish(version: string, limitMs = waitLimitMs): FunctionVersion {
+function publish(version: string, limitMs = waitLimitMs, path = modelPath): FunctionVersion {
   const made = functionVersion('product', {
     version,
-    modelPath,
+    modelPath: path,
     metadata: metadata([spec('x', 'FP32', [1, width])], [spec('y', 'FP32', [1, width])]),
   });
   const timeouts = { handlerMs: limitMs, loadMs: limitMs, inferMs: limitMs };
@@ -165,11 +166,14 @@ describe.skipIf(emulatorMissing)('the GPUs of a host', () => {
     folder = await mkdtemp(join(tmpdir(), 'turntable-gpu-host-'));
     driver = (await buildEmulatedDriver())!;
     modelPath = join(folder, 'model.onnx');
-    const graph = new GraphBuilder('product');
-    const x = graph.input('x', ElementType.FLOAT, [1, width]);
-    const shape = [width, width];
-    graph.output(graph.node('MatMul', [x, graph.weight('w', shape, wave(shape, 1, 0.2))]), ElementType.FLOAT, [1, width], 'y'); // prettier-ignore
-    await writeModel(graph.build(), modelPath);
+    otherPath = join(folder, 'other.onnx');
+    for (const [seed, path] of [modelPath, otherPath].entries()) {
+      const graph = new GraphBuilder('product');
+      const x = graph.input('x', ElementType.FLOAT, [1, width]);
+      const shape = [width, width];
+      graph.output(graph.node('MatMul', [x, graph.weight('w', shape, wave(shape, 1 + seed, 0.2))]), ElementType.FLOAT, [1, width], 'y'); // prettier-ignore
+      await writeModel(graph.build(), path);
+    }
     const now = performance.now.bind(performance);
     vi.spyOn(performance, 'now').mockImplementation(() => now() + aheadMs);
   });
@@ -330,7 +334,8 @@ describe.skipIf(emulatorMissing)('the GPUs of a host', () => {
     const first = publish('1');
     await gpus.settled();
     await vi.waitUntil(() => bytesOf(first) > 0);
-    const second = publish('2');
+    // With the same weights both would be there.
+    const second = publish('2', waitLimitMs, otherPath);
     await gpus.settled();
     await vi.waitUntil(() => bytesOf(second) > 0);
     expect([first, second].map(isPinned)).toEqual([false, true]);

@@ -36,9 +36,13 @@ interface Kind {
   readonly shape: readonly number[];
 }
 
+/** Two of the same weights would share them. */
+const seedOf = (name: string): number =>
+  Buffer.from(name).reduce((hash, byte) => (Math.imul(hash, 31) + byte) >>> 0, 7);
+
 const recurrent = (name: string, architecture: 'lstm' | 'gru', settings: RecurrentSettings): Kind => ({
   name,
-  model: () => buildArchitecture(architecture, { batch: 1, ...settings }, name.length).model,
+  model: () => buildArchitecture(architecture, { batch: 1, ...settings }, seedOf(name)).model,
   input: 'input',
   shape: [1, settings.sequence, settings.hidden],
 });

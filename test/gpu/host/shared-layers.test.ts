@@ -1,0 +1,179 @@
+/**
+ * Versions, twins and strangers on one host over real HTTP, with the GPU process on the emulated driver: shared layers are
+ * read, loaded and kept once, answers are those of ONNX Runtime, and the books of scheduler and engine are the same.
+ */
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
+import { loadConfig, startHost, type RunningHost } from '../../../src/host/index.ts';
+import { createLogger } from '../../../src/host/records/logger.ts';
+import { buildArchitecture, writeModel } from '../../../src/onnx/index.ts';
+import { Xoshiro } from '../../../src/replay/index.ts';
+import { tensorOf } from '../../../src/tensor/index.ts';
+import { emulateGpus } from '../../support/emulate-gpus.ts';
+import { emulatorMissing } from '../../support/emulated-cuda.ts';
+import { runOnnxRuntime } from '../../support/run-program.ts';
+
+const mebibyte = 2 ** 20;
+const values = Float32Array.from({ length: 4 * 32 }, (_, index) => ((index * 7919) % 1000) / 1000 - 0.5);
+const input = tensorOf('input', 'FP32', [1, 4, 32], values);
+const body = JSON.stringify({
+  inputs: [{ name: 'input', datatype: 'FP32', shape: [1, 4, 32], data: Array.from(values) }],
+});
+const twins = Array.from({ length: 5 }, (_, index) => `twin-${index}`);
+const versions = Array.from({ length: 5 }, (_, index) => `version-${index}`);
+const strangers = Array.from({ length: 4 }, (_, index) => `stranger-${index}`);
+const names = [...twins, ...versions, ...strangers];
+
+const random = new Xoshiro(Number(process.env['TURNTABLE_SEED'] ?? 1));
+let folder: string;
+let host: RunningHost;
+let bytesOfOne = 0;
+const expected = new Map<string, ReadonlyMap<string, Float32Array>>();
+
+const modelOf = (name: string): string => join(folder, `${name}.onnx`);
+
+/** A network of a seed; with a head, its last weights are those of another seed. */
+async function makeModel(name: string, seed: number, head?: number): Promise<void> {
+  const settings = { layers: 3, input: 32, hidden: 64, sequence: 4, batch: 1 };
+  const built = buildArchitecture('lstm', settings, seed);
+  bytesOfOne = built.weightBytes;
+  const weights = built.model.graph.initializer;
+  if (head !== undefined) {
+    const other = buildArchitecture('lstm', settings, head).model.graph.initializer;
+    weights[weights.length - 1] = other.at(-1)!;
+  }
+  await writeModel(built.model, modelOf(name));
+  const outputs = await runOnnxRuntime(modelOf(name), [input]);
+  expected.set(name, new Map(outputs.map(({ name: output, data }) => [output, new Float32Array(data.slice().buffer)])));
+}
+
+async function wrongAnswerOf(name: string): Promise<string | undefined> {
+  const reply = await fetch(`${host.url}/v2/models/${name}/infer`, { method: 'POST', body });
+  const text = await reply.text();
+  if (reply.status !== 200) return `${name}: ${reply.status} ${text}`;
+  const placement = reply.headers.get('x-turntable-placement') ?? '';
+  if (!placement.startsWith('gpu0')) return `${name} ran ${placement}`;
+  const { outputs } = JSON.parse(text) as { readonly outputs: readonly { name: string; data: readonly number[] }[] };
+  for (const [output, wanted] of expected.get(name)!) {
+    const found = outputs.find((each) => each.name === output)?.data ?? [];
+    const difference = Math.max(...wanted.map((value, index) => Math.abs(value - (found[index] ?? NaN))));
+    if (!(difference <= 1e-4)) return `${name}: ${output} is off by ${difference}`;
+  }
+  return undefined;
+}
+
+async function callAtRandom(calls: number, afterEach?: (answered: number) => void): Promise<string[]> {
+  const wrong: string[] = [];
+  let begun = 0;
+  let answered = 0;
+  const connection = async (): Promise<void> => {
+    while (begun++ < calls) {
+      const problem = await wrongAnswerOf(names[random.below(names.length)]!);
+      if (problem !== undefined) wrong.push(problem);
+      afterEach?.(++answered);
+    }
+  };
+  await Promise.all(Array.from({ length: 4 }, connection));
+  return wrong;
+}
+
+/** Once all orders are carried out, the scheduler and the engine say the same. */
+async function expectBooksEqual(): Promise<void> {
+  const { live } = host.gpus!;
+  await live.gpusIdle();
+  await vi.waitFor(
+    async () => {
+      const state = (await host.gpus!.state())!;
+      expect(state.memory[0]!.weightBytes).toBe(live.residentBytes(0));
+      expect(state.host.usedBytes).toBe(live.hostBytes);
+    },
+    { interval: 50 },
+  );
+}
+
+describe.skipIf(emulatorMissing)('functions that share layers', () => {
+  beforeAll(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'turntable-gpu-shared-'));
+    await emulateGpus([{ memoryBytes: 64 * mebibyte }]);
+    for (const name of twins) await makeModel(name, 1);
+    for (const [index, name] of versions.entries()) await makeModel(name, 2, 100 + index);
+    for (const [index, name] of strangers.entries()) await makeModel(name, 10 + index);
+    const { config } = loadConfig({
+      flags: {
+        'listen.port': '0',
+        dataDir: join(folder, 'data'),
+        'cpu.cores': '2',
+        'cpu.profiling': 'off',
+        'gpu.memory': `${Math.ceil((4.5 * bytesOfOne) / 0.85 / 1024)}KiB`,
+        'gpu.hostMemory': `${Math.ceil((7 * bytesOfOne) / 1024)}KiB`,
+        'gpu.profileIterations': '1',
+        'gpu.hybrid': 'off',
+      },
+    });
+    host = await startHost(config, {
+      logger: createLogger({ level: process.env['TURNTABLE_TEST_LOG'] === '1' ? 'info' : 'silent', format: 'json' }),
+    });
+    for (const name of names) {
+      const model = await readFile(modelOf(name));
+      const published = await fetch(`${host.url}/functions/${name}?slo=60s`, { method: 'PUT', body: model });
+      if (published.status !== 201) throw new Error(`${name} was not published: ${await published.text()}`);
+    }
+    await host.gpus!.settled();
+  });
+  afterAll(async () => {
+    await host?.stop();
+    await rm(folder, { recursive: true, force: true });
+  });
+
+  test('twins are one on the GPU, versions share all but their heads, and strangers nothing', async () => {
+    const unplanned = names.filter((name) => host.gpus!.record(`${name}@1`)?.state.kind !== 'planned');
+    expect(unplanned).toEqual([]);
+    for (const name of [...twins, ...versions]) expect(await wrongAnswerOf(name)).toBeUndefined();
+    const { live } = host.gpus!;
+    const whole = live.resident('twin-0@1', 0).bytes;
+    for (const name of twins) expect(live.resident(`${name}@1`, 0).shared).toMatchObject({ bytes: whole });
+    const { shared } = live.resident('version-1@1', 0);
+    expect(shared!.keys).toHaveLength(versions.length - 1);
+    expect(shared!.bytes).toBeGreaterThan(whole / 2);
+    expect(shared!.bytes).toBeLessThan(whole);
+    await expectBooksEqual();
+    expect(live.residentBytes(0)).toBeLessThanOrEqual(2 * whole + (versions.length - 1) * (whole - shared!.bytes));
+    expect(await wrongAnswerOf(strangers[0]!)).toBeUndefined();
+    expect(live.resident(`${strangers[0]!}@1`, 0).shared).toBeUndefined();
+  });
+
+  test('answers are right while functions come to the GPU and go, and the books agree', async () => {
+    expect(await callAtRandom(120)).toEqual([]);
+    await expectBooksEqual();
+  });
+
+  test('removing the first of a family leaves the others what they share', async () => {
+    for (const name of [twins.shift()!, versions.shift()!]) {
+      names.splice(names.indexOf(name), 1);
+      const removed = await fetch(`${host.url}/functions/${name}`, { method: 'DELETE' });
+      expect([name, removed.status]).toEqual([name, 204]);
+      await vi.waitUntil(() => host.gpus!.record(`${name}@1`) === undefined);
+    }
+    await host.gpus!.settled();
+    await expectBooksEqual();
+    expect(await callAtRandom(60)).toEqual([]);
+    await expectBooksEqual();
+  });
+
+  test('after a kill of the GPU process they share again', async () => {
+    const gpus = host.gpus!;
+    const before = gpus.restarts;
+    const wrong = await callAtRandom(60, (answered) => {
+      if (answered === 20) process.kill(gpus.pid, 'SIGKILL');
+    });
+    // A call that was there when the process ended may have run on the CPU.
+    expect(wrong.filter((text) => !/ran cpu/.test(text))).toEqual([]);
+    await vi.waitUntil(() => gpus.restarts > before && gpus.status === 'up');
+    await gpus.settled();
+    await callAtRandom(40);
+    await expectBooksEqual();
+    expect(gpus.live.resident(`${twins[0]!}@1`, 0).shared?.keys).toHaveLength(twins.length - 1);
+  });
+});
