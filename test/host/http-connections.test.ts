@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { tensorOf, type Tensor } from '../../src/tensor/index.ts';
+import { tensorOf } from '../../src/tensor/index.ts';
 import { waitLimitMs } from '../time-limits.ts';
 import { echo, held } from './fake-pools.ts';
 import { RawClient } from './raw-client.ts';
@@ -233,8 +233,10 @@ test('a client that does not read its reply is cut off', async () => {
 async function withLargeReplies(work: (infer: string) => Promise<void>): Promise<void> {
   const { answer } = hurried.pools;
   // One for each: the memory of an answer is freed when it has been sent.
-  const large = (): Tensor => tensorOf('y', 'FP32', [1, 8_000_000], new Float32Array(8_000_000));
-  hurried.pools.answer = () => ({ output: { kind: 'tensors', tensors: [large()] } });
+  hurried.pools.answer = () => {
+    const large = tensorOf('y', 'FP32', [1, 8_000_000], new Float32Array(8_000_000));
+    return { output: { kind: 'tensors', tensors: [large] } };
+  };
   try {
     const body = JSON.stringify({ ...inferBody, parameters: { binary_data_output: true } });
     await work(call(body).replace('/function/pair', '/v2/models/pair/infer'));
