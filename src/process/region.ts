@@ -5,9 +5,9 @@
  * Each side writes to an area of its own and reads from the other's. The header of a message goes through the socket
  * and says where its tensors are. The host copies the tensors when it takes a message. So the child cannot change them
  * after a check, no other process sees this memory, and no view of it outlives its child. A child may read tensors in
- * place until it has answered, since the host changes nothing before. Messages are taken in their order, so a count of
- * them says which bytes are free. Counts and places come from another process and are checked: a child that lies spoils
- * only its own messages.
+ * place until it has answered, since the host changes nothing before. A reader counts the messages that it has
+ * released, from the first one on without a gap, and that count says which bytes are free. Counts and places come from
+ * another process and are checked: a child that lies spoils only its own messages.
  */
 import { closeSync, ftruncateSync } from 'node:fs';
 import { createRequire } from 'node:module';

@@ -16,11 +16,12 @@ export function free(buffer: ArrayBufferLike): void {
   nowhere.postMessage(null, [buffer as ArrayBuffer]);
 }
 
-const kept = new WeakSet<ArrayBufferLike>();
+/** Buffers that something reads after the end of their call. */
+const readLater = new WeakSet<ArrayBufferLike>();
 
 /** Keeps tensors of a call that something else, such as a check, reads after the call's end. */
 export function keepTensors(tensors: readonly Tensor[]): void {
-  for (const { data } of tensors) if (data.byteLength > 0) kept.add(data.buffer);
+  for (const { data } of tensors) if (data.byteLength > 0) readLater.add(data.buffer);
 }
 
 /** The buffers that a call leaves behind and that are large enough to free, without those of {@link keepTensors}. */
@@ -44,7 +45,7 @@ export class SpentBuffers {
   }
 
   #add(buffer: ArrayBufferLike): void {
-    if (buffer.byteLength >= freedBytesMin && !kept.has(buffer)) this.#buffers.add(buffer);
+    if (buffer.byteLength >= freedBytesMin && !readLater.has(buffer)) this.#buffers.add(buffer);
   }
 
   free(): void {

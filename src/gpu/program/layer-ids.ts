@@ -17,14 +17,14 @@ const chunkBytes = 4 * 2 ** 20;
  */
 export async function layerIds(layout: WeightLayout, cacheFolder: string): Promise<readonly string[]> {
   const path = join(cacheFolder, 'layers', await identityOf(layout));
-  const known = await kept(path, layout.layers.length);
+  const known = await cachedIds(path, layout.layers.length);
   if (known !== undefined) return known;
   const ids = await hashLayers(layout);
   await writeWhole(path, JSON.stringify(ids));
   return ids;
 }
 
-async function kept(path: string, count: number): Promise<readonly string[] | undefined> {
+async function cachedIds(path: string, count: number): Promise<readonly string[] | undefined> {
   let text: string;
   try {
     text = await readFile(path, 'utf8');
