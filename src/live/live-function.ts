@@ -167,15 +167,17 @@ export function hostBlocksOf({ plans, layers = [], shared }: LiveFunction): read
   }
   // Where GPUs share more or less of it, the first one's says.
   const [first] = shared;
-  const sharedTo = first?.layers.at(-1)?.index ?? -1;
+  const sharedTo = first?.layers.at(-1)?.index;
   return [true, false].flatMap((isShared) =>
     [false, true].flatMap((isExecuted): HostBlock[] => {
       const own = layers.flatMap(({ bytes }, layer) =>
-        bytes > 0 && layer <= sharedTo === isShared && executed.has(layer) === isExecuted ? [layer] : [],
+        bytes > 0 && (sharedTo !== undefined && layer <= sharedTo) === isShared && executed.has(layer) === isExecuted
+          ? [layer]
+          : [],
       );
       if (own.length === 0) return [];
       const bytes = own.reduce((sum, layer) => sum + hostBytesOf(layers[layer]!), 0);
-      const id = isShared ? { id: `${layers[sharedTo]!.id} ${isExecuted} ${own.join()}` } : {};
+      const id = isShared ? { id: `${layers[sharedTo!]!.id} ${isExecuted} ${own.join()}` } : {};
       return [{ ...id, bytes, isExecuted, layers: own }];
     }),
   );

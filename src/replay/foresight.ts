@@ -1,14 +1,15 @@
 import type { Foresight, FunctionId } from '../schedule/index.ts';
 import type { Trace } from './types.ts';
 
+/** Stands for no invocation. */
 const none = -1;
 
 /** All arrivals of a trace, read before it is replayed: twelve bytes for each. */
 export class TraceForesight implements Foresight {
   readonly #arrivalMs: Float64Array;
-  /** The next invocation of the same function, or -1. */
+  /** The next invocation of the same function, if any. */
   readonly #following: Int32Array;
-  /** By function: its next invocation that has not arrived, or -1. */
+  /** By function: its next invocation that has not arrived, if any. */
   readonly #next: number[];
 
   constructor(trace: Trace) {

@@ -108,7 +108,7 @@ export class PcieLinks<Load> {
     let left = this.#uplinkBytesPerMs[index]!;
     while (sharing > 0) {
       let slowest: Transfer<Load> | undefined;
-      let slowestLink = -1;
+      let slowestLink: number | undefined;
       for (let place = 0; place < links.length; place++) {
         const link = links[place]!;
         const transfer = this.#queues[link]![0];
@@ -118,7 +118,7 @@ export class PcieLinks<Load> {
           slowestLink = link;
         }
       }
-      if (slowest === undefined) return;
+      if (slowest === undefined || slowestLink === undefined) return;
       const given = Math.min(slowest.bytesPerMs, left / sharing);
       this.#bytesPerMs[slowestLink] = given;
       left -= given;

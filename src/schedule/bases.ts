@@ -1,9 +1,13 @@
 /** Layers that several functions share: which functions, and what each GPU has of them. */
 import type { Numbered } from './heap.ts';
 import { ServedFunction } from './function.ts';
-import { wholePrefix, type GpuOffer, type OfferSheet } from './offer.ts';
+import type { FunctionId } from './ids.ts';
+import { wholePrefix, type GpuOffer } from './offer.ts';
 import type { Policy } from './policy.ts';
 import { Base, type Family } from './residents.ts';
+
+/** No function has it. Sorted by number, a base is before all functions. */
+const baseNumber = -1;
 
 class SharedLayers implements Family {
   readonly name: string;
@@ -11,11 +15,12 @@ class SharedLayers implements Family {
   readonly users = new Set<ServedFunction>();
   /** By GPU; made when they are asked for. */
   readonly on: (Base | undefined)[] = [];
-  #latest = -1;
+  #latest: FunctionId;
 
-  constructor(name: string, sheet: OfferSheet, policy: Policy) {
+  constructor(name: string, { number, sheet: { sloMs } }: ServedFunction, policy: Policy) {
     this.name = name;
-    this.fn = new ServedFunction(-1, { gpus: [], cpu: null, sloMs: sheet.sloMs, priority: 0, pinned: false }, policy);
+    this.#latest = number;
+    this.fn = new ServedFunction(baseNumber, { gpus: [], cpu: null, sloMs, priority: 0, pinned: false }, policy);
   }
 
   sharerOf(gpu: number, layers: number): number {
@@ -78,7 +83,7 @@ export class Bases {
       if (offer.shared === undefined || offer.shared.layers < wholePrefix(offer)) isTwin = false;
       if (offer.shared === undefined) continue;
       names.add(offer.shared.base);
-      const family = this.#family(offer.shared.base, fn.sheet);
+      const family = this.#family(offer.shared.base, fn);
       family.add(fn);
       first ??= family;
     }
@@ -99,9 +104,9 @@ export class Bases {
     return left;
   }
 
-  #family(name: string, sheet: OfferSheet): SharedLayers {
+  #family(name: string, user: ServedFunction): SharedLayers {
     let family = this.#families.get(name);
-    if (family === undefined) this.#families.set(name, (family = new SharedLayers(name, sheet, this.#policy)));
+    if (family === undefined) this.#families.set(name, (family = new SharedLayers(name, user, this.#policy)));
     return family;
   }
 

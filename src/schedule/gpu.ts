@@ -46,7 +46,7 @@ export class Slot extends Resident {
   }
 
   get isEmpty(): boolean {
-    return this.number < 0 && this.entry === undefined && this.ordered === undefined && !this.usesBase;
+    return !this.isThere && this.entry === undefined && this.ordered === undefined && !this.usesBase;
   }
 
   /** Whether another function's load brings what this one shares with it. */

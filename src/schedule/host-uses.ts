@@ -96,8 +96,7 @@ export class HostUses {
   }
 
   #isOnGpus(fn: ServedFunction): boolean {
-    for (let slot = this.#facts.slots.first(fn); slot !== undefined; slot = slot.next)
-      if (slot.number >= 0) return true;
+    for (let slot = this.#facts.slots.first(fn); slot !== undefined; slot = slot.next) if (slot.isThere) return true;
     return fn.sharesLayers && this.#facts.bases.isOnGpu(fn);
   }
 

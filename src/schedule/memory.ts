@@ -206,7 +206,8 @@ export class GpuMemory implements EvictionFacts {
   }
 
   #enter(slot: Resident): void {
-    if (slot.number >= 0) return;
+    if (slot.isThere) return;
+    slot.isThere = true;
     slot.number = this.#freeNumbers.pop() ?? this.#resident.length;
     if (slot.number === this.#resident.length) this.#resident.push(slot);
     else this.#resident[slot.number] = slot;
@@ -281,7 +282,7 @@ export class GpuMemory implements EvictionFacts {
 
   /** Drops a function, held or not. */
   drop(slot: Resident, cause: EvictionCause): void {
-    if (slot.number >= 0) {
+    if (slot.isThere) {
       this.hold(slot);
       this.setPinned(slot, false);
       this.#cut(slot, slot.low, cause);
@@ -498,7 +499,7 @@ export class GpuMemory implements EvictionFacts {
     this.#order.forget?.(slot);
     this.#resident[slot.number] = undefined;
     this.#freeNumbers.push(slot.number);
-    slot.number = -1;
+    slot.isThere = false;
   }
 
   #hasSuffix({ prefix, offer }: Resident): boolean {

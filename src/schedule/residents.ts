@@ -7,8 +7,10 @@ import { baseOffer, wholePrefix, type GpuOffer } from './offer.ts';
  */
 export class Resident {
   readonly fn: ServedFunction;
-  /** In the GPU's orders of eviction; -1 where it has nothing of the function's own. */
-  number = -1;
+  /** Whether it is in the memory: layers of its own are there, or a plan that loads none. */
+  isThere = false;
+  /** By which the orders of eviction know it while it is there. */
+  number = 0;
   /** May be evicted. */
   isIdle = false;
   /** The layers that it shares on this GPU, */

@@ -29,6 +29,9 @@ export interface Home {
   readonly load: number;
 }
 
+/** Less than any score. */
+const hasBeenTried = -1;
+
 /** A member is never planned to have more than this over its fair share of all load... */
 const slack = 0.25;
 /** ...unless that is less than this share of its capacity: a fleet with little to do moves nothing for balance. */
@@ -155,7 +158,7 @@ class HomePlanner {
     // By score, the members that have room for a piece.
     for (let tried = 0; tried < this.#open.length; tried++) {
       const member = this.#best(scores);
-      scores[member] = -1;
+      scores[member] = hasBeenTried;
       const piece = Math.min(left, pieceShare * this.#limits[member]!);
       if (piece > 0 && this.#planned[member]! + piece > opened * this.#limits[member]!) continue;
       left -= this.#plan(homes, member, piece);

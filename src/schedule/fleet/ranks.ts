@@ -5,14 +5,41 @@
 import { weightsOf, type FleetMember } from './homes.ts';
 import { hashText, rankScore, type TextHash } from './rank.ts';
 
+/** Stands for no member. */
+const nobody = -1;
+
+/** The best member that each function has met so far, with its score. */
+class Bests {
+  readonly #members: Int32Array;
+  readonly #scores: Float64Array;
+
+  constructor(functionCount: number) {
+    this.#members = new Int32Array(functionCount).fill(nobody);
+    this.#scores = new Float64Array(functionCount);
+  }
+
+  of(index: number): number | undefined {
+    const member = this.#members[index]!;
+    return member === nobody ? undefined : member;
+  }
+
+  scoreOf(index: number): number {
+    return this.#scores[index]!;
+  }
+
+  set(index: number, member: number | undefined, score: number): void {
+    this.#members[index] = member ?? nobody;
+    this.#scores[index] = score;
+  }
+}
+
 export class Ranks {
   readonly #ids: readonly string[];
   readonly #hashes: readonly TextHash[];
   readonly #weights: readonly number[];
   readonly #functions: readonly TextHash[];
-  readonly #first: Int32Array;
-  readonly #score: Float64Array;
-  readonly #second: Int32Array;
+  readonly #first: Bests;
+  readonly #second: Bests;
   #present: ReadonlySet<number>;
   /** Scores that were computed so far. */
   scored = 0;
@@ -23,37 +50,30 @@ export class Ranks {
     this.#hashes = this.#ids.map(hashText);
     this.#weights = weightsOf(members);
     this.#functions = names.map(hashText);
-    this.#first = new Int32Array(names.length).fill(-1);
-    this.#score = new Float64Array(names.length).fill(-1);
-    this.#second = new Int32Array(names.length).fill(-1);
+    this.#first = new Bests(names.length);
+    this.#second = new Bests(names.length);
     const all = [...members.keys()];
     this.#present = new Set(all);
-    const seconds = new Float64Array(names.length).fill(-1);
     for (const index of names.keys()) {
       for (const member of all) {
         const score = this.#scoreOf(index, member);
-        if (this.#isBefore(member, score, this.#first[index]!, this.#score[index]!)) {
-          this.#second[index] = this.#first[index]!;
-          seconds[index] = this.#score[index]!;
-          this.#first[index] = member;
-          this.#score[index] = score;
-        } else if (this.#isBefore(member, score, this.#second[index]!, seconds[index]!)) {
-          this.#second[index] = member;
-          seconds[index] = score;
-        }
+        if (this.#isBefore(this.#first, index, member, score)) {
+          this.#second.set(index, this.#first.of(index), this.#first.scoreOf(index));
+          this.#first.set(index, member, score);
+        } else if (this.#isBefore(this.#second, index, member, score)) this.#second.set(index, member, score);
       }
     }
   }
 
   /** Among the present members. */
   first(index: number): number {
-    return this.#first[index]!;
+    return this.#first.of(index)!;
   }
 
   /** Among all members, until the first {@link setPresent}. */
   firstTwo(index: number): readonly number[] {
-    const [first, second] = [this.#first[index]!, this.#second[index]!];
-    return second === -1 ? [first] : [first, second];
+    const second = this.#second.of(index);
+    return second === undefined ? [this.first(index)] : [this.first(index), second];
   }
 
   /** Sets which members are present; there is one at least. Returns the functions that moved, and their first members before. */
@@ -63,19 +83,14 @@ export class Ranks {
     this.#present = now;
     const moved = new Map<number, number>();
     for (const index of this.#functions.keys()) {
-      const before = this.#first[index]!;
+      const before = this.first(index);
       const isGone = !now.has(before);
-      if (isGone) {
-        this.#first[index] = -1;
-        this.#score[index] = -1;
-      }
+      if (isGone) this.#first.set(index, undefined, 0);
       for (const member of isGone ? members : came) {
         const score = this.#scoreOf(index, member);
-        if (!this.#isBefore(member, score, this.#first[index]!, this.#score[index]!)) continue;
-        this.#first[index] = member;
-        this.#score[index] = score;
+        if (this.#isBefore(this.#first, index, member, score)) this.#first.set(index, member, score);
       }
-      if (this.#first[index] !== before) moved.set(index, before);
+      if (this.first(index) !== before) moved.set(index, before);
     }
     return moved;
   }
@@ -85,7 +100,11 @@ export class Ranks {
     return rankScore(this.#functions[index]!, this.#hashes[member]!, this.#weights[member]!);
   }
 
-  #isBefore(member: number, score: number, other: number, otherScore: number): boolean {
-    return score > otherScore || (score === otherScore && other !== -1 && this.#ids[member]! < this.#ids[other]!);
+  /** Whether the member comes before the best so far. */
+  #isBefore(bests: Bests, index: number, member: number, score: number): boolean {
+    const other = bests.of(index);
+    if (other === undefined) return true;
+    const otherScore = bests.scoreOf(index);
+    return score > otherScore || (score === otherScore && this.#ids[member]! < this.#ids[other]!);
   }
 }
