@@ -67,6 +67,11 @@ export abstract class LiveViews {
     return Math.min(...places.map((place) => this.state.scheduler.predictEnd(fn.index, place, nowMs))) - nowMs;
   }
 
+  /** See {@link Scheduler.cpuBacklogMs}. */
+  get cpuBacklogMs(): number {
+    return this.state.scheduler.cpuBacklogMs(this.state.now());
+  }
+
   /** The scheduler's current offer sheet. */
   sheetOf(key: string): OfferSheet | undefined {
     return this.state.functions.get(key)?.sheet;

@@ -7,7 +7,7 @@ import { LiveCpu, LiveScheduler, type CpuNeed, type LiveCpuOptions } from '../li
 import { policies } from '../schedule/index.ts';
 import { chunkFilesOf, filesOf, manifestBytes, type FunctionManifest } from './manifest.ts';
 import { ModelFolder } from './model-folder.ts';
-import { shareMs, type FunctionOffer } from '../fleet/index.ts';
+import type { FunctionOffer } from '../fleet/index.ts';
 import type { OverflowOptions } from './types.ts';
 import type { RemoteTaker } from './worker.ts';
 import { ContentCache, type Store } from '../store/index.ts';
@@ -147,13 +147,9 @@ export class PoolTaker implements RemoteTaker {
   }
 
   work(): { readonly outstanding: number; readonly backlogMs: number } {
-    let [outstanding, backlogMs] = [0, 0];
-    for (const { manifest, callMs, outstanding: open } of this.#measured.values()) {
-      const lanes = Math.max(1, Math.floor(this.cores / this.#threadsOf(manifest)));
-      outstanding += open;
-      backlogMs += open * shareMs({ callMs, lanes });
-    }
-    return { outstanding, backlogMs };
+    let outstanding = 0;
+    for (const measured of this.#measured.values()) outstanding += measured.outstanding;
+    return { outstanding, backlogMs: this.#live.cpuBacklogMs };
   }
 
   refresh(): void {
@@ -234,6 +230,7 @@ export class PoolTaker implements RemoteTaker {
         key: manifest.revision,
         modelBytes: manifestBytes(manifest),
         modelPath,
+        modelIdentity: identityOf(manifest),
         threads,
         ...given({ handlerPath, opening: manifest.opening }),
       },
@@ -258,3 +255,7 @@ export class PoolTaker implements RemoteTaker {
     }
   }
 }
+
+/** A prepared model is one of the served form. */
+const identityOf = ({ files, opening }: FunctionManifest): string =>
+  `${files.map(({ sha256 }) => sha256).join(' ')}${opening?.isMended === true ? ' mended' : ''}`;

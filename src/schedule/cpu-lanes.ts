@@ -15,6 +15,7 @@ interface Taken {
   readonly fn: ServedFunction;
   readonly cores: number;
   readonly startMs: number;
+  /** When its cores are expected to be free. */
   readonly endMs: number;
   /**
    * `own`: on an instance of the function's own. `shares`: it has held its cores longer than {@link
@@ -78,7 +79,7 @@ export class CpuLanes implements Lanes<CpuPlace> {
   }
 
   hasLane(fn: ServedFunction): boolean {
-    const neededCores = this.#busyCores + (this.#sharedCoresOf.get(fn) ?? 0) + this.lanesOf(fn);
+    const neededCores = this.#busyCores + (this.#sharedCoresOf.get(fn) ?? 0) + fn.sheet.cpu!.cores;
     if (neededCores <= this.count) return true;
     const coreMs = this.#coreMs.get(fn);
     if (coreMs === undefined) return false;
@@ -108,8 +109,8 @@ export class CpuLanes implements Lanes<CpuPlace> {
     return Infinity;
   }
 
-  lanesOf({ sheet }: ServedFunction): number {
-    return sheet.cpu!.cores;
+  laneMs(fn: ServedFunction, runMs: number): number {
+    return (runMs - this.#coreFreeMs(fn)) * fn.sheet.cpu!.cores;
   }
 
   leftMs(nowMs: number): number {
@@ -167,7 +168,8 @@ export class CpuLanes implements Lanes<CpuPlace> {
     const isOwn = this.hasOwn(fn);
     const kind = isOwn ? 'own' : 'holds';
     while (this.#taken.length <= number) this.#taken.push(undefined);
-    this.#taken[number] = { fn, cores: offer.cores, startMs: nowMs, endMs, kind };
+    const freeMs = Math.max(nowMs, endMs - this.#coreFreeMs(fn));
+    this.#taken[number] = { fn, cores: offer.cores, startMs: nowMs, endMs: freeMs, kind };
     if (isOwn) {
       this.#ownRuns.set(fn, (this.#ownRuns.get(fn) ?? 0) + 1);
       if (this.#sessions.of(fn) !== undefined) this.#sessions.begin(fn, this.#loadMsOf(fn, offer));
@@ -175,7 +177,7 @@ export class CpuLanes implements Lanes<CpuPlace> {
     }
     this.#holding.add(invocation);
     this.#busyCores += offer.cores;
-    this.#coreEndMs += endMs * offer.cores;
+    this.#coreEndMs += freeMs * offer.cores;
     const session = this.#sessions.of(fn);
     const loads = session === undefined && offer.loadMs !== undefined;
     const loadMs = this.#loadMsOf(fn, offer);
@@ -236,6 +238,12 @@ export class CpuLanes implements Lanes<CpuPlace> {
     this.#bytes.forget(fn.number);
     this.#endMaking(fn);
     this.#sessions.leave(fn);
+  }
+
+  /** How much of a run takes no core: its message waits in the process, behind those that were handed over before it. */
+  #coreFreeMs(fn: ServedFunction): number {
+    const runMs = this.#runMs.of(fn.number, fn.sheet.cpu!.latencyMs);
+    return Math.max(0, runMs - (this.#coreMs.get(fn) ?? runMs));
   }
 
   #endMaking(fn: ServedFunction): void {

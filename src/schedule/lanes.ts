@@ -20,8 +20,8 @@ export interface Lanes<Config = never> {
   hasOwn(fn: ServedFunction): boolean;
   /** Whether enough lanes are free for a run. */
   hasLane(fn: ServedFunction): boolean;
-  /** Lanes that a run takes. */
-  lanesOf(fn: ServedFunction): number;
+  /** Lane milliseconds of a run that takes so long: its way there and back takes no lane. */
+  laneMs(fn: ServedFunction, runMs: number): number;
   /** Lane milliseconds left of the runs under way. */
   leftMs(nowMs: number): number;
   /** How long a run takes that starts at that instant, including everything it has to wait for then. */

@@ -3,6 +3,7 @@ import { describe, expect, test } from 'vitest';
 import { playOverload, type Caller, type Count } from '../../test/support/overload-scenes.ts';
 import { offerSheet } from '../../test/support/offers.ts';
 import { arrival, Bench, best, kinds } from '../../test/support/scheduler-bench.ts';
+import { given } from '../tools/index.ts';
 import { policies, Scheduler, type Action, type SchedulerEvent } from './index.ts';
 
 /** Two cores serve 77 of its calls in a second. */
@@ -132,6 +133,26 @@ test('a core is handed short runs ahead, and long ones one by one', () => {
       scheduler.handle({ kind: 'arrival', invocation: index + 1, functionIndex: 0 }, 4),
     ).flat();
     expect(actions.filter(({ kind }) => kind === 'run-beside')).toHaveLength(atOnce);
+  }
+});
+
+test('a burst of short runs is shed by the time on its core, not by the way of each message', () => {
+  // 200 runs of 0.1 ms are 20 ms of a core, though each answer is back after 3 ms.
+  for (const [coreMs, sloMs, shed] of [
+    [0.1, 50, 0],
+    [0.5, 50, 105],
+    [undefined, 50, 184],
+  ] as const) {
+    const scheduler = new Scheduler({ gpus: [], policy: policies.best, cpu: { cores: 1, memoryBytes: 1, aheadMs: 2 } });
+    const sheet = offerSheet(0, { layers: [] }, { cpu: { latencyMs: 3, cores: 1 }, admission: 'shed' });
+    scheduler.handle({ kind: 'function-added', functionIndex: 0, sheet: { ...sheet, sloMs } }, 0);
+    scheduler.handle({ kind: 'arrival', invocation: 0, functionIndex: 0 }, 0);
+    scheduler.handle({ kind: 'finished', invocation: 0, observed: { runMs: 3, ...given({ coreMs }) } }, 3);
+    const actions = Array.from({ length: 200 }, (_, invocation) =>
+      scheduler.handle({ kind: 'arrival', invocation, functionIndex: 0 }, 4),
+    ).flat();
+    expect(actions.filter(({ kind }) => kind === 'shed')).toHaveLength(shed);
+    expect(scheduler.cpuBacklogMs(4)).toBeCloseTo((200 - shed) * (coreMs ?? 3), 9);
   }
 });
 

@@ -217,6 +217,11 @@ export class Scheduler {
     return fn && this.#state.slots.find(fn, this.#state.gpus[gpu]!)?.offer;
   }
 
+  /** How long the CPU needs for the runs under way and all that waits. */
+  cpuBacklogMs(nowMs: number): number {
+    return this.#cpu.backlogMs(nowMs);
+  }
+
   /** Invocations that wait for a place. */
   waitingCount(place: PlaceId): number {
     return this.#place(place).waitingCount;

@@ -40,6 +40,12 @@ export class Side<Config = never> implements Place {
     return this.#line.size;
   }
 
+  /** How long its lanes need for the runs under way and all that waits. */
+  backlogMs(nowMs: number): number {
+    const { count } = this.#lanes;
+    return count === 0 ? 0 : (this.#lanes.leftMs(nowMs) + this.#line.waitingMs) / count;
+  }
+
   /** Whether the function's sheet offers it anything. */
   offers(fn: ServedFunction): boolean {
     return Boolean(this.#lanes.offerFor(fn));
@@ -108,7 +114,7 @@ export class Side<Config = never> implements Place {
     const runMs = lanes.runMs(fn, nowMs);
     const latestStartMs = this.#latestStartMs(fn, runMs, deadlineMs, nowMs);
     invocation.predictedMs = this.#predictStart(fn, deadlineMs, nowMs);
-    const laneMs = runMs * lanes.lanesOf(fn);
+    const laneMs = lanes.laneMs(fn, runMs);
     if (latestStartMs >= nowMs) this.#line.add(invocation, latestStartMs, laneMs, lanes.count);
     else this.#line.addLate(invocation, laneMs);
     this.#startAll(fn, nowMs);

@@ -42,8 +42,8 @@ export class WorkerSlots implements Lanes<WorkersPlace> {
     return this.#ends.size < this.count;
   }
 
-  lanesOf(): number {
-    return 1;
+  laneMs(_fn: ServedFunction, runMs: number): number {
+    return runMs;
   }
 
   leftMs(nowMs: number): number {

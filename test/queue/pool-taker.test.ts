@@ -1,12 +1,15 @@
-/** What a worker offers for functions whose files it cannot get. */
+/** What a worker offers for functions whose files it cannot get, and how functions with the same weights share them. */
 import { createHash } from 'node:crypto';
 import { EventEmitter, once } from 'node:events';
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { PoolTaker, sealManifest } from '../../src/queue/index.ts';
-import { FolderStore } from '../../src/store/index.ts';
+import { FolderStore, type Store } from '../../src/store/index.ts';
+import { ElementType, GraphBuilder, writeModel } from '../../src/onnx/index.ts';
+import { tensorOf } from '../../src/tensor/index.ts';
+import { poolLimits } from '../support/cpu-pools.ts';
 import { silentLog } from '../support/silent-log.ts';
 
 const model = Buffer.from('the model');
@@ -28,19 +31,26 @@ afterEach(async () => {
   await rm(folder, { recursive: true, force: true });
 });
 
-test('a function that cannot be fetched is not offered, tried again, and offered once it is here', async () => {
-  const said = new EventEmitter();
-  const store = new FolderStore(join(folder, 'store'));
-  const taker = new PoolTaker({
+const startTaker = (store: Store, options: Partial<ConstructorParameters<typeof PoolTaker>[0]>): PoolTaker =>
+  new PoolTaker({
     name: 'lab-7',
     cores: 1,
     pools,
     store,
     models: join(folder, 'models'),
-    modelBytesMax: 1000,
+    modelBytesMax: 1e9,
     threads: 1,
     queueMax: 1,
     idleMs: 1000,
+    log: silentLog,
+    ...options,
+  });
+
+test('a function that cannot be fetched is not offered, tried again, and offered once it is here', async () => {
+  const said = new EventEmitter();
+  const store = new FolderStore(join(folder, 'store'));
+  const taker = startTaker(store, {
+    modelBytesMax: 1000,
     log: { ...silentLog, warn: (fields) => void said.emit('failed', fields) },
   });
   await taker.start();
@@ -69,3 +79,59 @@ test('a function that cannot be fetched is not offered, tried again, and offered
   expect(taker.offer(revision)).toMatchObject({ isHeld: true });
   await taker.stop();
 });
+
+test.skipIf(process.platform !== 'linux')(
+  'functions with the same weights map them from the same prepared files at a worker too',
+  async () => {
+    const width = 1088;
+    const graph = new GraphBuilder('wide');
+    const x = graph.input('x', ElementType.FLOAT, ['batch', width]);
+    const weights = Float32Array.from({ length: width * width }, (_, at) => Math.sin(at) / 10);
+    const y = graph.node('MatMul', [x, graph.weight('w', [width, width], weights)]);
+    graph.output(y, ElementType.FLOAT, ['batch', width], 'y');
+    const path = join(folder, 'wide.onnx');
+    await writeModel(graph.build(), path);
+    const bytes = await readFile(path);
+    const file = {
+      name: 'wide.onnx',
+      sha256: createHash('sha256').update(bytes).digest('hex'),
+      bytes: bytes.byteLength,
+    };
+    const { batchDelayMs, handlerTimeoutMs, loadTimeoutMs, inferTimeoutMs } = poolLimits;
+    // Twins: each is a function of its own, with limits of its own.
+    const [first, second] = [1, 4].map((batchMax) =>
+      sealManifest({
+        key: `f${batchMax}@1`,
+        files: [file],
+        limits: { batchMax, batchDelayMs, handlerTimeoutMs, loadTimeoutMs, inferTimeoutMs },
+      }),
+    );
+    const store = new FolderStore(join(folder, 'store'));
+    await store.put(file, path);
+    const cacheFolder = join(folder, 'weights');
+    const taker = startTaker(store, { pools: { ...pools, memoryBytes: 4e9, cacheFolder } });
+    await taker.start();
+    taker.learn([first!, second!]);
+    const run = async (revision: string): Promise<number> => {
+      const input = { kind: 'tensors', tensors: [tensorOf('x', 'FP32', [1, width], new Float32Array(width))] } as const;
+      return (await taker.run(revision, input, {})).instancePid;
+    };
+    await run(first!.revision);
+    await taker.pools.evict(first!.revision);
+    await run(first!.revision);
+    // A load for the second time has the weights prepared behind it.
+    const entries = async (): Promise<readonly string[]> =>
+      (await readdir(cacheFolder)).filter((name) => /^[0-9a-f]{32}$/.test(name));
+    await vi.waitFor(async () => expect(await entries()).toHaveLength(1), { timeout: 60_000 });
+    await vi.waitFor(
+      async () => {
+        await taker.pools.evict(second!.revision).catch(() => undefined);
+        const pid = await run(second!.revision);
+        expect(await readFile(`/proc/${pid}/maps`, 'utf8')).toContain(cacheFolder);
+      },
+      { timeout: 60_000 },
+    );
+    expect(await entries()).toHaveLength(1);
+    await taker.stop();
+  },
+);

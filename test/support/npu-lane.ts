@@ -49,8 +49,8 @@ export class NpuLane implements Lanes<NpuPlace> {
     return this.#running === undefined;
   }
 
-  lanesOf(): number {
-    return 1;
+  laneMs(_fn: ServedFunction, runMs: number): number {
+    return runMs;
   }
 
   leftMs(nowMs: number): number {
