@@ -1,6 +1,6 @@
 /** What other members tell in Redis. */
 import { expect, test } from 'vitest';
-import { answerMs, checkedOffer, shareMs, type FunctionOffer } from './offers.ts';
+import { checkedOffer, type FunctionOffer } from './offers.ts';
 import { ChangeReader } from './changes.ts';
 import type { MemberLink } from './link.ts';
 
@@ -25,13 +25,4 @@ test('an invalid offer in Redis hides neither the other offers nor later members
   expect(offers.of('good')).toBeUndefined();
   offers.forget('b:1');
   expect([...offers.fields()]).toEqual([]);
-});
-
-test("an answer is predicted by the member's own word, else by what a call takes there or here", () => {
-  const offer: FunctionOffer = { isHeld: true, load: 0, startMs: 300, callMs: 20, lanes: 4 };
-  expect(answerMs({ ...offer, ms: 7 }, 99, 5)).toBe(12);
-  expect(answerMs(offer, 99)).toBe(320);
-  expect(answerMs({ ...offer, callMs: undefined }, 99)).toBe(399);
-  expect(answerMs({ isHeld: true, load: 0 }, undefined)).toBe(10);
-  expect([shareMs(offer), shareMs({})]).toEqual([5, 10]);
 });

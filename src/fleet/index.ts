@@ -2,7 +2,8 @@
 export { Fleet } from './fleet.ts';
 export { MemberListener, type Serve } from './listener.ts';
 export { goneAfterMs, Membership, reportEveryMs } from './membership.ts';
-export { answerMs, shareMs, triedMax, type FunctionOffer, type OfferChange } from './offers.ts';
+export { MemberChoice, type Candidate } from './member-choice.ts';
+export { shareMs, triedMax, type FunctionOffer, type OfferChange } from './offers.ts';
 export { PeerLost } from './peers.ts';
 export { isMemberName, type MemberPems, type MemberTls } from './tls.ts';
 export type { Change, ChangeWriterOptions } from './changes.ts';

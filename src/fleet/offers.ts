@@ -1,4 +1,4 @@
-/** What a member offers for a function, host or worker: the same words, and one way to predict an answer by them. */
+/** What a member offers for a function, host or worker: the same words. */
 import type { Change, ChangeWriterOptions } from './changes.ts';
 
 export interface FunctionOffer {
@@ -25,7 +25,7 @@ export const triedMax = 2;
 /** A figure is reported when it has changed by this share. */
 const worthTelling = 0.25;
 /** Assumed for a function that was measured nowhere. */
-const unmeasuredMs = 10;
+export const unmeasuredMs = 10;
 
 export const tellOffers = (
   current: ChangeWriterOptions<FunctionOffer>['current'],
@@ -52,16 +52,6 @@ export function checkedOffer(offer: FunctionOffer): FunctionOffer | undefined {
   const { ms, callMs, startMs, lanes, isHeld, load } = offer;
   const areNumbers = [ms, callMs, startMs, lanes].every((each) => each === undefined || Number.isFinite(each));
   return areNumbers && typeof isHeld === 'boolean' && Number.isFinite(load) ? offer : undefined;
-}
-
-/**
- * Milliseconds until a member answers a call that is sent now, the way left out.
- *
- * @param ownMs what a call takes here: assumed where the member was never called
- * @param givenMs work that it was given since its report
- */
-export function answerMs({ ms, callMs, startMs = 0 }: FunctionOffer, ownMs: number | undefined, givenMs = 0): number {
-  return (ms ?? startMs + (callMs ?? ownMs ?? unmeasuredMs)) + Math.max(0, givenMs);
 }
 
 /** Milliseconds by which one call of the function delays the calls behind it. */

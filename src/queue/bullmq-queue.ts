@@ -16,13 +16,13 @@ import { randomBytes } from 'node:crypto';
 import type { Redis } from 'ioredis';
 import { CpuError, type PoolInput } from '../cpu/index.ts';
 import { errorLog } from './error-log.ts';
-import { reportEveryMs, triedMax, type Member, type Membership } from '../fleet/index.ts';
-import type { FunctionManifest } from './manifest.ts';
+import { MemberChoice, reportEveryMs, triedMax, type Candidate, type Member, type Membership } from '../fleet/index.ts';
+import { manifestBytes, type FunctionManifest } from './manifest.ts';
 import { keys, leftoverMs, type OverflowJob } from './names.ts';
 import { decodeAnswer, encodeInput, inputBytes, type AddressedAnswer } from './payload.ts';
 import type { RedisLink } from './redis-link.ts';
 import { QueueError } from './types.ts';
-import { WorkerChoice, type BestWorker } from './worker-choice.ts';
+import { WorkerQueues } from './worker-queues.ts';
 import type {
   OverflowOffer,
   OverflowOptions,
@@ -65,6 +65,8 @@ interface Pending {
 
 /** Of the answers, at most this share of invocations may be run by the host although a worker has begun them. */
 const doubleShareMax = 0.02;
+/** Assumed rate at which a worker fetches a model that it does not have. */
+const fetchBytesPerMs = 50_000;
 /** A longer timer rings at once. */
 const timerMsMax = 2 ** 31 - 1;
 /** Assumed round trip to a worker before any answer has been measured. */
@@ -84,7 +86,8 @@ class BullMqQueue implements OverflowQueue {
   readonly #id = randomBytes(6).toString('hex');
   readonly #pending = new Map<string, Pending>();
   #membership: Membership | undefined;
-  #workers: WorkerChoice | undefined;
+  #choice: MemberChoice | undefined;
+  #queues: WorkerQueues | undefined;
   readonly #answered: Record<string, number> = {};
   readonly #quiet: (() => void)[] = [];
   readonly #endListening: () => void;
@@ -111,7 +114,8 @@ class BullMqQueue implements OverflowQueue {
   start(membership: Membership): void {
     const { log, onWorkerLost } = this.#options;
     this.#membership = membership;
-    this.#workers = new WorkerChoice(this.#link, membership);
+    this.#choice = new MemberChoice(membership);
+    this.#queues = new WorkerQueues(this.#link, membership);
     membership.follow({
       gone: ({ kind, name, title }, isLost) => {
         if (kind !== 'worker') return;
@@ -140,7 +144,7 @@ class BullMqQueue implements OverflowQueue {
       const limit = `${this.#options.outstandingMax} invocations are with workers already`;
       throw new QueueError('queue-full', `${limit}, the limit`);
     }
-    const worker = this.#best(key, new Set())?.worker;
+    const worker = this.#best(key, new Set())?.at;
     if (worker === undefined) throw new QueueError('no-worker', `no worker takes invocations of ${key}`);
     return await new Promise<OverflowResult>((resolve, reject) => {
       const onAbort = (): void => {
@@ -175,8 +179,8 @@ class BullMqQueue implements OverflowQueue {
     if (this.#stopping || !this.#link.works) return undefined;
     const best = this.#best(key, new Set());
     if (best === undefined) return undefined;
-    const { worker, ms, offer, startMs } = best;
-    return { worker: worker.title, predictedMs: ms, callMs: offer.callMs, startMs };
+    const { at, ms, offer, startMs } = best;
+    return { worker: at.title, predictedMs: ms, callMs: offer.callMs, startMs };
   }
 
   get roundTripMs(): number | undefined {
@@ -212,16 +216,18 @@ class BullMqQueue implements OverflowQueue {
       if (this.#settle(pending)) pending.reject(new QueueError('stopping', 'the overflow queue is stopping'));
     }
     await this.#link.commands.del(keys.answers(this.#link, this.#id)).catch(() => undefined);
-    await this.#workers?.close();
+    await this.#queues?.close();
   }
 
-  #best(key: string, except: ReadonlySet<string>): BestWorker | undefined {
+  #best(key: string, except: ReadonlySet<string>): Candidate | undefined {
     const manifest = this.#options.manifestOf(key);
-    return manifest && this.#workers?.best(manifest, except, this.#overheadMs ?? firstOverheadMs);
+    const wayMs = this.#overheadMs ?? firstOverheadMs;
+    return manifest && this.#choice?.worker(manifest.revision, except, { wayMs, fetchMs: fetchMsOf(manifest) });
   }
 
-  #lengthen({ key, worker }: Pending, sign: 1 | -1): void {
-    this.#workers?.lengthen(worker, this.#options.manifestOf(key), sign);
+  #noLongerAtWorker({ key, worker }: Pending): void {
+    const manifest = this.#options.manifestOf(key);
+    if (manifest !== undefined) this.#choice?.taken(manifest.revision, worker.name);
   }
 
   /** Puts the input and the job into Redis. Both go over one connection, so that the input arrives first. */
@@ -232,7 +238,7 @@ class BullMqQueue implements OverflowQueue {
       if (manifest === undefined) throw new QueueError('no-worker', `${key} is no longer served`);
       pending.sentMs = performance.now();
       pending.inputMissed = false;
-      this.#lengthen(pending, 1);
+      this.#choice!.give(manifest.revision, worker.name, fetchMsOf(manifest));
       const jobId = jobIdOf(pending);
       const { deadlineMs, dueMs, priority } = options;
       const job: OverflowJob = {
@@ -243,7 +249,7 @@ class BullMqQueue implements OverflowQueue {
         ...given({ priority }),
       };
       const stored = this.#link.commands.set(keys.input(this.#link, jobId), encodeInput(input), 'PX', leftoverMs);
-      const added = this.#workers!.queueTo(worker.name).add('invoke', job, {
+      const added = this.#queues!.to(worker.name).add('invoke', job, {
         jobId,
         attempts: 1,
         // Kept for a while: the answer may be looked up after the job is done.
@@ -252,7 +258,7 @@ class BullMqQueue implements OverflowQueue {
       });
       await Promise.all([stored, added]);
     } catch (error) {
-      await this.#workers?.closeQueueTo(worker.name);
+      await this.#queues?.closeTo(worker.name);
       if (!this.#settle(pending)) return;
       const failure = error instanceof QueueError ? error : this.#link.failure(error);
       pending.reject(failure);
@@ -264,7 +270,7 @@ class BullMqQueue implements OverflowQueue {
     if (!this.#pending.delete(pending.id)) return false;
     pending.options.signal?.removeEventListener('abort', pending.onAbort);
     clearTimeout(pending.takeBackTimer);
-    this.#lengthen(pending, -1);
+    this.#noLongerAtWorker(pending);
     this.#checkQuiet();
     return true;
   }
@@ -273,7 +279,7 @@ class BullMqQueue implements OverflowQueue {
   async #takeBack(pending: Pending): Promise<boolean> {
     const jobId = jobIdOf(pending);
     try {
-      const removed = await this.#workers?.queueTo(pending.worker.name).remove(jobId);
+      const removed = await this.#queues?.to(pending.worker.name).remove(jobId);
       await this.#link.commands.del(keys.input(this.#link, jobId));
       return removed === 1;
     } catch {
@@ -285,8 +291,8 @@ class BullMqQueue implements OverflowQueue {
     if (pending.options.takeBack?.wouldBeInTime() !== true || !this.#pending.has(pending.id)) return;
     const { worker, triedIds } = pending;
     const tried = triedIds.size;
-    const job = await this.#workers
-      ?.queueTo(worker.name)
+    const job = await this.#queues
+      ?.to(worker.name)
       .getJobState(jobIdOf(pending))
       .catch(() => undefined);
     const answers = Object.values(this.#answered).reduce((sum, count) => sum + count, 0);
@@ -354,8 +360,8 @@ class BullMqQueue implements OverflowQueue {
       return;
     }
     this.#movedElsewhere++;
-    this.#lengthen(pending, -1);
-    pending.worker = next.worker;
+    this.#noLongerAtWorker(pending);
+    pending.worker = next.at;
     void this.#send(pending);
   }
 
@@ -410,6 +416,8 @@ class BullMqQueue implements OverflowQueue {
     for (const resolve of this.#quiet.splice(0)) resolve();
   }
 }
+
+const fetchMsOf = (manifest: FunctionManifest): number => manifestBytes(manifest) / fetchBytesPerMs;
 
 /** The id of the current attempt. */
 function jobIdOf({ id, triedIds }: Pending): string {

@@ -1,5 +1,5 @@
 /** Decides what runs where, what is loaded and what is evicted, from events and their times alone. */
-export { chooseHost, type HostOffer, type HostReason } from './fleet/choose-host.ts';
+export { chooseHost, earliest, type HostReason, type MemberAnswer } from './fleet/choose-member.ts';
 export { assignHomes, homeLimits, rankMembers, type FleetFunction, type FleetMember } from './fleet/homes.ts';
 export { hashText, rankScore } from './fleet/rank.ts';
 export { Ranks } from './fleet/ranks.ts';

@@ -3,7 +3,7 @@
  * is lost with the call, the call runs here, or at one more host.
  */
 import {
-  answerMs,
+  MemberChoice,
   PeerLost,
   triedMax,
   type Fleet,
@@ -12,7 +12,7 @@ import {
   type OfferChange,
 } from '../../fleet/index.ts';
 import type { InvokeOptions, PoolInput } from '../../cpu/index.ts';
-import { chooseHost, LoadMeter, type HostReason } from '../../schedule/index.ts';
+import { chooseHost, earliest, LoadMeter, type HostReason, type MemberAnswer } from '../../schedule/index.ts';
 import { HostError, isErrorCode } from '../errors.ts';
 import type { LiveScheduler } from '../../live/index.ts';
 import type { Ran } from '../calls/placement.ts';
@@ -69,6 +69,7 @@ export class Routing {
   readonly #demand = new Map<string, Demand>();
   readonly #changed = new Set<string>();
   readonly #homes: FleetHomes;
+  readonly #others: MemberChoice;
   #demandMs = performance.now();
   readonly #passed = new Map<string, PassedCount>();
   /** Calls that came from other hosts. */
@@ -79,6 +80,7 @@ export class Routing {
   constructor(options: RoutingOptions) {
     this.#options = options;
     const { fleet, store, onHome } = options;
+    this.#others = new MemberChoice(fleet.membership);
     this.#homes = new FleetHomes({ fleet, onHome, names: () => store.names(), loads: () => this.#loads() });
     store.onChange(({ before, after }) => {
       for (const version of [before, after]) if (version !== undefined) this.#changed.add(fieldOf(version));
@@ -111,7 +113,7 @@ export class Routing {
 
   /** Whether another host can run a version that is not here. */
   canPass(version: FunctionVersion): boolean {
-    return this.#holders(version).length > 0;
+    return !this.#answers(version, new Set(), 0).next().done;
   }
 
   /**
@@ -159,41 +161,30 @@ export class Routing {
   #choose(version: FunctionVersion, wish: PassedWish, isHere: boolean, tried: ReadonlySet<string>): Choice | undefined {
     const { fleet, live } = this.#options;
     const self = fleet.membership.name;
-    const nowMs = performance.now();
     const ownMs = isHere ? live.predictMs(version.key) : Infinity;
-    const own = { member: self, endMs: nowMs + ownMs, roundTripMs: 0 };
-    const offers = fleet.membership.offers.of(fieldOf(version));
-    const homes = this.homesOf(version.name).flatMap((name) => {
-      if (name === self) return [own];
-      const offer = tried.has(name) ? undefined : this.#usable(name, offers);
-      if (offer === undefined) return [];
-      // It was never called there: assume the same time as here.
-      const ms = answerMs(offer, ownMs < Infinity ? ownMs : 0);
-      return [{ member: name, endMs: nowMs + ms, roundTripMs: fleet.peers.roundTripMs(name) ?? 1 }];
-    });
-    const deadlineMs = nowMs + (wish.sloMs ?? version.settings.sloMs);
-    const { member: chosen, reason } = chooseHost({ own, homes, deadlineMs, isPassedOn: false });
+    const own = { member: self, ms: ownMs };
+    const answers = new Map(this.#answers(version, tried, ownMs < Infinity ? ownMs : 0));
+    const homes = this.homesOf(version.name).flatMap((name) => (name === self ? [own] : (answers.get(name) ?? [])));
+    const { member: chosen, reason } = chooseHost({ own, homes, leftMs: wish.sloMs ?? version.settings.sloMs });
     if (chosen !== self) return { member: fleet.find(chosen)!, reason };
     if (isHere) return undefined;
-    const holder = this.#holders(version).find(({ name }) => !tried.has(name));
-    return holder === undefined ? undefined : { member: holder, reason: 'elsewhere' };
+    const holder = earliest([...answers.values()]);
+    return holder === undefined ? undefined : { member: fleet.find(holder.member)!, reason: 'elsewhere' };
   }
 
-  /** Other hosts that answer and have the version's content, the least busy first. */
-  #holders(version: FunctionVersion): Member[] {
-    const { fleet } = this.#options;
-    const offers = fleet.membership.offers.of(fieldOf(version));
-    const names = [...(offers?.keys() ?? [])].filter((name) => this.#usable(name, offers) !== undefined);
-    names.sort((a, b) => (offers!.get(a)!.ms ?? 0) - (offers!.get(b)!.ms ?? 0));
-    return names.map((name) => fleet.find(name)!);
-  }
-
-  #usable(name: string, offers: ReadonlyMap<string, FunctionOffer> | undefined): FunctionOffer | undefined {
-    const { fleet } = this.#options;
-    const offer = offers?.get(name);
-    const member = fleet.find(name);
-    if (offer?.isHeld !== true || member === undefined || member.draining) return undefined;
-    return fleet.peers.trouble(member) === undefined ? offer : undefined;
+  /** Of the other hosts that answer and have the version's content. @param ownMs what a call takes here */
+  *#answers(
+    version: FunctionVersion,
+    tried: ReadonlySet<string>,
+    ownMs: number,
+  ): Generator<readonly [string, MemberAnswer]> {
+    const { peers } = this.#options.fleet;
+    const field = fieldOf(version);
+    for (const { member, offer } of this.#others.offering(field, 'host')) {
+      const { name } = member;
+      if (!offer.isHeld || tried.has(name) || peers.trouble(member) !== undefined) continue;
+      yield [name, this.#others.candidate(field, member, offer, { wayMs: peers.roundTripMs(name) ?? 1, ownMs })];
+    }
   }
 
   /** Resolves to undefined if that host refused it. @throws PeerLost, HostError */
@@ -211,7 +202,9 @@ export class Routing {
     const { name, version: versionName, modelSha256: model } = version;
     const call = { name, version: versionName, model, wish: { ...wish, leftMs }, input };
     options.stages?.enter('away');
-    const answer = await pass(fleet, member, call, signal);
+    const field = fieldOf(version);
+    this.#others.give(field, member.name);
+    const answer = await pass(fleet, member, call, signal).finally(() => this.#others.taken(field, member.name));
     if ('failure' in answer) return refused(member, answer.failure);
     this.#count(member.name, reason);
     const { result, placed, isGpu } = answer;
@@ -278,13 +271,19 @@ export class Routing {
     if (!isHeld && demand === undefined) return null;
     const { idleMs = Infinity } = live.placeOf(version.key) ?? {};
     const ms = isHeld && idleMs < activeMs ? live.predictMs(version.key) : undefined;
+    const { cpu = Infinity, gpu } = live.runMsOf(version.key);
+    const callMs = Math.min(cpu, gpu);
     return {
-      ms: ms === undefined || ms === Infinity ? undefined : Math.round(ms * 100) / 100,
+      ms: ms === undefined || ms === Infinity ? undefined : rounded(ms),
       isHeld,
       load: Math.round((demand?.meter.load ?? 0) * 10) / 10,
+      callMs: callMs < Infinity ? rounded(callMs) : undefined,
+      lanes: gpu < Infinity ? live.gpus.length : Math.max(1, live.sheetOf(version.key)?.cpu?.instances ?? 1),
     };
   }
 }
+
+const rounded = (ms: number): number => Math.round(ms * 100) / 100;
 
 /** Version and content: hosts may have different folder functions under one name. */
 export const fieldOf = ({ key, modelSha256 }: Pick<FunctionVersion, 'key' | 'modelSha256'>): string =>

@@ -3,7 +3,13 @@
  * src/schedule/fleet.
  */
 import type { FleetRow } from '../../report/index.ts';
-import { chooseHost, type HostOffer, type HostReason, type OfferSheet, type FunctionId } from '../../schedule/index.ts';
+import {
+  chooseHost,
+  type HostReason,
+  type MemberAnswer,
+  type OfferSheet,
+  type FunctionId,
+} from '../../schedule/index.ts';
 import { getOrMake } from '../../tools/index.ts';
 import { deriveSeed, Xoshiro } from '../generate/random.ts';
 import { DueHeap } from '../simulator-heap.ts';
@@ -303,16 +309,14 @@ class FleetSimulation {
             .ranked(functionIndex)
             .filter((host) => this.#hosts[host]!.isUp)
             .slice(0, 1);
-    const offer = (host: number): HostOffer => ({
+    const answer = (host: number): MemberAnswer => ({
       member: String(host),
-      endMs: this.#predictedEndMs(functionIndex, host),
-      roundTripMs: host === entry ? 0 : this.#fleet.roundTripMs,
+      ms: this.#predictedEndMs(functionIndex, host) - this.#nowMs + (host === entry ? 0 : this.#fleet.roundTripMs),
     });
     const choice = chooseHost({
-      own: offer(entry),
-      homes: homes.map(offer),
-      deadlineMs: arrivalMs + sloMs,
-      isPassedOn: false,
+      own: answer(entry),
+      homes: homes.map(answer),
+      leftMs: arrivalMs + sloMs - this.#nowMs,
     });
     this.#record.reason(call, choice.reason satisfies HostReason);
     return Number(choice.member);

@@ -1,7 +1,15 @@
 /** Homes and the choice among them, for generated fleets. The seed is printed on failure; TURNTABLE_SEED repeats it. */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { assignHomes, chooseHost, homeLimits, rankMembers, type FleetFunction, type FleetMember } from '../index.ts';
+import {
+  assignHomes,
+  chooseHost,
+  earliest,
+  homeLimits,
+  rankMembers,
+  type FleetFunction,
+  type FleetMember,
+} from '../index.ts';
 
 const membersOf = (minLength: number) =>
   fc.uniqueArray(
@@ -161,40 +169,52 @@ describe('homes', () => {
 });
 
 describe('the choice among hosts', () => {
-  const own = { member: 'own', endMs: 50, roundTripMs: 0 };
-  const first = { member: 'first', endMs: 20, roundTripMs: 1 };
-  const second = { member: 'second', endMs: 20.2, roundTripMs: 1 };
-  const call = { own, homes: [first, second], deadlineMs: 100, isPassedOn: false };
-
-  test('a call that was passed on runs where it is', () => {
-    expect(chooseHost({ ...call, isPassedOn: true })).toEqual({ member: 'own', reason: 'passed-on', endMs: 50 });
-  });
+  const own = { member: 'own', ms: 50 };
+  const first = { member: 'first', ms: 21 };
+  const second = { member: 'second', ms: 21.2 };
+  const call = { own, homes: [first, second], leftMs: 100 };
 
   test('the first home has it, unless another home answers earlier', () => {
-    expect(chooseHost(call)).toEqual({ member: 'first', reason: 'home', endMs: 21 });
+    expect(chooseHost(call)).toEqual({ member: 'first', reason: 'home' });
     expect(chooseHost({ ...call, homes: [second, first] }).member).toBe('second');
-    const later = { ...first, endMs: 40 };
-    expect(chooseHost({ ...call, homes: [later, second] })).toEqual({
+    expect(chooseHost({ ...call, homes: [{ ...first, ms: 41 }, second] })).toEqual({
       member: 'second',
       reason: 'other-home',
-      endMs: 21.2,
     });
   });
 
   test('the round trip counts: of two homes alike, the one that has the call runs it', () => {
-    const here = { member: 'own', endMs: 20, roundTripMs: 0 };
-    expect(chooseHost({ ...call, own: here, homes: [first, here] })).toEqual({
-      member: 'own',
-      reason: 'other-home',
-      endMs: 20,
-    });
+    const here = { member: 'own', ms: 20 };
+    expect(chooseHost({ ...call, own: here, homes: [first, here] })).toEqual({ member: 'own', reason: 'other-home' });
   });
 
   test('a host that is no home runs it where every home would be late and it would not, or none is up', () => {
-    const late = { ...first, endMs: 200 };
-    expect(chooseHost({ ...call, homes: [late] })).toEqual({ member: 'own', reason: 'spill', endMs: 50 });
-    expect(chooseHost({ ...call, homes: [late], deadlineMs: 40 }).member).toBe('first');
-    expect(chooseHost({ ...call, homes: [{ ...first, endMs: Infinity }] }).reason).toBe('no-home');
-    expect(chooseHost({ ...call, homes: [] })).toEqual({ member: 'own', reason: 'no-home', endMs: 50 });
+    const late = { ...first, ms: 201 };
+    expect(chooseHost({ ...call, homes: [late] })).toEqual({ member: 'own', reason: 'spill' });
+    expect(chooseHost({ ...call, homes: [late], leftMs: 40 }).member).toBe('first');
+    expect(chooseHost({ ...call, homes: [{ ...first, ms: Infinity }] }).reason).toBe('no-home');
+    expect(chooseHost({ ...call, homes: [] })).toEqual({ member: 'own', reason: 'no-home' });
+  });
+});
+
+describe('the earliest of members', () => {
+  const members = ['a', 'b', 'c'].map((member, index) => ({ member, ms: 100 - index }));
+
+  test('is the most preferred of those that count as equal', () => {
+    expect(earliest(members)?.member).toBe('c');
+    expect(earliest(members, 0.25)?.member).toBe('a');
+    expect(earliest([{ member: 'late', ms: 124 }, ...members], 0.25)?.member).toBe('a');
+    expect(earliest([{ member: 'near', ms: 122 }, ...members], 0.25)?.member).toBe('near');
+  });
+
+  test('counts what a call delays there, and is nobody where no member can run it', () => {
+    expect(
+      earliest([
+        { member: 'starts', ms: 10, costMs: 60 },
+        { member: 'busy', ms: 40 },
+      ])?.member,
+    ).toBe('busy');
+    expect(earliest([{ member: 'none', ms: Infinity }])).toBeUndefined();
+    expect(earliest([])).toBeUndefined();
   });
 });
