@@ -3,6 +3,7 @@
  * Runtime folds shape arithmetic without reading weights, and cannot change one. The layout depends on the model alone,
  * and residency and plans hold for every input shape.
  */
+import { createHash } from 'node:crypto';
 import { mkdir, rm, utimes } from 'node:fs/promises';
 import { join } from 'node:path';
 import { temporaryPath, writeWhole } from '../../tools/index.ts';
@@ -13,6 +14,7 @@ import {
   extract,
   Graph,
   readServed,
+  serializeModel,
   tensorBytes,
   weightLocations,
   writeModel,
@@ -278,6 +280,23 @@ async function placeWeights(drafts: readonly Draft[], derivedPath: string): Prom
   return weights;
 }
 
+/**
+ * What programs are made from: the graph, and how its weights are laid out. The weights' bytes and the model's
+ * description stay out, so that versions with other weights have the same programs.
+ */
+function hashGraph(model: ModelProto, ...others: readonly unknown[]): string {
+  const unnamed = {
+    docString: '',
+    domain: '',
+    metadataProps: [],
+    modelVersion: 0n,
+    producerName: '',
+    producerVersion: '',
+  };
+  const bare: ModelProto = { ...model, ...unnamed, graph: { ...model.graph, name: '' } };
+  return createHash('sha256').update(JSON.stringify(others)).update(serializeModel(bare)).digest('hex');
+}
+
 /** @throws OnnxError as `readModel`; ProgramError 'folding' if constants cannot be computed */
 export async function prepareBase(modelPath: string, cacheFolder: string) {
   const locations = weightLocations(modelPath);
@@ -294,8 +313,7 @@ export async function prepareBase(modelPath: string, cacheFolder: string) {
 
   const derivedNodes = derivedValues(graph);
   const derived = await computeDerived(model, graph, [...derivedNodes.keys()], folder);
-  const given = new Set(derived.map(({ name }) => name));
-  const living = livingNodes(graph, alias, given);
+  const living = livingNodes(graph, alias, new Set(derived.map(({ name }) => name)));
   const drafts = draftsOf({
     graph,
     layers: layerList,
@@ -311,18 +329,22 @@ export async function prepareBase(modelPath: string, cacheFolder: string) {
   const names = new Set(weights.map(({ name }) => name));
   const isWeightNode = ({ opType, output }: NodeProto): boolean => opType === 'Constant' && names.has(output[0] ?? '');
   const node = living.filter((each) => !isWeightNode(each));
+  const withInputs = withWeightsAsInputs(model, node, weights);
+  const laidOut = weights.map(({ source: _source, ...weight }) => weight);
+  const named = layerList.map(({ name, kind }) => ({ name, kind }));
   return {
     modelHash,
+    graphHash: hashGraph(withInputs, laidOut, named, [...layerOfValue], graph.inputs),
     modelPath,
     /** A file for weights that are not contiguous in the model's files: results of constant nodes, and typed fields. */
     derivedPath,
-    layers: layerList.map(({ name, kind }) => ({ name, kind })),
+    layers: named,
     /** By layers, in execution order. */
     weights,
     /** The layer that makes a value of the model, by name. */
     layerOfValue,
     /** The graph with its weights as inputs, also those that constant nodes made. */
-    model: withWeightsAsInputs(model, node, weights),
+    model: withInputs,
     /** The inputs that a caller gives. */
     inputs: graph.inputs,
   };

@@ -39,7 +39,7 @@ export function baseOf(modelPath: string, cacheFolder: string): Promise<Function
   });
 }
 
-/** By file: functions of one model that are prepared at once share the work. */
+/** By file: functions of one graph that are prepared at once share the work. */
 const programs = new Map<string, Promise<Program>>();
 
 function programKey(
@@ -52,7 +52,7 @@ function programKey(
 ): string {
   const types = operators.map(({ type }) => type);
   const { coding: _, ...ofProgram } = settings;
-  const content = [base.modelHash, shapes, types, ofProgram, fusion, programFormat, engineVersion(), changed];
+  const content = [base.graphHash, shapes, types, ofProgram, fusion, programFormat, engineVersion(), changed];
   return createHash('sha256').update(JSON.stringify(content)).digest('hex');
 }
 
@@ -83,7 +83,7 @@ export async function compileModel(
     return made;
   });
   await writeNarrowed(base, settings);
-  // The program may be of another file with the same content, or of before the files moved.
+  // The program may have been made for another model with the same graph, or before the files moved.
   return { ...program, layout: await finalLayout(base, settings) };
 }
 

@@ -77,6 +77,7 @@ function prepared(steps: readonly Step[], outputs: readonly string[]): PreparedG
   };
   const base: FunctionBase = {
     modelHash: 'hash',
+    graphHash: 'hash',
     modelPath: join(folder, 'model.onnx'),
     derivedPath: join(folder, 'derived.bin'),
     layers: [{ name: 'all', kind: 'other' }],

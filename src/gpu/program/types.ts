@@ -84,7 +84,10 @@ export interface ProgramTensor {
 }
 
 export interface Program {
-  /** A hash of the model, the input shapes, the settings and the engine's version. Equal keys mean equal programs. */
+  /**
+   * A hash of the graph, the input shapes, the settings and the engine's version. Programs with equal keys differ in
+   * where their weights are, and in nothing else.
+   */
   readonly key: string;
   readonly layout: WeightLayout;
   readonly inputs: readonly ProgramTensor[];

@@ -2,13 +2,13 @@
  * Versions, twins and strangers on one host over real HTTP, with the GPU process on the emulated driver: shared layers are
  * read, loaded and kept once, answers are those of ONNX Runtime, and the books of scheduler and engine are the same.
  */
-import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { loadConfig, startHost, type RunningHost } from '../../../src/host/index.ts';
 import { createLogger } from '../../../src/host/records/logger.ts';
-import { buildArchitecture, writeModel } from '../../../src/onnx/index.ts';
+import { buildArchitecture, serializeModel, writeModel } from '../../../src/onnx/index.ts';
 import { Xoshiro } from '../../../src/replay/index.ts';
 import { tensorOf } from '../../../src/tensor/index.ts';
 import { emulateGpus } from '../../support/emulate-gpus.ts';
@@ -93,6 +93,9 @@ async function expectBooksEqual(): Promise<void> {
   );
 }
 
+/** Programs that the compiler has made, each of which it keeps. */
+const compiled = async (): Promise<number> => (await readdir(join(folder, 'data', 'cache', 'gpu', 'programs'))).length;
+
 describe.skipIf(emulatorMissing)('functions that share layers', () => {
   beforeAll(async () => {
     folder = await mkdtemp(join(tmpdir(), 'turntable-gpu-shared-'));
@@ -175,5 +178,22 @@ describe.skipIf(emulatorMissing)('functions that share layers', () => {
     await callAtRandom(40);
     await expectBooksEqual();
     expect(gpus.live.resident(`${twins[0]!}@1`, 0).shared?.keys).toHaveLength(twins.length - 1);
+  });
+
+  test('twenty versions of a graph are compiled once, and one with another graph once more', async () => {
+    const publish = async (name: string, hidden: number, head: number): Promise<void> => {
+      const { model } = buildArchitecture('mlp', { layers: 2, input: 32, hidden, output: 8, batch: 1 }, head);
+      const published = await fetch(`${host.url}/functions/${name}`, { method: 'PUT', body: serializeModel(model) });
+      expect([name, published.status]).toEqual([name, 201]);
+    };
+    const before = await compiled();
+    for (let head = 0; head < 20; head++) await publish(`head-${head}`, 16, head);
+    await host.gpus!.settled();
+    const states = Array.from({ length: 20 }, (_, head) => host.gpus!.record(`head-${head}@1`)?.state.kind);
+    expect(new Set(states)).toEqual(new Set(['planned']));
+    expect(await compiled()).toBe(before + 1);
+    await publish('wider', 24, 1);
+    await host.gpus!.settled();
+    expect(await compiled()).toBe(before + 2);
   });
 });
