@@ -47,11 +47,6 @@ export interface FrameRegion {
   /** Returns where they are for the other end; undefined: they stay in the frame. */
   put(tensors: readonly Tensor[], bytes: number): number | undefined;
   /**
-   * A copy of the next message's tensors.
-   * @throws TensorError if no tensors can be there
-   */
-  take(from: number, bytes: number): Uint8Array;
-  /**
    * The next message's tensors where they are, until they are released. Each message is, in any order.
    * @throws TensorError if no tensors can be there
    */
@@ -148,7 +143,10 @@ function reserve(bytes: number): Buffer {
   return slab.subarray(slabUsedBytes, (slabUsedBytes += bytes));
 }
 
-/** The message with tensors of the receiver's own, and nothing to release. */
+/**
+ * The message with tensors of the receiver's own, and nothing to release. Each has memory of its own, so that it can be
+ * freed when its last reader is done, whatever else came with it.
+ */
 export function owned<Header extends object>({ header, tensors, release }: Message<Header>): Message<Header> {
   if (release === undefined) return { header, tensors };
   const copies = tensors.map((tensor) => ({ ...tensor, data: Buffer.from(tensor.data) }));
@@ -330,13 +328,13 @@ export class FrameDecoder<Header extends object = Record<string, unknown>> {
     const [from, bytes] = [place.readUInt32LE(0), place.readUInt32LE(4)];
     const whyDropped = this.#account && this.#count(this.#account, header, bytes);
     this.#giveBack();
-    if (whyDropped === undefined && this.#lends) {
-      const { tensors, release } = region.lend(from, bytes);
-      return { header, tensors: sliceTensors(described, tensors), release };
+    if (whyDropped !== undefined) {
+      region.skip();
+      return { header, tensors: [], whyDropped };
     }
-    if (whyDropped === undefined) return { header, tensors: sliceTensors(described, region.take(from, bytes)) };
-    region.skip();
-    return { header, tensors: [], whyDropped };
+    const { tensors, release } = region.lend(from, bytes);
+    const lent = { header, tensors: sliceTensors(described, tensors), release };
+    return this.#lends ? lent : owned(lent);
   }
 
   /** Returns why there is no room for it. */

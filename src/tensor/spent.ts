@@ -48,8 +48,14 @@ export class SpentBuffers {
     if (buffer.byteLength >= freedBytesMin && !readLater.has(buffer)) this.#buffers.add(buffer);
   }
 
-  free(): void {
-    for (const buffer of this.#buffers) free(buffer);
+  /** Returns how many bytes that were. */
+  free(): number {
+    let bytes = 0;
+    for (const buffer of this.#buffers) {
+      bytes += buffer.byteLength;
+      free(buffer);
+    }
     this.#buffers.clear();
+    return bytes;
   }
 }

@@ -172,7 +172,7 @@ export class Exchange {
 
   /** Frees this once the system has taken all of the reply. */
   freeOnceSent(spent: SpentBuffers): void {
-    this.outgoing.once('finish', () => spent.free());
+    this.outgoing.once('finish', () => this.held.freed(spent.free()));
   }
 
   #holdReply(bytes: number): void {

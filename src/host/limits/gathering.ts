@@ -15,7 +15,7 @@ const growth = 4;
 export class Gathering {
   readonly #what: string;
   readonly #bytesMax: number;
-  readonly #held: HeldBytes;
+  readonly #held: Pick<HeldBytes, 'grow'>;
   readonly #expected: number | undefined;
   #buffer: Buffer | undefined;
   /** Whether the buffer was made here; one that arrived may share its memory with others. */
@@ -23,7 +23,7 @@ export class Gathering {
   bytes = 0;
 
   /** @param expected bytes to come, which are counted as held elsewhere */
-  constructor(what: string, bytesMax: number, expected: number | undefined, held: HeldBytes) {
+  constructor(what: string, bytesMax: number, expected: number | undefined, held: Pick<HeldBytes, 'grow'>) {
     this.#what = what;
     this.#bytesMax = bytesMax;
     this.#held = held;

@@ -20,7 +20,7 @@ const memory = (more: Partial<OwnMemory> = {}): OwnMemory => ({
 function request(account: InFlightBytes, bytesMin?: number): HeldBytes & { readonly end: () => void } {
   let over: (() => void) | undefined;
   const held = account.held((whenOver) => (over = whenOver), bytesMin);
-  return { grow: (...values) => held.grow(...values), end: () => over?.() };
+  return { ...held, end: () => over?.() };
 }
 
 describe('the bytes of requests in progress', () => {
@@ -75,6 +75,24 @@ describe('the bytes of requests in progress', () => {
     second.grow(-1001 * kibibyte, true);
     vi.runAllTimers();
     expect(collect).toHaveBeenCalledTimes(2);
+  });
+
+  test('are no garbage as far as they were freed by themselves', () => {
+    const collect = vi.fn<() => void>();
+    const account = new InFlightBytes(limit, { memory: memory({ collect }) });
+    for (const freed of [2000, 3000, 1001]) {
+      const one = request(account);
+      one.grow(2000 * kibibyte);
+      one.freed(freed * kibibyte);
+      one.end();
+      vi.runAllTimers();
+    }
+    expect(collect).not.toHaveBeenCalled();
+    const last = request(account);
+    last.grow(2000 * kibibyte);
+    last.end();
+    vi.runAllTimers();
+    expect(collect).toHaveBeenCalledTimes(1);
   });
 
   test('are collected a tenth of the time at most, and then all together', () => {

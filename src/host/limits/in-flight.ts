@@ -87,7 +87,11 @@ export class InFlightBytes {
     let counted = 0;
     let isOver = false;
     let isAsked = false;
+    let freedBytes = 0;
     return {
+      freed: (more) => {
+        freedBytes += more;
+      },
       grow: (more, isThere = false, isForOperator = false) => {
         bytes += more;
         if (more < 0 && isThere) this.#dropped(-more);
@@ -108,7 +112,7 @@ export class InFlightBytes {
           onOver(() => {
             isOver = true;
             this.#bytes -= counted;
-            this.#dropped(counted);
+            this.#dropped(Math.max(0, counted - freedBytes));
           });
         }
         this.#bytes += bytes - counted;
@@ -205,4 +209,6 @@ export interface HeldBytes {
    * @throws HostError 'too-many-requests' if all requests together would hold too much
    */
   grow(bytes: number, isThere?: boolean, isForOperator?: boolean): void;
+  /** So many of its bytes were freed by themselves: they are no garbage once it is over. */
+  freed(bytes: number): void;
 }
