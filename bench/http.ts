@@ -19,6 +19,7 @@ import {
   type Pair,
 } from './echo.ts';
 import { anySizeGraph, bodySizesName, compareBodySizes, type BodySizes } from './http/body-sizes.ts';
+import { countOverManyCalls } from './http/many-calls.ts';
 import { compareLargeResults, largeGraph, largeName } from './http/large-results.ts';
 import { projectRoot, Servers } from './servers.ts';
 
@@ -36,8 +37,8 @@ export const benchmark: Benchmark = {
   run,
 };
 
-async function run({ small, progress }: BenchmarkOptions): Promise<BenchmarkResult> {
-  const rounds = small ? 1 : 7;
+async function run({ small, full = false, progress }: BenchmarkOptions): Promise<BenchmarkResult> {
+  const rounds = small ? 1 : 5;
   const requests = small ? 100 : 20_000;
   const sequential = small ? 50 : 3000;
   const warmup = small ? 10 : 6000;
@@ -71,10 +72,12 @@ async function run({ small, progress }: BenchmarkOptions): Promise<BenchmarkResu
   const sizes = await compareBodySizes(servers, hostServer, {
     sizes: small ? [16, 131_072] : [16, 4096, 65_536, 110_592, 602_112, 1_204_224],
     clients: small ? [4] : [1, 4],
-    rounds: small ? 1 : 7,
+    rounds: small ? 1 : 3,
     requestsMax: small ? 24 : 1000,
     progress,
   });
+  const manyCalls = small ? 320 : full ? 1_000_000 : 100_000;
+  const many = await countOverManyCalls(hostServer, manyCalls, progress);
   progress('large intermediate results');
   const largeRounds = small ? 3 : 31;
   const large = await compareLargeResults(servers, hostServer, { size: largeSize, rounds: largeRounds });
@@ -91,12 +94,14 @@ async function run({ small, progress }: BenchmarkOptions): Promise<BenchmarkResu
       warmup,
       bodyBytes,
       largeRounds,
+      manyCalls,
     },
     tables: [
       comparison(`${connections} connections`, 'bare node:http', throughput),
       comparison('one sequential client, node:http with keep-alive', 'bare node:http', latency),
       comparison('one sequential client, a raw socket', 'bare node:http', rawLatency),
       sizes.table,
+      many.table,
       {
         title: 'a model with 100 MB of intermediate results',
         provenance: { kind: 'measured' },
@@ -113,6 +118,7 @@ async function run({ small, progress }: BenchmarkOptions): Promise<BenchmarkResu
       rawSequentialP50Ratio: p50Ratio(rawLatency),
       hostEventLoopDelayP99Ms: delayP99Ms,
       largeResultsRatio: large.ratio,
+      grownOverManyCallsBytes: many.grownBytes,
       ...perSecond(throughput),
     },
     aims: [
@@ -123,6 +129,11 @@ async function run({ small, progress }: BenchmarkOptions): Promise<BenchmarkResu
         reached: `${ratio.toFixed(2)} times`,
       },
       ...sizeAims(sizes),
+      {
+        aim: `after ${manyCalls} calls of mixed sizes the host and its processes have no more memory than after a tenth of them, but for what varies`,
+        met: many.isFlat,
+        reached: `${(many.grownBytes / 1e6).toFixed(0)} MB more`,
+      },
       {
         aim: 'a model with large intermediate results takes at most 1.3 times what it takes in onnxruntime-node',
         met: large.ratio <= 1.3,

@@ -51,12 +51,15 @@ export interface BodySizes {
   readonly rateShare: (rival: Server, cell: Cell) => number | undefined;
 }
 
-const loadBytes = 40e6;
+const loadBytes = 20e6;
 const requestsMin = 24;
 
 const keyOf = ({ bytes, form, clients }: Cell, server: Server): string => `${bytes} ${form} ${clients} ${server}`;
 
-function requestOf(bytes: number, form: Form): { readonly headers: Record<string, string>; readonly body: Buffer } {
+export function requestOf(
+  bytes: number,
+  form: Form,
+): { readonly headers: Record<string, string>; readonly body: Buffer } {
   // As wide in JSON as real activations: nine significant digits.
   const values = Float32Array.from({ length: bytes / 4 }, (_, at) => Math.sin(at) * 3);
   const input = { name: 'x', shape: [1, values.length], datatype: 'FP32' };

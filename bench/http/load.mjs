@@ -14,17 +14,22 @@ import { createInterface } from 'node:readline';
 const [line] = await once(createInterface({ input: process.stdin }), 'line');
 const { url, path, paths = [path], headers, bodyBase64, connections, warmup = 0, requests, client } = JSON.parse(line);
 const { hostname, port } = new URL(url);
-const body = Buffer.from(bodyBase64, 'base64');
-/** One for each path, sent in turns. */
-const ready = paths.map((each) => {
+const body = Buffer.from(bodyBase64 ?? '', 'base64');
+/** One for each path, sent in turns. In place of a path there may be one with a body and headers of its own. */
+const ready = paths.map((each) =>
+  request({ headers, bodyBase64, ...(typeof each === 'string' ? { path: each } : each) }),
+);
+
+function request({ path: to, headers: own, bodyBase64: text }) {
+  const content = Buffer.from(text, 'base64');
   const head = [
-    `POST ${each} HTTP/1.1`,
+    `POST ${to} HTTP/1.1`,
     `Host: ${hostname}:${port}`,
-    `Content-Length: ${body.byteLength}`,
-    ...Object.entries(headers).map(([name, value]) => `${name}: ${value}`),
+    `Content-Length: ${content.byteLength}`,
+    ...Object.entries(own).map(([name, value]) => `${name}: ${value}`),
   ];
-  return Buffer.concat([Buffer.from(`${head.join('\r\n')}\r\n\r\n`), body]);
-});
+  return Buffer.concat([Buffer.from(`${head.join('\r\n')}\r\n\r\n`), content]);
+}
 
 let latenciesMs = [];
 let statuses = {};

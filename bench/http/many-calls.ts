@@ -1,0 +1,59 @@
+/** Whether the host's memory stays as it is over many calls of mixed sizes, after what the first of them make it grow to. */
+import { residentBytes } from '../../src/process/index.ts';
+import type { BenchmarkTable } from '../benchmark.ts';
+import { runLoad } from '../echo.ts';
+import { descendants, type StartedServer } from '../servers.ts';
+import { bodySizesName, requestOf } from './body-sizes.ts';
+
+/** Bytes of the bodies in turns: small ones are many, and one in sixteen is an image. */
+const turns = [16, 4096, 16, 4096, 16, 65_536, 4096, 16, 16, 4096, 110_592, 4096, 16, 65_536, 4096, 602_112];
+const parts = 10;
+const connections = 4;
+/** Free pages of the C library and of V8 come and go by so much. */
+const varyingBytes = 48e6;
+
+export interface ManyCalls {
+  readonly table: BenchmarkTable;
+  readonly grownBytes: number;
+  readonly isFlat: boolean;
+}
+
+export async function countOverManyCalls(
+  host: StartedServer,
+  calls: number,
+  progress: (text: string) => void,
+): Promise<ManyCalls> {
+  const path = `/v2/models/${bodySizesName}/infer`;
+  const paths = turns.map((bytes) => {
+    const { headers, body } = requestOf(bytes, 'binary');
+    return { path, headers, bodyBase64: body.toString('base64') };
+  });
+  const found: { readonly calls: number; readonly hostBytes: number; readonly childrenBytes: number }[] = [];
+  const requests = Math.ceil(calls / parts);
+  for (let part = 1; part <= parts; part++) {
+    progress(`${part * requests} calls of mixed sizes`);
+    await runLoad('http/load.mjs', { url: host.url, paths, headers: {}, requests, client: 'raw', connections }, '200');
+    const children = await descendants(host.process.pid!);
+    found.push({
+      calls: part * requests,
+      hostBytes: residentBytes(host.process.pid!) ?? 0,
+      childrenBytes: children.reduce((sum, pid) => sum + (residentBytes(pid) ?? 0), 0),
+    });
+  }
+  const grown = (of: 'hostBytes' | 'childrenBytes'): number => found.at(-1)![of] - found[0]![of];
+  const grownBytes = Math.max(grown('hostBytes'), grown('childrenBytes'));
+  const megabytes = (bytes: number): string => (bytes / 1e6).toFixed(0);
+  return {
+    table: {
+      title: 'memory over calls of mixed sizes',
+      provenance: { kind: 'measured' },
+      columns: (['CALLS', "HOST'S MB", "ITS PROCESSES' MB"] as const).map((title) => ({
+        title,
+        align: 'right' as const,
+      })),
+      rows: found.map((each) => [String(each.calls), megabytes(each.hostBytes), megabytes(each.childrenBytes)]),
+    },
+    grownBytes,
+    isFlat: grownBytes <= varyingBytes,
+  };
+}
