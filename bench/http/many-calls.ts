@@ -12,6 +12,8 @@ const connections = 4;
 /** Free pages of the C library and of V8 come and go by so much. */
 const varyingBytes = 48e6;
 
+const megabytes = (bytes: number): string => (bytes / 1e6).toFixed(0);
+
 export interface ManyCalls {
   readonly table: BenchmarkTable;
   readonly grownBytes: number;
@@ -42,7 +44,6 @@ export async function countOverManyCalls(
   }
   const grown = (of: 'hostBytes' | 'childrenBytes'): number => found.at(-1)![of] - found[0]![of];
   const grownBytes = Math.max(grown('hostBytes'), grown('childrenBytes'));
-  const megabytes = (bytes: number): string => (bytes / 1e6).toFixed(0);
   return {
     table: {
       title: 'memory over calls of mixed sizes',

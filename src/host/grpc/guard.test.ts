@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import { connect, createServer, type ClientHttp2Stream, type ServerHttp2Stream, type Settings } from 'node:http2';
 import type { AddressInfo } from 'node:net';
 import { expect, test } from 'vitest';
+import { free } from '../../tensor/index.ts';
 import { Watches } from '../limits/watches.ts';
 import { keepPace } from './guard.ts';
 
@@ -19,8 +20,9 @@ async function sent(
   server.on('stream', (stream: ServerHttp2Stream) => {
     stream.on('error', () => undefined);
     stream.respond({ ':status': 200 });
-    keepPace(stream, timeoutMs, watches);
-    stream.write(reply, (error) => {
+    const own = Buffer.from(Uint8Array.from(reply).buffer);
+    keepPace(stream, timeoutMs, watches, () => free(own.buffer));
+    stream.write(own, (error) => {
       isWritten = (error ?? undefined) === undefined;
       if (isWritten) stream.end();
     });

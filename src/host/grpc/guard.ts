@@ -10,13 +10,14 @@ import type { Asking, RouteScope } from '../access/access.ts';
 import { HostError, toHostError } from '../errors.ts';
 import { openDecoder, type Decoder } from '../limits/decoders.ts';
 import type { HeldBytes } from '../limits/in-flight.ts';
+import { SpentBuffers } from '../../tensor/index.ts';
 import { formatDuration } from '../../tools/index.ts';
 import { Gathering, tooLarge } from '../limits/gathering.ts';
 import { paceBytesMin, type Watch, type Watches } from '../limits/watches.ts';
 import { account, askingOf, type GrpcContext } from './call.ts';
 import { letIn } from './guarded-call.ts';
 import { entryBytes } from './infer-wire.ts';
-import { LongReply, longReplyOf } from './long-reply.ts';
+import { headBytes, LongReply, longReplyOf } from './long-reply.ts';
 import { serviceError } from './status.ts';
 
 /** A request as the server's methods parse it: no handler sees this, the guard unwraps it. */
@@ -132,6 +133,7 @@ export function guard(context: GrpcContext, { scopeOf, watches }: GuardOptions):
       incoming.close();
     });
     const bytesOf = new WeakMap<object, number>();
+    const spent = new SpentBuffers();
     return new ServerInterceptingCall(call, {
       start: (next) =>
         next({
@@ -139,7 +141,7 @@ export function guard(context: GrpcContext, { scopeOf, watches }: GuardOptions):
             try {
               if (session?.destroyed === false) connections.admit(session.socket);
               const asking: Asking = askingOf(context, metadata, () => call.getPeer());
-              letIn(metadata, { keyName: access.admit(scopeOf(path), asking), held, bytesOf });
+              letIn(metadata, { keyName: access.admit(scopeOf(path), asking), held, spent, bytesOf });
             } catch (error) {
               refuse(error);
               return;
@@ -172,7 +174,7 @@ export function guard(context: GrpcContext, { scopeOf, watches }: GuardOptions):
         }),
       sendMessage: (message: unknown, next) => {
         // A stream of replies waits for its reader as long as it takes.
-        if (!requestStream) keepPace(stream, bodyTimeoutMs, watches);
+        if (!requestStream) keepPace(stream, bodyTimeoutMs, watches, () => held.freed(spent.free()));
         next(message);
       },
     });
@@ -188,16 +190,21 @@ const pieceBytes = 4 * paceBytesMin;
  * Cuts off a reader that takes less than {@link paceBytesMin} of a reply within the time on average, or nothing.
  *
  * @param watches with the same time
+ * @param onTaken called once the system has taken the whole reply
  */
-export function keepPace(stream: Http2Stream, timeoutMs: number, watches: Watches): void {
+export function keepPace(stream: Http2Stream, timeoutMs: number, watches: Watches, onTaken: () => void): void {
   const write = stream.write.bind(stream) as (piece: Uint8Array, done: (error?: Error | null) => void) => boolean;
-  const writeAll = (reply: Buffer | LongReply, done?: (error?: Error | null) => void): boolean => {
+  const writeAll = (reply: Buffer | LongReply, whenDone?: (error?: Error | null) => void): boolean => {
+    const done = (error?: Error | null): void => {
+      whenDone?.(error);
+      if ((error ?? undefined) === undefined) onTaken();
+    };
     const cutOff = (): void => stream.close(constants.NGHTTP2_CANCEL);
     if (!(reply instanceof LongReply) && reply.byteLength < paceBytesMin) {
       const watch: Watch = { sinceMs: performance.now(), expire: cutOff, at: -1 };
       watches.add(watch);
       stream.once('close', () => watches.remove(watch));
-      return write(reply, (error) => done?.(error));
+      return write(reply, done);
     }
     stream.setTimeout(timeoutMs, cutOff);
     const timer = setTimeout(cutOff, (timeoutMs * pieceBytes) / paceBytesMin).unref();
@@ -212,7 +219,7 @@ export function keepPace(stream: Http2Stream, timeoutMs: number, watches: Watche
           return;
         }
         clearTimeout(timer);
-        done?.(error);
+        done(error);
       });
     };
     const first = pieces.next();
@@ -227,9 +234,6 @@ function turnAway(session: Http2Session | undefined, reason: string): void {
   session.goaway(constants.NGHTTP2_ENHANCE_YOUR_CALM, 0, Buffer.from(reason));
   session.close();
 }
-
-/** Before each message: a flag and its length. */
-const headBytes = 5;
 
 interface Fields {
   readonly stream: Http2Stream;

@@ -34,7 +34,7 @@ class RequestReader {
     const inputs: InferInputTensor[] = [];
     const outputs: ModelInferRequest['outputs'][number][] = [];
     const raw: Uint8Array[] = [];
-    const request: Filled<ModelInferRequest> = { inputs, outputs, raw_input_contents: raw, entries: 0 };
+    const request: Filled<ModelInferRequest> = { inputs, outputs, raw_input_contents: raw, wire: bytes, entries: 0 };
     const reader = new BinaryReader(bytes);
     while (reader.pos < reader.len) {
       const [field, wireType] = reader.tag();

@@ -30,6 +30,7 @@ import {
 import type { CallLike, GrpcContext } from './call.ts';
 import { guardedCall } from './guarded-call.ts';
 import { decodeInferMessage, encodeInferMessage } from './infer-message.ts';
+import { headBytes } from './long-reply.ts';
 import type { ModelInferRequest, ModelInferResponse } from './messages.ts';
 import { serviceError } from './status.ts';
 
@@ -96,6 +97,9 @@ export function inferenceService(context: GrpcContext): UntypedServiceImplementa
   };
 }
 
+/** Whether nothing but the message and its head is in its memory; a short one has come with others in one piece. */
+const isAlone = ({ byteLength, buffer }: Uint8Array): boolean => headBytes + byteLength === buffer.byteLength;
+
 type InferCallback = (error: ServiceError | null, response?: ModelInferResponse) => void;
 
 async function answerInfer(
@@ -135,7 +139,7 @@ async function modelInfer(
   let [requestBytes, replyBytes] = [0, 0];
   /** Of tensors that were made of typed contents. */
   let typedBytes = 0;
-  const { keyName, held } = guardedCall(call);
+  const { keyName, held, spent } = guardedCall(call);
   const before: BeforeCall = {};
   try {
     const { name, version: number } = modelAsked(call, request);
@@ -166,6 +170,13 @@ async function modelInfer(
         before,
       });
       replyBytes = bytesIn(outputs);
+      if (method === 'ModelInfer') {
+        spent.addWhole(outputs.map(({ data }) => data));
+        if (invocation.inputsAreSpent) {
+          spent.addWhole(decoded.tensors.map(({ data }) => data));
+          if (isAlone(request.wire)) spent.addOwn(request.wire);
+        }
+      }
       // One reply is written from its outputs, or is short; those of a stream are messages made of them.
       const heldBytes = method === 'ModelInfer' ? replyBytes : 2 * replyBytes;
       held.grow(heldBytes, true);

@@ -7,7 +7,7 @@ import type { ModelInferResponse } from './messages.ts';
 /** Shorter replies are copied: it costs less than a write for each part. */
 const longBytesMin = 64 * 1024;
 /** Before each message: a flag and its length. */
-const headBytes = 5;
+export const headBytes = 5;
 /** `raw_output_contents` of inference.proto. */
 const rawOutputTag = 6 * 8 + 2;
 

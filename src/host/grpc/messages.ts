@@ -49,6 +49,8 @@ export interface ModelInferRequest {
   readonly inputs: readonly InferInputTensor[];
   readonly outputs: readonly { readonly name?: string; readonly parameters?: Parameters }[];
   readonly raw_input_contents: readonly Uint8Array[];
+  /** The message as it came, of which raw contents are parts. */
+  readonly wire: Uint8Array;
   /** Inputs, outputs, parameters and dimensions. */
   readonly entries: number;
 }
