@@ -15,6 +15,7 @@ export {
 } from './row-rules/step.ts';
 export {
   broadcast,
+  convolutionWindows,
   inferShapes,
   poolWindows,
   sliceRange,

@@ -49,6 +49,7 @@ export const fused = {
     'turntable.JointProduct': product,
     'turntable.Conv': product,
   },
+  movement: { 'turntable.Resample': computed },
   normalization: { 'turntable.MaskedSoftmax': ofRows, 'turntable.AddLayerNormalization': ofRows },
 } as const satisfies { readonly [Family in keyof typeof families]?: Readonly<Record<string, KernelFacts>> };
 

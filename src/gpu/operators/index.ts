@@ -12,7 +12,7 @@ import { elementwiseOperators } from './elementwise/expressed.ts';
 import { gatheringOperators } from './movement/gathering.ts';
 import { joiningOperators } from './movement/joining.ts';
 import { pad } from './movement/padding.ts';
-import { resizeOperators } from './movement/resize.ts';
+import { resample } from './movement/resample.ts';
 import { scatteringOperators } from './movement/scattering.ts';
 import { sequenceOperators } from './movement/sequences.ts';
 import { stridedOperators } from './movement/strided.ts';
@@ -56,7 +56,7 @@ const byFamily = kernelsOf({
     ...gatheringOperators,
     ...scatteringOperators,
     pad,
-    ...resizeOperators,
+    resample,
     ...sequenceOperators,
   ],
   reduction: reductionOperators,

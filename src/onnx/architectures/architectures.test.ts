@@ -7,6 +7,7 @@ import { ElementType, type ModelProto, type ValueInfoProto } from '../types.ts';
 import { serializeModel } from '../write.ts';
 import { architectures, buildArchitecture, type SettingValue } from './index.ts';
 import { seededWeights } from './seeded-weights.ts';
+import { unrolledNetwork } from '../../../test/support/unrolled-networks.ts';
 
 type Settings = Readonly<Record<string, SettingValue>>;
 
@@ -192,24 +193,22 @@ describe('transformers', () => {
   });
 });
 
-describe.each(['lstm', 'gru'])('%s', (name) => {
-  test.each(['true', 'primitive'])('unrolled=%s gives the answer of one node per layer', async (unrolled) => {
-    const settings = { ...tinyRecurrent, layers: 3 };
-    const whole = buildArchitecture(name, settings, 5).model;
-    const cells = buildArchitecture(name, { ...settings, unrolled }, 5).model;
-    const feeds = inputs(whole, 2, 1);
-    const [expected, found] = [await run(await load(whole), feeds), await run(await load(cells), feeds)];
-    expect([...found.keys()]).toEqual([...expected.keys()]);
-    for (const [output, tensor] of expected) {
-      expect(found.get(output)?.dims).toEqual(tensor.dims);
-      expect(largestDifference(values(found.get(output)), values(tensor))).toBeLessThan(1e-5);
-    }
-  });
-
-  test('unrolled, it has one node per cell and step', () => {
-    const { graph } = buildArchitecture(name, { layers: 12, sequence: 96, unrolled: 'true' }).model;
-    expect(graph.node.filter(({ opType }) => opType === name.toUpperCase())).toHaveLength(12 * 96);
-  });
+describe.each(['lstm', 'gru'] as const)('%s', (name) => {
+  test.each(['cells', 'primitive'] as const)(
+    'unrolled as %s, it gives the answer of one node per layer',
+    async (form) => {
+      const settings = { ...tinyRecurrent, layers: 3 };
+      const whole = buildArchitecture(name, settings, 5).model;
+      const cells = unrolledNetwork(name, settings, form, 5);
+      const feeds = inputs(whole, 2, 1);
+      const [expected, found] = [await run(await load(whole), feeds), await run(await load(cells), feeds)];
+      expect([...found.keys()]).toEqual([...expected.keys()]);
+      for (const [output, tensor] of expected) {
+        expect(found.get(output)?.dims).toEqual(tensor.dims);
+        expect(largestDifference(values(found.get(output)), values(tensor))).toBeLessThan(1e-5);
+      }
+    },
+  );
 
   test('at its default size the answer still depends on the input', async () => {
     const { model } = buildArchitecture(name);
@@ -232,11 +231,8 @@ describe('settings', () => {
     ['zero', 'mlp', { hidden: '0' }, /'hidden' of mlp is '0'/],
     ['a list of another length', 'resnet50', { blocks: '1,2' }, /'blocks' of resnet50 is '1,2', but takes 4 integers/],
     ['several for one', 'mlp', { hidden: '1,2' }, /'hidden' of mlp is '1,2'/],
-    ['an unknown choice', 'lstm', { unrolled: 'yes' }, /'yes', but takes one of false, true, primitive/],
     ['heads that do not divide', 'gpt2', { hidden: 10, heads: 3 }, /hidden is 10, which 3 heads do not divide/],
     ['a sequence beyond the positions', 'roberta-base', { sequence: 513 }, /sequence is 513, but .* reaches 512/],
-    ['an open sequence, unrolled', 'gru', { sequence: 0, unrolled: 'true' }, /sequence is 0, but an unrolled gru/],
-    ['too many cells', 'lstm', { sequence: 1e6, unrolled: 'true' }, /layers x sequence is 12000000/],
     ['an image of odd size', 'vgg16', { image: 40 }, /image is 40, but vgg16 takes multiples of 32/],
   ])('%s is refused by name', (_mistake, name, settings, message) => {
     expect(() => buildArchitecture(name, settings)).toThrow(message);

@@ -1,10 +1,7 @@
 /** The settings of an architecture: their meanings, and how to read them from text or values. */
 
-interface SettingBase {
+interface Ranged {
   readonly meaning: string;
-}
-
-interface Ranged extends SettingBase {
   readonly min: number;
   readonly max?: number;
 }
@@ -12,16 +9,11 @@ interface Ranged extends SettingBase {
 export type SettingSpec =
   | (Ranged & { readonly type: 'integer' | 'number'; readonly default: number })
   /** As many integers as in the default, separated by commas in text. */
-  | (Ranged & { readonly type: 'integers'; readonly default: readonly number[] })
-  | (SettingBase & { readonly type: 'choice'; readonly default: string; readonly choices: readonly string[] });
+  | (Ranged & { readonly type: 'integers'; readonly default: readonly number[] });
 
 export type SettingSpecs = Readonly<Record<string, SettingSpec>>;
 
-type ValueOf<Spec extends SettingSpec> = Spec extends { readonly type: 'integers' }
-  ? readonly number[]
-  : Spec extends { readonly type: 'choice' }
-    ? Spec['choices'][number]
-    : number;
+type ValueOf<Spec extends SettingSpec> = Spec extends { readonly type: 'integers' } ? readonly number[] : number;
 
 /** The settings of an architecture with every value present. */
 export type SettingsOf<Specs extends SettingSpecs> = { readonly [Name in keyof Specs]: ValueOf<Specs[Name]> };
@@ -69,7 +61,6 @@ export function resolveSettings(
 
 /** The allowed values of a setting, as the second half of a sentence. */
 export function allowedValues(spec: SettingSpec): string {
-  if (spec.type === 'choice') return `one of ${spec.choices.join(', ')}`;
   const range = spec.max === undefined ? `of at least ${spec.min}` : `from ${spec.min} to ${spec.max}`;
   if (spec.type === 'integers') return `${spec.default.length} integers ${range}, comma-separated`;
   return `${spec.type === 'number' ? 'a number' : 'an integer'} ${range}`;
@@ -81,10 +72,6 @@ function readSetting(architecture: string, name: string, spec: SettingSpec, valu
       'bad-setting',
       `the setting '${name}' of ${architecture} is '${String(value)}', but takes ${allowedValues(spec)}`,
     );
-  if (spec.type === 'choice') {
-    if (typeof value !== 'string' || !spec.choices.includes(value)) throw refused();
-    return value;
-  }
   const parts = typeof value === 'string' ? value.split(',') : typeof value === 'number' ? [value] : value;
   const numbers = parts.map((part) => (typeof part === 'string' ? decimal(part) : part));
   for (const number of numbers) {

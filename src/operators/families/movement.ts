@@ -5,6 +5,8 @@ import * as rows from '../row-rules/rules.ts';
 import * as moved from '../shapes/movement-rules.ts';
 import * as shapes from '../shapes/rules.ts';
 import { elementTypeOf, tensorBytes, axisFromFront } from '../../onnx/index.ts';
+import { elementCount } from '../../tensor/index.ts';
+import { resize } from './resize.ts';
 import {
   findAttribute,
   knownNumbers,
@@ -126,6 +128,16 @@ const reverseSequence: Write = (writer) => {
   writer.give(writer.made('GatherElements', [x, writer.repeated(from, shape)], x, { axis: times }));
 };
 
+/** Writes each element to its index in the whole result, as ONNX Runtime does; the rest is 0. */
+const maxUnpool: Write = (writer) => {
+  const x = writer.required(0);
+  const { datatype, shape } = writer.output;
+  const [own, all] = [elementCount(x.shape), elementCount(shape)];
+  const empty = writer.repeated(writer.viewed(writer.number(datatype, 0), [1]), [all]);
+  const places = writer.viewed(writer.required(1, ['INT64']), [own, 1]);
+  writer.give(writer.made('ScatterND', [empty, places, writer.viewed(x, [own])], empty));
+};
+
 export const movement = {
   Transpose: {
     ...ordinary,
@@ -184,9 +196,17 @@ export const movement = {
   EyeLike: { ...filled, write: eyeLike },
   Trilu: { ...filled, write: trilu },
   Pad: { ...ordinary, weights: 'first', arguments: sizedFrom(1, 2), shapes: moved.pad, rows: rows.pad },
-  Resize: { ...ordinary, ...sized, shapes: shapes.resize, rows: rows.resize, chunks: 'whole', mixesPrecisions: true },
-  Upsample: { ...unfollowed, ...sized, shapes: 'run', mixesPrecisions: true },
-  MaxUnpool: { ...unfollowed, arguments: sizedFrom(2), shapes: 'run' },
+  Resize: {
+    ...ordinary,
+    ...sized,
+    shapes: shapes.resize,
+    rows: rows.resize,
+    chunks: 'whole',
+    mixesPrecisions: true,
+    write: resize,
+  },
+  Upsample: { ...unfollowed, ...sized, shapes: 'run', mixesPrecisions: true, write: resize },
+  MaxUnpool: { ...unfollowed, arguments: sizedFrom(2), shapes: 'run', write: maxUnpool },
   Col2Im: { ...unfollowed, arguments: sizedFrom(1), shapes: 'run' },
   BitCast: { ...unfollowed, shapes: 'run' },
   Range: { ...unfollowed, ...free, weights: 'first', arguments: sizedFrom(0), shapes: shapes.range, write: range },

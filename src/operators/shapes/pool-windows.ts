@@ -37,3 +37,14 @@ export function poolWindows(
     return { outputs, before, after };
   });
 }
+
+/** The windows of a convolution. A dilated kernel counts as a larger one: unlike a pool's, its margins include dilations. */
+export function convolutionWindows(
+  sizes: readonly number[],
+  kernel: readonly number[],
+  attribute: AttributeReader,
+): PoolWindow[] {
+  const dilations = attribute('dilations', []);
+  const extents = kernel.map((size, axis) => (size - 1) * (dilations[axis] ?? 1) + 1);
+  return poolWindows(sizes, extents, (name, otherwise) => attribute(name === 'dilations' ? '' : name, otherwise));
+}

@@ -24,7 +24,7 @@ const small: readonly (readonly [name: string, settings: Readonly<Record<string,
   ['inception-v3', { image: 75, width: 0.1, classes: 10 }],
   ['mobilenet-v2', { image: 32, width: 0.2, classes: 10 }],
   ['lstm', { layers: 2, hidden: 8, input: 6, sequence: 5 }],
-  ['gru', { layers: 2, hidden: 8, input: 6, sequence: 5, unrolled: 'primitive' }],
+  ['gru', { layers: 2, hidden: 8, input: 6, sequence: 5 }],
   ['mlp', { layers: 3, input: 6, hidden: 8, output: 4 }],
 ];
 const dimensions = { batch: 2, sequence: 7 };

@@ -1,17 +1,12 @@
 /** Shapes of convolutions and pools. */
-import { poolWindows } from './pool-windows.ts';
+import { convolutionWindows, poolWindows } from './pool-windows.ts';
 import { one, type Rule } from './rule.ts';
 
 export const conv: Rule = ({ inputs: [x, weight], attribute }) => {
   if (x === undefined || weight === undefined || weight.dims.length < 3) return undefined;
   const kernel = attribute('kernel_shape', weight.dims.slice(2));
   if (kernel.length !== x.dims.length - 2) return undefined;
-  // A dilated kernel counts as a larger kernel: unlike a pool's, its margins include dilations.
-  const dilations = attribute('dilations', []);
-  const extents = kernel.map((size, axis) => (size - 1) * (dilations[axis] ?? 1) + 1);
-  const spatial = poolWindows(x.dims.slice(2), extents, (name, otherwise) =>
-    attribute(name === 'dilations' ? '' : name, otherwise),
-  );
+  const spatial = convolutionWindows(x.dims.slice(2), kernel, attribute);
   return one([x.dims[0]!, weight.dims[0]!, ...spatial.map(({ outputs }) => Math.max(0, outputs))]);
 };
 

@@ -1,17 +1,10 @@
 import { describe, expect, test } from 'vitest';
 import { loadMachine } from '../../hardware/index.ts';
-import { buildArchitecture } from '../../onnx/index.ts';
+import { unrolledNetwork } from '../../../test/support/unrolled-networks.ts';
 import { estimateOperators } from './operators.ts';
 
 const machine = loadMachine('p3.8xlarge');
-const { model } = buildArchitecture('lstm', {
-  layers: 2,
-  input: 32,
-  hidden: 64,
-  sequence: 4,
-  batch: 8,
-  unrolled: 'true',
-});
+const model = unrolledNetwork('lstm', { layers: 2, input: 32, hidden: 64, sequence: 4, batch: 8 });
 
 describe('an estimate of operators', () => {
   test('an estimate of operators has a time for every node, and more for a recurrent cell than for moving its input', () => {

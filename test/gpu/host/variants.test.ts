@@ -19,6 +19,7 @@ import { emulateGpus } from '../../support/emulate-gpus.ts';
 import { emulatorMissing } from '../../support/emulated-cuda.ts';
 import { runOnnxRuntime } from '../../support/run-program.ts';
 import { wave } from '../../support/unrolling.ts';
+import { unrolledNetwork } from '../../support/unrolled-networks.ts';
 
 const { FLOAT } = ElementType;
 const connections = 6;
@@ -51,7 +52,6 @@ interface RecurrentSettings {
   readonly layers: number;
   readonly hidden: number;
   readonly sequence: number;
-  readonly unrolled?: string;
 }
 
 /** Two layers of two directions as PyTorch exports them, batch first at both ends. */
@@ -98,7 +98,12 @@ const kinds: readonly Kind[] = [
   recurrent('lstm-wide', 'lstm', wide),
   // 24 steps are twice as many as cells: each has two.
   recurrent('lstm-long', 'lstm', { layers: 3, hidden: 64, sequence: 24 }),
-  recurrent('lstm-cells', 'lstm', { layers: 4, hidden: 64, sequence: 5, unrolled: 'true' }),
+  {
+    name: 'lstm-cells',
+    model: () => unrolledNetwork('lstm', { layers: 4, input: 64, hidden: 64, sequence: 5, batch: 1 }, 'cells', 7),
+    input: 'input',
+    shape: [1, 5, 64],
+  },
   recurrent('gru-base', 'gru', { ...wide, hidden: 112 }),
   recurrent('gru-other', 'gru', { ...wide, hidden: 112 }),
   { name: 'both-ways', model: () => bidirectional(64, 4), input: 'input', shape: [1, 4, 64] },

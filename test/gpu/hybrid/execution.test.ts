@@ -13,8 +13,9 @@ import { operators } from '../../../src/gpu/operators/index.ts';
 import { defaultSettings } from '../../../src/gpu/program/index.ts';
 import { emulatorMissing, withEmulatedCuda } from '../../support/emulated-cuda.ts';
 import { relativeError } from '../../support/run-program.ts';
-import { architecture, exampleOf, loading, noise } from './examples.ts';
+import { exampleOf, loading, noise } from './examples.ts';
 import { randomOf, randomPlan } from './random-plans.ts';
+import { unrolledNetwork } from '../../support/unrolled-networks.ts';
 
 let folder: string;
 let cores: CpuCores;
@@ -27,14 +28,14 @@ afterAll(async () => {
   await rm(folder, { recursive: true, force: true });
 });
 
-const recurrent = { layers: 3, input: 8, hidden: 16, sequence: 5, unrolled: 'true' };
+const recurrent = { layers: 3, input: 8, hidden: 16, sequence: 5 };
 
 describe.skipIf(emulatorMissing)('a function over a GPU and cores', () => {
   it('a function over a GPU and cores gives the answers of ONNX Runtime under random plans, cold and warm, and takes the promised bytes', async () => {
     const examples = await Promise.all([
-      exampleOf(folder, 'lstm', architecture('lstm', recurrent), [noise('input', [2, 5, 8], 1)]),
-      exampleOf(folder, 'gru', architecture('gru', recurrent), [noise('input', [2, 5, 8], 2)]),
-      exampleOf(folder, 'lstm-primitive', architecture('lstm', { ...recurrent, layers: 2, unrolled: 'primitive' }), [
+      exampleOf(folder, 'lstm', unrolledNetwork('lstm', recurrent), [noise('input', [2, 5, 8], 1)]),
+      exampleOf(folder, 'gru', unrolledNetwork('gru', recurrent), [noise('input', [2, 5, 8], 2)]),
+      exampleOf(folder, 'lstm-primitive', unrolledNetwork('lstm', { ...recurrent, layers: 2 }, 'primitive'), [
         noise('input', [2, 5, 8], 3),
       ]),
     ]);
@@ -77,7 +78,7 @@ describe.skipIf(emulatorMissing)('a function over a GPU and cores', () => {
   });
 
   it('a function over a GPU and cores with a cycle between GPU and CPU is refused with the operators in it', async () => {
-    const { prepared } = await exampleOf(folder, 'lstm', architecture('lstm', recurrent), [
+    const { prepared } = await exampleOf(folder, 'lstm', unrolledNetwork('lstm', recurrent), [
       noise('input', [2, 5, 8], 1),
     ]);
     const order = livingNodes(prepared).map(({ name }) => name);

@@ -15,7 +15,8 @@ import { ElementType, GraphBuilder } from '../../../src/onnx/index.ts';
 import { parseGraphProfile, type GraphProfile } from '../../../src/profile/index.ts';
 import { tensorOf } from '../../../src/tensor/index.ts';
 import { emulatorMissing, withEmulatedCuda } from '../../support/emulated-cuda.ts';
-import { architecture, exampleOf, noise, type Example } from './examples.ts';
+import { exampleOf, noise, type Example } from './examples.ts';
+import { unrolledNetwork } from '../../support/unrolled-networks.ts';
 
 let folder: string;
 let cores: CpuCores;
@@ -64,8 +65,8 @@ function withNormalizer(): GraphBuilder {
 
 describe.skipIf(emulatorMissing)('the operators of a function', () => {
   it('the operators of a function share the weights of the layers that their cells read, whose bytes count once', async () => {
-    const settings = { layers: 2, input: 8, hidden: 16, sequence: 4, unrolled: 'true' };
-    const example = await exampleOf(folder, 'lstm', architecture('lstm', settings), [noise('input', [2, 4, 8], 1)]);
+    const settings = { layers: 2, input: 8, hidden: 16, sequence: 4 };
+    const example = await exampleOf(folder, 'lstm', unrolledNetwork('lstm', settings), [noise('input', [2, 4, 8], 1)]);
     const draft = await draftOf(example);
     const profile = await profileOf(draft);
     expect(() => parseGraphProfile(JSON.parse(JSON.stringify(profile)))).not.toThrow();
@@ -124,9 +125,11 @@ describe.skipIf(emulatorMissing)('the operators of a function', () => {
   });
 
   it('the operators of a function take as long on the GPU, in total, as a run of their fused program', async () => {
-    const settings = { layers: 1, input: 4, hidden: 8, sequence: 3, unrolled: 'primitive' };
+    const settings = { layers: 1, input: 4, hidden: 8, sequence: 3 };
     const inputs = [noise('input', [1, 3, 4], 2)];
-    const draft = await draftOf(await exampleOf(folder, 'primitive', architecture('lstm', settings), inputs));
+    const draft = await draftOf(
+      await exampleOf(folder, 'primitive', unrolledNetwork('lstm', settings, 'primitive'), inputs),
+    );
     await withEmulatedCuda({ devices: 1 }, async (cuda) => {
       const engine = new Engine(cuda, { hostBytes: 2 ** 24, slabBytes: 2 ** 20, gpuBytes: 2 ** 24 });
       engine.addFunction('f', draft.layout);

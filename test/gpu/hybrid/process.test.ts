@@ -12,8 +12,9 @@ import { buildEmulatedDriver } from '../../emulated-driver/build.ts';
 import { emulatorMissing } from '../../support/emulated-cuda.ts';
 import { GpuProcesses } from '../../support/gpu-processes.ts';
 import { relativeError, runOnnxRuntime } from '../../support/run-program.ts';
-import { architecture, exampleOf, loading, noise, type Example } from './examples.ts';
+import { exampleOf, loading, noise, type Example } from './examples.ts';
 import { shaped } from '../../support/shapes.ts';
+import { unrolledNetwork } from '../../support/unrolled-networks.ts';
 
 let folder: string;
 let environment: Readonly<Record<string, string>> = {};
@@ -49,7 +50,7 @@ function expectAnswer(outputs: readonly Tensor[], expected: readonly Tensor[]): 
 
 const rowNumber = (value: bigint): Tensor => tensorOf('at', 'INT64', [1], BigInt64Array.of(value));
 
-const lstm = { layers: 3, input: 8, hidden: 16, sequence: 4, unrolled: 'true' };
+const lstm = { layers: 3, input: 8, hidden: 16, sequence: 4 };
 
 /** The cells of the last layers on the CPU, each as its own call. */
 function lastLayersOnCpu({ prepared }: Example, id: string, firstOnCpu: number): HybridPlan {
@@ -66,7 +67,7 @@ function lastLayersOnCpu({ prepared }: Example, id: string, firstOnCpu: number):
 
 describe.skipIf(emulatorMissing)('the GPU process with plans over GPU and CPU', () => {
   it('the GPU process with plans over GPU and CPU changes a resident function to a smaller plan by freeing layers, without loading anything', async () => {
-    const example = await exampleOf(folder, 'lstm', architecture('lstm', lstm), [noise('input', [2, 4, 8], 1)]);
+    const example = await exampleOf(folder, 'lstm', unrolledNetwork('lstm', lstm), [noise('input', [2, 4, 8], 1)]);
     await processes.use(async (client) => {
       const shapes = shaped({ input: [2, 4, 8] });
       const coverage = await client.register({
@@ -184,8 +185,8 @@ describe.skipIf(emulatorMissing)('the GPU process with plans over GPU and CPU', 
 
   it('the GPU process with plans over GPU and CPU answers many calls at once correctly, over two functions and a restart', async () => {
     const examples = await Promise.all(
-      ['lstm', 'gru'].map((name, seed) =>
-        exampleOf(folder, name, architecture(name, lstm), [noise('input', [2, 4, 8], seed)]),
+      (['lstm', 'gru'] as const).map((name, seed) =>
+        exampleOf(folder, name, unrolledNetwork(name, lstm), [noise('input', [2, 4, 8], seed)]),
       ),
     );
     await processes.use(async (client) => {
@@ -270,7 +271,7 @@ describe.skipIf(emulatorMissing)('the GPU process with plans over GPU and CPU', 
   });
 
   it('the GPU process with plans over GPU and CPU refuses plans for more cores than there are', async () => {
-    const example = await exampleOf(folder, 'lstm', architecture('lstm', lstm), [noise('input', [2, 4, 8], 1)]);
+    const example = await exampleOf(folder, 'lstm', unrolledNetwork('lstm', lstm), [noise('input', [2, 4, 8], 1)]);
     await processes.use(
       async (client) => {
         const shapes = shaped({ input: [2, 4, 8] });

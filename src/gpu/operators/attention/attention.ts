@@ -1,12 +1,11 @@
 /** ONNX's Attention, opsets 23 to 25. */
-import { floats, requireDatatype, Unsupported, elementOf } from '../../../operators/index.ts';
+import { floats, Unsupported } from '../../../operators/index.ts';
 import { elementBytes } from '../../../tensor/index.ts';
-import { weightedSum, broadcastStrides } from '../common/indexing.ts';
 import { parametersOf } from '../common/elements.ts';
 import { asDeclared, requiredOutput } from '../common/inputs.ts';
 import type { Emitter, Kernels, Value } from '../types.ts';
 import { emitAttention, moveHeads, softcapped } from './core.ts';
-import { headsApart, headsTogether, scratchHeads, type Heads, type ScoreChange } from './heads.ts';
+import { headsApart, headsTogether, maskOf, scratchHeads, type Heads, type ScoreChange } from './heads.ts';
 
 /** @param value [batch, heads, rows, size], or [batch, rows, heads x size] with `heads` from an attribute */
 export function splitHeads(value: Value, heads: number): Heads {
@@ -20,25 +19,6 @@ export function splitHeads(value: Value, heads: number): Heads {
   }
   const [, rows, width] = shape as [number, number, number];
   return headsTogether(value, { heads, rows, size: width / heads });
-}
-
-/** A mask that broadcasts to the scores. If it has fewer keys than the scores, the others are hidden. */
-export function maskOf(mask: Value, scores: readonly number[]): ScoreChange {
-  requireDatatype(mask, [...floats, 'BOOL']);
-  const keys = scores.at(-1)!;
-  const own = mask.shape.at(-1) ?? 1;
-  const short = own > 1 && own < keys;
-  const target = short ? [...scores.slice(0, -1), own] : scores;
-  const strides = broadcastStrides(mask.shape, target);
-  const element = elementOf(mask.kept);
-  return {
-    parameters: parametersOf({ mask }),
-    score: (x, { b, h, i, j, hidden }) => {
-      const read = element.load(`mask[${weightedSum([b, h, i, j], strides)}]`);
-      const masked = mask.datatype === 'BOOL' ? `(${read} ? ${x} : ${hidden})` : `(${x} + ${read})`;
-      return short ? `(${j} < ${own} ? ${masked} : ${hidden})` : masked;
-    },
-  };
 }
 
 /** The past with the new rows behind it, in the output `present` or in scratch memory. */
@@ -87,7 +67,7 @@ function emit(emitter: Emitter): void {
   const mask = emitter.input(3);
   const changes: ScoreChange[] = softcapped(emitter);
   const softcaps = changes.length;
-  if (mask !== undefined) changes.push(maskOf(mask, scores));
+  if (mask !== undefined) changes.push(maskOf(mask, scores, 'hidden'));
 
   const parameters = parametersOf({ nonpad });
   const past = pastKey?.shape[2] ?? 0;

@@ -10,15 +10,7 @@ import { forEachElement, parametersOf, written } from '../common/elements.ts';
 import type { Parameter } from '../common/launching.ts';
 import type { Emitter, Kernels, Value } from '../types.ts';
 import { emitAttention, softcapped } from './core.ts';
-import {
-  addedBias,
-  headsApart,
-  headsTogether,
-  refuseInputs,
-  scratchHeads,
-  type Heads,
-  type ScoreChange,
-} from './heads.ts';
+import { headsApart, headsTogether, maskOf, scratchHeads, type Heads, type ScoreChange } from './heads.ts';
 import { emitRotation, type Rotation } from './rotary.ts';
 
 interface Cache {
@@ -64,7 +56,8 @@ function readQuery(emitter: Emitter) {
   const heads = emitter.attribute('num_heads', 0);
   const keyHeads = emitter.attribute('kv_num_heads', 0);
   const [key, value] = [emitter.input(1), emitter.input(2)];
-  refuseInputs(emitter, { 11: 'head_sink', 12: 'k_scale', 13: 'v_scale' });
+  for (const [place, what] of [[11, 'head_sink'] as const, [12, 'k_scale'] as const, [13, 'v_scale'] as const])
+    if (emitter.input(place) !== undefined) throw new Unsupported(`its ${what} is used`);
   if (emitter.attribute('smooth_softmax', 0) === 1) throw new Unsupported('its softmax is smoothed (smooth_softmax)');
   if (emitter.output(3) !== undefined) throw new Unsupported('its fourth output is used');
   if (heads < 1 || keyHeads < 1 || heads % keyHeads !== 0) {
@@ -162,7 +155,7 @@ function emit(emitter: Emitter): void {
     scale: emitter.attribute('scale', 0) || 1 / Math.sqrt(size),
     changes: [
       ...softcapped(emitter),
-      ...addedBias(bias, [batch, heads, rows, total], bias?.shape.at(-1)),
+      ...(bias === undefined ? [] : [maskOf(bias, [batch, heads, rows, total], 'kept')]),
       windowOf(emitter, cache),
     ],
   });

@@ -1,5 +1,5 @@
 /** Types that describe attention to core.ts: heads by strides, and changes of their scores. */
-import { Unsupported } from '../../../operators/index.ts';
+import { floats, requireDatatype } from '../../../operators/index.ts';
 import { elementBytes, type DataType } from '../../../tensor/index.ts';
 import { elementsOf, parametersOf, type Stored } from '../common/elements.ts';
 import { broadcastStrides, weightedSum } from '../common/indexing.ts';
@@ -65,29 +65,28 @@ export function scratchHeads(emitter: Emitter, kept: DataType, batch: number, si
   return headsApart({ buffer, kept }, sizes);
 }
 
-/** Refuses inputs that are not covered, by index. @throws Unsupported if the node has one */
-export function refuseInputs(emitter: Emitter, names: Readonly<Record<number, string>>): void {
-  for (const [input, what] of Object.entries(names)) {
-    if (emitter.input(Number(input)) !== undefined) throw new Unsupported(`its ${what} is used`);
-  }
-}
-
 /** Contiguous [batch, rows, heads, size]. */
 export function headsTogether({ buffer, kept }: Stored, { heads, rows, size }: HeadSizes): Heads {
   return { buffer, kept, heads, rows, size, batch: heads * rows * size, head: size, row: heads * size };
 }
 
-/** A bias that broadcasts to the scores and is added to those of the first `own` keys. */
-export function addedBias(bias: Value | undefined, scores: readonly number[], own = scores.at(-1)!): ScoreChange[] {
-  if (bias === undefined) return [];
-  const isShort = own < scores.at(-1)!;
-  const strides = broadcastStrides(bias.shape, [...scores.slice(0, -1), own]);
-  const added = (x: string, { b, h, i, j }: Place): string =>
-    `(${x} + ${elementsOf('addend', bias).at(weightedSum([b, h, i, j], strides))})`;
-  return [
-    {
-      parameters: parametersOf({ addend: bias }),
-      score: (x, at) => (isShort ? `(${at.j} < ${own} ? ${added(x, at)} : ${x})` : added(x, at)),
+/**
+ * A mask that broadcasts to the scores: added, or of BOOL, which hides. `behind`: whether it hides the keys behind its
+ * own, or leaves their scores as they are.
+ */
+export function maskOf(mask: Value, scores: readonly number[], behind: 'hidden' | 'kept'): ScoreChange {
+  requireDatatype(mask, [...floats, 'BOOL']);
+  const keys = scores.at(-1)!;
+  const own = mask.shape.at(-1) ?? 1;
+  // One value for all keys hides none.
+  const isShort = own < keys && (own > 1 || behind === 'kept');
+  const strides = broadcastStrides(mask.shape, isShort ? [...scores.slice(0, -1), own] : scores);
+  return {
+    parameters: parametersOf({ mask }),
+    score: (x, { b, h, i, j, hidden }) => {
+      const read = elementsOf('mask', mask).at(weightedSum([b, h, i, j], strides));
+      const masked = mask.datatype === 'BOOL' ? `(${read} ? ${x} : ${hidden})` : `(${x} + ${read})`;
+      return isShort ? `(${j} < ${own} ? ${masked} : ${behind === 'hidden' ? hidden : x})` : masked;
     },
-  ];
+  };
 }

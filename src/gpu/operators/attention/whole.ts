@@ -7,8 +7,8 @@
  */
 import { requireDatatype, Unsupported } from '../../../operators/index.ts';
 import type { Emitter, Kernels } from '../types.ts';
-import { maskOf } from './attention.ts';
 import { headsOf } from './head-product.ts';
+import { maskOf } from './heads.ts';
 import { emitOneKernel, isOneKernel } from './one-kernel.ts';
 
 function emit(emitter: Emitter): void {
@@ -38,7 +38,7 @@ function emit(emitter: Emitter): void {
     v: { ...headsOf(emitter, value, 'v'), heads, rows: keys, size: valueSize },
     y: { ...headsOf(emitter, output, 'y'), heads, rows: queries, size: valueSize },
     scale: emitter.attribute<number>('scale', 1),
-    changes: mask === undefined ? [] : [maskOf(mask, [batch, heads, queries, keys])],
+    changes: mask === undefined ? [] : [maskOf(mask, [batch, heads, queries, keys], 'hidden')],
   };
   emitOneKernel(emitter, attention, number('noNan') === 1 ? 'no-nan' : 'nan');
 }

@@ -18,7 +18,6 @@ import {
   depthOf,
   inputPlaces,
   isPointwise,
-  padsOf,
   placeInChannel,
   placesInside,
   stepsOf,
@@ -277,13 +276,17 @@ function emitTransposed(emitter: Emitter): void {
 /** Padding at the beginning of each axis; with `output_shape` or `auto_pad` it follows from the sizes. */
 function transposedPads(
   emitter: Emitter,
-  steps: Parameters<typeof padsOf>[1],
+  steps: Pick<Convolution, 'kernel' | 'strides' | 'dilations'>,
   inputSizes: readonly number[],
   outputSizes: readonly number[],
 ): readonly number[] {
   const auto = emitter.attribute('auto_pad', 'NOTSET');
   const named = emitter.attribute<readonly number[]>('output_shape', []);
-  if (auto === 'VALID' || (auto === 'NOTSET' && named.length === 0)) return padsOf(emitter, steps, inputSizes).begin;
+  if (auto === 'VALID') return steps.kernel.map(() => 0);
+  if (auto === 'NOTSET' && named.length === 0) {
+    const pads = emitter.attribute<readonly number[]>('pads', []);
+    return steps.kernel.map((_, axis) => pads[axis] ?? 0);
+  }
   const added = emitter.attribute<readonly number[]>('output_padding', []);
   return steps.kernel.map((size, axis) => {
     const span = (size - 1) * steps.dilations[axis]! + 1;

@@ -1,21 +1,10 @@
 /** The window of a convolution: kernel size, strides, dilations and padding along each spatial axis. */
 import { elementCount } from '../../../tensor/index.ts';
-import { Unsupported } from '../../../operators/index.ts';
+import { convolutionWindows, Unsupported } from '../../../operators/index.ts';
 import { weightedSum, stridesOf } from '../common/indexing.ts';
 import type { Emitter, Value } from '../types.ts';
 
-export interface Window {
-  readonly kernel: readonly number[];
-  readonly strides: readonly number[];
-  readonly dilations: readonly number[];
-  /** At the beginning of each axis; padding at the end follows from the output's size. */
-  readonly padsBegin: readonly number[];
-}
-
 export type Convolution = ReturnType<typeof convolutionOf>;
-
-const spans = (kernel: readonly number[], dilations: readonly number[]): number[] =>
-  kernel.map((size, axis) => (size - 1) * dilations[axis]! + 1);
 
 function listOf(emitter: Emitter, name: string, axes: number, otherwise: number): readonly number[] {
   const given = emitter.attribute<readonly number[]>(name, []);
@@ -25,7 +14,7 @@ function listOf(emitter: Emitter, name: string, axes: number, otherwise: number)
 }
 
 /** Kernel size, strides and dilations of a node, checked against its weight's shape. */
-export function stepsOf(emitter: Emitter, weight: Value): Omit<Window, 'padsBegin'> {
+export function stepsOf(emitter: Emitter, weight: Value) {
   const kernel = weight.shape.slice(2);
   const named = listOf(emitter, 'kernel_shape', kernel.length, 0);
   if (named.some((size, axis) => size !== 0 && size !== kernel[axis])) {
@@ -36,37 +25,6 @@ export function stepsOf(emitter: Emitter, weight: Value): Omit<Window, 'padsBegi
     strides: listOf(emitter, 'strides', kernel.length, 1),
     dilations: listOf(emitter, 'dilations', kernel.length, 1),
   };
-}
-
-/** Padding before and after each axis of a convolution's input; with `auto_pad` it follows from the sizes. */
-export function padsOf(
-  emitter: Emitter,
-  { kernel, strides, dilations }: Omit<Window, 'padsBegin'>,
-  inputSizes: readonly number[],
-): { readonly begin: readonly number[]; readonly end: readonly number[] } {
-  const axes = kernel.length;
-  const auto = emitter.attribute('auto_pad', 'NOTSET');
-  if (auto === 'VALID') return { begin: kernel.map(() => 0), end: kernel.map(() => 0) };
-  if (auto === 'NOTSET') {
-    const pads = emitter.attribute<readonly number[]>('pads', []);
-    if (pads.length !== 0 && pads.length !== axes * 2) {
-      throw new Unsupported(`its pads have ${pads.length} values for ${axes} spatial axes`);
-    }
-    if (pads.some((pad) => pad < 0)) throw new Unsupported('negative pads');
-    return {
-      begin: kernel.map((_, axis) => pads[axis] ?? 0),
-      end: kernel.map((_, axis) => pads[axis + axes] ?? 0),
-    };
-  }
-  if (auto !== 'SAME_UPPER' && auto !== 'SAME_LOWER') throw new Unsupported(`auto_pad '${auto}'`);
-  const total = spans(kernel, dilations).map((span, axis) => {
-    const size = inputSizes[axis]!;
-    const outputs = Math.ceil(size / strides[axis]!);
-    return Math.max(0, (outputs - 1) * strides[axis]! + span - size);
-  });
-  const less = total.map((pad) => Math.floor(pad / 2));
-  const more = total.map((pad) => Math.ceil(pad / 2));
-  return auto === 'SAME_UPPER' ? { begin: less, end: more } : { begin: more, end: less };
 }
 
 /** @throws Unsupported if the node's sizes do not fit together */
@@ -84,17 +42,16 @@ export function convolutionOf(emitter: Emitter, input: Value, weight: Value, out
     );
   }
   const steps = stepsOf(emitter, weight);
-  const { begin, end } = padsOf(emitter, steps, inputSizes);
+  const windows = convolutionWindows(inputSizes, steps.kernel, emitter.attribute);
   const outputSizes = output.shape.slice(2);
-  const expected = spans(steps.kernel, steps.dilations).map(
-    (span, axis) => Math.floor((inputSizes[axis]! + begin[axis]! + end[axis]! - span) / steps.strides[axis]!) + 1,
-  );
+  const expected = windows.map(({ outputs }) => outputs);
   if (expected.some((size, axis) => size !== outputSizes[axis])) {
     throw new Unsupported(`its output is [${outputSizes.join(',')}], but it would be [${expected.join(',')}]`);
   }
   return {
     ...steps,
-    padsBegin: begin,
+    // A window never begins inside the input, unlike a pool's.
+    padsBegin: windows.map(({ before }) => Math.max(0, before)),
     images,
     groups,
     /** Of one group. */

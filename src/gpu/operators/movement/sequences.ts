@@ -1,27 +1,11 @@
-/** MaxUnpool, Col2Im and BitCast. */
+/** Col2Im and BitCast. */
 import { floats, knownNumbers, Unsupported } from '../../../operators/index.ts';
-import { elementCount, elementBytes } from '../../../tensor/index.ts';
+import { elementCount } from '../../../tensor/index.ts';
 import { coordinates, stridesOf, weightedSum } from '../common/indexing.ts';
-import { asDeclared, requiredOutput } from '../common/inputs.ts';
-import { asBits, changed, forEachElement, written } from '../common/elements.ts';
+import { requiredOutput } from '../common/inputs.ts';
+import { forEachElement, written } from '../common/elements.ts';
 import type { Kernels } from '../types.ts';
 import { emitNoView } from '../views.ts';
-
-/** Writes each element to its index in the whole result, as ONNX Runtime does; the rest is 0. */
-const maxUnpool = {
-  type: 'MaxUnpool',
-  emit(emitter) {
-    const input = asDeclared(emitter, emitter.required(0));
-    const places = emitter.required(1, ['INT64']);
-    const output = requiredOutput(emitter);
-    emitter.fill(output.buffer, 0, output.elements * elementBytes[output.datatype]);
-    const tensors = { input: asBits(input), places, output: asBits(changed(output)) };
-    forEachElement(emitter, 'max_unpool', input.elements, tensors, (of) => [
-      `const i64 at = ${of.places.at('i')};`,
-      `if (at >= 0 && at < ${output.elements}) ${of.output.set('at', of.input.at('i'))}`,
-    ]);
-  },
-} satisfies Kernels;
 
 /** Each element of the image is the sum of the block elements at its place. */
 const col2im = {
@@ -81,4 +65,4 @@ const bitCast = {
   emit: emitNoView,
 } satisfies Kernels;
 
-export const sequenceOperators = [maxUnpool, col2im, bitCast] as const satisfies readonly Kernels[];
+export const sequenceOperators = [col2im, bitCast] as const satisfies readonly Kernels[];

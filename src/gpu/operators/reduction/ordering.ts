@@ -5,7 +5,7 @@ import type { Emitter, Kernels, Value } from '../types.ts';
 import { axisOf, coordinates, indexType, stridesOf, weightedSum } from '../common/indexing.ts';
 import { asDeclared, requiredOutput } from '../common/inputs.ts';
 import { read, write } from '../common/launching.ts';
-import { alone, launchTeams, teamForRows, typeDefinitions, type Team } from '../common/teams.ts';
+import { alone, launchTeams, teamForRows, typeDefinitions } from '../common/teams.ts';
 import { reducedType } from './reducing.ts';
 
 interface Lines {
@@ -25,31 +25,55 @@ const lineStart = (l: string, { lines, step }: Lines, count: number): string =>
     ? `(${l}) * ${count}u`
     : weightedSum(coordinates(`(${l})`, [Math.max(1, lines / step), step]), [count * step, 1]);
 
-const better = (largest: boolean): string => (largest ? '((a) > (b))' : '((a) < (b))');
+interface Best {
+  readonly k: number;
+  readonly largest: boolean;
+  /** Among equal elements the last comes first. */
+  readonly last?: boolean;
+  readonly values?: Value | undefined;
+  readonly places: Value | undefined;
+}
+
+/** Values and places of the k best elements of each line. */
+function emitBest(emitter: Emitter, hint: string, given: Value, axis: number, best: Best): void {
+  const { k, largest, last = false, values, places } = best;
+  const line = linesOf(given, axis);
+  const input = asDeclared(emitter, given);
+  const at = `out + (INDEX)rank * ${line.step}u`;
+  launchTeams(emitter, hint, 'top-k', {
+    team: k === 1 && line.step !== 1 ? alone : teamForRows(line.lines, line.count),
+    rows: line.lines,
+    definitions: {
+      ...typeDefinitions(input.datatype, input.datatype, reducedType(input.datatype)),
+      INDEX: indexType(input.elements),
+      COUNT: line.count,
+      STEP: `${line.step}u`,
+      LINES: `${line.lines}u`,
+      K: k,
+      LAST: last ? 1 : 0,
+      TOP_PARAMETERS: `${values ? ', OUTPUT *top' : ''}${places ? ', i64 *where' : ''}`,
+      TOP_VALUE: values ? `top[${at}] = STORE(best);` : '',
+      TOP_PLACE: places ? `where[${at}] = place;` : '',
+      'BETTER(a, b)': largest ? '((a) > (b))' : '((a) < (b))',
+      'LINE_AT(l)': lineStart('l', line, line.count),
+      'OUTPUT_AT(l)': lineStart('l', line, k),
+    },
+    arguments: [
+      read(input.buffer),
+      ...(values ? [write(values.buffer)] : []),
+      ...(places ? [write(places.buffer)] : []),
+    ],
+  });
+}
 
 function emitArg(emitter: Emitter, largest: boolean): void {
   const given = emitter.required(0, numbers);
   const axis = axisOf(emitter.attribute('axis', 0), given.shape.length);
-  const output = requiredOutput(emitter);
-  if (output.elements === 0) return;
-  const { lines, count, step } = linesOf(given, axis);
-  if (count === 0) throw new Unsupported(`'${given.name}' has no elements along axis ${axis}`);
-  const input = asDeclared(emitter, given);
-  launchTeams(emitter, largest ? 'arg_max' : 'arg_min', 'arg-reduce', {
-    team: step === 1 ? teamForRows(lines, count) : alone,
-    rows: lines,
-    definitions: {
-      ...typeDefinitions(input.datatype, 'INT64', reducedType(input.datatype)),
-      INDEX: indexType(input.elements),
-      COUNT: count,
-      STEP: `${step}u`,
-      OUTPUTS: `${lines}u`,
-      LAST: emitter.attribute('select_last_index', 0),
-      'BETTER(a, b)': better(largest),
-      'OUTPUT_AT(o)': lineStart('o', { lines, count, step }, count),
-    },
-    arguments: [read(input.buffer), write(output.buffer)],
-  });
+  const places = requiredOutput(emitter);
+  if (places.elements === 0) return;
+  if (given.shape[axis] === 0) throw new Unsupported(`'${given.name}' has no elements along axis ${axis}`);
+  const last = emitter.attribute('select_last_index', 0) === 1;
+  emitBest(emitter, largest ? 'arg_max' : 'arg_min', given, axis, { k: 1, largest, last, places });
 }
 
 /** Each of the k elements takes a round over the line: for more, sorting would be much faster. */
@@ -64,36 +88,8 @@ function emitTopK(emitter: Emitter): void {
   if (shape === undefined) throw new Unsupported('its outputs are not used');
   const k = emitter.input(1) === undefined ? emitter.attribute('k', 1) : shape[axis]!;
   if (k > topMax) throw new Unsupported(`its K is ${k}, but at most ${topMax} are covered`);
-  const line = linesOf(given, axis);
   if (elementCount(shape) === 0) return;
-  const input = asDeclared(emitter, given);
-  const wide = teamForRows(line.lines, line.count);
-  // A round ends with a reduction over a team, so it needs a warp at least.
-  const team: Team = wide.threads === 1 ? { threads: 32, block: 128 } : wide;
-  const at = `out + (INDEX)rank * ${line.step}u`;
-  launchTeams(emitter, 'top_k', 'top-k', {
-    team,
-    rows: line.lines,
-    definitions: {
-      ...typeDefinitions(input.datatype, input.datatype, reducedType(input.datatype)),
-      INDEX: indexType(input.elements),
-      COUNT: line.count,
-      STEP: `${line.step}u`,
-      LINES: `${line.lines}u`,
-      K: k,
-      TOP_PARAMETERS: `${values ? ', OUTPUT *top' : ''}${places ? ', i64 *where' : ''}`,
-      TOP_VALUE: values ? `top[${at}] = STORE(best);` : '',
-      TOP_PLACE: places ? `where[${at}] = place;` : '',
-      'BETTER(a, b)': better(emitter.attribute('largest', 1) === 1),
-      'LINE_AT(l)': lineStart('l', line, line.count),
-      'OUTPUT_AT(l)': lineStart('l', line, k),
-    },
-    arguments: [
-      read(input.buffer),
-      ...(values ? [write(values.buffer)] : []),
-      ...(places ? [write(places.buffer)] : []),
-    ],
-  });
+  emitBest(emitter, 'top_k', given, axis, { k, largest: emitter.attribute('largest', 1) === 1, values, places });
 }
 
 /** From this number of lines on, one thread per line keeps the device busy. */

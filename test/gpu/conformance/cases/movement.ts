@@ -388,7 +388,26 @@ const narrowWeights: readonly Case[] = [
   conformanceCase('Pad', 'kept in 16 bits', [x([3, 2]), ints(0, 1, 1, 0)], narrow),
 ];
 
+/** Four columns of the image, each a sum of one or two of its three. */
+const resampled = conformanceCase(
+  'turntable.Resample',
+  'one or two columns',
+  [
+    x([2, 3]),
+    given(tensor('INT32', [4, 2], [0, 1, 2, -1, 1, 2, 0, -1])),
+    given(tensor('FP32', [4, 2], [0.25, 0.75, 1, 0, 0.5, 0.5, 2, 0])),
+  ],
+  {
+    attributes: { axes: [1] },
+    reference: (graph, [image]) => {
+      const columns = Float32Array.of(0.25, 0, 0, 2, 0.75, 0, 0.5, 0, 0, 1, 0.5, 0);
+      return [graph.node('MatMul', [image!, graph.weight('columns', [3, 4], columns)])];
+    },
+  },
+);
+
 export const movementCases: readonly Case[] = [
+  resampled,
   conformanceCase(
     'Scatter',
     'the form before opset 11',

@@ -1,0 +1,67 @@
+/** Weighted sums of elements that tables name for each coordinate of an axis: what Resize and Upsample are made of. */
+import { findAttribute, floatLiteral } from '../../../operators/index.ts';
+import { asBits, forEachElement, written, type Use } from '../common/elements.ts';
+import { coordinates, stridesOf, weightedSum } from '../common/indexing.ts';
+import { asDeclared, requiredOutput } from '../common/inputs.ts';
+import type { Kernels } from '../types.ts';
+
+/**
+ * Inputs: x; then for each of `axes` the places that each coordinate reads, up to a place of -1, and their weights, or
+ * none where elements are only moved. Where the first place is -1, the result is `value`. Products and sums are rounded
+ * one after the other in ONNX Runtime's order, in which the last axis moves first: for integers the result is
+ * truncated, so the last bit matters.
+ */
+export const resample = {
+  type: 'turntable.Resample',
+  emit(emitter) {
+    const given = emitter.required(0);
+    const output = requiredOutput(emitter);
+    const axes = emitter.attribute<readonly number[]>('axes', []);
+    const beyond = findAttribute(emitter, 'value')?.f;
+    const isMoved = emitter.input(2) === undefined && beyond === undefined;
+    const input = isMoved ? asDeclared(emitter, given) : given;
+    const [exact, letter] = input.datatype === 'FP64' ? ['double', 'd'] : ['float', 'f'];
+    const tables: Record<string, Use> = {};
+    for (const [index, axis] of axes.entries()) {
+      tables[`places${axis}`] = emitter.required(1 + 2 * index);
+      const weights = emitter.input(2 + 2 * index);
+      if (weights !== undefined) tables[`weights${axis}`] = weights;
+    }
+    const tensors = isMoved
+      ? { ...tables, input: asBits(input), output: asBits(written(output)) }
+      : { ...tables, input, output: written(output) };
+    const at = coordinates('i', output.shape);
+    const moved = at.map((place, axis) => (axes.includes(axis) ? `p${axis}` : place));
+    forEachElement(emitter, 'resample', output.elements, tensors, (of) => {
+      const element = of.input.at(weightedSum(moved, stridesOf(input.shape)));
+      const firsts = axes.map((axis, index) => {
+        const taps = emitter.required(1 + 2 * index).shape[1]!;
+        return { axis, taps, first: `(${at[axis]}) * ${taps}u` };
+      });
+      const lines: string[] = [];
+      if (beyond !== undefined && axes.length > 0) {
+        const isBeyond = firsts.map(({ axis, first }) => `places${axis}[${first}] < 0`).join(' || ');
+        lines.push(`if (${isBeyond}) {`, of.output.set('i', floatLiteral(beyond)), 'return;', '}');
+      }
+      if (emitter.input(2) === undefined) {
+        lines.push(...firsts.map(({ axis, first }) => `const auto p${axis} = places${axis}[${first}];`));
+        return [...lines, of.output.set('i', element)];
+      }
+      const weights = axes.toReversed().map((axis) => `w${axis}`);
+      const product = [...weights, `(${exact})${element}`].reduce((a, b) => `__${letter}mul_rn(${a}, ${b})`);
+      return [
+        ...lines,
+        `${exact} sum = 0;`,
+        ...firsts.flatMap(({ axis, taps, first }) => [
+          `for (u32 t${axis} = 0; t${axis} < ${taps}u; t${axis}++) {`,
+          `const auto p${axis} = places${axis}[${first} + t${axis}];`,
+          `if (p${axis} < 0) break;`,
+          `const ${exact} w${axis} = weights${axis}[${first} + t${axis}];`,
+        ]),
+        `sum = __${letter}add_rn(sum, ${product});`,
+        ...axes.map(() => '}'),
+        of.output.set('i', `(${exact})sum`),
+      ];
+    });
+  },
+} satisfies Kernels;
