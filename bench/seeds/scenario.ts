@@ -241,7 +241,7 @@ export function sheetOf(gpuCount: number, given: Shape, join?: JoinShape): Offer
   const hostBlocks = [{ bytes: loadedBytes }, { bytes: extraHostBytes, isExecuted: true }].filter(
     ({ bytes }) => bytes > 0,
   );
-  return { gpus, cpu, workers, hostBlocks, sloMs, priority, pinned };
+  return { gpus, cpu, others: { workers }, hostBlocks, sloMs, priority, pinned };
 }
 
 function batchesOf(warmMs: number, { growth }: JoinShape): BatchTime[] {

@@ -23,12 +23,13 @@ import { Connections } from './limits/connections.ts';
 import { InFlightBytes } from './limits/in-flight.ts';
 import { otherFunctions } from './calls/invoke-others.ts';
 import { Invoker } from './calls/invoke.ts';
+import type { OtherPlace } from './calls/other-place.ts';
 import { LiveScheduler } from '../live/index.ts';
 import { createLogger, Logging } from './records/logger.ts';
 import { MemoryBudgets } from './limits/memory-budgets.ts';
 import { createMetrics } from './metrics/metrics.ts';
 import type { InvocationRecorder } from './calls/placement.ts';
-import { createQueueing, WorkersWatch, type Queueing } from './queueing/index.ts';
+import { createQueueing, type Queueing } from './queueing/index.ts';
 import { HostRecords } from './records/records.ts';
 import { Rollout } from './rollout/rollout.ts';
 import { DiskModelStore, validationsAtOnce, Validator } from './store/index.ts';
@@ -56,6 +57,8 @@ export interface RunningHost {
 export interface HostOptions {
   readonly logger?: Logger;
   readonly recorder?: InvocationRecorder | undefined;
+  /** Places of other kinds than GPUs, CPU pools and workers, on which it runs calls too. */
+  readonly places?: readonly OtherPlace[];
   /** Its process does nothing else. */
   readonly isAlone?: boolean;
 }
@@ -105,8 +108,8 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
     validate: validator.validate,
     inTurn: validator.inTurn,
     whyNowhere: (name, modelBytes) => {
-      // GPUs, workers and other hosts may take what this CPU cannot.
-      const hasOthers = gpus !== undefined || queueing !== undefined || fleet !== undefined;
+      // GPUs, other places and other hosts may take what this CPU cannot.
+      const hasOthers = gpus !== undefined || others.length > 0 || fleet !== undefined;
       return hasOthers ? undefined : cpu.refusalOfSize(name, modelBytes);
     },
     logger,
@@ -134,10 +137,11 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
       eventLog.add({ kind: 'host', level: 'warning', message, workerLost });
     },
   });
+  const others = [...(queueing === undefined ? [] : [queueing.workers]), ...(options.places ?? [])];
   const live = new LiveScheduler({
     policy: policyOf(config),
     ...cpu.live.asPlace,
-    workersOffer: (key, ownMs) => workers?.offer(key, ownMs) ?? null,
+    others,
     waitingMax: config.cpu.queueMax,
     onGpuNews: (key, news) => {
       gpus?.news(key, news);
@@ -147,7 +151,6 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
     onDefect: (message) => logger.error(message),
   });
   cpu.live.join(live);
-  const workers = queueing && new WorkersWatch(queueing.overflow, (place) => live.setWorkers(place));
   const gpus = await openGpus({ config, registry: store, records, live, pools, answers });
   const memory = new MemoryBudgets({
     budget: config.memory,
@@ -179,7 +182,7 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
     ...(gpus === undefined ? {} : { gpus: gpuViews(gpus, store, statistics) }),
   };
   const usage = new Usage(() => usageNow(busy), busy.gpus?.refresh);
-  const parts = { config, usage, dependencies, memory, store, pools, records, queueing, live, gpus, fleet };
+  const parts = { config, usage, dependencies, memory, store, pools, records, queueing, others, live, gpus, fleet };
   const calls = callsOf(parts, options.recorder, cpu);
   const connections = new Connections({
     max: config.limits.connectionsMax,
@@ -200,7 +203,6 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
     fleetTls?.close();
     validator.stop();
     usage.close();
-    workers?.close();
     live.close();
     await member.leave();
     queueing?.close();
@@ -308,6 +310,7 @@ interface Parts {
   readonly pools: CpuPools;
   readonly records: HostRecords;
   readonly queueing: Queueing | undefined;
+  readonly others: readonly OtherPlace[];
   readonly live: LiveScheduler;
   readonly gpus: GpuHost | undefined;
   readonly fleet: FleetMember | undefined;

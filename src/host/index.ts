@@ -10,7 +10,8 @@ export type { HostConfig } from './config/config.ts';
 export { ConfigError } from './config/config-error.ts';
 export { HostError } from './errors.ts';
 export { exampleCall } from './rollout/example-call.ts';
-export { startHost, type RunningHost } from './host.ts';
+export { startHost, type HostOptions, type RunningHost } from './host.ts';
+export type { OtherPlace, RanThere } from './calls/other-place.ts';
 export type { ListedFunction } from './http/describe.ts';
 export { placementText, type InvocationRecord, type InvocationRecorder } from './calls/placement.ts';
 export {

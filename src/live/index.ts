@@ -13,6 +13,7 @@ export {
   type GpuRunner,
   type InvocationWish,
   type JoinedSizes,
+  type LivePlace,
   type LiveSchedulerOptions,
   type Placed,
   type RanOnGpu,

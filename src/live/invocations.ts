@@ -81,7 +81,7 @@ export class Invocations {
       case 'gpu':
         return ended;
       case 'cpu':
-      case 'workers':
+      case 'other':
         ended.done();
         return { kind: 'elsewhere', refusal: ended.why.refusals.at(-1) };
       case 'nowhere':
@@ -114,8 +114,7 @@ export class Invocations {
         isBehindLoad: false,
         refusals: [],
         isKeptOff: false,
-        isRefusedByCpu: false,
-        isRefusedByWorkers: false,
+        refusedBy: [],
         invalid: undefined,
       };
       this.#state.pending[id] = pending;
@@ -331,15 +330,14 @@ export class Invocations {
     const pending = this.#state.pending[action.invocation];
     if (pending === undefined) return;
     this.#begin(pending);
-    const kind = action.place;
-    if (!isOfHost(kind)) throw new RangeError(`nothing here runs calls on the place '${kind}'`);
+    const { place } = action;
     const why = whyOf(pending, action.decision, action.predictedEndMs);
     // A session that was never loaded has no load time for the scheduler.
-    const isLoading = kind === 'cpu' && (action.loads || pending.fn.session.bytes === 0);
-    this.#give(pending, kind, kind === 'workers' ? this.#besideCpu(pending, why) : why, isLoading);
+    const isLoading = place === 'cpu' && (action.loads || pending.fn.session.bytes === 0);
+    this.#give(pending, place, place === 'cpu' ? why : this.#besideCpu(pending, why), isLoading);
   }
 
-  /** A worker was chosen over the CPU at least. */
+  /** Another place was chosen over the CPU at least. */
   #besideCpu(pending: Pending, why: Why): Why {
     if (why.otherPlace !== undefined) return why;
     const endMs = this.#state.scheduler.predictEnd(pending.fn.index, 'cpu', this.#state.now());
@@ -349,13 +347,14 @@ export class Invocations {
   /**
    * The scheduler only remembers the last place that refused an invocation; earlier ones are not asked a second time.
    */
-  #give(pending: Pending, chosen: 'cpu' | 'workers', why: Why, isLoading = false): void {
+  #give(pending: Pending, chosen: SideId, why: Why, isLoading: boolean): void {
     const { fn } = pending;
-    const cpu = fn.cpu !== null && !pending.isRefusedByCpu ? 'cpu' : undefined;
-    const hasWorkers = fn.workers !== null && this.#state.workers !== null;
-    const workers = hasWorkers && !pending.isRefusedByWorkers ? 'workers' : undefined;
-    const kind = chosen === 'cpu' ? (cpu ?? workers) : (workers ?? cpu);
-    if (kind === undefined) {
+    const takes = (each: SideId): boolean => {
+      if (pending.refusedBy.includes(each)) return false;
+      return each === 'cpu' ? fn.cpu !== null : Boolean(fn.others[each]) && this.#state.laneCount(each) > 0;
+    };
+    const place = takes(chosen) ? chosen : this.#state.sides.find(takes);
+    if (place === undefined) {
       this.#finish(pending);
       pending.resolve({ kind: 'nowhere', refusals: pending.refusals });
       return;
@@ -363,9 +362,10 @@ export class Invocations {
     let isOver = false;
     if (isLoading) fn.loadingRuns++;
     const waitedMs = pending.hasWaited ? this.#state.now() - pending.arrivalMs : 0;
-    const loadMs = kind === 'cpu' && pending.isBehindLoad ? Math.min(waitedMs, fn.cpuLoadMs) : 0;
+    const isHere = place === 'cpu';
+    const loadMs = isHere && pending.isBehindLoad ? Math.min(waitedMs, fn.cpuLoadMs) : 0;
     pending.resolve({
-      kind,
+      ...(isHere ? { kind: 'cpu' } : { kind: 'other', place }),
       queueMs: waitedMs - loadMs,
       loadMs,
       why,
@@ -378,8 +378,8 @@ export class Invocations {
           this.#state.options.onGpuNews?.(fn.key, { kind: 'run failed', error: invalid });
         if (isLoading) fn.loadingRuns--;
         const { runMs, loadMs: observedLoadMs } = observed ?? {};
-        if (kind === 'cpu' && observedLoadMs !== undefined) fn.cpuLoadMs = observedLoadMs;
-        if (kind === 'cpu' && runMs !== undefined) fn.ownMs = smoothed(fn.ownMs, runMs);
+        if (isHere && observedLoadMs !== undefined) fn.cpuLoadMs = observedLoadMs;
+        if (isHere && runMs !== undefined) fn.ownMs = smoothed(fn.ownMs, runMs);
         const isKnown = pending.home === this.#state.scheduler;
         if (isKnown) this.#state.tell({ kind: 'finished', invocation: pending.id, observed });
         this.#end(pending);
@@ -390,8 +390,7 @@ export class Invocations {
           isOver = true;
           if (isLoading) fn.loadingRuns--;
           pending.refusals.push(refusal);
-          if (kind === 'cpu') pending.isRefusedByCpu = true;
-          else pending.isRefusedByWorkers = true;
+          pending.refusedBy.push(place);
           pending.resolve = resolve;
           pending.reject = reject;
           this.#refuse(pending);
@@ -409,5 +408,3 @@ function whyOf(pending: Pending, { reason, otherPlace, otherEndMs }: Decision, p
   const otherMs = otherEndMs - sinceMs;
   return { reason, predictedMs, otherPlace, otherMs, sloMs: sloOf(pending), refusals, keptOff: wish.keptOff };
 }
-
-const isOfHost = (place: SideId): place is 'cpu' | 'workers' => place === 'cpu' || place === 'workers';

@@ -8,7 +8,8 @@ import {
   type HostBlock,
   type OfferSheet,
   type Scheduler,
-  type WorkersOffer,
+  type SideId,
+  type SideOffer,
   type FunctionId,
   type InvocationId,
 } from '../schedule/index.ts';
@@ -47,8 +48,9 @@ export class LiveFunction {
   isPinned = false;
   sheet: OfferSheet;
   cpu: CpuOffer | null = null;
-  workers: WorkersOffer | null = null;
-  /** When the offers of the CPU and the workers were last asked for. */
+  /** Those of the other places, by their names. */
+  others: Readonly<Record<SideId, SideOffer | null>> = {};
+  /** When these offers were last asked for. */
   refreshedMs = -Infinity;
   /** Undefined while it may not use GPUs. */
   plans: FunctionPlans | undefined;
@@ -120,9 +122,8 @@ export interface Pending {
   readonly refusals: string[];
   /** No GPU is to have it any more. */
   isKeptOff: boolean;
-  /** Places that have refused it. */
-  isRefusedByCpu: boolean;
-  isRefusedByWorkers: boolean;
+  /** Places beside the GPUs that have refused it. */
+  readonly refusedBy: SideId[];
   /** A GPU found its input invalid. If another place answers it, the function was at fault. */
   invalid: unknown;
 }
@@ -185,12 +186,12 @@ export function hostBlocksOf({ plans, layers = [], shared }: LiveFunction): read
 
 /** The current offer sheet of a function. */
 export function sheetOf(fn: LiveFunction, gpuCount: number): OfferSheet {
-  const { settings, cpu, workers, isPinned, offers, hostBlocks } = fn;
+  const { settings, cpu, others, isPinned, offers, hostBlocks } = fn;
   const isOnGpus = fn.plans !== undefined && fn.withdrawal === undefined && offers.length === gpuCount;
   return {
     gpus: isOnGpus ? offers : Array.from({ length: gpuCount }, () => null),
     cpu,
-    workers,
+    others,
     sloMs: settings.sloMs,
     priority: toSchedulerPriority(settings.priority),
     pinned: isPinned,

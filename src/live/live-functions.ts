@@ -1,11 +1,11 @@
 /** The functions that the scheduler knows, with their offers for each place. */
-import { checkVariants } from '../schedule/index.ts';
+import { checkVariants, type SideId, type SideOffer } from '../schedule/index.ts';
 import { Correction } from './correction.ts';
 import { hostBlocksOf, LiveFunction, loadedLayers, offersOf, sheetOf, type FunctionLayer } from './live-function.ts';
 import type { LiveState, Scheduled } from './live-views.ts';
 import type { FunctionPlans, JoinedSizes, OwnCause, ScheduledSettings } from './types.ts';
 
-/** The CPU's and workers' offers are asked for at most this often per function. */
+/** The offers beside the GPUs are asked for at most this often per function. */
 const refreshMs = 100;
 /** The scheduler is told when a time has changed by this share. */
 const worthTelling = 0.2;
@@ -151,13 +151,14 @@ export class LiveFunctions {
     if (this.ask(fn)) this.update(fn);
   }
 
-  /** Asks the CPU and the workers for their current offers. Returns whether the scheduler should be told. */
+  /** Asks the places beside the GPUs for their current offers. Returns whether the scheduler should be told. */
   ask(fn: LiveFunction): boolean {
     const nowMs = this.#state.now();
     if (nowMs - fn.refreshedMs < refreshMs) return false;
     fn.refreshedMs = nowMs;
     const cpu = this.#state.options.cpuOffer(fn.key);
-    const workers = this.#state.options.workersOffer?.(fn.key, fn.ownMs) ?? null;
+    const others: Record<SideId, SideOffer | null> = {};
+    for (const place of this.#state.others) others[place.id] = place.offer(fn.key, fn.ownMs);
     const isAlike =
       cpu?.cores === fn.cpu?.cores &&
       cpu?.slots === fn.cpu?.slots &&
@@ -166,11 +167,13 @@ export class LiveFunctions {
       isClose(cpu?.bytes, fn.cpu?.bytes) &&
       isClose(cpu?.latencyMs, fn.cpu?.latencyMs) &&
       isClose(cpu?.loadMs, fn.cpu?.loadMs) &&
-      (workers === null) === (fn.workers === null) &&
-      isClose(workers?.latencyMs, fn.workers?.latencyMs);
+      this.#state.others.every(({ id }) => {
+        const [now, before] = [others[id], fn.others[id]];
+        return Boolean(now) === Boolean(before) && isClose(now?.latencyMs, before?.latencyMs);
+      });
     if (isAlike) return false;
     fn.cpu = cpu;
-    fn.workers = workers;
+    fn.others = others;
     return true;
   }
 

@@ -5,15 +5,7 @@
  * Each invocation ends exactly once, and the scheduler knows only the events that it gets.
  */
 import type { PoolFacts, RoomWanted } from '../cpu/index.ts';
-import type {
-  Action,
-  CpuPlace,
-  HostTier,
-  SchedulerEvent,
-  SchedulerGpu,
-  WorkersPlace,
-  GpuId,
-} from '../schedule/index.ts';
+import type { Action, CpuPlace, HostTier, SchedulerEvent, SchedulerGpu, GpuId } from '../schedule/index.ts';
 import type { Tensor } from '../tensor/index.ts';
 import { beneficiaryOf, Evictions } from './evictions.ts';
 import { GpuPlace } from './gpu-place.ts';
@@ -36,6 +28,7 @@ export class LiveScheduler extends LiveViews {
     this.functions = new LiveFunctions(state);
     this.#invocations = new Invocations(state, this.functions);
     this.#evictions = new Evictions(state);
+    for (const place of state.others) place.follow((to) => state.tell({ kind: 'place-changed', place: place.id, to }));
   }
 
   /**
@@ -139,11 +132,6 @@ export class LiveScheduler extends LiveViews {
     this.state.tell({ kind: 'place-changed', place: 'cpu', to: cpu });
   }
 
-  setWorkers(workers: WorkersPlace | null): void {
-    this.state.workers = workers;
-    this.state.tell({ kind: 'place-changed', place: 'workers', to: workers });
-  }
-
   /** What a function has on the CPU, whether or not the scheduler ordered it; 0 bytes: nothing. */
   session(key: string, { bytes, spares }: Pick<PoolFacts, 'bytes' | 'spares'>): void {
     const fn = this.state.functions.get(key);
@@ -160,7 +148,7 @@ export class LiveScheduler extends LiveViews {
 
   // Functions
 
-  /** Registers a function with the scheduler, with the CPU's and workers' current offers. */
+  /** Registers a function with the scheduler, with the current offers of all places. */
   know({ key, settings }: Scheduled): void {
     const fn = this.functions.of(key, settings);
     if (this.functions.ask(fn)) this.functions.update(fn);

@@ -6,14 +6,22 @@ import {
   Scheduler,
   type CpuPlace,
   type PlaceId,
+  type SideId,
   type SchedulerEvent,
   type Start,
-  type WorkersPlace,
+  type Lanes,
   type HostTier,
   type HostWait,
   type GpuId,
 } from '../schedule/index.ts';
-import type { FunctionPlans, GpuEviction, GpuResident, LiveSchedulerOptions, ScheduledSettings } from './types.ts';
+import type {
+  FunctionPlans,
+  GpuEviction,
+  GpuResident,
+  LivePlace,
+  LiveSchedulerOptions,
+  ScheduledSettings,
+} from './types.ts';
 import { Families } from './families.ts';
 import type { GpuPlace } from './gpu-place.ts';
 import type { HostPlace } from './host-place.ts';
@@ -35,19 +43,25 @@ export abstract class LiveViews {
   }
 
   /**
-   * Runs of the function that this CPU and the workers could do at once, and the round trip to the workers. None while
-   * calls wait there, or if it may use GPUs: a GPU takes all rows of a request at once.
+   * Runs of the function that this CPU and the other places could do at once, and the longest way to one of these. None
+   * while calls wait there, or if it may use GPUs: a GPU takes all rows of a request at once.
    */
   lanesOf(key: string): { readonly lanes: number; readonly roundTripMs: number } {
-    const { cpu, workers, scheduler } = this.state;
+    const { cpu, others, scheduler } = this.state;
     const sheet = this.sheetOf(key);
-    const isCrowded = scheduler.waitingCount('cpu') + scheduler.waitingCount('workers') > 0;
+    const isCrowded = this.state.sides.some((place) => scheduler.waitingCount(place) > 0);
     if (this.has(key) || isCrowded) return { lanes: 0, roundTripMs: 0 };
     // An offer for joined calls counts the cores of one call, but a part is a run of its own.
     const runs = cpu && sheet?.cpu ? Math.min(cpu.cores, Math.floor(cpu.cores / sheet.cpu.cores)) : 0;
     const here = Math.max(sheet?.cpu?.instances ?? 0, runs);
-    const there = workers && sheet?.workers ? workers.slots : 0;
-    return { lanes: here + there, roundTripMs: workers?.roundTripMs ?? 0 };
+    let [lanes, roundTripMs] = [here, 0];
+    for (const place of others) {
+      const there = sheet?.others?.[place.id] ? this.state.laneCount(place.id) : 0;
+      if (there === 0) continue;
+      lanes += there;
+      roundTripMs = Math.max(roundTripMs, place.roundTripMs);
+    }
+    return { lanes, roundTripMs };
   }
 
   /** Whether the function may use GPUs. */
@@ -60,7 +74,7 @@ export abstract class LiveViews {
   }
 
   /** Milliseconds until the answer of an invocation that arrived now, at the best place; Infinity if none takes it. */
-  predictMs(key: string, places: readonly PlaceId[] = [...this.gpus.keys(), 'cpu', 'workers']): number {
+  predictMs(key: string, places: readonly PlaceId[] = this.state.places): number {
     const fn = this.state.functions.get(key);
     if (fn === undefined) return Infinity;
     const nowMs = this.state.now();
@@ -122,8 +136,7 @@ export abstract class LiveViews {
 
   /** Invocations that wait for a place. */
   get waitingCount(): number {
-    const places = [...this.state.gpus.keys(), 'cpu', 'workers'] as const;
-    return places.reduce<number>((sum, place) => sum + this.state.scheduler.waitingCount(place), 0);
+    return this.state.places.reduce<number>((sum, place) => sum + this.state.scheduler.waitingCount(place), 0);
   }
 
   /** The layers of a function on a GPU. */
@@ -187,19 +200,36 @@ export class LiveState {
   /** Pinned host memory; undefined until the GPUs are known. */
   host: { tier: HostTier; readonly place: HostPlace } | undefined;
   cpu: CpuPlace | null;
-  workers: WorkersPlace | null = null;
+  /** Beside the CPU. */
+  readonly others: readonly LivePlace[];
+  readonly sides: readonly SideId[];
+  /** What the scheduler runs calls on there. */
+  #lanes: readonly Lanes[] = [];
 
   constructor(options: LiveSchedulerOptions, tell: (event: SchedulerEvent) => void) {
     this.options = options;
     this.now = options.now ?? performance.now.bind(performance);
     this.tell = tell;
     this.cpu = options.cpu;
+    this.others = options.others ?? [];
+    this.sides = ['cpu', ...this.others.map(({ id }) => id)];
     this.scheduler = this.newScheduler();
   }
 
   newScheduler(): Scheduler {
-    const { gpus, cpu, workers, host } = this;
-    return new Scheduler({ gpus, policy: this.options.policy, cpu, workers, ...(host && { host: host.tier }) });
+    const { gpus, cpu, host } = this;
+    const others = this.others.map((place) => place.lanes());
+    this.#lanes = others;
+    return new Scheduler({ gpus, policy: this.options.policy, cpu, others, ...(host && { host: host.tier }) });
+  }
+
+  get places(): PlaceId[] {
+    return [...this.gpus.keys(), ...this.sides];
+  }
+
+  /** How many calls a place beside the CPU runs at once now. */
+  laneCount(place: SideId): number {
+    return this.#lanes.find(({ id }) => id === place)?.count ?? 0;
   }
 }
 

@@ -14,7 +14,9 @@ import type {
   PlaceReason,
   Policy,
   Start,
-  WorkersOffer,
+  Lanes,
+  SideId,
+  SideOffer,
   GpuId,
 } from '../schedule/index.ts';
 import type { Tensor } from '../tensor/index.ts';
@@ -148,7 +150,7 @@ interface Lease {
 export type Placed =
   | RanOnGpu
   | (Lease & { readonly kind: 'cpu' })
-  | (Lease & { readonly kind: 'workers' })
+  | (Lease & { readonly kind: 'other'; readonly place: SideId })
   /** It would have missed its SLO everywhere. */
   | {
       readonly kind: 'shed';
@@ -190,14 +192,26 @@ export type GpuNews =
   | { readonly kind: 'arrived'; readonly gpu: GpuId }
   | { readonly kind: 'evicted'; readonly eviction: GpuEviction };
 
+/** A place beside the GPUs and this machine's CPU. */
+export interface LivePlace {
+  readonly id: SideId;
+  /** To send a call there and back, beside its run. */
+  readonly roundTripMs: number;
+  /** What a new scheduler runs calls on there, as the place is now. */
+  lanes(): Lanes;
+  /** Its current offer for a function; null if it does not take it. @param ownMs time of the function's runs on this CPU */
+  offer(key: string, ownMs: number | undefined): SideOffer | null;
+  /** From now on it tells what its lanes are to be set to when it has changed; null: it is gone. */
+  follow(changed: (to: object | null) => void): void;
+}
+
 export interface LiveSchedulerOptions {
   readonly policy: Policy;
   /** null: this host runs nothing on its CPU. */
   readonly cpu: CpuPlace | null;
   /** The current offer of a function's CPU pool; null if it has none. */
   readonly cpuOffer: (key: string) => CpuOffer | null;
-  /** The workers' current offer for a function; null if none takes it. `ownMs`: time of its runs on this CPU. */
-  readonly workersOffer?: ((key: string, ownMs: number | undefined) => WorkersOffer | null) | undefined;
+  readonly others?: readonly LivePlace[] | undefined;
   /** Close the function's sessions on the CPU, or one of several. `by`: the function that gets the room. */
   readonly evictCpu?:
     | ((eviction: { readonly key: string; readonly isSpare: boolean; readonly by: string | undefined }) => void)

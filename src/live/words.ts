@@ -7,11 +7,7 @@ export function msText(ms: number): string {
   return ms < 10 ? `${ms.toFixed(1)} ms` : `${Math.round(ms)} ms`;
 }
 
-/** `gpu1`, `the cpu pool`, `a worker`. */
-export function placeWords(place: PlaceId): string {
-  if (place === 'cpu') return 'cpu pool';
-  return place === 'workers' ? 'a worker' : `gpu${place}`;
-}
+const placeWords = (place: PlaceId): string => (typeof place === 'number' ? `gpu${place}` : 'cpu pool');
 
 /** Why the CPU pools can never run the function; undefined if they can. */
 export function cpuRefusal(
@@ -26,7 +22,8 @@ export function cpuRefusal(
 /** Why an invocation did not get the place that it would have had otherwise. */
 export interface Overflow {
   readonly from: 'gpu' | 'cpu';
-  readonly to: 'cpu' | 'worker';
+  /** `cpu`, or what another place's calls are counted under: `worker`. */
+  readonly to: string;
   /** One word for counting: `slo`, `bringing`, `earlier`, `failed`, or the function's state on the GPUs. */
   readonly reason: string;
   readonly words: string;
@@ -36,15 +33,15 @@ export interface Overflow {
  * @param whyNot undefined if it may use GPUs, null if the host drives none @returns undefined if it runs where it
  * always would
  */
-export function overflowOf(why: Why, to: Overflow['to'], whyNot: WhyNot | undefined | null): Overflow | undefined {
+export function overflowOf(why: Why, to: string, whyNot: WhyNot | undefined | null): Overflow | undefined {
   const { reason, refusals, otherPlace, otherMs, sloMs, keptOff = whyNot } = why;
-  const from: Overflow['from'] = whyNot === null || (to === 'worker' && otherPlace === 'cpu') ? 'cpu' : 'gpu';
+  const from: Overflow['from'] = whyNot === null || (to !== 'cpu' && otherPlace === 'cpu') ? 'cpu' : 'gpu';
   const refusal = refusals.at(-1);
   if (refusal !== undefined) {
     if (from === 'cpu' && to === 'cpu') return undefined;
     return { from, to, reason: 'failed', words: refusal };
   }
-  if (typeof otherPlace === 'number' || (otherPlace === 'cpu' && to === 'worker')) {
+  if (typeof otherPlace === 'number' || (otherPlace === 'cpu' && to !== 'cpu')) {
     const there = `${placeWords(otherPlace)} would finish ${isFinite(otherMs) ? `in ${msText(otherMs)}` : 'never'}`;
     if (reason === 'slo') return { from, to, reason: 'slo', words: `${there}, after the SLO of ${msText(sloMs)}` };
     if (reason === 'bringing')
@@ -53,7 +50,7 @@ export function overflowOf(why: Why, to: Overflow['to'], whyNot: WhyNot | undefi
     return { from, to, reason: 'earlier', words: `${there}, ${here}` };
   }
   if (keptOff) return { from: 'gpu', to, ...keptOff };
-  return to === 'worker' ? { from, to, reason: 'only', words: 'no other place takes it' } : undefined;
+  return to !== 'cpu' ? { from, to, reason: 'only', words: 'no other place takes it' } : undefined;
 }
 
 /** Causes of evictions from a GPU, as text for operators. */

@@ -13,7 +13,7 @@ import {
   type GpuOffer,
   type HostBlock,
   type OfferSheet,
-  type WorkersOffer,
+  type SideOffer,
 } from '../schedule/index.ts';
 
 export interface FunctionSettings {
@@ -21,7 +21,7 @@ export interface FunctionSettings {
   /** The higher goes first, as in an offer sheet; 0 where nothing is said. */
   readonly priority?: number | undefined;
   readonly cpu?: CpuOffer;
-  readonly workers?: WorkersOffer;
+  readonly workers?: SideOffer;
 }
 
 /** Of all models of a replay. */
@@ -88,7 +88,7 @@ export class OfferCache {
   /** Throws ProfileError for an unknown model. */
   sheet(model: string, { sloMs, priority = 0, cpu, workers }: FunctionSettings): OfferSheet {
     const { gpus, hostBlocks } = this.#model(model);
-    const places = { cpu: cpu ?? null, workers: workers ?? null };
+    const places = { cpu: cpu ?? null, ...(workers && { others: { workers } }) };
     return { gpus, ...places, hostBlocks, sloMs, priority, pinned: false };
   }
 

@@ -380,14 +380,14 @@ export class Simulator {
   /** On the CPU or at a worker: the scheduler has a lane or a slot for it. */
   #runBeside({ place, invocation, functionIndex, loads, decision }: Action & { kind: 'run-beside' }): void {
     const flight = this.#flights[invocation]!;
-    const { cpu, workers } = this.#sheets[functionIndex]!;
+    const { cpu, others } = this.#sheets[functionIndex]!;
     let ms: number;
     if (place === 'cpu') {
       flight.placement = loads ? coldCpuPlacement : cpuPlacement;
       ms = this.#sides.cpuMs(functionIndex, cpu!, loads, this.#nowMs);
     } else {
       flight.placement = workerPlacement;
-      ms = this.#options.workers!.roundTripMs + (workers?.latencyMs ?? 0);
+      ms = this.#options.workers!.roundTripMs + (others?.[place]?.latencyMs ?? 0);
     }
     flight.predictedEndMs = decision.chosenEndMs;
     this.#begin(flight);

@@ -6,7 +6,7 @@ declare const kind: unique symbol;
 type Id<Kind extends string> = number & { readonly [kind]?: Kind };
 
 /** A place beside the GPUs: the CPU, the workers, or one of a kind of its own, by its name. */
-export type SideId = 'cpu' | 'workers' | (string & { readonly [kind]?: 'place' });
+export type SideId = string & { readonly [kind]?: 'place' };
 
 /** From 0, without gaps. Its PCIe link has the same number. */
 export type GpuId = Id<'GPU'>;

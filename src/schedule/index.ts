@@ -2,6 +2,11 @@
 export { chooseHost, earliest, type HostReason, type MemberAnswer } from './fleet/choose-member.ts';
 export { assignHomes, homeLimits, rankMembers, type FleetFunction, type FleetMember } from './fleet/homes.ts';
 export { hashText, rankScore } from './fleet/rank.ts';
+export type { Lanes } from './lanes.ts';
+export { Learnt } from './learnt.ts';
+export type { ServedFunction } from './function.ts';
+export type { Invocation } from './invocation.ts';
+export { WorkerSlots } from './worker-slots.ts';
 export { Ranks } from './fleet/ranks.ts';
 export { LoadMeter } from './fleet/load.ts';
 export {
@@ -22,7 +27,7 @@ export {
   type HostBlock,
   type OfferSheet,
   type SharedPrefix,
-  type WorkersOffer,
+  type SideOffer,
 } from './offer.ts';
 export { gpuOffers, schedulerGpus } from './offer-of-plan.ts';
 export { policies, policyChoices, policyNames, type Foresight, type Policy, type PolicyName } from './policy.ts';

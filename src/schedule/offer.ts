@@ -12,9 +12,8 @@ export interface OfferSheet {
   /** By GPU; null where it cannot run on a GPU. */
   readonly gpus: readonly (GpuOffer | null)[];
   readonly cpu: CpuOffer | null;
-  readonly workers?: WorkersOffer | null;
-  /** On places of other kinds, by their names. */
-  readonly others?: Readonly<Record<string, SideOffer>>;
+  /** On other places beside the GPUs, by their names. */
+  readonly others?: Readonly<Record<string, SideOffer | null>>;
   /**
    * Its weights in pinned host memory, from which GPUs are loaded; left out: the function takes no part in the host tier.
    */
@@ -132,9 +131,6 @@ export interface SideOffer {
   /** Of a run there, without what the place adds to each: the round trip to the workers, say. */
   readonly latencyMs: number | undefined;
 }
-
-/** A function on the workers. */
-export type WorkersOffer = SideOffer;
 
 /** The sizes of joined runs of up to so many rows: 2, 4, 8 and so on, and the most. */
 export function batchSizes(rowsMax: number): number[] {

@@ -209,7 +209,7 @@ test('a session that was never made is expected to take as long as others for ea
 
 test.each([
   ['the CPU', { cpu: { latencyMs: undefined, cores: 1 } }],
-  ['the workers', { cpu: null, workers: { latencyMs: undefined } }],
+  ['the workers', { cpu: null, others: { workers: { latencyMs: undefined } } }],
 ])('a function that sheds all its calls after a slow one on %s takes them again after one fast one', (_, offers) => {
   const scheduler = new Scheduler({
     gpus: [],

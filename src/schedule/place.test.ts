@@ -49,7 +49,7 @@ const kinds: readonly Kind[] = [
     id: 'workers',
     options: () => ({ gpus: [], cpu: null, workers }),
     shape: { layers: [] },
-    sheet: { workers: { latencyMs: 6 } },
+    sheet: { others: { workers: { latencyMs: 6 } } },
     goes: { kind: 'place-changed', place: 'workers', to: null },
     isBack: { kind: 'place-changed', place: 'workers', to: workers },
   },
@@ -59,8 +59,8 @@ const kinds: readonly Kind[] = [
     options: () => ({ gpus: [], cpu: null, others: [new NpuLane(npu)] }),
     shape: { layers: [] },
     sheet: { others: { npu: { latencyMs: 10 } } },
-    goes: { kind: 'other-place-changed', place: 'npu', to: null },
-    isBack: { kind: 'other-place-changed', place: 'npu', to: npu },
+    goes: { kind: 'place-changed', place: 'npu', to: null },
+    isBack: { kind: 'place-changed', place: 'npu', to: npu },
   },
 ];
 

@@ -35,7 +35,7 @@ export interface SchedulerOptions {
   /** null: nothing runs on the CPU. */
   readonly cpu: CpuPlace | null;
   readonly workers?: WorkersPlace | null;
-  /** Places of other kinds. */
+  /** Other places beside the GPUs; each has one scheduler. */
   readonly others?: readonly Lanes[];
   /** Left out: everything is in host memory. */
   readonly host?: HostTier;
@@ -68,7 +68,7 @@ export class Scheduler {
   readonly #invocations: Invocation[] = [];
   #arrivals = 0;
 
-  constructor({ gpus, policy, cpu, workers = null, others = [], host, explains = true }: SchedulerOptions) {
+  constructor({ gpus, policy, cpu, workers, others = [], host, explains = true }: SchedulerOptions) {
     const schedulerState = new SchedulerState(gpus, policy, host);
     this.#state = schedulerState;
     this.#growth = new Growth(schedulerState);
@@ -77,7 +77,8 @@ export class Scheduler {
     this.#gpus = schedulerState.gpus.map((gpu) => new GpuPlace(gpu, schedulerState, router, this.#dispatcher));
     this.#cpuLanes = new CpuLanes(cpu, schedulerState.popularity, schedulerState.orders);
     this.#cpu = new Side(schedulerState, this.#cpuLanes);
-    this.#sides = [this.#cpu, ...[new WorkerSlots(workers), ...others].map((lanes) => new Side(schedulerState, lanes))];
+    const beside = workers ? [new WorkerSlots(workers), ...others] : others;
+    this.#sides = [this.#cpu, ...beside.map((lanes) => new Side(schedulerState, lanes))];
     this.#placing = new Placing(schedulerState, router, this.#gpus, this.#sides);
     this.#changes = new Changes(schedulerState, this.#growth, this.#dispatcher, this.#sides, this.#placing);
   }
@@ -117,7 +118,6 @@ export class Scheduler {
         this.#cpu.dispatch(nowMs);
         break;
       case 'place-changed':
-      case 'other-place-changed':
         // What a place is told is what its kind knows.
         this.#placing.placeAnew(
           this.#side(event.place)

@@ -186,9 +186,7 @@ export type SchedulerEvent =
       readonly purpose: RoomPurpose;
     }
   /** The place has changed; null: it is gone, and its waiting invocations are placed again. */
-  | { readonly kind: 'place-changed'; readonly place: 'cpu'; readonly to: CpuPlace | null }
-  | { readonly kind: 'place-changed'; readonly place: 'workers'; readonly to: WorkersPlace | null }
-  | { readonly kind: 'other-place-changed'; readonly place: SideId; readonly to: object | null }
+  | { readonly kind: 'place-changed'; readonly place: SideId; readonly to: object | null }
   | { readonly kind: 'gpu-lost'; readonly gpu: GpuId }
   | { readonly kind: 'gpu-back'; readonly gpu: GpuId }
   | { readonly kind: 'function-added'; readonly functionIndex: FunctionId; readonly sheet: OfferSheet }

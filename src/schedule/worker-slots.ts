@@ -2,7 +2,7 @@ import type { ServedFunction } from './function.ts';
 import type { Invocation } from './invocation.ts';
 import type { Lanes } from './lanes.ts';
 import { Learnt } from './learnt.ts';
-import type { WorkersOffer } from './offer.ts';
+import type { SideOffer } from './offer.ts';
 import type { Observation, WorkersPlace } from './types.ts';
 
 /** The workers behind a queue, as slots. */
@@ -26,12 +26,12 @@ export class WorkerSlots implements Lanes<WorkersPlace> {
     this.#place = place;
   }
 
-  offerFor({ sheet }: ServedFunction): WorkersOffer | null | undefined {
-    return sheet.workers;
+  offerFor({ sheet }: ServedFunction): SideOffer | null | undefined {
+    return sheet.others?.[this.id];
   }
 
-  canTake({ sheet }: ServedFunction): boolean {
-    return Boolean(sheet.workers) && this.count > 0;
+  canTake(fn: ServedFunction): boolean {
+    return Boolean(this.offerFor(fn)) && this.count > 0;
   }
 
   hasOwn(): boolean {
@@ -51,8 +51,8 @@ export class WorkerSlots implements Lanes<WorkersPlace> {
   }
 
   /** A slot is also taken on the way there and back. */
-  runMs({ number, sheet }: ServedFunction): number {
-    return (this.#place?.roundTripMs ?? 0) + this.#runMs.of(number, sheet.workers?.latencyMs);
+  runMs(fn: ServedFunction): number {
+    return (this.#place?.roundTripMs ?? 0) + this.#runMs.of(fn.number, this.offerFor(fn)?.latencyMs);
   }
 
   canStart(): boolean {

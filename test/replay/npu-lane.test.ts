@@ -32,9 +32,11 @@ test('calls that a GPU would answer late run on the NPU, whose switch between mo
   expect(scheduler.predictEnd(0, 'npu', 117)).toBe(129);
 });
 
-test('docs/extend.md has the code that is tried here', () => {
+test.each(['npu-lane', 'npu-place'])('docs/extend.md has the code of %s.ts, which is tried', (name) => {
   const page = readFileSync(new URL('../../docs/extend.md', import.meta.url), 'utf8');
-  const code = readFileSync(new URL('../support/npu-lane.ts', import.meta.url), 'utf8');
-  const indented = code.replaceAll("'../../src/schedule/", "'./").replaceAll(/^(?=.)/gm, '   ');
+  const code = readFileSync(new URL(`../support/${name}.ts`, import.meta.url), 'utf8');
+  const indented = code
+    .replaceAll(/'\.\.\/\.\.\/src\/(\w+)\/index\.ts'/g, "'turntable/$1'")
+    .replaceAll(/^(?=.)/gm, '   ');
   expect(page).toContain(indented);
 });

@@ -131,13 +131,13 @@ export class ModelSides {
 
   runOnWorkers(number: number): void {
     const invocation = this.#ledger.toRun(number, this.#ledger.invocations.get(number)!.functionIndex);
-    const { workers } = this.#ledger.sheets.get(invocation.functionIndex)!;
-    if (!workers) refuse(`function ${invocation.functionIndex} is on no worker`);
+    const offer = this.#ledger.sheets.get(invocation.functionIndex)!.others?.['workers'];
+    if (!offer) refuse(`function ${invocation.functionIndex} is on no worker`);
     this.onWorkers.set(number, 0);
     const place = this.#ledger.options.workers!;
     if (this.onWorkers.size > place.slots) refuse(`${this.onWorkers.size} run at the workers, of ${place.slots}`);
     invocation.state = 'offloaded';
-    const ms = place.roundTripMs + (workers.latencyMs ?? 1);
+    const ms = place.roundTripMs + (offer.latencyMs ?? 1);
     const run = (this.#workerRun += 1);
     this.onWorkers.set(number, run);
     const isValid = (): boolean => this.onWorkers.get(number) === run;

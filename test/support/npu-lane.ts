@@ -1,9 +1,11 @@
-import type { ServedFunction } from '../../src/schedule/function.ts';
-import type { Invocation } from '../../src/schedule/invocation.ts';
-import type { Lanes } from '../../src/schedule/lanes.ts';
-import { Learnt } from '../../src/schedule/learnt.ts';
-import type { SideOffer } from '../../src/schedule/offer.ts';
-import type { Observation } from '../../src/schedule/types.ts';
+import {
+  Learnt,
+  type Invocation,
+  type Lanes,
+  type Observation,
+  type ServedFunction,
+  type SideOffer,
+} from '../../src/schedule/index.ts';
 
 export interface NpuPlace {
   /** To make another function's compiled model the current one. */
@@ -32,12 +34,12 @@ export class NpuLane implements Lanes<NpuPlace> {
     this.#current = undefined;
   }
 
-  offerFor({ sheet }: ServedFunction): SideOffer | undefined {
+  offerFor({ sheet }: ServedFunction): SideOffer | null | undefined {
     return sheet.others?.[this.id];
   }
 
   canTake(fn: ServedFunction): boolean {
-    return this.#place !== null && this.offerFor(fn) !== undefined;
+    return this.#place !== null && Boolean(this.offerFor(fn));
   }
 
   /** Nothing of it is reserved for one function. */

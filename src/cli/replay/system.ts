@@ -337,7 +337,7 @@ function leastTimes(index: number, kinds: readonly PlacedKind[]): LeastTimes {
   return { sloMs: times[0]!.sloMs, warmMs: Math.min(...times.map(({ warmMs }) => warmMs)) };
 }
 
-function leastTimesOn({ gpus: offers, cpu, workers, sloMs }: OfferSheet, settings: SimulationSettings): LeastTimes {
+function leastTimesOn({ gpus: offers, cpu, others, sloMs }: OfferSheet, settings: SimulationSettings): LeastTimes {
   const { machine, reserveBytes } = settings;
   const places = schedulerGpus(machine, reserveBytes);
   const gpus = offers.filter((offer, gpu) => {
@@ -346,6 +346,7 @@ function leastTimesOn({ gpus: offers, cpu, workers, sloMs }: OfferSheet, setting
     return least !== null && least !== undefined && least.prefixBytes.at(-1)! <= places[gpu]!.capacityBytes;
   });
   const onCpu = cpu !== null && (cpu.cores ?? 1) <= coresOf(machine) ? (cpu.latencyMs ?? 0) : Infinity;
+  const workers = others?.['workers'];
   const away = workers ? (settings.workers?.roundTripMs ?? 0) + (workers.latencyMs ?? 0) : Infinity;
   return { sloMs, warmMs: Math.min(leastWarmMs(gpus), onCpu, away) };
 }

@@ -1,5 +1,5 @@
 /** Invocations between the scheduler, a fake GPU process, a fake CPU pool and a fake queue. */
-import { afterEach, expect, test, vi } from 'vitest';
+import { afterEach, expect, onTestFinished, test, vi } from 'vitest';
 import { functionVersion } from '../../../test/host/fake-store.ts';
 import { layerBytes, layerCount, plansFor } from '../../../test/support/gpu-shell.ts';
 import { CpuError, type CpuPools, type InvokeOptions, type PoolResult } from '../../cpu/index.ts';
@@ -9,6 +9,7 @@ import { tensorOf } from '../../tensor/index.ts';
 import { PlacedInvoker, type InvocationGpus } from './invoke-placed.ts';
 import { LiveScheduler, type GpuRunner, type LiveSchedulerOptions } from '../../live/index.ts';
 import { placementText } from './placement.ts';
+import { WorkersPlace } from '../queueing/workers-place.ts';
 
 afterEach(() => void vi.useRealTimers());
 
@@ -67,7 +68,8 @@ interface Setting {
   /** Rejects runs on the GPU; undefined: there is no GPU. */
   readonly run?: GpuRunner['run'];
   readonly policy?: Policy;
-  readonly overflow?: Pick<OverflowQueue, 'submit'>;
+  /** How calls go to the workers: four slots, a run of 5 ms. */
+  readonly workers?: { readonly submit: OverflowQueue['submit']; readonly roundTripMs: number };
   readonly live?: Partial<LiveSchedulerOptions>;
 }
 
@@ -80,16 +82,24 @@ const runOnGpu: GpuRunner['run'] = async () => ({
   timings: { waitMs: 0, gpuMs: 2, totalMs: 2 },
 });
 
-function invoker({ pool = instance, run, policy = policies.best, overflow, live: more }: Setting): {
+function invoker({ pool = instance, run, policy = policies.best, workers, live: more }: Setting): {
   readonly invoker: PlacedInvoker;
   readonly live: LiveScheduler;
+  readonly place: WorkersPlace | undefined;
 } {
+  const place = workers && new WorkersPlace(overflowTo(workers));
+  const others = place === undefined ? [] : [place];
   const live = new LiveScheduler({
     policy,
+    others,
     cpu: { cores: 1, memoryBytes: Infinity },
     cpuOffer: () => ({ latencyMs: 10, cores: 1 }),
     ...more,
   });
+  if (place !== undefined) {
+    place.look();
+    onTestFinished(() => place.close());
+  }
   if (run !== undefined) {
     live.setGpus([{ capacityBytes: 100, switch: 0, linkGBps: 1, uplinkGBps: 1 }], { run, load: () => Promise.resolve({ bytes: 0, fromDisk: false }), trim: unused, release: unused, keep: unused }); // prettier-ignore
     live.functions.offer(version, plansFor(1, false), false);
@@ -98,10 +108,10 @@ function invoker({ pool = instance, run, policy = policies.best, overflow, live:
   const made = new PlacedInvoker({
     live,
     pools: pools as unknown as CpuPools,
-    overflow: overflow as OverflowQueue | undefined,
+    others,
     gpus: run === undefined ? undefined : gpus,
   });
-  return { invoker: made, live };
+  return { invoker: made, live, place };
 }
 
 test('without GPUs and workers an invocation runs on the CPU pool, and no overflow is told', async () => {
@@ -140,22 +150,32 @@ test("after the death of an instance only the next one's run of the model counts
   expect(placement).toMatchObject({ kind: 'gpu' });
 });
 
-const worker = { submit: () => Promise.resolve({ result: poolResult(), worker: 'w1' }) };
-const withWorker = { workersOffer: () => ({ latencyMs: 5 }) };
+const submitted: OverflowQueue['submit'] = () => Promise.resolve({ result: poolResult(), worker: 'w1' });
+
+/** A queue with one worker of four cores. */
+function overflowTo({ submit, roundTripMs }: NonNullable<Setting['workers']>): OverflowQueue {
+  const workers = [{ cores: 4, outstanding: 0, draining: false }];
+  const queue = {
+    submit,
+    roundTripMs,
+    offer: () => ({ worker: 'w1', predictedMs: 5, callMs: 5, startMs: 0 }),
+    workers: () => workers,
+    state: () => ({ outstanding: 0 }),
+  };
+  return queue as unknown as OverflowQueue;
+}
 
 test('if the pool is full a worker takes the call, handler or not', async () => {
   for (const run of [undefined, runOnGpu]) {
-    const { invoker: made, live } = invoker({
+    const { invoker: made } = invoker({
       run: run as GpuRunner['run'],
       pool: fullPool,
-      overflow: worker,
-      live: withWorker,
+      workers: { submit: submitted, roundTripMs: 50 },
     });
-    live.setWorkers({ slots: 4, roundTripMs: 50 });
     const { placement } = await made.run(version, request, {}, {});
     expect(placement).toMatchObject({
-      kind: 'remote-worker',
-      worker: 'w1',
+      kind: 'other',
+      where: 'remote worker w1',
       overflow: { to: 'worker', reason: 'failed' },
     });
   }
@@ -169,10 +189,9 @@ test('while the only core is busy a worker that answers sooner takes the call, a
   let release!: () => void;
   const held = new Promise<void>((resolve) => (release = resolve));
   const pool = vi.fn<PoolInvoke>().mockImplementationOnce(() => held.then(() => poolResult())).mockImplementation(instance); // prettier-ignore
-  const submit = vi.fn<() => ReturnType<OverflowQueue['submit']>>(worker.submit);
-  const slow = { ...withWorker, cpuOffer: () => ({ latencyMs: 1000, cores: 1 }) };
-  const { invoker: made, live } = invoker({ pool, overflow: { submit }, live: slow });
-  live.setWorkers({ slots: 4, roundTripMs: 1000 });
+  const submit = vi.fn<OverflowQueue['submit']>(submitted);
+  const live = { cpuOffer: () => ({ latencyMs: 1000, cores: 1 }) };
+  const { invoker: made, place } = invoker({ pool, workers: { submit, roundTripMs: 1000 }, live });
   const first = made.run(version, tensors, {}, {});
   const second = await made.run(version, tensors, {}, {});
   expect(placementText(second.placement)).toMatch(/^remote worker w1 overflow: cpu pool would finish in \d+ ms/);
@@ -181,7 +200,7 @@ test('while the only core is busy a worker that answers sooner takes the call, a
   release();
   expect((await first).placement.kind).toBe('cpu-pool');
   expect((await third).placement).toMatchObject({ kind: 'cpu-pool' });
-  expect(made.cameBack).toBe(1);
+  expect(place!.cameBack).toBe(1);
 });
 
 test('a call at a worker says when this host had to begin, and runs here once it is taken back', async () => {
@@ -189,9 +208,8 @@ test('a call at a worker says when this host had to begin, and runs here once it
   const held = new Promise<void>((resolve) => (release = resolve));
   const pool = vi.fn<PoolInvoke>().mockImplementationOnce(() => held.then(() => poolResult())).mockImplementation(instance); // prettier-ignore
   const submit = vi.fn<OverflowQueue['submit']>();
-  const slow = { ...withWorker, cpuOffer: () => ({ latencyMs: 10_000, cores: 1 }) };
-  const { invoker: made, live } = invoker({ pool, overflow: { submit }, live: slow });
-  live.setWorkers({ slots: 4, roundTripMs: 15_000 });
+  const live = { cpuOffer: () => ({ latencyMs: 10_000, cores: 1 }) };
+  const { invoker: made, place } = invoker({ pool, workers: { submit, roundTripMs: 15_000 }, live });
   submit.mockImplementationOnce(async (_key, _input, { dueMs, takeBack } = {}) => {
     expect(takeBack!.atMs).toBeCloseTo(dueMs! - 10_005, 6);
     expect(takeBack!.wouldBeInTime()).toBe(false); // Its only core is taken.
@@ -204,7 +222,7 @@ test('a call at a worker says when this host had to begin, and runs here once it
   const first = made.run(patient, tensors, {}, {});
   const second = await made.run(patient, tensors, {}, {});
   expect(second.placement).toMatchObject({ kind: 'cpu-pool' });
-  expect(made.cameBack).toBe(0);
+  expect(place!.cameBack).toBe(0);
 });
 
 test('with admission shed, a call that would be late everywhere is refused at once with a time to retry', async () => {

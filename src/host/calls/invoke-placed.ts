@@ -1,6 +1,6 @@
 /**
  * Takes one invocation to the place that the scheduler chose, and to the next one if that place could not run it: a
- * GPU, this machine's CPU pool, or a worker. A handler's two halves run in an instance of the CPU pool, and its model
+ * GPU, this machine's CPU pool, or another place. A handler's two halves run in an instance of the CPU pool, and its model
  * wherever the scheduler says.
  */
 import {
@@ -11,8 +11,8 @@ import {
   type PoolInput,
   type PoolResult,
 } from '../../cpu/index.ts';
-import { QueueError, type OverflowOptions, type OverflowQueue } from '../../queue/index.ts';
-import type { Join, Observation } from '../../schedule/index.ts';
+import type { OverflowOptions } from '../../queue/index.ts';
+import type { Join, Observation, SideId } from '../../schedule/index.ts';
 import { narrowed, widened, type Tensor } from '../../tensor/index.ts';
 import { given } from '../../tools/index.ts';
 import { HostError } from '../errors.ts';
@@ -31,6 +31,7 @@ import {
   type Why,
   type WhyNot,
 } from '../../live/index.ts';
+import type { OtherPlace } from './other-place.ts';
 import { nowhere } from './out-of-service.ts';
 import type { Placement, Ran } from './placement.ts';
 import type { FunctionVersion } from '../types.ts';
@@ -62,8 +63,7 @@ const takeBackAheadMs = 5;
 export interface PlacedInvokerOptions {
   readonly live: LiveScheduler;
   readonly pools: CpuPools;
-  /** Where the workers are. */
-  readonly overflow: OverflowQueue | undefined;
+  readonly others: readonly OtherPlace[];
   readonly gpus: InvocationGpus | undefined;
 }
 
@@ -73,27 +73,24 @@ interface Refused {
   readonly failure: unknown;
 }
 
-type Elsewhere = Extract<Placed, { readonly kind: 'cpu' | 'workers' }>;
+type Elsewhere = Extract<Placed, { readonly kind: 'cpu' | 'other' }>;
 
 export class PlacedInvoker {
   readonly #options: PlacedInvokerOptions;
-  /**
-   * Versions whose handlers have invoked other functions. Workers cannot do that, so these versions stay off workers.
-   */
+  readonly #others: ReadonlyMap<SideId, OtherPlace>;
+  /** Versions whose handlers have invoked other functions, which only a host has: they stay off the other places. */
   readonly #invoking = new Set<string>();
-  /** Invocations that ran elsewhere after a worker or Redis had failed them. */
-  cameBack = 0;
 
   constructor(options: PlacedInvokerOptions) {
     this.#options = options;
+    this.#others = new Map(options.others.map((place) => [place.id, place]));
   }
 
   /** @throws HostError, CpuError */
   async run(version: FunctionVersion, input: PoolInput, wish: InvocationWish, options: InvokeOptions): Promise<Ran> {
-    const { live, gpus } = this.#options;
     try {
       // The model's input is known only after the first half of its handler.
-      if (input.kind === 'request' && (live.has(version.key) || gpus?.wantsInputs(version.key) === true))
+      if (input.kind === 'request' && this.#placesModel(version.key))
         return await this.#withHandler(version, input, wish, options);
       const tensors = input.kind === 'tensors' ? input.tensors : undefined;
       let placed = await this.#submit(version, tensors, wish);
@@ -103,7 +100,7 @@ export class PlacedInvoker {
           case 'gpu':
             return { ...this.#fromGpu(version, input, placed), inputsAreSpent: refused === 0 };
           case 'cpu':
-          case 'workers': {
+          case 'other': {
             const outcome = await this.#elsewhere(version, input, wish, options, placed);
             if ('result' in outcome) return { ...outcome, inputsAreSpent: refused === 0 };
             ({ placed, failure } = outcome);
@@ -120,6 +117,13 @@ export class PlacedInvoker {
     }
   }
 
+  /** Whether its model may run without its handler. */
+  #placesModel(key: string): boolean {
+    const { live, gpus, others } = this.#options;
+    if (live.has(key) || gpus?.wantsInputs(key) === true) return true;
+    return others.some((place) => !place.runsHandlers && place.offer(key, undefined) !== null);
+  }
+
   #submit(version: FunctionVersion, tensors: readonly Tensor[] | undefined, wish: InvocationWish): Promise<Placed> {
     const { live, gpus } = this.#options;
     if (tensors === undefined || gpus === undefined) return live.submit(version, tensors, wish);
@@ -132,7 +136,7 @@ export class PlacedInvoker {
     return live.submit(version, inputs, { ...wish, keptOff: whyNot, join });
   }
 
-  /** At the CPU pool or a worker; where that could not, the next place. */
+  /** At the CPU pool or another place; where that could not, the next one. */
   #elsewhere(
     version: FunctionVersion,
     input: PoolInput,
@@ -140,10 +144,11 @@ export class PlacedInvoker {
     options: InvokeOptions,
     placed: Elsewhere,
   ): Promise<Ran | Refused> {
-    const { pools, overflow } = this.#options;
+    const { pools } = this.#options;
     const { key } = version;
-    if (placed.kind === 'workers' && input.kind === 'request' && this.#invoking.has(key)) {
-      const refusal = 'workers: its handler invokes other functions, which only a host has';
+    const there = placed.kind === 'other' ? this.#others.get(placed.place)! : undefined;
+    const refusal = input.kind === 'request' && there !== undefined ? this.#whyNoHandler(key, there) : undefined;
+    if (refusal !== undefined) {
       return placed.elsewhere(refusal).then((next) => ({ placed: next, failure: undefined }));
     }
     const startedMs = performance.now();
@@ -151,34 +156,37 @@ export class PlacedInvoker {
     // Without a handler no call waits for other functions.
     const lent = options.invokeOthers && new LentLease(placed);
     const lease = lent ?? placed;
-    const ran = (result: PoolResult, worker?: string): Ran => {
+    const ran = (result: PoolResult, where?: string): Ran => {
       const awayMs = lent?.awayMs ?? 0;
-      lease.done(observed(result, performance.now() - startedMs, awayMs, worker !== undefined));
-      return told(withTimes(result, placed), placed, whyNot, worker);
+      lease.done(observed(result, performance.now() - startedMs, awayMs, there !== undefined));
+      return told(withTimes(result, placed), placed, whyNot, there && { where: where!, countedAs: there.countedAs });
     };
     const failed = async (failure: unknown): Promise<Refused> => {
-      const refusal = refusalOf(failure);
+      const refusal = there === undefined ? refusalOf(failure) : there.refusalOf(failure);
       if (refusal === undefined || (lent !== undefined && lent.lease !== placed)) {
         lease.done();
         throw failure;
       }
-      if (failure instanceof QueueError && failure.code !== 'taken-back') this.cameBack++;
       return { placed: await placed.elsewhere(refusal), failure };
     };
-    if (placed.kind === 'cpu') {
+    if (there === undefined) {
       const lending = lent === undefined ? options : this.#lending(version, wish, options, lent);
       return pools.invoke(key, input, lending).then((result) => ran(result), failed);
     }
-    if (overflow === undefined) return failed(new QueueError('no-worker', 'this host has no workers'));
     options.stages?.enter('away');
     const { sinceMs = startedMs, sloMs = version.settings.sloMs } = wish;
     const dueMs = sinceMs + sloMs;
-    return overflow
-      .submit(key, input, { ...options, dueMs, takeBack: this.#takeBack(key, dueMs) })
-      .then(({ result, worker }) => ran(result, worker), failed);
+    return there
+      .run(key, input, { ...options, dueMs, takeBack: this.#takeBack(key, dueMs) })
+      .then(({ result, where }) => ran(result, where), failed);
   }
 
-  /** A call at a worker without an answer runs here while that is still in time, if the CPU is free then. */
+  #whyNoHandler(key: string, { id, runsHandlers }: OtherPlace): string | undefined {
+    if (!runsHandlers) return `${id}: it runs no handlers`;
+    return this.#invoking.has(key) ? `${id}: its handler invokes other functions, which only a host has` : undefined;
+  }
+
+  /** A call at another place without an answer runs here while that is still in time, if the CPU is free then. */
   #takeBack(key: string, dueMs: number): OverflowOptions['takeBack'] {
     const { live } = this.#options;
     const { cpu: runMs } = live.runMsOf(key);
@@ -296,7 +304,7 @@ export class PlacedInvoker {
       }
       return told(withTimes(result, model), model, whyNot);
     } catch (error) {
-      // A worker on another machine may still have room for it.
+      // Another place may still have room for it.
       const hasRoom = error instanceof CpuError && error.code === 'queue-full';
       if (!hasRoom || attempts > 0) throw error;
       return await this.#afterFullQueue(version, input, wish, options, error);
@@ -307,7 +315,7 @@ export class PlacedInvoker {
   }
 
   /**
-   * Where a handler's model runs: it has run already on a GPU or at a worker, or its instance must run it on the CPU.
+   * Where a handler's model runs: it has run already on a GPU or at another place, or its instance must run it on the CPU.
    */
   async #model(
     version: FunctionVersion,
@@ -321,7 +329,7 @@ export class PlacedInvoker {
         case 'gpu':
         case 'cpu':
           return placed;
-        case 'workers': {
+        case 'other': {
           const outcome = await this.#elsewhere(version, { kind: 'tensors', tensors }, wish, options, placed);
           if ('result' in outcome) return outcome;
           ({ placed } = outcome);
@@ -345,21 +353,26 @@ export class PlacedInvoker {
     let placed = await this.#submit(version, undefined, wish);
     // Its pool has reported that it is full.
     while (placed.kind === 'cpu') placed = await placed.elsewhere(full.message);
-    if (placed.kind !== 'workers') throw full;
+    if (placed.kind !== 'other') throw full;
     const outcome = await this.#elsewhere(version, input, wish, options, placed);
     if ('result' in outcome) return outcome;
     throw full;
   }
 }
 
-function told(result: PoolResult, { why }: Elsewhere, whyNot: WhyNot | undefined | null, worker?: string): Ran {
-  const { coldStart } = result;
-  const overflow = overflowOf(why, worker === undefined ? 'cpu' : 'worker', whyNot);
-  const { predictedMs } = why;
+/** @param there left out: on the CPU pool */
+function told(
+  result: PoolResult,
+  { why }: Elsewhere,
+  whyNot: WhyNot | undefined | null,
+  there?: { readonly where: string; readonly countedAs: string },
+): Ran {
+  const overflow = overflowOf(why, there?.countedAs ?? 'cpu', whyNot);
+  const shared = { coldStart: result.coldStart, overflow, predictedMs: why.predictedMs };
   const placement: Placement =
-    worker === undefined
-      ? { kind: 'cpu-pool', coldStart, overflow, predictedMs, ...bringing(why) }
-      : { kind: 'remote-worker', worker, coldStart, overflow, predictedMs };
+    there === undefined
+      ? { kind: 'cpu-pool', ...shared, ...bringing(why) }
+      : { kind: 'other', where: there.where, ...shared };
   return { result, placement };
 }
 
@@ -414,7 +427,6 @@ function withTimes(result: PoolResult, there: TimesThere, isCold = false): PoolR
 
 /** The reason in words if the place could not run it and another one may; undefined if it ran there and failed. */
 function refusalOf(error: unknown): string | undefined {
-  if (error instanceof QueueError) return `workers: ${error.message}`;
   return error instanceof CpuError && error.code === 'queue-full' ? "cpu pool's queue is full" : undefined;
 }
 

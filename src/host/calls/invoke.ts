@@ -21,7 +21,7 @@ import type { Routing } from '../fleet-member/index.ts';
 import type { InvocationRecord, InvocationRecorder, Placement, Ran } from './placement.ts';
 import { missOf, OpenCalls, type BeforeCall, type CallsObserver, type MachineBusy, OpenCall } from './open-calls.ts';
 import { OutOfService } from './out-of-service.ts';
-import type { Queueing } from '../queueing/index.ts';
+import type { OtherPlace } from './other-place.ts';
 import type { Statistics } from '../records/statistics.ts';
 import type { HostConfig } from '../config/config.ts';
 import type { FunctionVersion, ModelStore, Registry } from '../types.ts';
@@ -68,8 +68,8 @@ export interface InvokerOptions {
   readonly readyWaitMs?: number;
   /** Called for every invocation once it is counted; they may change. */
   readonly recorders: Iterable<InvocationRecorder>;
-  /** The queue of the workers; without it everything runs here. */
-  readonly queueing?: Queueing | undefined;
+  /** Places beside the GPUs and the CPU pools: the workers, and those of other kinds. */
+  readonly others?: readonly OtherPlace[];
   /** Decides where each invocation runs. */
   readonly live: LiveScheduler;
   /** Undefined if this host has no GPU. */
@@ -104,7 +104,7 @@ export class Invoker {
 
   constructor(options: InvokerOptions) {
     this.#options = options;
-    const { registry, statistics, live, pools, gpus, queueing } = options;
+    const { registry, statistics, live, pools, gpus, others = [] } = options;
     this.open = new OpenCalls(options.observer);
     this.outOfService = new OutOfService({
       until: options.unloaded ?? 'until-call',
@@ -113,7 +113,7 @@ export class Invoker {
         handlerPath === undefined && gpus !== undefined && gpus.whyNot(key) === undefined,
       whyNowhere: (version) => this.#whyNowhere(version),
     });
-    this.#placed = new PlacedInvoker({ live, pools, gpus, overflow: queueing?.overflow });
+    this.#placed = new PlacedInvoker({ live, pools, gpus, others });
     this.#split = new RowSplit({
       lanesOf: (key) => live.lanesOf(key),
       sleep: (ms, signal) => sleep(ms, undefined, { signal }),
@@ -132,11 +132,6 @@ export class Invoker {
   /** Requests that ran in parts, and parts that were tried a second time. */
   get split(): { readonly requests: number; readonly hedged: number } {
     return this.#split;
-  }
-
-  /** Invocations that ran elsewhere after a worker or Redis had failed them. */
-  get cameBack(): number {
-    return this.#placed.cameBack;
   }
 
   /**
@@ -182,7 +177,7 @@ export class Invoker {
     if (refusal === undefined || version.state.status === 'elsewhere') return undefined;
     const mayRunElsewhere =
       (gpus !== undefined && gpus.whyNot(version.key) === undefined) ||
-      (live.sheetOf(version.key)?.workers ?? null) !== null ||
+      Object.values(live.sheetOf(version.key)?.others ?? {}).some(Boolean) ||
       routing?.()?.canPass(version) === true;
     return mayRunElsewhere ? undefined : refusal;
   }

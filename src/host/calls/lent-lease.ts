@@ -3,7 +3,7 @@ import type { InvokeOthers } from '../../cpu/index.ts';
 import type { LiveScheduler, Placed } from '../../live/index.ts';
 import type { FunctionVersion } from '../types.ts';
 
-type Lease = Extract<Placed, { readonly kind: 'cpu' | 'workers' }>;
+type Lease = Extract<Placed, { readonly kind: 'cpu' | 'other' }>;
 
 /** The scheduler's lease of a handler's cores, returned while the handler waits for other functions. */
 export class LentLease {
@@ -64,7 +64,7 @@ export async function leaseAgain(
 ): Promise<Lease | undefined> {
   try {
     let placed = await live.submit(version, undefined, wish);
-    while (placed.kind === 'workers') placed = await placed.elsewhere('its handler has begun on this host');
+    while (placed.kind === 'other') placed = await placed.elsewhere('its handler has begun on this host');
     return placed.kind === 'cpu' ? placed : undefined;
   } catch {
     return undefined;

@@ -47,7 +47,8 @@ export type Placement = Told &
         readonly precision?: string;
         readonly isHandlerCold?: boolean;
       }
-    | { readonly kind: 'remote-worker'; readonly coldStart: boolean; readonly worker: string }
+    /** Another place of this host ran it: `where`, in printable ASCII. */
+    | { readonly kind: 'other'; readonly coldStart: boolean; readonly where: string }
     /** Another host of the fleet ran it, at the place in `placed`. */
     | {
         readonly kind: 'fleet-host';
@@ -96,11 +97,8 @@ function placeText(placement: Placement): string {
     }
     case 'fleet-host':
       return inHeader(`host ${placement.host} (${placement.reason}): ${placement.placed}`);
-    case 'remote-worker': {
-      // The name comes from another machine and goes into a header.
-      const name = placement.worker.replaceAll(/[^\x21-\x7e]/g, '?');
-      return `remote worker ${name}${placement.coldStart ? ' cold' : ''}${because}`;
-    }
+    case 'other':
+      return `${placement.where}${placement.coldStart ? ' cold' : ''}${because}`;
   }
 }
 
@@ -138,7 +136,7 @@ export function ranOn(placement: Placement): RanOn {
       return 'cpu';
     case 'gpu':
       return isColdStart(placement) ? 'gpuCold' : 'gpuWarm';
-    case 'remote-worker':
+    case 'other':
     case 'fleet-host':
       return 'remote';
   }

@@ -19,7 +19,7 @@ const advised = 'Other programs use the cores: give Turntable a machine or cores
 const places = {
   cpu: { kind: 'cpu-pool', coldStart: false },
   gpu: { kind: 'gpu', gpu: 0, start: 'warm', mode: '' },
-  remote: { kind: 'remote-worker', coldStart: false, worker: 'w' },
+  remote: { kind: 'other', coldStart: false, where: 'remote worker w' },
 } as const satisfies Record<string, Placement>;
 
 interface Options {

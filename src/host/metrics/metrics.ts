@@ -18,8 +18,7 @@ import type { FunctionVersion } from '../types.ts';
 export type Metrics = ReturnType<typeof createMetrics>;
 
 export function createMetrics(options: MetricsOptions) {
-  const { connections, memory, dependencies, usage, registry, pools, statistics, fleet, queueing, invoker, gpus } =
-    options;
+  const { connections, memory, dependencies, usage, registry, pools, statistics, fleet, queueing, gpus } = options;
   const prom = new PromRegistry();
   collectDefaultMetrics({ register: prom });
 
@@ -33,7 +32,7 @@ export function createMetrics(options: MetricsOptions) {
   addInvocationMetrics(metered);
   if (options.store?.cache !== undefined) addStoreMetrics(exposition, options.store.cache);
   if (fleet !== undefined) addFleetMetrics(exposition, fleet);
-  if (queueing !== undefined) addQueueMetrics(exposition, queueing, invoker);
+  if (queueing !== undefined) addQueueMetrics(exposition, queueing);
   let gpuState: GpuProcessState | undefined;
   if (gpus !== undefined) addGpuMetrics(exposition, gpus, () => gpuState);
   const { counter, gauge } = exposition;

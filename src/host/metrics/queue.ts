@@ -1,13 +1,8 @@
 /** Metrics of overflow, workers and asynchronous calls. Absent if the host has no Redis. */
 import type { Exposition } from './exposition.ts';
-import type { Invoker } from '../calls/invoke.ts';
 import type { Queueing } from '../queueing/index.ts';
 
-export function addQueueMetrics(
-  { counter, gauge }: Exposition,
-  { overflow, calls, facts }: Queueing,
-  invoker: Pick<Invoker, 'cameBack'>,
-): void {
+export function addQueueMetrics({ counter, gauge }: Exposition, { overflow, workers, calls, facts }: Queueing): void {
   gauge('turntable_redis_evicted_keys', 'Keys that Redis has evicted since its start', (set) => {
     const keys = facts()?.evictedKeys;
     if (keys !== undefined) set({}, keys);
@@ -23,7 +18,7 @@ export function addQueueMetrics(
   counter(
     'turntable_overflow_came_back_total',
     'Invocations that ran here after a worker or Redis failed',
-    () => invoker.cameBack,
+    () => workers.cameBack,
   );
   counter(
     'turntable_overflow_taken_back_total',

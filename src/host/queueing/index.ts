@@ -1,3 +1,2 @@
 /** The host's side of overflow and asynchronous calls. */
 export { createQueueing, type Queueing } from './queueing.ts';
-export { WorkersWatch } from './workers-watch.ts';

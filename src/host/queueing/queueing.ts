@@ -18,10 +18,13 @@ import type { StoreNews } from '../store/index.ts';
 import type { Registry } from '../types.ts';
 import { FunctionFiles, type FunctionFilesOptions } from './function-files.ts';
 import { given } from '../../tools/index.ts';
+import { WorkersPlace } from './workers-place.ts';
 
 export interface Queueing {
   /** Leads to workers on other machines. */
   readonly overflow: OverflowQueue;
+  /** The workers, as a place of this host. */
+  readonly workers: WorkersPlace;
   readonly calls: AsyncCalls;
   readonly files: FunctionFiles;
   /** How Redis is. */
@@ -98,8 +101,10 @@ export async function createQueueing(options: QueueingOptions): Promise<Queueing
       logger.info({ redis: address }, 'Redis answers: workers and asynchronous calls are available');
     }
   });
+  const workers = new WorkersPlace(overflow);
   return {
     overflow,
+    workers,
     calls,
     files,
     health: () => link.health,
@@ -123,6 +128,7 @@ export async function createQueueing(options: QueueingOptions): Promise<Queueing
       await overflow.stop(Math.max(0, endMs - performance.now()));
     },
     close: () => {
+      workers.close();
       news.close();
       link.close();
     },

@@ -1,20 +1,38 @@
 /** The workers behind the queue as the scheduler's place: what they report, looked at a few times a second. */
-import type { OverflowQueue } from '../../queue/index.ts';
-import type { WorkersOffer, WorkersPlace } from '../../schedule/index.ts';
+import type { PoolInput } from '../../cpu/index.ts';
+import { QueueError, type OverflowOptions, type OverflowQueue } from '../../queue/index.ts';
+import { WorkerSlots, type SideOffer, type WorkersPlace as Slots } from '../../schedule/index.ts';
+import type { OtherPlace, RanThere } from '../calls/other-place.ts';
 
 const lookEveryMs = 250;
 /** A round trip is told when it has changed by this share. */
 const worthTelling = 0.2;
 
-export class WorkersWatch {
+export class WorkersPlace implements OtherPlace {
+  readonly id = 'workers';
+  readonly countedAs = 'worker';
+  readonly runsHandlers = true;
+  /** Invocations that a worker or Redis failed, for another place to run. */
+  cameBack = 0;
   readonly #overflow: OverflowQueue;
-  readonly #onChange: (workers: WorkersPlace | null) => void;
-  readonly #timer: NodeJS.Timeout;
-  #known: WorkersPlace | null = null;
+  #timer: NodeJS.Timeout | undefined;
+  #known: Slots | null = null;
+  #changed: (to: Slots | null) => void = () => undefined;
 
-  constructor(overflow: OverflowQueue, onChange: (workers: WorkersPlace | null) => void) {
+  constructor(overflow: OverflowQueue) {
     this.#overflow = overflow;
-    this.#onChange = onChange;
+  }
+
+  get roundTripMs(): number {
+    return this.#known?.roundTripMs ?? 0;
+  }
+
+  lanes(): WorkerSlots {
+    return new WorkerSlots(this.#known);
+  }
+
+  follow(changed: (to: Slots | null) => void): void {
+    this.#changed = changed;
     this.#timer = setInterval(() => this.look(), lookEveryMs);
     this.#timer.unref();
   }
@@ -29,25 +47,40 @@ export class WorkersWatch {
           Math.abs(now.roundTripMs - before.roundTripMs) <= worthTelling * before.roundTripMs;
     if (isSame) return;
     this.#known = now;
-    this.#onChange(now);
+    this.#changed(now);
   }
 
   /**
    * What a function would take there, the round trip left out. @param ownMs what it takes here, where no worker has
    * measured it
    */
-  offer(key: string, ownMs: number | undefined): WorkersOffer | null {
+  offer(key: string, ownMs: number | undefined): SideOffer | null {
     const offer = this.#overflow.offer(key);
     if (offer === undefined) return null;
     const callMs = offer.callMs ?? ownMs;
     return { latencyMs: callMs === undefined ? undefined : callMs + offer.startMs };
   }
 
+  async run(key: string, input: PoolInput, options: OverflowOptions): Promise<RanThere> {
+    try {
+      const { result, worker } = await this.#overflow.submit(key, input, options);
+      // The name comes from another machine and goes into a header.
+      return { result, where: `remote worker ${worker.replaceAll(/[^\x21-\x7e]/g, '?')}` };
+    } catch (error) {
+      if (error instanceof QueueError && error.code !== 'taken-back') this.cameBack++;
+      throw error;
+    }
+  }
+
+  refusalOf(error: unknown): string | undefined {
+    return error instanceof QueueError ? `${this.id}: ${error.message}` : undefined;
+  }
+
   close(): void {
     clearInterval(this.#timer);
   }
 
-  #now(): WorkersPlace | null {
+  #now(): Slots | null {
     const workers = this.#overflow.workers().filter(({ draining }) => !draining);
     if (workers.length === 0) return null;
     const cores = workers.reduce((sum, worker) => sum + worker.cores, 0);
