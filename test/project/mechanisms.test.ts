@@ -67,18 +67,6 @@ const mechanisms: readonly Mechanism[] = [
     why: 'a pool keeps them, in the order in which they came, until a process has room; a process has what it was sent',
   },
   {
-    what: 'names a kind of place',
-    sign: /\b(?:gpuWarm|cpuPlacement)\b|'(?:remote|cpu-pool|remote-worker)'/,
-    files: [
-      'host/calls/invoke-placed.ts',
-      'host/calls/placement.ts',
-      'host/dashboard/page/views/overview.tsx',
-      'replay/simulator-flight.ts',
-      'replay/simulator.ts',
-    ],
-    why: 'a kind of place was named in 24 files, so that another one would have been work in all of them',
-  },
-  {
     what: 'runs the halves of a handler',
     sign: /\brunPreprocess\(handler,/,
     files: ['cpu/instance/instance-process.ts'],
