@@ -196,6 +196,32 @@ describe('with keys for calls', () => {
     expect(metrics).toMatch(/^turntable_connections_open\{door="grpc"\} \d{3}$/m);
   });
 
+  test.skipIf(process.platform !== 'linux')(
+    'a client that resets streams as it opens them loses its connection',
+    async () => {
+      const opened = 500;
+      const flood = (): ClientHttp2Session => {
+        const session = sessionTo(host, '127.0.0.10');
+        for (let at = 0; at < opened; at++) {
+          const stream = begin(session, infer, authorized);
+          stream.write(framed(Buffer.alloc(10)));
+          stream.close(constants.NGHTTP2_CANCEL);
+        }
+        return session;
+      };
+      for (let connection = 0; connection < 3; connection++) {
+        const [code, , details] = (await once(flood(), 'goaway')) as [number, number, Buffer];
+        expect(code).toBe(constants.NGHTTP2_ENHANCE_YOUR_CALM);
+        expect(details.toString()).toMatch(/^this address has reset more than 100 streams in a second/);
+      }
+      const metrics = await (await fetch(`${host.url}/metrics`, { headers: authorized })).text();
+      expect(metrics).toMatch(/^turntable_connections_refused_total\{reason="resets"\} 3$/m);
+      expect(await send('inference.GRPCInferenceService/ServerLive', [framed(Buffer.alloc(0))])).toMatchObject({
+        code: 0,
+      });
+    },
+  );
+
   test('a flag that is neither 0 nor 1 is refused by name', async () => {
     expect(await send(infer, [framed(Buffer.alloc(0), 7)])).toEqual({
       code: status.INVALID_ARGUMENT,
@@ -236,6 +262,55 @@ test('bodies that never end hold no more than the limit, and their memory serves
       return (await answerTo(stream)).code;
     })
     .toBe(status.NOT_FOUND);
+});
+
+/** A body without a length that tells. */
+const unannounced = (bytes: number): ReadableStream<Uint8Array> => new Blob([new Uint8Array(bytes)]).stream();
+
+test('after inputs above the limit, over HTTP and gRPC again and again, nothing of them is held', async () => {
+  await using host = await startReluHost(['relu'], {
+    flags: { 'grpc.port': '0', 'gpu.use': 'off', 'limits.inFlight': '4MiB', 'limits.body': '2MiB' },
+  });
+  const post = async (body: RequestInit['body'], headers: Record<string, string> = {}): Promise<number> => {
+    const init = { method: 'POST', body, headers, duplex: 'half' } as RequestInit;
+    return await fetch(`${host.url}/v2/models/relu/infer`, init).then(
+      async (reply) => {
+        await reply.arrayBuffer();
+        return reply.status;
+      },
+      // The host hangs up on a client that sends on.
+      () => 0,
+    );
+  };
+  const message = async (bytes: Buffer, headers: Record<string, string> = {}): Promise<number> => {
+    const stream = begin(sessionTo(host), infer, headers);
+    stream.end(bytes);
+    return (await answerTo(stream)).code;
+  };
+  const packed = gzipSync(Buffer.alloc(40 * mebibyte));
+  for (let round = 0; round < 4; round++) {
+    const statuses = await Promise.all([
+      post(Buffer.alloc(3 * mebibyte)),
+      post(packed, { 'content-encoding': 'gzip' }),
+      ...Array.from({ length: 6 }, () => post(unannounced(3 * mebibyte))),
+    ]);
+    for (const each of statuses) expect([0, 413, 429]).toContain(each);
+    const codes = await Promise.all([
+      message(framed(packed, 1), { 'grpc-encoding': 'gzip' }),
+      message(framed(Buffer.alloc(0), 0, 3 * mebibyte)),
+      ...Array.from({ length: 6 }, () => message(framed(Buffer.alloc(2 * mebibyte - 100)))),
+    ]);
+    for (const code of codes) expect([status.RESOURCE_EXHAUSTED, status.INVALID_ARGUMENT]).toContain(code);
+  }
+  await expect
+    .poll(async () => {
+      const metrics = await (await fetch(`${host.url}/metrics`)).text();
+      return /^turntable_memory_used_bytes\{part="inFlight"\} (\d+)$/m.exec(metrics)?.[1];
+    })
+    .toBe('0');
+  // As much as fits into the limit of a body is read again.
+  const body = JSON.stringify({ inputs: [{ name: 'x', datatype: 'FP32', shape: [1, 4], data: [1, -2, 3, -4] }] });
+  expect(await post(body.padEnd(1.9 * mebibyte))).toBe(200);
 });
 
 test.each([infer, streamInfer])('a message to %s that stops is refused when its time is over', async (path) => {

@@ -59,13 +59,31 @@ type StreamHandler = (
 
 /**
  * Counts each stream before grpc-js takes it, which makes most of what a stream costs, and closes those that the library
- * answers by itself: nobody would read what their clients go on to send.
+ * answers by itself: nobody would read what their clients go on to send. A connection whose client opens streams to reset
+ * them ends: all that has arrived of it comes in one turn of the event loop, in which nobody else is served.
  */
-export function countStreams(server: Server, { inFlight, statistics }: GrpcContext): void {
+export function countStreams(server: Server, { connections, inFlight, statistics }: GrpcContext): void {
   const library = server as unknown as { _streamHandler?: StreamHandler };
   const handle = library._streamHandler;
   if (handle === undefined) throw new Error('this version of @grpc/grpc-js takes streams elsewhere');
+  /** The latest stream of each session of those opened in this turn. */
+  let latestOf = new Map<Http2Session, ServerHttp2Stream>();
   library._streamHandler = (interceptors, stream, headers, flags, rawHeaders) => {
+    const { session } = stream;
+    if (session !== undefined) {
+      const { closed, rstCode } = latestOf.get(session) ?? {};
+      const isReset = closed === true && rstCode !== constants.NGHTTP2_NO_ERROR;
+      if (latestOf.size === 0) setImmediate(() => (latestOf = new Map()));
+      latestOf.set(session, stream);
+      const error = isReset ? connections.countReset(session.socket, performance.now()) : undefined;
+      if (error !== undefined) {
+        stream.on('error', () => undefined);
+        statistics.failed(error);
+        session.goaway(constants.NGHTTP2_ENHANCE_YOUR_CALM, 0, Buffer.from(error.message));
+        session.destroy();
+        return;
+      }
+    }
     const close = (): void => void setImmediate(() => stream.close(constants.NGHTTP2_NO_ERROR));
     const held = inFlight.held((over) => stream.once('close', over), 0);
     try {

@@ -57,7 +57,7 @@ describe('connections', () => {
       expect(doors.refusal(doors.accept('grpc', address))).toBeUndefined();
     }
     expect(doors.refusal(doors.accept('http', '198.51.100.9'))).toMatch(/^6 connections are open, which is this host/);
-    expect(doors.connections.refusals).toEqual({ limit: 1, address: 1, files: 0 });
+    expect(doors.connections.refusals).toEqual({ limit: 1, address: 1, files: 0, resets: 0 });
     expect(doors.warnings).toHaveLength(1);
   });
 
@@ -90,7 +90,7 @@ describe('connections', () => {
     doors.fail('http', 'EMFILE');
     doors.fail('grpc', 'ENFILE');
     doors.fail('grpc', 'ECONNABORTED');
-    expect(doors.connections.refusals).toEqual({ limit: 0, address: 0, files: 3 });
+    expect(doors.connections.refusals).toEqual({ limit: 0, address: 0, files: 3, resets: 0 });
   });
 });
 

@@ -4,6 +4,7 @@
  */
 import { isIP, type Server, type Socket } from 'node:net';
 import { inNetworks, networkOf } from '../../tools/index.ts';
+import { rateLimit } from '../access/rate-limit.ts';
 import { HostError } from '../errors.ts';
 
 export const doors = ['http', 'grpc'] as const;
@@ -15,8 +16,14 @@ export type Door = (typeof doors)[number];
  */
 export const backlog = 4096;
 
-/** Why connections are refused: too many of them, too many of one address, or too few files left. */
-type Reason = 'limit' | 'address' | 'files';
+/** Why connections are refused: too many of them, too many of one address, too few files left, or streams reset. */
+type Reason = 'limit' | 'address' | 'files' | 'resets';
+
+/**
+ * Streams that one address may open and reset in one go, a second. A client that gives up a call does so after it has
+ * waited; these cost the host their opening and their client nothing, and HTTP/2's limit of streams does not count them.
+ */
+const resetsPerSecond = 100;
 
 /** A refused client may still send its request, and is told why; more of them are cut off at once. */
 const refusedMax = 32;
@@ -43,12 +50,13 @@ export class Connections {
   /** Connections now, by door. */
   readonly open: Record<Door, number> = { http: 0, grpc: 0 };
   /** Connections refused so far. */
-  readonly refusals: Record<Reason, number> = { limit: 0, address: 0, files: 0 };
+  readonly refusals: Record<Reason, number> = { limit: 0, address: 0, files: 0, resets: 0 };
   readonly #options: ConnectionsOptions;
   readonly #isProxy: (address: string) => boolean;
   /** Connections of each address, and requests that proxies pass on for it. */
   readonly #ofAddress = new Map<string, number>();
   readonly #refused = new Map<string, HostError>();
+  readonly #resetLimit = rateLimit(resetsPerSecond);
   #counted = 0;
   #warnedAtMs = -Infinity;
 
@@ -111,6 +119,16 @@ export class Connections {
       throw error;
     }
     onOver(this.#share(address));
+  }
+
+  /** A stream of HTTP/2 was reset before the host could look at it. Returns why its connection ends, if it does. */
+  countReset({ remoteAddress = '' }: Ends, nowMs: number): HostError | undefined {
+    const address = networkOf(remoteAddress);
+    if (this.#isProxy(remoteAddress) || this.#resetLimit(address, nowMs) === 0) return undefined;
+    const text = `this address has reset more than ${resetsPerSecond} streams in a second as soon as it had opened them`;
+    const error = new HostError('too-many-requests', text);
+    this.#count('resets', error, address);
+    return error;
   }
 
   #accept(socket: Socket, door: Door): void {
