@@ -26,7 +26,7 @@ export class Evictions {
       bytes,
       cause: cause || action.cause,
       by: this.#ownCause?.by ?? (by === fn.key ? undefined : by),
-      isWhole: prefix <= (base === undefined ? (fn.shared[gpu]?.layers.length ?? 0) : 0),
+      isWhole: prefix <= (base === undefined ? (fn.offers[gpu]?.shared?.layers ?? 0) : 0),
       ageMs: nowMs - (fn.sinceMs[gpu] ?? nowMs),
     };
     this.#state.options.onGpuNews?.(fn.key, { kind: 'evicted', eviction });

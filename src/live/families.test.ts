@@ -1,9 +1,14 @@
 import { expect, test } from 'vitest';
-import { Families, type LoadedLayer } from './families.ts';
+import { Families, type PlannedLayer } from './families.ts';
 
 /** Layers by letters: equal beginnings are equal layers. */
-const layersOf = (letters: string): LoadedLayer[] =>
-  Array.from(letters, (_, index) => ({ index, id: letters.slice(0, index + 1), bytes: 10 }));
+const layersOf = (letters: string, executed = -1): PlannedLayer[] =>
+  Array.from(letters, (_, index) => ({
+    index,
+    id: letters.slice(0, index + 1),
+    bytes: 10,
+    isLoaded: index !== executed,
+  }));
 
 function joined(...given: readonly string[]): { readonly families: Families<string>; readonly shared: () => string[] } {
   const families = new Families<string>();
@@ -49,4 +54,14 @@ test('what is shared has the same name in another order, and on each GPU where i
   const families = new Families<string>();
   for (const name of ['abcd', 'abce']) families.set(name, [layersOf(name), undefined, layersOf(name)]);
   expect([0, 1, 2].map((gpu) => families.on('abcd', gpu)?.base)).toEqual([one, undefined, one]);
+});
+
+test('layers that are executed from host memory are shared behind those that are loaded, by plans that agree', () => {
+  const families = new Families<string>();
+  families.set('one', [layersOf('abcd', 2)]);
+  families.set('two', [layersOf('abce', 2)]);
+  families.set('other', [layersOf('abcf', 1)]);
+  expect(families.on('one', 0)).toMatchObject({ loaded: [0, 1] });
+  expect(families.on('two', 0)?.layers.at(-1)?.id).toBe('abc');
+  expect(families.on('other', 0)).toBeUndefined();
 });

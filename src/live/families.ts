@@ -1,27 +1,31 @@
 /**
  * Which functions share their first layers: those that have the same bytes there, and whose plans load the same layers of
- * them. A function shares with one family of functions on a GPU. What the family shares is the longest beginning of two of
- * them, or a shorter one where that saves more as others join.
+ * them and execute the same ones from host memory. A function shares with one family of functions on a GPU. What the family
+ * shares is the longest beginning of two of them, or a shorter one where that saves more as others join.
  */
 import { createHash } from 'node:crypto';
-import type { GpuOffer, SharedPrefix } from '../schedule/index.ts';
+import type { GpuOffer } from '../schedule/index.ts';
 import { getOrMake } from '../tools/index.ts';
 
-/** A layer that a plan loads. */
-export interface LoadedLayer {
+/** A layer with weights, in a function's plan for a GPU. */
+export interface PlannedLayer {
   readonly index: number;
   readonly id: string;
   readonly bytes: number;
+  /** Else it is executed from host memory. */
+  readonly isLoaded: boolean;
 }
 
-/** What functions share on a GPU. */
+/** What functions share by their plans for a GPU. */
 export interface SharedLayers {
   readonly base: string;
-  readonly layers: readonly LoadedLayer[];
+  readonly layers: readonly PlannedLayer[];
+  /** On the GPU: the indices of those that are loaded. */
+  readonly loaded: readonly number[];
 }
 
 class Family<Fn> {
-  readonly members = new Map<Fn, readonly LoadedLayer[]>();
+  readonly members = new Map<Fn, readonly PlannedLayer[]>();
   shared: SharedLayers | undefined;
 
   /** Of a member, if it has all of the layers. */
@@ -34,7 +38,7 @@ class Family<Fn> {
   }
 
   /** How many members share so many layers, as the layers of one of them name them. */
-  #savedBytes(layers: readonly LoadedLayer[]): number {
+  #savedBytes(layers: readonly PlannedLayer[]): number {
     let count = 0;
     for (const own of this.members.values()) if (common(own, layers) === layers.length) count++;
     return (count - 1) * layers.reduce((sum, { bytes }) => sum + bytes, 0);
@@ -52,23 +56,24 @@ class Family<Fn> {
       const savedBytes = this.#savedBytes(layers);
       if (length === 0 || savedBytes <= most) continue;
       most = savedBytes;
-      this.shared = { base: nameOf(layers), layers };
+      const loaded = layers.flatMap(({ index, isLoaded }) => (isLoaded ? [index] : []));
+      this.shared = { base: nameOf(layers), layers, loaded };
     }
   }
 }
 
 /** How many layers two functions have in common, from the first on. */
-function common(a: readonly LoadedLayer[], b: readonly LoadedLayer[]): number {
+function common(a: readonly PlannedLayer[], b: readonly PlannedLayer[]): number {
   const most = Math.min(a.length, b.length);
   let count = 0;
-  while (count < most && a[count]!.id === b[count]!.id) count++;
+  while (count < most && a[count]!.id === b[count]!.id && a[count]!.isLoaded === b[count]!.isLoaded) count++;
   return count;
 }
 
 /** By what they are: the same again after a restart. */
-const nameOf = (layers: readonly LoadedLayer[]): string =>
+const nameOf = (layers: readonly PlannedLayer[]): string =>
   createHash('sha256')
-    .update(layers.map(({ id }) => id).join())
+    .update(layers.map(({ id, isLoaded }) => `${id} ${isLoaded}`).join())
     .digest('hex')
     .slice(0, 16);
 
@@ -78,13 +83,13 @@ export class Families<Fn> {
   readonly #of = new Map<Fn, (Family<Fn> | undefined)[]>();
 
   /**
-   * A function loads these layers on each GPU from now on; undefined: there it shares none. Returns the other functions
-   * that share other layers now.
+   * A function has these plans from now on; undefined: it shares nothing on that GPU. Returns the other functions that
+   * share other layers now.
    */
-  set(fn: Fn, loaded: readonly (readonly LoadedLayer[] | undefined)[]): Fn[] {
+  set(fn: Fn, planned: readonly (readonly PlannedLayer[] | undefined)[]): Fn[] {
     const before = this.#of.get(fn) ?? [];
     const changed = new Set<Fn>();
-    const now = loaded.map((layers, gpu) => {
+    const now = planned.map((layers, gpu) => {
       const first = layers?.[0];
       const family = first && getOrMake(this.#families, `${gpu} ${first.id}`, () => new Family<Fn>());
       if (before[gpu] !== family) this.#leave(fn, before[gpu]);
@@ -95,7 +100,7 @@ export class Families<Fn> {
       if (family.shared !== shared) for (const member of family.members.keys()) changed.add(member);
       return family;
     });
-    for (const family of before.slice(loaded.length)) this.#leave(fn, family);
+    for (const family of before.slice(planned.length)) this.#leave(fn, family);
     if (now.some((family) => family !== undefined)) this.#of.set(fn, now);
     else this.#of.delete(fn);
     changed.delete(fn);
@@ -122,8 +127,8 @@ export class Families<Fn> {
   }
 }
 
-/** An offer that says what it shares. */
-export const sharing = (offer: GpuOffer, shared: SharedLayers | undefined): GpuOffer =>
-  shared === undefined ? offer : { ...offer, shared: prefixOf(shared) };
-
-const prefixOf = ({ base, layers }: SharedLayers): SharedPrefix => ({ base, layers: layers.length });
+/** An offer that says what it shares. A function with several plans has a GPU's memory of its own. */
+export const sharing = (offer: GpuOffer, shared: SharedLayers | undefined): GpuOffer => {
+  const layers = shared?.loaded.length ?? 0;
+  return layers === 0 || offer.smaller !== undefined ? offer : { ...offer, shared: { base: shared!.base, layers } };
+};

@@ -263,7 +263,7 @@ export class GpuPlace {
   }
 
   trim(fn: LiveFunction, gpu: GpuId, prefix: number): void {
-    if (prefix <= (fn.shared[gpu]?.layers.length ?? 0)) {
+    if (prefix <= (fn.offers[gpu]?.shared?.layers ?? 0)) {
       fn.sinceMs[gpu] = undefined;
       fn.ahead[gpu] = undefined;
     }

@@ -15,7 +15,7 @@ import {
 } from '../schedule/index.ts';
 import type { Tensor } from '../tensor/index.ts';
 import { Correction } from './correction.ts';
-import { sharing, type LoadedLayer, type SharedLayers } from './families.ts';
+import { sharing, type PlannedLayer, type SharedLayers } from './families.ts';
 import {
   toSchedulerPriority,
   type FunctionPlans,
@@ -135,18 +135,16 @@ export function offersOf({ plans, joined, correction, shared }: LiveFunction): r
   return correction.offers(shared.some(Boolean) ? offers.map((offer, gpu) => sharing(offer, shared[gpu])) : offers);
 }
 
-/** By GPU: the layers that its plan loads, if others may have them; not where it has several plans. */
-export function loadedLayers({ plans, layers }: LiveFunction): readonly (readonly LoadedLayer[] | undefined)[] {
+/** By GPU: the layers of its plan, of several the largest, if others may have them. */
+export function plannedLayers({ plans, layers }: LiveFunction): readonly (readonly PlannedLayer[] | undefined)[] {
   if (plans === undefined || layers === undefined || layers.some(({ id }) => id === undefined)) return [];
   return plans.offers.map((offer, gpu) => {
-    if (offer.smaller !== undefined) return undefined;
-    const loaded = plans
-      .planOf(gpu, plans.mode)
-      .layers.flatMap(({ method }, index) =>
-        method === 'load' ? [{ index, ...layers[index]!, id: layers[index]!.id! }] : [],
-      );
+    const planned = plans.planOf(gpu, plans.mode, offer.plan).layers.flatMap(({ method }, index) => {
+      const { bytes, id } = layers[index]!;
+      return bytes === 0 ? [] : [{ index, id: id!, bytes, isLoaded: method === 'load' }];
+    });
     // Its prefixes are counted in these.
-    return loaded.length === wholePrefix(offer) ? loaded : undefined;
+    return planned.filter(({ isLoaded }) => isLoaded).length === wholePrefix(offer) ? planned : undefined;
   });
 }
 

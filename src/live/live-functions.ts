@@ -1,7 +1,7 @@
 /** The functions that the scheduler knows, with their offers for each place. */
 import { checkVariants, type SideId, type SideOffer } from '../schedule/index.ts';
 import { Correction } from './correction.ts';
-import { hostBlocksOf, LiveFunction, loadedLayers, offersOf, sheetOf, type FunctionLayer } from './live-function.ts';
+import { hostBlocksOf, LiveFunction, plannedLayers, offersOf, sheetOf, type FunctionLayer } from './live-function.ts';
 import type { LiveState, Scheduled } from './live-views.ts';
 import type { FunctionPlans, JoinedSizes, OwnCause, ScheduledSettings } from './types.ts';
 
@@ -34,7 +34,7 @@ export class LiveFunctions {
 
   /** Finds out what it shares with others. Those that share other layers now are told of first: they have them already. */
   #share(fn: LiveFunction): void {
-    const others = this.#state.families.set(fn, loadedLayers(fn));
+    const others = this.#state.families.set(fn, plannedLayers(fn));
     for (const other of others) {
       this.#divide(other);
       this.update(other);
@@ -44,12 +44,7 @@ export class LiveFunctions {
   /** Names its layers as they are shared now. */
   #divide(fn: LiveFunction): void {
     fn.shared = (fn.plans?.offers ?? []).map((_, gpu) => this.#state.families.on(fn, gpu));
-    for (const shared of fn.shared)
-      if (shared !== undefined)
-        fn.sharedLayers.set(
-          shared.base,
-          shared.layers.map(({ index }) => index),
-        );
+    for (const shared of fn.shared) if (shared !== undefined) fn.sharedLayers.set(shared.base, shared.loaded);
     fn.offers = offersOf(fn);
     if (fn.hostBlocks !== undefined) fn.hostBlocks = hostBlocksOf(fn);
   }

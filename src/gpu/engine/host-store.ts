@@ -374,6 +374,9 @@ export class HostStore implements Disposable {
     } catch (error) {
       const failure = signal.aborted ? (signal.reason as GpuError) : asGpuError(error, 'weights-unreadable');
       weights.failed(found.held, failure);
+      found.use[Symbol.dispose]();
+      // What it had read goes too, once nothing uses it: the order failed as a whole.
+      await this.drop(weights, found.held, false);
       throw failure;
     }
   }

@@ -1,5 +1,5 @@
 /** Functions with the same first layers have them once, in host memory and on each GPU, whatever becomes of the others. */
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, rmSync, truncateSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import fc from 'fast-check';
@@ -154,6 +154,21 @@ test('a read that two ask for ends for the second when the first is removed in t
     }),
     { numRuns: 40 },
   );
+});
+
+test('of a read that ends in the middle nothing is left, but for what others have', async () => {
+  await onSharingEngine({}, async ({ engine, share }) => {
+    const one = await share({ shares: { base: 'cut', layers: 2 } });
+    const two = await share({ shares: { base: 'cut', layers: 2 } });
+    const first = one.program.layout.layers[0]!.bytes;
+    await engine.stage(two.key, [0]);
+    const { path, byteOffset } = one.program.layout.weights[3]!.source;
+    truncateSync(path, byteOffset);
+    await expect(engine.stage(one.key)).rejects.toMatchObject({ code: 'weights-unreadable' });
+    expect(engine.hostState().usedBytes).toBe(first);
+    await engine.drop(two.key);
+    expect(engine.hostState().usedBytes).toBe(0);
+  });
 });
 
 test('a layer that is coded is another one than the same layer as it is', async () => {
