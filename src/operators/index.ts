@@ -25,6 +25,7 @@ export {
 } from './shapes/index.ts';
 
 export {
+  eachAxis,
   findAttribute,
   floats,
   knownNumbers,

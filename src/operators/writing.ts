@@ -127,6 +127,14 @@ export function listOf(reader: Reader, attribute: string, input: number): number
   return findAttribute(reader, attribute)?.ints?.map(Number);
 }
 
+/** A number for each of `axes`, which are `otherwise` if the attribute is left out. @throws Unsupported for other lengths */
+export function eachAxis(reader: Reader, name: string, axes: number, otherwise: number): readonly number[] {
+  const given = reader.attribute<readonly number[]>(name, []);
+  if (given.length === 0) return Array.from({ length: axes }, () => otherwise);
+  if (given.length !== axes) throw new Unsupported(`its ${name} have ${given.length} values for ${axes} axes`);
+  return given;
+}
+
 export function findAttribute(reader: Reader, name: string): AttributeProto | undefined {
   return reader.node.proto.attribute.find((attribute) => attribute.name === name);
 }

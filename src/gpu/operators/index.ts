@@ -1,17 +1,15 @@
 /** All operators of the engine. */
 import { families, type OperatorFacts } from '../../operators/index.ts';
 import { attention } from './attention/attention.ts';
-import { headProduct } from './attention/head-product.ts';
+import { headProduct, wholeAttention } from './attention/head-product.ts';
 import { groupQueryAttention } from './attention/group-query.ts';
 import { rotaryOperators } from './attention/rotary.ts';
-import { wholeAttention } from './attention/whole.ts';
 import { convolutionOperators } from './dense/convolution.ts';
 import { matmulOperators } from './dense/matmul.ts';
 import { recurrentOperators } from './dense/recurrent.ts';
 import { elementwiseOperators } from './elementwise/expressed.ts';
 import { gatheringOperators } from './movement/gathering.ts';
 import { joiningOperators } from './movement/joining.ts';
-import { pad } from './movement/padding.ts';
 import { resample } from './movement/resample.ts';
 import { scatteringOperators } from './movement/scattering.ts';
 import { sequenceOperators } from './movement/sequences.ts';
@@ -21,9 +19,7 @@ import { rowNormalizationOperators } from './normalization/layer-normalization.t
 import { softmaxOperators } from './normalization/softmax.ts';
 import { poolingOperators } from './pooling/index.ts';
 import { blockwiseOperators } from './quantized/blockwise.ts';
-import { convInteger } from './quantized/convolutions.ts';
-import { dynamicQuantizeLinear } from './quantized/dynamic.ts';
-import { quantizedProductOperators } from './quantized/products.ts';
+import { integerOperators } from './quantized/products.ts';
 import { reductionOperators } from './reduction/index.ts';
 import type { KernelFamily, KernelNameOf, Operator } from './types.ts';
 import { viewOperators } from './views.ts';
@@ -55,7 +51,6 @@ const byFamily = kernelsOf({
     ...joiningOperators,
     ...gatheringOperators,
     ...scatteringOperators,
-    pad,
     resample,
     ...sequenceOperators,
   ],
@@ -64,7 +59,7 @@ const byFamily = kernelsOf({
   normalization: [...softmaxOperators, ...rowNormalizationOperators],
   pooling: poolingOperators,
   /** On quantised tensors: 8-bit products and convolutions, and weights of few bits. */
-  quantized: [dynamicQuantizeLinear, ...quantizedProductOperators, convInteger, ...blockwiseOperators],
+  quantized: [...integerOperators, ...blockwiseOperators],
   /** Operators on images: sampling by a grid, pooling of regions, and deformable convolutions. */
   vision: [...gridOperators, ...regionOperators],
 });

@@ -2,6 +2,7 @@
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
+import { deserialize, serialize } from 'node:v8';
 import { LRUCache } from 'lru-cache';
 import { getOrMake, writeWhole } from '../../tools/index.ts';
 import { fileStamp, type ModelProto } from '../../onnx/index.ts';
@@ -13,7 +14,6 @@ import { compileProgram, defaultSettings } from './compile.ts';
 import { engineVersion } from './engine-version.ts';
 import { writeNarrowed } from './narrowed.ts';
 import { checkShapes, prepareGraph } from './prepare.ts';
-import { parseProgram, programFormat, serializeProgram } from './serialize.ts';
 import type { InputShapes, Program, ProgramSettings, WeightLayout } from './types.ts';
 
 export interface CompileModelOptions {
@@ -52,7 +52,7 @@ function programKey(
 ): string {
   const types = operators.map(({ type }) => type);
   const { coding: _, ...ofProgram } = settings;
-  const content = [base.graphHash, shapes, types, ofProgram, fusion, programFormat, engineVersion(), changed];
+  const content = [base.graphHash, shapes, types, ofProgram, fusion, engineVersion(), changed];
   return createHash('sha256').update(JSON.stringify(content)).digest('hex');
 }
 
@@ -95,13 +95,13 @@ async function finalLayout(base: FunctionBase, settings: ProgramSettings): Promi
 
 async function readOrCompile(path: string, key: string, compile: () => Promise<Program>): Promise<Program> {
   try {
-    const found = parseProgram(await readFile(path));
+    const found = deserialize(await readFile(path)) as Program;
     if (found.key === key) return found;
   } catch {
     // Missing or damaged: it is made again.
   }
   const program = await compile();
-  await writeWhole(path, serializeProgram(program));
+  await writeWhole(path, serialize(program));
   return program;
 }
 

@@ -4,15 +4,46 @@
 import { requiredFrom, Unsupported } from '../../operators/index.ts';
 import { attributeReader } from '../../onnx/index.ts';
 import { getOrMake, namesIn } from '../../tools/index.ts';
-import type { Tensor } from '../../tensor/index.ts';
-import { elementBytes, elementCount, type DataType } from '../../tensor/index.ts';
+import { type Tensor, elementBytes, elementCount, type DataType } from '../../tensor/index.ts';
 import type { Buffer, Emitter, Operator, Series, Value } from '../operators/types.ts';
 import { alignUp } from './arena.ts';
 import type { PreparedGraph } from './prepared.ts';
 import { Recorder } from './recorder.ts';
-import { partOf, Storages } from './storage.ts';
 import type { Obstacle, ProgramSettings } from './types.ts';
 import type { WorkGraph, WorkNode } from './work-graph.ts';
+
+export type Storage =
+  | { readonly kind: 'weight'; readonly weight: number; readonly bytes: number }
+  | { readonly kind: 'constant'; readonly data: Uint8Array; readonly bytes: number }
+  /** `kept`: the type of the elements in memory, if not that of the graph. */
+  | { readonly kind: 'activation'; readonly bytes: number; readonly kept?: DataType | undefined };
+
+export class Storages {
+  readonly #all: Storage[] = [];
+
+  add(storage: Storage): Buffer {
+    this.#all.push(storage);
+    return { id: this.#all.length - 1, byteOffset: 0, bytes: storage.bytes };
+  }
+
+  activation(bytes: number, kept?: DataType): Buffer {
+    return this.add({ kind: 'activation', bytes, kept });
+  }
+
+  of({ id }: Pick<Buffer, 'id'>): Storage {
+    const storage = this.#all[id];
+    if (storage === undefined) throw new RangeError(`there is no storage ${id}`);
+    return storage;
+  }
+}
+
+/** Part of a buffer. */
+export function partOf(buffer: Buffer, byteOffset: number, bytes: number): Buffer {
+  if (byteOffset < 0 || bytes < 0 || byteOffset + bytes > buffer.bytes) {
+    throw new RangeError(`bytes ${byteOffset} to ${byteOffset + bytes} are not in a buffer of ${buffer.bytes}`);
+  }
+  return { id: buffer.id, byteOffset: buffer.byteOffset + byteOffset, bytes };
+}
 
 /** Limit for a matrix product's scratch memory: cuBLAS's own default on Hopper. */
 export const matmulWorkspaceBytes = 32 * 2 ** 20;

@@ -6,9 +6,7 @@ export type ProgramErrorCode =
   /** The given shapes do not fit the model's inputs. */
   | 'bad-shapes'
   /** ONNX Runtime refused the graph or crashed. */
-  | 'folding'
-  /** A serialised program is damaged or of another version. */
-  | 'bad-program';
+  | 'folding';
 
 /** Why a model has no program. */
 export class ProgramError extends Error {

@@ -2,7 +2,7 @@
 import { each, ordinary, sizedFrom, type OperatorFacts } from '../facts.ts';
 import * as rows from '../row-rules/rules.ts';
 import { elementCount } from '../../tensor/index.ts';
-import { floats, Unsupported, type Term, type Write } from '../writing.ts';
+import { eachAxis, floats, Unsupported, type Term, type Write } from '../writing.ts';
 
 const unfollowed: OperatorFacts = { ...ordinary, shapes: 'run', rows: 'unknown' };
 
@@ -43,11 +43,8 @@ const deformConv: Write = (writer) => {
   const [images, channels, ...imageSizes] = x.shape as [number, number, number, number];
   const [filters, perGroup, ...kernel] = weight.shape as [number, number, number, number];
   const [, , rows, columns] = writer.output.shape as [number, number, number, number];
-  const list = (name: string, otherwise: number): readonly number[] => {
-    const given = writer.attribute<readonly number[]>(name, []);
-    return given.length > 0 ? given : [otherwise, otherwise];
-  };
-  const [strides, dilations, pads] = [list('strides', 1), list('dilations', 1), list('pads', 0)];
+  const [strides, dilations] = [eachAxis(writer, 'strides', 2, 1), eachAxis(writer, 'dilations', 2, 1)];
+  const pads = eachAxis(writer, 'pads', 4, 0);
   const [groups, sets] = [writer.attribute('group', 1), writer.attribute('offset_group', 1)];
   const taps = elementCount(kernel);
   const parts = images * sets;

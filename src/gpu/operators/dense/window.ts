@@ -1,29 +1,22 @@
 /** The window of a convolution: kernel size, strides, dilations and padding along each spatial axis. */
 import { elementCount } from '../../../tensor/index.ts';
-import { convolutionWindows, Unsupported } from '../../../operators/index.ts';
+import { convolutionWindows, eachAxis, Unsupported } from '../../../operators/index.ts';
 import { weightedSum, stridesOf } from '../common/indexing.ts';
 import type { Emitter, Value } from '../types.ts';
 
 export type Convolution = ReturnType<typeof convolutionOf>;
 
-function listOf(emitter: Emitter, name: string, axes: number, otherwise: number): readonly number[] {
-  const given = emitter.attribute<readonly number[]>(name, []);
-  if (given.length === 0) return Array.from({ length: axes }, () => otherwise);
-  if (given.length !== axes) throw new Unsupported(`its ${name} have ${given.length} values for ${axes} spatial axes`);
-  return given;
-}
-
 /** Kernel size, strides and dilations of a node, checked against its weight's shape. */
 export function stepsOf(emitter: Emitter, weight: Value) {
   const kernel = weight.shape.slice(2);
-  const named = listOf(emitter, 'kernel_shape', kernel.length, 0);
+  const named = eachAxis(emitter, 'kernel_shape', kernel.length, 0);
   if (named.some((size, axis) => size !== 0 && size !== kernel[axis])) {
     throw new Unsupported(`its kernel_shape [${named.join(',')}] is not its weight's [${kernel.join(',')}]`);
   }
   return {
     kernel,
-    strides: listOf(emitter, 'strides', kernel.length, 1),
-    dilations: listOf(emitter, 'dilations', kernel.length, 1),
+    strides: eachAxis(emitter, 'strides', kernel.length, 1),
+    dilations: eachAxis(emitter, 'dilations', kernel.length, 1),
   };
 }
 

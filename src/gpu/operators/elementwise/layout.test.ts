@@ -3,7 +3,7 @@ import { expect, test } from 'vitest';
 import { tensorOf } from '../../../tensor/index.ts';
 import { broadcastStrides, collapse } from '../common/indexing.ts';
 import { bf16ToNumber, fp16ToNumber } from '../../../tensor/index.ts';
-import { literal } from './literal.ts';
+import { literal } from './kernel.ts';
 
 /** A shape, and operands that broadcast to it: some dimensions are 1, some leading ones are missing. */
 const broadcast = fc.array(fc.integer({ min: 1, max: 4 }), { maxLength: 5 }).chain((shape) =>

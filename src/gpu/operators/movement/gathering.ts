@@ -65,6 +65,14 @@ export function indexedPlace(tuple: string, sizes: readonly number[], type: stri
   ];
 }
 
+/** C statements that write word `i` of the output, by the index at `place` along an axis of `size` elements. */
+const lookedUp = (transfer: Transfer, place: string, size: number, from: string): string[] => [
+  `i64 at = indices[${place}];`,
+  `if (at < 0) at += ${size};`,
+  `if (at < 0 || at >= ${size}) ${transfer.missing('i')}`,
+  `else ${transfer.copy('i', from)}`,
+];
+
 function emitGather(
   emitter: Emitter,
   hint: string,
@@ -99,13 +107,11 @@ const gather = {
     const transfer = transferOf(data, output, inner);
     const row = inner / transfer.perWord;
     const type = indexType(Math.max(data.elements, output.elements));
+    const from = `((${type})(r / ${indices.elements}u) * ${size}u + (${type})at) * ${row}u + c`;
     emitGather(emitter, 'gather', data, indices, output, transfer, [
       `const auto c = i % ${row}u;`,
       `const auto r = i / ${row}u;`,
-      `i64 at = indices[r % ${indices.elements}u];`,
-      `if (at < 0) at += ${size};`,
-      `if (at < 0 || at >= ${size}) ${transfer.missing('i')}`,
-      `else ${transfer.copy('i', `((${type})(r / ${indices.elements}u) * ${size}u + (${type})at) * ${row}u + c`)}`,
+      ...lookedUp(transfer, `r % ${indices.elements}u`, size, from),
     ]);
   },
 } satisfies Kernels;
@@ -121,13 +127,8 @@ const gatherElements = {
     const strides = stridesOf(data.shape);
     const places = coordinates('i', indices.shape);
     places[axis] = `(${indexType(data.elements)})at`;
-    const size = data.shape[axis]!;
-    emitGather(emitter, 'gather_elements', data, indices, output, transfer, [
-      'i64 at = indices[i];',
-      `if (at < 0) at += ${size};`,
-      `if (at < 0 || at >= ${size}) ${transfer.missing('i')}`,
-      `else ${transfer.copy('i', weightedSum(places, strides))}`,
-    ]);
+    const lines = lookedUp(transfer, 'i', data.shape[axis]!, weightedSum(places, strides));
+    emitGather(emitter, 'gather_elements', data, indices, output, transfer, lines);
   },
 } satisfies Kernels;
 

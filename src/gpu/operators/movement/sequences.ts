@@ -1,5 +1,5 @@
 /** Col2Im and BitCast. */
-import { floats, knownNumbers, Unsupported } from '../../../operators/index.ts';
+import { eachAxis, floats, knownNumbers, Unsupported } from '../../../operators/index.ts';
 import { elementCount } from '../../../tensor/index.ts';
 import { coordinates, stridesOf, weightedSum } from '../common/indexing.ts';
 import { requiredOutput } from '../common/inputs.ts';
@@ -15,14 +15,9 @@ const col2im = {
     const block = knownNumbers(emitter, 2, 'block shape') ?? [];
     const output = requiredOutput(emitter);
     const sizes = output.shape.slice(2);
-    const list = (name: string, otherwise: number, length: number): readonly number[] => {
-      const named = emitter.attribute<readonly number[]>(name, []);
-      return named.length === 0 ? Array.from({ length }, () => otherwise) : named;
-    };
     const axes = sizes.length;
-    const dilations = list('dilations', 1, axes);
-    const strides = list('strides', 1, axes);
-    const pads = list('pads', 0, 2 * axes);
+    const [dilations, strides] = [eachAxis(emitter, 'dilations', axes, 1), eachAxis(emitter, 'strides', axes, 1)];
+    const pads = eachAxis(emitter, 'pads', 2 * axes, 0);
     // With more than 2 axes ONNX Runtime computes an element's place in its block from the dilated block's size.
     const isMisplaced = (axis: number): boolean =>
       dilations[axis]! > 1 && block[axis]! > 1 && [output.shape[1]!, ...block.slice(0, axis)].some((size) => size > 1);

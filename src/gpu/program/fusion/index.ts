@@ -3,11 +3,10 @@ import type { Operator } from '../../operators/types.ts';
 import type { ProgramSettings } from '../types.ts';
 import type { WorkGraph } from '../work-graph.ts';
 import { fuseAttention } from './attention.ts';
-import { fuseConvolutions } from './convolutions.ts';
 import { fuseGelu } from './gelu.ts';
 import { fuseJointProducts } from './joint-products.ts';
 import { fuseMaskedSoftmax, fuseResidualNormalizations } from './normalizations.ts';
-import { fuseProducts } from './products.ts';
+import { fuseConvolutions, fuseProducts } from './products.ts';
 import { fuseWholeAttention } from './whole-attention.ts';
 
 /** Changes `graph`. A pass runs only if `operators` has the operator that it makes. */

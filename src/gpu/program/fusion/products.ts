@@ -3,7 +3,7 @@
  * it. `turntable.Product` has the inputs A, B and perhaps a bias of n values, and the attributes transA, transB, alpha,
  * activation ('none', 'relu', 'gelu-tanh').
  */
-import type { AttributeValue } from '../../../onnx/index.ts';
+import { type AttributeValue, attributeOf } from '../../../onnx/index.ts';
 import type { WorkGraph, WorkNode } from '../work-graph.ts';
 import {
   activationOf,
@@ -117,5 +117,38 @@ export function fuseProducts(graph: WorkGraph): void {
     const made = { type: 'turntable.Product', inputs, outputs: [output], attributes };
     if (viewed === undefined) graph.replace(product.nodes, made);
     else graph.replace(product.nodes, made, { type: 'turntable.View', inputs: [output], outputs: [viewed] });
+  }
+}
+
+/** The attributes for a Clip; undefined if a limit is computed at run time. */
+function clipLimits(graph: WorkGraph, { proto }: WorkNode): Record<string, AttributeValue> | undefined {
+  const [, low = '', high = ''] = proto.input;
+  const limit = (value: string, attribute: string, otherwise: number): number | undefined =>
+    value === '' ? attributeOf<number>(proto, attribute, otherwise) : graph.scalar(value);
+  const clipMin = limit(low, 'min', -3.4028234663852886e38);
+  const clipMax = limit(high, 'max', 3.4028234663852886e38);
+  if (clipMin === undefined || clipMax === undefined) return undefined;
+  return { activation: 'clip', clipMin: { float: clipMin }, clipMax: { float: clipMax } };
+}
+
+export function fuseConvolutions(graph: WorkGraph): void {
+  for (const node of graph.nodes) {
+    if (node.type !== 'Conv' || !graph.has(node) || !hasProductTypes(graph, node.uses)) continue;
+    const user = graph.onlyConsumer(node.outputs[0]!);
+    if (user === undefined) continue;
+    const attributes: Record<string, AttributeValue> | undefined =
+      activationOf(user) === 'relu'
+        ? { activation: 'relu' }
+        : user.type === 'Clip' && user.proto.input[0] === node.outputs[0]
+          ? clipLimits(graph, user)
+          : undefined;
+    if (attributes === undefined) continue;
+    graph.replace([node, user], {
+      type: 'turntable.Conv',
+      inputs: node.proto.input,
+      outputs: user.proto.output,
+      attributes,
+      from: node.proto,
+    });
   }
 }
