@@ -5,6 +5,7 @@
 import { tensorType } from './graph-node.ts';
 import type { Tensor } from '../tensor/index.ts';
 import { checkedCount, GraphBuilderError, nodeProto, tensorProto, type AttributeValue } from './protos.ts';
+import { renamed } from './scope.ts';
 import {
   ElementType,
   type GraphProto,
@@ -214,14 +215,9 @@ export class GraphBuilder {
   /** Only the graph, for the body of a Loop, If or Scan. */
   buildGraph(): GraphProto {
     if (this.#outputs.length === 0) throw new GraphBuilderError(`the graph '${this.#name}' has no output`);
-    const renamed = (value: string): string => this.#renamed.get(value) ?? value;
     return {
       name: this.#name,
-      node: this.#nodes.map((node) => ({
-        ...node,
-        input: node.input.map(renamed),
-        output: node.output.map(renamed),
-      })),
+      node: renamed(this.#nodes, this.#renamed),
       initializer: [...this.#weights],
       input: [...this.#inputs],
       output: [...this.#outputs],

@@ -26,12 +26,12 @@ export {
 } from './trial-sizes.ts';
 export { functionKey, Graph, isRandom } from './graph.ts';
 export { tensorType, withInputShapes, type GraphNode, type ValueType } from './graph-node.ts';
-export { allNodes, capturedBy, nestedGraphs } from './scope.ts';
+export { allNodes, capturedBy, namesIn, nestedGraphs, renamed, unusedName } from './scope.ts';
 export { extract } from './extract.ts';
 export { unrollLoops } from './loops.ts';
 export { isParameter, wholeNumbers, type Weight } from './weight.ts';
 export { externalFiles, fileStamp, weightLocations, type WeightLocation } from './weight-locations.ts';
-export { attributeProto, nodeProto, type AttributeValue } from './protos.ts';
+export { attributeProto, nodeProto, tensorProto, type AttributeValue } from './protos.ts';
 export { GraphBuilder, type ConstantValue } from './builder.ts';
 export {
   allowedValues,

@@ -5,14 +5,12 @@
 import { tensorOf } from '../tensor/index.ts';
 import { opsetOf } from './opset.ts';
 import { nodeProto, tensorProto, type AttributeValue } from './protos.ts';
-import { nestedGraphs } from './scope.ts';
+import { nestedGraphs, renamed } from './scope.ts';
 import { tensorBytes } from './tensor-data.ts';
 import { ElementType, type GraphProto, type ModelProto, type NodeProto, type TensorProto } from './types.ts';
 
 const iterationsMax = 256;
 const nodesMax = 4096;
-
-type Names = ReadonlyMap<string, string>;
 
 /** The model itself if its main graph has no such Loop. Loops in a body are copied with it. */
 export function unrollLoops(model: ModelProto): ModelProto {
@@ -85,7 +83,7 @@ function writtenOut(loop: NodeProto, known: ReadonlyMap<string, TensorProto>, op
     const names = new Map([...shared, [iteration!, place], [on!, `${prefix}/on`]]);
     for (const [index, name] of carriedNames.entries()) names.set(name, carried[index]!);
     for (const { output } of body.node) for (const name of output) if (name !== '') names.set(name, `${place}/${name}`);
-    for (const each of body.node) nodes.push({ ...renamed(each, names), name: `${place}/${each.name}` });
+    for (const each of renamed(body.node, names)) nodes.push({ ...each, name: `${place}/${each.name}` });
     const results = body.output.slice(1).map(({ name }) => names.get(name) ?? name);
     carried = results.slice(0, carriedIn.length);
     for (const [index, name] of results.slice(carriedIn.length).entries()) scanned[index]!.push(name);
@@ -120,31 +118,4 @@ function stacked(values: readonly string[], name: string, opset: number, initial
   );
   const joined = rows.map(({ output }) => output[0]!);
   return [...rows, operator('Concat', joined, name, { axis: 0 })];
-}
-
-/** The node with renamed values, including those that nested graphs capture. */
-function renamed(node: NodeProto, names: Names): NodeProto {
-  const nameOf = (name: string): string => names.get(name) ?? name;
-  return {
-    ...node,
-    input: node.input.map(nameOf),
-    output: node.output.map(nameOf),
-    attribute: node.attribute.map((attribute) => ({
-      ...attribute,
-      ...(attribute.g === undefined ? {} : { g: renamedIn(attribute.g, names) }),
-      ...(attribute.graphs === undefined ? {} : { graphs: attribute.graphs.map((each) => renamedIn(each, names)) }),
-    })),
-  };
-}
-
-/** Values defined in a nested graph keep their names. */
-function renamedIn(graph: GraphProto, names: Names): GraphProto {
-  const own = [...graph.input, ...graph.initializer].map(({ name }) => name);
-  const outer = new Map(names);
-  for (const name of [...own, ...graph.node.flatMap(({ output }) => output)]) outer.delete(name);
-  return {
-    ...graph,
-    node: graph.node.map((node) => renamed(node, outer)),
-    output: graph.output.map((info) => ({ ...info, name: outer.get(info.name) ?? info.name })),
-  };
 }

@@ -13,7 +13,7 @@ import { isDefaultDomain } from './opset.ts';
 import { usesOf } from './order.ts';
 import { nodeProto } from './protos.ts';
 import { readModel } from './read.ts';
-import { allNodes, nestedGraphs, sparseName } from './scope.ts';
+import { allNodes, namesIn, namesOfNodes, renamed, unusedName, withGraphs } from './scope.ts';
 import { tensorElementCount, tensorsOfGraph, withoutData } from './tensor-data.ts';
 import {
   ElementType,
@@ -268,11 +268,9 @@ class Draft {
 
   /** A name that nothing has: `wanted`, or `wanted` with a number. */
   #unused(wanted: string): string {
-    this.#names ??= namesOf(this.model);
-    let name = wanted;
-    for (let number = 1; this.#names.has(name); number++) name = `${wanted}_${number}`;
-    this.#names.add(name);
-    return name;
+    const { graph, functions = [] } = this.model;
+    this.#names ??= new Set([...namesIn(graph), ...namesOfNodes(functions.flatMap(({ node }) => node))]);
+    return unusedName(this.#names, wanted);
   }
 }
 
@@ -288,46 +286,6 @@ function outputsOf(node: NodeProto, unused: () => string): string[] {
   if (node.opType !== 'BatchNormalization') return node.output;
   const isTraining = attributeOf(node, 'training_mode', 0) === 1 || node.output.slice(1).some((name) => name !== '');
   return isTraining ? named() : node.output.slice(0, 1);
-}
-
-function withGraphs(node: NodeProto, change: (graph: GraphProto) => GraphProto): NodeProto {
-  if (nestedGraphs(node).length === 0) return node;
-  const attribute = node.attribute.map((each) => ({
-    ...each,
-    ...(each.g && { g: change(each.g) }),
-    ...(each.graphs && { graphs: each.graphs.map(change) }),
-  }));
-  return { ...node, attribute };
-}
-
-/** The nodes with other names for some values of the main graph, also where nested graphs capture them. */
-function renamed(nodes: readonly NodeProto[], names: ReadonlyMap<string, string>): NodeProto[] {
-  if (names.size === 0) return [...nodes];
-  const of = (name: string): string => names.get(name) ?? name;
-  return nodes.map((node) =>
-    withGraphs({ ...node, input: node.input.map(of), output: node.output.map(of) }, (graph) => {
-      const captured = withoutOwn(names, graph);
-      return {
-        ...graph,
-        node: renamed(graph.node, captured),
-        output: graph.output.map((info) => ({ ...info, name: captured.get(info.name) ?? info.name })),
-      };
-    }),
-  );
-}
-
-/** The names that mean a value of the surrounding graph in a nested one. */
-function withoutOwn(names: ReadonlyMap<string, string>, graph: GraphProto): ReadonlyMap<string, string> {
-  const own = [
-    ...graph.input.map(({ name }) => name),
-    ...graph.initializer.map(({ name }) => name),
-    ...(graph.sparseInitializer ?? []).map((sparse) => sparseName(sparse)),
-    ...graph.node.flatMap(({ output }) => output),
-  ];
-  if (!own.some((name) => names.has(name))) return names;
-  const captured = new Map(names);
-  for (const name of own) captured.delete(name);
-  return captured;
 }
 
 type Producers = ReadonlyMap<string, NodeProto>;
@@ -393,17 +351,4 @@ function withoutUnused(
     for (const name of uses[index]!) if (count(name, -1) === 0) waiting.push(name);
   }
   return nodes.filter((_, index) => !gone.has(index));
-}
-
-function namesOf({ graph, functions = [] }: ModelProto): Set<string> {
-  const names = new Set<string>(['']);
-  const add = (named: readonly { readonly name: string }[]): void => {
-    for (const { name } of named) names.add(name);
-  };
-  const nodes = [...allNodes(graph.node), ...functions.flatMap(({ node }) => [...allNodes(node)])];
-  for (const { input, initializer, output, valueInfo } of [graph, ...nodes.flatMap(nestedGraphs)]) {
-    for (const named of [input, initializer, output, valueInfo]) add(named);
-  }
-  for (const { name, input, output } of nodes) for (const each of [name, ...input, ...output]) names.add(each);
-  return names;
 }

@@ -9,15 +9,17 @@ import {
   dataTypeOf,
   elementTypeOf,
   Graph,
+  nestedGraphs,
+  renamed,
   serializeModel,
+  tensorProto,
   writeModel,
   type ModelProto,
-  type NodeProto,
   type TensorProto,
   type ValueInfoProto,
   tensorType,
 } from '../../onnx/index.ts';
-import { elementBytes, elementCount, onnxRuntimeType, type Tensor } from '../../tensor/index.ts';
+import { elementBytes, elementCount, onnxRuntimeType } from '../../tensor/index.ts';
 import { readRange } from '../program/files.ts';
 import type { PreparedGraph, PreparedNode } from '../program/prepared.ts';
 import { GpuError } from '../types.ts';
@@ -52,10 +54,6 @@ export function partOfGraph(
   }
   const outputs = nodes.flatMap((node) => node.outputs.filter((value) => wanted.has(value)));
   return { nodes, inputs: [...inputs], outputs };
-}
-
-function tensorProto(name: string, { datatype, shape, data }: Tensor): TensorProto {
-  return { name, dataType: elementTypeOf(datatype), dims: shape.map(BigInt), rawData: data };
 }
 
 /** The weights and constants of a prepared graph, by name; undefined for other values. */
@@ -102,9 +100,9 @@ export function partWriter(prepared: PreparedGraph, folder: string) {
   };
   /** @throws GpuError 'invalid' for an input or output that {@link canCross} refuses */
   return async (part: GraphPart, options: { readonly keepNames?: boolean } = {}) => {
-    const keepNames = options.keepNames === true || part.nodes.some(({ proto }) => hasNestedGraph(proto));
+    const keepNames = options.keepNames === true || part.nodes.some(({ proto }) => nestedGraphs(proto).length > 0);
     const names = keepNames ? sameNames(part) : shortNames(part);
-    const nameOf = (value: string): string => (value === '' ? '' : (names.get(value) ?? value));
+    const nameOf = (value: string): string => names.get(value) ?? value;
     const initializer: TensorProto[] = [];
     const identities: unknown[] = [];
     for (const value of new Set(part.nodes.flatMap(({ uses }) => uses))) {
@@ -116,12 +114,8 @@ export function partWriter(prepared: PreparedGraph, folder: string) {
       const content = rawData === undefined ? value : createHash('sha256').update(rawData).digest('hex');
       identities.push([value, dataType, dims.map(Number), found.isWeight, content]);
     }
-    const node = part.nodes.map(({ proto, name }, index): NodeProto => ({
-      ...proto,
-      name: keepNames ? name : `n${index}`,
-      input: proto.input.map(nameOf),
-      output: proto.output.map(nameOf),
-    }));
+    const protos = part.nodes.map(({ proto, name }, index) => ({ ...proto, name: keepNames ? name : `n${index}` }));
+    const node = renamed(protos, names);
     const partModel: ModelProto = {
       ...model,
       graph: {
@@ -147,9 +141,6 @@ export function partWriter(prepared: PreparedGraph, folder: string) {
     return { modelPath, names };
   };
 }
-
-const hasNestedGraph = ({ attribute }: NodeProto): boolean =>
-  attribute.some(({ g, graphs }) => g !== undefined || (graphs !== undefined && graphs.length > 0));
 
 function sameNames({ nodes, inputs }: GraphPart): Map<string, string> {
   return new Map([...inputs, ...nodes.flatMap(({ outputs }) => outputs)].map((value) => [value, value]));

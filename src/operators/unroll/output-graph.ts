@@ -8,8 +8,9 @@ import {
   nodeProto,
   type AttributeValue,
   allNodes,
-  nestedGraphs,
+  namesIn,
   tensorBytes,
+  unusedName,
   withoutData,
   ElementType,
   type NodeProto,
@@ -25,37 +26,25 @@ export class OutputGraph {
   readonly initializers: TensorProto[] = [];
   readonly #source: Graph;
   readonly #opset: number;
-  readonly #valueNames = new Set<string>(['']);
-  readonly #nodeNames = new Set<string>();
+  readonly #valueNames: Set<string>;
+  readonly #nodeNames: Set<string>;
   readonly #made = new Map<string, readonly string[]>();
   #constants = 0;
 
   constructor(source: Graph, opset: number) {
     this.#source = source;
     this.#opset = opset;
-    const { proto } = source;
-    const declare = (named: readonly { readonly name: string }[]): void => {
-      for (const { name } of named) this.#valueNames.add(name);
-    };
-    for (const graph of [proto, ...[...allNodes(proto.node)].flatMap(nestedGraphs)]) {
-      declare(graph.input);
-      declare(graph.initializer);
-      declare(graph.output);
-    }
-    for (const { name, input, output } of allNodes(proto.node)) {
-      this.#nodeNames.add(name);
-      for (const value of [...input, ...output]) this.#valueNames.add(value);
-    }
-    for (const { name } of source.nodes) this.#nodeNames.add(name);
+    this.#valueNames = new Set(['', ...namesIn(source.proto)]);
+    this.#nodeNames = new Set([...source.nodes, ...allNodes(source.proto.node)].map(({ name }) => name));
   }
 
   /** A name for a new value: `wanted`, with a number if it is taken. */
   valueName(wanted: string): string {
-    return unused(this.#valueNames, wanted);
+    return unusedName(this.#valueNames, wanted);
   }
 
   nodeName(wanted: string): string {
-    return unused(this.#nodeNames, wanted);
+    return unusedName(this.#nodeNames, wanted);
   }
 
   /** Adds a node that makes `output`, and returns `output`. */
@@ -146,13 +135,6 @@ export class OutputGraph {
   once(key: string, make: () => readonly string[]): readonly string[] {
     return getOrMake(this.#made, key, make);
   }
-}
-
-function unused(names: Set<string>, wanted: string): string {
-  let name = wanted;
-  for (let repeat = 1; names.has(name); repeat++) name = `${wanted}_${repeat}`;
-  names.add(name);
-  return name;
 }
 
 const bytesOf = (view: ArrayBufferView): Uint8Array => new Uint8Array(view.buffer, view.byteOffset, view.byteLength);
