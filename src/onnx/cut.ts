@@ -3,13 +3,13 @@
  * chunks in common wherever their bytes lie in the file. A large tensor is a chunk, and small neighbours share one.
  * Besides, a graph whose tensors are external data in the chunks: it is opened in place of the model.
  */
-import { closeSync, openSync, statSync } from 'node:fs';
+import { statSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
-import { dataLocationExternal, externalReference, isExternal, readAt } from './external-data.ts';
+import { externalReference, isExternal, readPart } from './external-data.ts';
 import { parseModel } from './read.ts';
 import { readStructure } from './read-structure.ts';
 import { allNodes } from './scope.ts';
-import { tensorByteLength, tensorsOfModel, withoutData } from './tensor-data.ts';
+import { asExternal, tensorByteLength, tensorsOfModel, withoutData } from './tensor-data.ts';
 import { ElementType, type ModelProto, type TensorProto } from './types.ts';
 import { denseWeight, isParameter } from './weight.ts';
 
@@ -105,8 +105,8 @@ export function cutModel(modelPath: string, name: string, locationOf: (chunk: nu
     if (place === undefined) return tensor;
     const slice = isCut(tensor, place.bytes) ? slices.get(keyOf(place)) : undefined;
     return slice === undefined
-      ? withRaw(tensor, readPlace(files[place.file]!.path, place))
-      : withExternal(tensor, locationOf(slice.chunk), slice.at, place.bytes);
+      ? withRaw(tensor, readPart(files[place.file]!.path, place.offset, place.bytes, `tensor '${tensor.name}'`))
+      : asExternal(tensor, locationOf(slice.chunk), slice.at, place.bytes);
   });
   return {
     files,
@@ -140,12 +140,6 @@ export function chunked<Item>(
 
 const withRaw = (tensor: TensorProto, rawData: Uint8Array): TensorProto => ({ ...withoutData(tensor), rawData });
 
-const withExternal = (tensor: TensorProto, location: string, offset: number, length: number): TensorProto => ({
-  ...withoutData(tensor),
-  dataLocation: dataLocationExternal,
-  externalData: Object.entries({ location, offset, length }).map(([key, value]) => ({ key, value: String(value) })),
-});
-
 const keyOf = ({ file, offset, bytes }: Place): string => `${file} ${offset} ${bytes}`;
 
 /** Undefined for a type without a width, and for text. */
@@ -172,15 +166,6 @@ function cutTest({ graph, functions = [] }: ModelProto): (tensor: TensorProto, b
     return weight.elementCount > argumentElementsMax || !alone.has(tensor.name);
   };
   return (tensor, bytes) => bytes >= graphBytesMax || (bytes > 0 && isSmallParameter(tensor));
-}
-
-function readPlace(path: string, { offset, bytes }: Place): Uint8Array {
-  const descriptor = openSync(path, 'r');
-  try {
-    return readAt(descriptor, offset, bytes);
-  } finally {
-    closeSync(descriptor);
-  }
 }
 
 function gaps(files: ModelCut['files'], cut: readonly Place[]): ChunkSlice[] {

@@ -150,6 +150,18 @@ export function readAt(descriptor: number, offset: number, size: number): Uint8A
   return bytes;
 }
 
+/** A part of a file. @throws OnnxError `truncated` if the file ends before it does, which `what` needs */
+export function readPart(path: string, offset: number, size: number, what: string): Uint8Array {
+  const descriptor = openSync(path, 'r');
+  try {
+    const bytes = readAt(descriptor, offset, size);
+    if (bytes.byteLength === size) return bytes;
+    throw new OnnxError('truncated', `the file ${path} became shorter than ${what} needs`);
+  } finally {
+    closeSync(descriptor);
+  }
+}
+
 /**
  * The bytes of an external tensor.
  * @throws OnnxError `external-data` if its location is refused, its file is missing or too short, or its length is not

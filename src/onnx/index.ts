@@ -7,7 +7,7 @@ export { externalReference, isExternal, readAt } from './external-data.ts';
 export { checkExpansion } from './expansion.ts';
 export { parseModel, readModel } from './read.ts';
 export { serializeModel, writeModel, type Written } from './write.ts';
-export { tensorBytes, tensorsOfModel, withoutData } from './tensor-data.ts';
+export { asExternal, tensorBytes, tensorsOfModel, withoutData } from './tensor-data.ts';
 export { attributeOf, attributeReader, axisFromFront, type AttributeReader } from './node-attributes.ts';
 export { isDefaultDomain, opsetOf } from './opset.ts';
 export { einsumLabels } from './einsum-labels.ts';
@@ -29,7 +29,7 @@ export { tensorType, withInputShapes, type GraphNode, type ValueType } from './g
 export { allNodes, capturedBy, namesIn, nestedGraphs, renamed, unusedName } from './scope.ts';
 export { extract } from './extract.ts';
 export { unrollLoops } from './loops.ts';
-export { isParameter, wholeNumbers, type Weight } from './weight.ts';
+export { isParameter, smallTensor, wholeNumbers, type Weight } from './weight.ts';
 export { externalFiles, fileStamp, weightLocations, type WeightLocation } from './weight-locations.ts';
 export { attributeProto, nodeProto, tensorProto, type AttributeValue } from './protos.ts';
 export { GraphBuilder, type ConstantValue } from './builder.ts';

@@ -1,9 +1,8 @@
 /** Reads model files. */
-import { closeSync, openSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import { decode } from './convert.ts';
 import { OnnxError } from './error.ts';
-import { isExternal, readAt, readExternal } from './external-data.ts';
+import { isExternal, readExternal, readPart } from './external-data.ts';
 import { explained } from './other-formats.ts';
 import { readStructure } from './read-structure.ts';
 import { checkDataLength, tensorByteLength, tensorsOfModel } from './tensor-data.ts';
@@ -50,7 +49,7 @@ export function readModelNow(path: string): ModelProto {
     const tensor = model.graph.initializer[initializer];
     if (tensor === undefined) throw new OnnxError('not-onnx', `the model file ${path} changed while it was read`);
     checkDataLength(tensor, byteLength);
-    tensor.source = fileSource(absolute, offset, byteLength, tensor.name);
+    tensor.source = () => readPart(absolute, offset, byteLength, `tensor '${tensor.name}'`);
   }
   for (const tensor of tensorsOfModel(model)) {
     if (!isExternal(tensor)) continue;
@@ -59,20 +58,4 @@ export function readModelNow(path: string): ModelProto {
     tensor.source = () => readExternal(reference, tensorByteLength(reference), dirname(absolute));
   }
   return model;
-}
-
-/** A source that reads `size` bytes of a file at `offset`. */
-function fileSource(path: string, offset: number, size: number, owner: string): () => Uint8Array {
-  return () => {
-    const descriptor = openSync(path, 'r');
-    try {
-      const bytes = readAt(descriptor, offset, size);
-      if (bytes.byteLength < size) {
-        throw new OnnxError('truncated', `the model file ${path} became shorter than tensor '${owner}' needs`);
-      }
-      return bytes;
-    } finally {
-      closeSync(descriptor);
-    }
-  };
 }

@@ -1,7 +1,7 @@
 /** The element bytes of a TensorProto, in whatever form it stores them. */
 import { elementBits, elementTypeName } from './element-type.ts';
 import { OnnxError } from './error.ts';
-import { isExternal, readExternal } from './external-data.ts';
+import { dataLocationExternal, isExternal, readExternal } from './external-data.ts';
 import { ElementType, type GraphProto, type ModelProto, type NodeProto, type TensorProto } from './types.ts';
 
 /** Number of elements: the product of the dimensions, 1 for a scalar. @throws OnnxError `bad-tensor` */
@@ -113,6 +113,13 @@ export function withoutData(tensor: TensorProto): TensorProto {
   for (const field of dataFields) delete copy[field];
   return copy;
 }
+
+/** A copy whose elements are `length` bytes of a file beside the model, from `offset` on. */
+export const asExternal = (tensor: TensorProto, location: string, offset: number, length: number): TensorProto => ({
+  ...withoutData(tensor),
+  dataLocation: dataLocationExternal,
+  externalData: Object.entries({ location, offset, length }).map(([key, value]) => ({ key, value: String(value) })),
+});
 
 /** @throws OnnxError `bad-tensor` unless the tensor's dimensions take `found` bytes */
 export function checkDataLength(tensor: TensorProto, found: number): void {

@@ -1,4 +1,7 @@
 /** Constant tensors of a graph: initializers, sparse ones, and the values of Constant nodes. */
+import type { Tensor } from '../tensor/index.ts';
+import { dataTypeOf } from './element-type.ts';
+import { isExternal } from './external-data.ts';
 import { tensorByteLength, tensorBytes, tensorElementCount } from './tensor-data.ts';
 import { ElementType, type NodeProto, type SparseTensorProto, type TensorProto } from './types.ts';
 
@@ -100,4 +103,12 @@ export function wholeNumbers(weight: Weight | undefined, elementsMax = 65_536): 
   return Array.from({ length: elementCount }, (_, index) =>
     wide ? Number(view.getBigInt64(index * 8, true)) : view.getInt32(index * 4, true),
   );
+}
+
+/** A constant's elements; undefined for text, for more elements, and for those in another file. */
+export function smallTensor(weight: Weight | undefined, elementsMax: number): Tensor | undefined {
+  const datatype = dataTypeOf(weight?.elementType ?? 0);
+  if (weight?.tensor === undefined || datatype === undefined || datatype === 'BYTES') return undefined;
+  if (weight.elementCount > elementsMax || isExternal(weight.tensor)) return undefined;
+  return { name: weight.name, datatype, shape: weight.dims, data: tensorBytes(weight.tensor) };
 }

@@ -7,10 +7,10 @@ import { basename, dirname, join } from 'node:path';
 import { makeFolders, replaceFile } from '../tools/index.ts';
 import { encode } from './convert.ts';
 import { OnnxError } from './error.ts';
-import { dataLocationExternal, isExternal } from './external-data.ts';
+import { isExternal } from './external-data.ts';
 import { lengthPrefix } from './protobuf.ts';
 import { modelBytesMax } from './read.ts';
-import { tensorByteLength, tensorBytes, withoutData } from './tensor-data.ts';
+import { asExternal, tensorByteLength, tensorBytes, withoutData } from './tensor-data.ts';
 import { ElementType, type ModelProto, type TensorProto } from './types.ts';
 
 /** Above this, `auto` puts weights beside the model: below protobuf's 2 GiB, since runtimes add to a model. */
@@ -120,15 +120,7 @@ function plan(model: ModelProto, location: string | undefined, keepExternal: boo
       const offset = align(externalEnd, bytes);
       externalEnd = offset + bytes;
       externalPieces.push({ offset, bytes, tensor });
-      const described: TensorProto = {
-        ...withoutData(tensor),
-        dataLocation: dataLocationExternal,
-        externalData: [
-          { key: 'location', value: location },
-          { key: 'offset', value: String(offset) },
-          { key: 'length', value: String(bytes) },
-        ],
-      };
+      const described = asExternal(tensor, location, offset, bytes);
       piece = { head: encode('TensorProto', described), rawBytes: 0, raw: () => nothing };
     } else {
       piece = embeddedPiece(tensor, keepExternal);

@@ -1,13 +1,5 @@
 /** What a model's graph shows about joining rows of different calls, without a run. */
-import {
-  Graph,
-  dataTypeOf,
-  isDefaultDomain,
-  opsetOf,
-  tensorBytes,
-  withInputShapes,
-  type ModelProto,
-} from '../onnx/index.ts';
+import { Graph, isDefaultDomain, opsetOf, smallTensor, withInputShapes, type ModelProto } from '../onnx/index.ts';
 import { factsOf, inferShapes } from '../operators/index.ts';
 import { bytesOfNumbers, type Tensor } from '../tensor/index.ts';
 import { rowsOf, type RowGraph } from './compare-graphs.ts';
@@ -62,11 +54,8 @@ function graphFor(model: ModelProto, inputs: readonly Pick<Tensor, 'name' | 'sha
       values.set(name, { shape: weight.dims });
     }
     for (const name of node.uses) {
-      const weight = graph.weight(name);
-      const datatype = dataTypeOf(weight?.elementType ?? 0);
-      if (weight?.tensor === undefined || datatype === undefined || datatype === 'BYTES') continue;
-      if (weight.elementCount > smallCount || weight.tensor.dataLocation === 1 || constants.has(name)) continue;
-      constants.set(name, { name, datatype, shape: weight.dims, data: tensorBytes(weight.tensor) });
+      const constant = constants.has(name) ? undefined : smallTensor(graph.weight(name), smallCount);
+      if (constant !== undefined) constants.set(name, constant);
     }
   }
   return {

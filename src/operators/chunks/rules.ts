@@ -3,9 +3,8 @@
  * steps of a sequence like the rows of calls that share a run, so its rule for rows says where the steps are in its
  * result. Only operators with sizes among their arguments (Reshape, Expand) have a rule of their own here.
  */
-import { axisFromFront, attributeOf, dataTypeOf, tensorBytes, wholeNumbers } from '../../onnx/index.ts';
+import { axisFromFront, attributeOf, smallTensor, wholeNumbers } from '../../onnx/index.ts';
 import type { Graph, NodeProto } from '../../onnx/index.ts';
-import type { Tensor } from '../../tensor/index.ts';
 import { outerAt, placeIn, RowsMeet, type Sizes } from '../row-rules/place.ts';
 import * as rows from '../row-rules/rules.ts';
 import type { Known, Rule as RowRule } from '../row-rules/step.ts';
@@ -44,14 +43,6 @@ export type Rule = (operands: Operands) => Commuting | undefined;
 /** Larger constants are data, and no arguments. */
 const argumentElementsMax = 64;
 
-function constantOf(graph: Graph, value: string): Tensor | undefined {
-  const weight = graph.weight(value);
-  const datatype = dataTypeOf(weight?.elementType ?? 0);
-  if (weight?.tensor === undefined || datatype === undefined || datatype === 'BYTES') return undefined;
-  if (weight.elementCount > argumentElementsMax || weight.tensor.dataLocation === 1) return undefined;
-  return { name: value, datatype, shape: weight.dims, data: tensorBytes(weight.tensor) };
-}
-
 const sizes = (shape: Shape): Sizes => ({ few: shape, many: shape });
 
 function followedAlong(operands: Operands, rule: RowRule, times: Operands['times']): Commuting | undefined {
@@ -63,7 +54,7 @@ function followedAlong(operands: Operands, rule: RowRule, times: Operands['times
     const [shape, own] = [shapes[index], times[index]];
     if (value !== '' && shape === undefined) return undefined;
     const place = own && { axis: own.axis, before: 1 };
-    const known = shape && { ...sizes(shape), constant: constantOf(graph, value) };
+    const known = shape && { ...sizes(shape), constant: smallTensor(graph.weight(value), argumentElementsMax) };
     inputs.push(
       known && (place ? { ...known, kind: 'rows', place, outer: outerAt(shape, place) } : { ...known, kind: 'same' }),
     );

@@ -1,6 +1,7 @@
 /** The graph that unrolling writes: nodes in order, with unique names; each constant and cut is made once. */
 import { getOrMake } from '../../tools/index.ts';
 import {
+  asExternal,
   elementBits,
   externalReference,
   isExternal,
@@ -147,21 +148,11 @@ function half(tensor: TensorProto, index: number, name: string): TensorProto {
     return bytes.subarray(index * size, (index + 1) * size);
   };
   const { source } = tensor;
+  const data = source === undefined ? {} : { source: () => cut(source()) };
   if (isExternal(tensor)) {
     const { location, offset } = externalReference(tensor);
-    const elements = part.dims.reduce((product, size) => product * size, 1n);
-    const length = (elements * BigInt(elementBits(tensor.dataType) ?? 0)) / 8n;
-    part.dataLocation = 1;
-    part.externalData = [
-      { key: 'location', value: location },
-      { key: 'offset', value: String(BigInt(offset) + BigInt(index) * length) },
-      { key: 'length', value: String(length) },
-    ];
-    if (source !== undefined) part.source = () => cut(source());
-  } else if (source !== undefined) {
-    part.source = () => cut(source());
-  } else {
-    part.rawData = cut(tensorBytes(tensor));
+    const length = (part.dims.map(Number).reduce((a, b) => a * b, 1) * (elementBits(tensor.dataType) ?? 0)) / 8;
+    return { ...asExternal(part, location, offset + index * length, length), ...data };
   }
-  return part;
+  return { ...part, ...(source === undefined ? { rawData: cut(tensorBytes(tensor)) } : data) };
 }
