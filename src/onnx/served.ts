@@ -10,10 +10,9 @@ import { Graph } from './graph.ts';
 import { tensorType, type ValueShape } from './graph-node.ts';
 import { attributeOf } from './node-attributes.ts';
 import { isDefaultDomain } from './opset.ts';
-import { usesOf } from './order.ts';
 import { nodeProto } from './protos.ts';
 import { readModel } from './read.ts';
-import { allNodes, namesIn, namesOfNodes, renamed, unusedName, withGraphs } from './scope.ts';
+import { allNodes, capturedBy, namesIn, namesOfNodes, renamed, unusedName, withGraphs } from './scope.ts';
 import { tensorElementCount, tensorsOfGraph, withoutData } from './tensor-data.ts';
 import {
   ElementType,
@@ -222,10 +221,9 @@ class Draft {
       node.push(nodeProto('Identity', [producer.input[0]!], [name], {}, { name: this.#unused(`${name}_tensor`) }));
       output.push(tensor.type === undefined ? { name } : { name, type: tensor.type });
     }
-    const added = node.length - this.graph.node.length;
-    const others = renamed(node.slice(0, node.length - added), moved);
-    const dropped = [...obstacles.keys()].map((name) => moved.get(name) ?? name);
-    const kept = withoutUnused([...others, ...node.slice(node.length - added)], dropped, output);
+    const added = node.splice(this.graph.node.length);
+    const names = output.map(({ name }) => name);
+    const kept = neededBy([...renamed(node, moved), ...added], names);
     const valueInfo = this.graph.valueInfo.filter(({ name }) => !obstacles.has(name));
     this.#change({ node: kept, output, valueInfo });
   }
@@ -325,30 +323,16 @@ function scoresShape(zipMap: NodeProto, producer: NodeProto | undefined): ValueS
   return isClassifier && classes !== undefined ? [undefined, classes] : undefined;
 }
 
-/** The nodes without those that only made the dropped values. */
-function withoutUnused(
-  nodes: readonly NodeProto[],
-  dropped: readonly string[],
-  outputs: readonly ValueInfoProto[],
-): NodeProto[] {
-  const uses = usesOf(nodes);
-  const counts = new Map<string, number>();
-  const count = (name: string, by: number): number => {
-    const now = (counts.get(name) ?? 0) + by;
-    counts.set(name, now);
-    return now;
-  };
-  for (const { name } of outputs) count(name, 1);
-  for (const names of uses) for (const name of names) count(name, 1);
-  const indexOf = new Map(nodes.flatMap(({ output }, index) => output.map((name) => [name, index] as const)));
-  const gone = new Set<number>();
-  const waiting = [...dropped];
+/** The nodes that some values need, in their order. */
+function neededBy(nodes: readonly NodeProto[], values: readonly string[]): NodeProto[] {
+  const producers = producersOf(nodes);
+  const needed = new Set<NodeProto>();
+  const waiting = [...values];
   for (let value = waiting.pop(); value !== undefined; value = waiting.pop()) {
-    const index = indexOf.get(value);
-    if (index === undefined || gone.has(index)) continue;
-    if (nodes[index]!.output.some((name) => name !== '' && (counts.get(name) ?? 0) > 0)) continue;
-    gone.add(index);
-    for (const name of uses[index]!) if (count(name, -1) === 0) waiting.push(name);
+    const node = producers.get(value);
+    if (node === undefined || needed.has(node)) continue;
+    needed.add(node);
+    waiting.push(...node.input, ...capturedBy(node));
   }
-  return nodes.filter((_, index) => !gone.has(index));
+  return nodes.filter((node) => needed.has(node));
 }

@@ -2,7 +2,7 @@
 import { Unsupported } from '../../../operators/index.ts';
 import { elementCount, elementBytes, type DataType } from '../../../tensor/index.ts';
 import type { Emitter, Value } from '../types.ts';
-import { forEachElement, written } from './elements.ts';
+import { forEachElement, written, type Stored } from './elements.ts';
 
 /** @throws Unsupported if the output is omitted or not used */
 export function requiredOutput(emitter: Emitter, index = 0): Value {
@@ -17,12 +17,16 @@ export function requiredOutput(emitter: Emitter, index = 0): Value {
  */
 export function asDeclared(emitter: Emitter, value: Value): Value {
   if (value.kept === value.datatype) return value;
-  const buffer = emitter.scratch(value.elements * elementBytes[value.datatype]);
-  const output = written({ buffer, kept: value.datatype });
-  forEachElement(emitter, 'convert', value.elements, { input: value, output }, ({ input, output: to }) =>
-    to.set('i', input.at('i')),
-  );
-  return { ...value, buffer, kept: value.datatype };
+  return { ...value, ...convert(emitter, value, value.datatype) };
+}
+
+/** The same elements in another type, in scratch memory. */
+export function convert(emitter: Emitter, { buffer, kept }: Stored, to: DataType): Stored {
+  const count = buffer.bytes / elementBytes[kept];
+  const converted = { buffer: emitter.scratch(count * elementBytes[to]), kept: to };
+  const tensors = { input: { buffer, kept }, output: written(converted) };
+  forEachElement(emitter, 'convert', count, tensors, ({ input, output }) => output.set('i', input.at('i')));
+  return converted;
 }
 
 /** A value in scratch memory, for a result that only this operator's next kernel reads. */

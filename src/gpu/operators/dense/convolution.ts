@@ -12,7 +12,8 @@ import { changed, forEachElement, written, type Stored } from '../common/element
 import { coordinates, indexType, stridesOf, weightedSum } from '../common/indexing.ts';
 import { requiredOutput } from '../common/inputs.ts';
 import type { Emitter, Kernels, Value } from '../types.ts';
-import { activationExpression, convert, emitProduct } from './product.ts';
+import { activationExpression, emitProduct } from './product.ts';
+import { convert } from '../common/inputs.ts';
 import {
   convolutionOf,
   depthOf,

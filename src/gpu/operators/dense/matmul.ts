@@ -1,9 +1,8 @@
 /** MatMul, Gemm, and `turntable.Product`, which fusion makes of them. */
-import { broadcast, Unsupported, requireDatatype, floatLiteral } from '../../../operators/index.ts';
-import { elementBytes, type DataType } from '../../../tensor/index.ts';
-import { given } from '../../../tools/index.ts';
+import { broadcast, Unsupported, floatLiteral } from '../../../operators/index.ts';
+import { elementBytes } from '../../../tensor/index.ts';
 import { broadcastIndex, broadcastStrides } from '../common/indexing.ts';
-import { requiredOutput, scratchValue } from '../common/inputs.ts';
+import { convert, requiredOutput, scratchValue } from '../common/inputs.ts';
 import type { Buffer, Emitter, Kernels, Value } from '../types.ts';
 import { emitProduct, productTypes, type Activation, type Factor } from './product.ts';
 import { forEachElement, written } from '../common/elements.ts';
@@ -43,6 +42,7 @@ interface Options {
   readonly transA?: boolean;
   readonly transB?: boolean;
   readonly alpha?: number;
+  /** One value for each column. */
   readonly bias?: Value | undefined;
   readonly activation?: Activation;
 }
@@ -59,9 +59,10 @@ export function sidesOf(a: Value, b: Value, transA = false, transB = false): { l
   return { left, right };
 }
 
-export function emitMatmul(emitter: Emitter, a: Value, b: Value, output: Value, options: Options): void {
-  for (const value of [a, b]) requireDatatype(value, productTypes);
-  const { left, right } = sidesOf(a, b, options.transA, options.transB);
+function emitMatmul(emitter: Emitter, { bias, transA = false, transB = false, ...others }: Options): void {
+  const [a, b] = [emitter.required(0, productTypes), emitter.required(1, productTypes)];
+  const output = requiredOutput(emitter);
+  const { left, right } = sidesOf(a, b, transA, transB);
   if (left.columns === 0 && left.batch.join() !== right.batch.join()) {
     throw new Unsupported('ONNX Runtime does not broadcast products over no elements, and leaves them unwritten');
   }
@@ -74,30 +75,12 @@ export function emitMatmul(emitter: Emitter, a: Value, b: Value, output: Value, 
     a: factorOf(left, batch),
     b: factorOf(right, batch),
     d: output,
-    ...given({ alpha: options.alpha, activation: options.activation }),
-    bias: options.bias === undefined ? undefined : biasOf(emitter, options.bias, output.kept, right.columns),
+    ...others,
+    bias: bias && (bias.kept === output.kept ? bias : convert(emitter, bias, output.kept)).buffer,
   });
 }
 
-/** A bias with one value for each column, in the type of the output. */
-function biasOf(emitter: Emitter, bias: Value, type: DataType, columns: number): Buffer {
-  if (bias.elements === columns && bias.kept === type) return bias.buffer;
-  if (bias.elements !== 1 && bias.elements !== columns) {
-    throw new Unsupported(`its bias '${bias.name}' has ${bias.elements} values for ${columns} columns`);
-  }
-  const spread = scratchValue(emitter, type, [columns]);
-  forEachElement(emitter, 'bias', columns, { input: bias, output: written(spread) }, ({ input, output }) =>
-    output.set('i', input.at(bias.elements === 1 ? '0' : 'i')),
-  );
-  return spread.buffer;
-}
-
-const matmul = {
-  type: 'MatMul',
-  emit(emitter) {
-    emitMatmul(emitter, emitter.required(0), emitter.required(1), requiredOutput(emitter), {});
-  },
-} satisfies Kernels;
+const matmul = { type: 'MatMul', emit: (emitter) => emitMatmul(emitter, {}) } satisfies Kernels;
 
 const activations: readonly Activation[] = ['none', 'relu', 'gelu-tanh'];
 
@@ -112,7 +95,7 @@ function activationOf(emitter: Emitter): Activation {
 const fusedProduct = {
   type: 'turntable.Product',
   emit(emitter) {
-    emitMatmul(emitter, emitter.required(0), emitter.required(1), requiredOutput(emitter), {
+    emitMatmul(emitter, {
       transA: emitter.attribute('transA', 0) === 1,
       transB: emitter.attribute('transB', 0) === 1,
       alpha: emitter.attribute('alpha', 1),

@@ -6,6 +6,7 @@ import { Unsupported, accumulatorOf, elementOf, floatLiteral } from '../../../op
 import { elementCount, elementBytes, type DataType } from '../../../tensor/index.ts';
 import type { MatmulEpilogue, MatmulType } from '../../driver/types.ts';
 import { changed, forEachElement, parametersOf, written, type Stored } from '../common/elements.ts';
+import { convert } from '../common/inputs.ts';
 import { collapse, coordinates, stridesOf, weightedSum } from '../common/indexing.ts';
 import { kernelFrom } from '../common/kernel-file.ts';
 import { argumentsOf, declared, type Parameter } from '../common/launching.ts';
@@ -97,15 +98,6 @@ function withOneType(emitter: Emitter, product: Product): Product {
   return elementBytes[a.kept] > elementBytes[b.kept]
     ? { ...product, a: { ...a, ...convert(emitter, a, b.kept) } }
     : { ...product, b: { ...b, ...convert(emitter, b, a.kept) } };
-}
-
-/** The same elements in another type, in scratch memory. */
-export function convert(emitter: Emitter, { buffer, kept }: Stored, to: DataType): Stored {
-  const count = buffer.bytes / elementBytes[kept];
-  const converted = { buffer: emitter.scratch(count * elementBytes[to]), kept: to };
-  const tensors = { input: { buffer, kept }, output: written(converted) };
-  forEachElement(emitter, 'convert', count, tensors, ({ input, output }) => output.set('i', input.at('i')));
-  return converted;
 }
 
 /** Joins dimensions of the batch. If the items of A are adjacent and share B, they become more rows of one product. */

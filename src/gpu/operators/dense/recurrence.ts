@@ -18,7 +18,8 @@ import {
 import { moveStrided } from '../common/launching.ts';
 import type { Buffer, Emitter, Value } from '../types.ts';
 import { activated, parameterCount } from './activations.ts';
-import { convert, emitProduct } from './product.ts';
+import { emitProduct } from './product.ts';
+import { convert } from '../common/inputs.ts';
 import { isOneKernel, RecurrentSequence } from './recurrent-sequence.ts';
 
 export interface Cell {
