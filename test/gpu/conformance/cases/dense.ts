@@ -205,7 +205,17 @@ function recurrent(
     initial = false,
     attributes = {},
     hidden = 4,
-  }: { bias?: boolean; initial?: boolean; attributes?: Record<string, AttributeValue>; hidden?: number } = {},
+    lengths,
+    isHalf = false,
+  }: {
+    bias?: boolean;
+    initial?: boolean;
+    attributes?: Record<string, AttributeValue>;
+    hidden?: number;
+    lengths?: readonly number[];
+    /** Whether both matrices are kept in 16 bits. */
+    isHalf?: boolean;
+  } = {},
 ): Case {
   const { gates, states } = cells[operator];
   const [steps, batch, inputSize] = [5, 2, 3];
@@ -216,14 +226,15 @@ function recurrent(
     // With many units, rounding of large sums would lead to another state.
     x([directions, gates * hidden, hidden], 'FP32', 3, hidden > 4 ? 0.02 : 1),
     bias ? x([directions, 2 * gates * hidden], 'FP32', 4) : undefined,
-    undefined,
+    lengths && given(tensor('INT32', [batch], lengths)),
     ...(initial ? Array.from({ length: states }, (_, index) => x([directions, batch, hidden], 'FP32', 5 + index)) : []),
   ];
   return conformanceCase(
     operator,
-    `${direction}${bias ? '' : ', no bias'}${initial ? ', initial states' : ''}${hidden > 4 ? `, ${hidden} units` : ''}`,
+    `${direction}${bias ? '' : ', no bias'}${initial ? ', initial states' : ''}${hidden > 4 ? `, ${hidden} units` : ''}${lengths ? `, lengths ${lengths.join(' and ')}` : ''}`,
     inputs,
     {
+      ...(isHalf && { kept: { 1: 'FP16', 2: 'FP16' } as const, tolerance: 6e-3 }),
       attributes: { hidden_size: hidden, direction, ...attributes },
       outputs: Array.from({ length: states + 1 }, () => 'FP32' as const),
     },
@@ -239,11 +250,13 @@ const recurrents: readonly Case[] = [
   ]),
   recurrent('GRU', 'bidirectional', { initial: true, attributes: { linear_before_reset: 1 } }),
   recurrent('GRU', 'forward', { bias: false, attributes: { linear_before_reset: 1 } }),
+  recurrent('LSTM', 'reverse', { initial: true, lengths: [0, 4] }),
   // With recurrent weights of more than 1 MiB each step is a launch of its own.
   recurrent('LSTM', 'bidirectional', { initial: true, hidden: 260 }),
   recurrent('GRU', 'reverse', { initial: true, hidden: 300 }),
   recurrent('GRU', 'forward', { hidden: 300, attributes: { linear_before_reset: 1 } }),
   recurrent('RNN', 'reverse', { initial: true, hidden: 520 }),
+  recurrent('RNN', 'forward', { hidden: 740, lengths: [5, 0], isHalf: true }),
 ];
 
 /** Scores of two heads of size 4, from queries and keys [batch, sequence, heads x size]. */
