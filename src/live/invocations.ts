@@ -1,5 +1,12 @@
 /** Invocations from the call to their end: waiting, running on a GPU, or running elsewhere under a lease. */
-import type { Action, Decision, FailReason, InvocationId, SideId } from '../schedule/index.ts';
+import {
+  named,
+  type Action,
+  type Decision,
+  type FailReason,
+  type InvocationId,
+  type SideId,
+} from '../schedule/index.ts';
 import type { Tensor } from '../tensor/index.ts';
 import { CallerWatch, smoothed } from '../tools/index.ts';
 import type { GpuRunEnd } from './gpu-place.ts';
@@ -34,7 +41,7 @@ interface Member {
 export class Invocations {
   readonly #state: LiveState;
   readonly #functions: LiveFunctions;
-  readonly #freeIds: number[] = [];
+  readonly #freeIds: InvocationId[] = [];
   readonly #callers = new CallerWatch<Pending>((pending) => this.#depart(pending, 'cancelled'));
   isClosed = false;
 
@@ -96,7 +103,7 @@ export class Invocations {
     fn.lastUseMs = arrivalMs;
     fn.outstanding++;
     return new Promise((resolve, reject) => {
-      const id = this.#freeIds.pop() ?? this.#state.pending.length;
+      const id = this.#freeIds.pop() ?? named<InvocationId>(this.#state.pending.length);
       const pending: Pending = {
         id,
         fn,

@@ -1,5 +1,5 @@
 /** The functions that the scheduler knows, with their offers for each place. */
-import { checkVariants, type SideId, type SideOffer } from '../schedule/index.ts';
+import { checkVariants, named, type FunctionId, type SideId, type SideOffer } from '../schedule/index.ts';
 import { Correction } from './correction.ts';
 import { hostBlocksOf, LiveFunction, plannedLayers, offersOf, sheetOf, type FunctionLayer } from './live-function.ts';
 import type { LiveState, Scheduled } from './live-views.ts';
@@ -12,7 +12,7 @@ const worthTelling = 0.2;
 
 export class LiveFunctions {
   readonly #state: LiveState;
-  readonly #freeIndices: number[] = [];
+  readonly #freeIndices: FunctionId[] = [];
 
   constructor(state: LiveState) {
     this.#state = state;
@@ -128,7 +128,7 @@ export class LiveFunctions {
   of(key: string, settings: ScheduledSettings): LiveFunction {
     const known = this.#state.functions.get(key);
     if (known !== undefined) return known;
-    const index = this.#freeIndices.pop() ?? this.#state.byIndex.length;
+    const index = this.#freeIndices.pop() ?? named<FunctionId>(this.#state.byIndex.length);
     const fn = new LiveFunction(index, key, settings, this.#state.gpus.length);
     this.#state.functions.set(key, fn);
     this.#state.byIndex[index] = fn;

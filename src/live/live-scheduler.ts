@@ -5,7 +5,16 @@
  * Each invocation ends exactly once, and the scheduler knows only the events that it gets.
  */
 import type { PoolFacts, RoomWanted } from '../cpu/index.ts';
-import type { Action, CpuPlace, HostTier, SchedulerEvent, SchedulerGpu, GpuId } from '../schedule/index.ts';
+import {
+  named,
+  type Action,
+  type CpuPlace,
+  type Given,
+  type GpuId,
+  type HostTier,
+  type SchedulerEvent,
+  type SchedulerGpu,
+} from '../schedule/index.ts';
 import type { Tensor } from '../tensor/index.ts';
 import { beneficiaryOf, Evictions } from './evictions.ts';
 import { GpuPlace } from './gpu-place.ts';
@@ -276,8 +285,8 @@ export class LiveScheduler extends LiveViews {
   }
 
   /** Room for weights that the scheduler does not know of: idle functions go until so many bytes are free. */
-  freeBytes(gpu: GpuId, bytes: number): Promise<void> {
-    return this.#evictions.freeBytes(gpu, bytes);
+  freeBytes(gpu: Given<GpuId>, bytes: number): Promise<void> {
+    return this.#evictions.freeBytes(named(gpu), bytes);
   }
 
   /** Takes nothing more. */

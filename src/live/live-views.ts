@@ -5,13 +5,14 @@ import {
   type SchedulerGpu,
   Scheduler,
   type CpuPlace,
-  type PlaceId,
+  named,
   type SideId,
   type SchedulerEvent,
   type Start,
   type Lanes,
   type HostTier,
   type HostWait,
+  type Given,
   type GpuId,
 } from '../schedule/index.ts';
 import type {
@@ -74,7 +75,7 @@ export abstract class LiveViews {
   }
 
   /** Milliseconds until the answer of an invocation that arrived now, at the best place; Infinity if none takes it. */
-  predictMs(key: string, places: readonly PlaceId[] = this.state.places): number {
+  predictMs(key: string, places: readonly (Given<GpuId> | SideId)[] = this.state.places): number {
     const fn = this.state.functions.get(key);
     if (fn === undefined) return Infinity;
     const nowMs = this.state.now();
@@ -95,7 +96,7 @@ export abstract class LiveViews {
    * Milliseconds of a run in the CPU pool and of a warm run on the best GPU; undefined: unknown, Infinity: no such
    * place.
    */
-  runMsOf(key: string): { readonly cpu: number | undefined; readonly gpu: GpuId } {
+  runMsOf(key: string): { readonly cpu: number | undefined; readonly gpu: Given<GpuId> } {
     const fn = this.state.functions.get(key);
     const onGpus = fn?.offers.flatMap((offer) => offer?.warmMs ?? []) ?? [];
     const cpu = fn?.cpu === null ? Infinity : (fn?.cpu.latencyMs ?? fn?.ownMs);
@@ -120,7 +121,7 @@ export abstract class LiveViews {
     return fn === undefined ? 'nothing' : this.state.scheduler.hostWait(fn.index);
   }
 
-  residentBytes(gpu: GpuId): number {
+  residentBytes(gpu: Given<GpuId>): number {
     return this.state.scheduler.residentBytes(gpu);
   }
 
@@ -130,8 +131,8 @@ export abstract class LiveViews {
   }
 
   /** Share of the last seconds in which the GPU executed, including loads that executions waited for. */
-  utilization(gpu: GpuId): number {
-    return this.state.place?.utilization(gpu) ?? 0;
+  utilization(gpu: Given<GpuId>): number {
+    return this.state.place?.utilization(named(gpu)) ?? 0;
   }
 
   /** Invocations that wait for a place. */
@@ -140,7 +141,7 @@ export abstract class LiveViews {
   }
 
   /** The layers of a function on a GPU. */
-  resident(key: string, gpu: GpuId): GpuResident {
+  resident(key: string, gpu: Given<GpuId>): GpuResident {
     const fn = this.state.functions.get(key);
     const isThere = fn !== undefined && gpu < this.state.gpus.length;
     const resident = isThere ? this.state.scheduler.residentOffer(fn.index, gpu) : undefined;
@@ -164,9 +165,9 @@ export abstract class LiveViews {
   }
 
   /** Whether any layers of the function are being loaded to the GPU. */
-  isLoading(key: string, gpu: GpuId): boolean {
+  isLoading(key: string, gpu: Given<GpuId>): boolean {
     const index = this.state.functions.get(key)?.index;
-    return index !== undefined && this.state.place?.isBusyWith(index, gpu) === true;
+    return index !== undefined && this.state.place?.isBusyWith(index, named(gpu)) === true;
   }
 
   keys(): IterableIterator<string> {
@@ -223,7 +224,7 @@ export class LiveState {
     return new Scheduler({ gpus, policy: this.options.policy, cpu, others, ...(host && { host: host.tier }) });
   }
 
-  get places(): PlaceId[] {
+  get places(): (Given<GpuId> | SideId)[] {
     return [...this.gpus.keys(), ...this.sides];
   }
 

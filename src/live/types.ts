@@ -17,6 +17,7 @@ import type {
   Lanes,
   SideId,
   SideOffer,
+  Given,
   GpuId,
 } from '../schedule/index.ts';
 import type { Tensor } from '../tensor/index.ts';
@@ -29,18 +30,18 @@ export interface FunctionPlans {
   /** By GPU. */
   readonly offers: readonly GpuOffer[];
   /** The plan that a load option of an offer stands for. */
-  planOf(gpu: GpuId, mode: string, variant?: string): ColdStartPlan;
+  planOf(gpu: Given<GpuId>, mode: string, variant?: string): ColdStartPlan;
 }
 
 /** Requests to the GPU process. What `trim`, `release` and `keep` free is free for the runs and loads after them. */
 export interface GpuRunner {
   run(key: string, inputs: readonly Tensor[], options: GpuRunOptions): Promise<RunResult>;
   load(key: string, options: Omit<GpuRunOptions, 'trace'>): Promise<LoadResult>;
-  trim(key: string, gpu: GpuId, layers: number): Promise<number>;
+  trim(key: string, gpu: Given<GpuId>, layers: number): Promise<number>;
   /** Frees layers for all functions that have them. */
-  release(key: string, gpu: GpuId, layers: readonly number[]): Promise<number>;
+  release(key: string, gpu: Given<GpuId>, layers: readonly number[]): Promise<number>;
   /** Frees the layers that this variant does not have. Resolves with the bytes freed. */
-  keep(key: string, gpu: GpuId, variant: string): Promise<number>;
+  keep(key: string, gpu: Given<GpuId>, variant: string): Promise<number>;
 }
 
 /** Settings by which a function is scheduled. */
@@ -113,7 +114,7 @@ export interface LoadAhead {
 export interface RanOnGpu {
   readonly kind: 'gpu';
   readonly result: RunResult;
-  readonly gpu: GpuId;
+  readonly gpu: Given<GpuId>;
   readonly start: Start;
   /** How missing weights came, and why not as set. */
   readonly mode: { readonly mode: string; readonly why?: string };
@@ -174,7 +175,7 @@ export type OwnCause = 'out-of-memory' | 'profiling' | 'unload' | 'failed-run';
 
 export interface GpuEviction {
   readonly key: string;
-  readonly gpu: GpuId;
+  readonly gpu: Given<GpuId>;
   readonly bytes: number;
   readonly cause: EvictionCause | OwnCause;
   /** The function that needed the room, if there was one. */
@@ -189,7 +190,7 @@ export interface GpuEviction {
 export type GpuNews =
   | { readonly kind: 'run succeeded' }
   | { readonly kind: 'run failed'; readonly error: unknown }
-  | { readonly kind: 'arrived'; readonly gpu: GpuId }
+  | { readonly kind: 'arrived'; readonly gpu: Given<GpuId> }
   | { readonly kind: 'evicted'; readonly eviction: GpuEviction };
 
 /** A place beside the GPUs and this machine's CPU. */

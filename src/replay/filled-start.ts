@@ -1,5 +1,5 @@
 /** What host memory holds when a replay begins: as on a host that has served the load for some time. */
-import type { FunctionId } from '../schedule/index.ts';
+import type { Given, FunctionId } from '../schedule/index.ts';
 import type { SimulatedHostTier } from './simulator-options.ts';
 import type { Trace } from './types.ts';
 
@@ -21,7 +21,7 @@ export function filledStart(
     calls.set(functionIndex, (calls.get(functionIndex) ?? 0) + 1);
     all++;
   }
-  const valueOf = (functionIndex: FunctionId): number =>
+  const valueOf = (functionIndex: Given<FunctionId>): number =>
     (calls.get(functionIndex) ?? 0) / Math.max(1, bytesOf(functionIndex));
   let leftBytes = capacityBytes;
   return trace.functionNames
@@ -39,5 +39,5 @@ export interface FilledStartOptions {
   readonly capacityBytes: number;
   /** Calls of the trace that are not measured. */
   readonly warmup: number;
-  readonly bytesOf: (functionIndex: FunctionId) => number;
+  readonly bytesOf: (functionIndex: Given<FunctionId>) => number;
 }

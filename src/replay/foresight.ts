@@ -1,4 +1,4 @@
-import type { Foresight, FunctionId } from '../schedule/index.ts';
+import type { Foresight, Given, FunctionId } from '../schedule/index.ts';
 import type { Trace } from './types.ts';
 
 /** Stands for no invocation. */
@@ -29,13 +29,13 @@ export class TraceForesight implements Foresight {
     }
   }
 
-  nextUseMs = (functionIndex: FunctionId): number => {
+  nextUseMs = (functionIndex: Given<FunctionId>): number => {
     const at = this.#next[functionIndex] ?? none;
     return at === none ? Infinity : this.#arrivalMs[at]!;
   };
 
   /** The function's next invocation has arrived. */
-  arrived(functionIndex: FunctionId): void {
+  arrived(functionIndex: Given<FunctionId>): void {
     const at = this.#next[functionIndex] ?? none;
     if (at !== none) this.#next[functionIndex] = this.#following[at]!;
   }

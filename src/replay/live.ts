@@ -3,7 +3,7 @@
  * earlier ones have been answered, and its latency counts from when it was due. So a host that falls behind cannot slow
  * down the load that measures it.
  */
-import type { FunctionId } from '../schedule/index.ts';
+import type { Given, FunctionId } from '../schedule/index.ts';
 import { Agent, request as httpRequest, type ClientRequest, type IncomingMessage } from 'node:http';
 import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
 import { setImmediate as turn, setTimeout as sleep } from 'node:timers/promises';
@@ -15,8 +15,8 @@ import { given } from '../tools/index.ts';
 export interface LiveOptions {
   /** `http://127.0.0.1:8000`, without a path. */
   readonly url: string;
-  readonly requestOf: (functionIndex: FunctionId) => LiveRequest;
-  readonly sloMsOf: (functionIndex: FunctionId) => number;
+  readonly requestOf: (functionIndex: Given<FunctionId>) => LiveRequest;
+  readonly sloMsOf: (functionIndex: Given<FunctionId>) => number;
   readonly observer: ReplayObserver;
   /** A request without an answer after this long has failed. */
   readonly timeoutMs?: number;
@@ -118,7 +118,11 @@ const unanswered = { queueMs: 0, loadMs: 0, inferenceMs: 0, hostMs: 0 } as const
 
 interface LiveClient {
   /** `sloMs`: its own SLO; the host schedules and counts goodput by the same. */
-  readonly send: (functionIndex: FunctionId, sloMs: number | undefined, done: (reply: LiveReply) => void) => void;
+  readonly send: (
+    functionIndex: Given<FunctionId>,
+    sloMs: number | undefined,
+    done: (reply: LiveReply) => void,
+  ) => void;
   readonly close: () => void;
 }
 

@@ -1,4 +1,4 @@
-import type { SchedulerGpu, GpuId } from '../schedule/index.ts';
+import type { SchedulerGpu, Given, GpuId } from '../schedule/index.ts';
 
 /** One load's bytes on one link. */
 export interface Transfer<Load> {
@@ -24,13 +24,13 @@ export class PcieLinks<Load> {
   readonly #uplinkBytesPerMs: Float64Array;
   readonly #updatedMs: Float64Array;
   readonly #bytesPerMs: Float64Array;
-  readonly #onDue: (link: GpuId, dueMs: number) => void;
+  readonly #onDue: (link: Given<GpuId>, dueMs: number) => void;
 
   /**
    * @param onDue when the transfer on a link ends, as predicted now; the latest call for a link counts. Infinity: none
    * is left.
    */
-  constructor(gpus: readonly SchedulerGpu[], onDue: (link: GpuId, dueMs: number) => void) {
+  constructor(gpus: readonly SchedulerGpu[], onDue: (link: Given<GpuId>, dueMs: number) => void) {
     const switchCount = Math.max(0, ...gpus.map((gpu) => gpu.switch + 1));
     this.#queues = gpus.map(() => []);
     this.#switchOf = gpus.map((gpu) => gpu.switch);
@@ -45,7 +45,7 @@ export class PcieLinks<Load> {
     this.#onDue = onDue;
   }
 
-  add(link: GpuId, load: Load, bytes: number, ms: number, tailMs: number, nowMs: number): void {
+  add(link: Given<GpuId>, load: Load, bytes: number, ms: number, tailMs: number, nowMs: number): void {
     const queue = this.#queues[link]!;
     const index = this.#switchOf[link]!;
     const bytesPerMs = Math.min(bytes / ms, this.#uplinkBytesPerMs[index]!);
@@ -63,7 +63,7 @@ export class PcieLinks<Load> {
   }
 
   /** Removes the transfer under way, which has ended. The object may be reused by the next `add`. */
-  complete(link: GpuId, nowMs: number): Readonly<Transfer<Load>> {
+  complete(link: Given<GpuId>, nowMs: number): Readonly<Transfer<Load>> {
     const index = this.#switchOf[link]!;
     this.#advance(index, nowMs);
     const done = this.#queues[link]!.shift()!;

@@ -1,10 +1,10 @@
 /** Loads under way in the simulator: the scheduler's orders, as the links carry them. */
-import type { LoadOrder, SchedulerGpu, FunctionId, GpuId, InvocationId } from '../schedule/index.ts';
+import type { LoadOrder, SchedulerGpu, Given, FunctionId, GpuId, InvocationId } from '../schedule/index.ts';
 import { PcieLinks } from './simulator-links.ts';
 
 export interface SimulatedLoad {
-  readonly functionIndex: FunctionId;
-  readonly gpu: GpuId;
+  readonly functionIndex: Given<FunctionId>;
+  readonly gpu: Given<GpuId>;
   /** Transfers under way. */
   left: number;
   /** When an execution behind it can end, as far as that is known. */
@@ -12,7 +12,7 @@ export interface SimulatedLoad {
   /** Execution time left behind the last byte from the disk, as long as that is still to come. */
   diskTailMs: number | undefined;
   /** That executes behind it. */
-  invocation: InvocationId | undefined;
+  invocation: Given<InvocationId> | undefined;
   /** To a larger plan, while runs go on under the smaller one. */
   readonly isGrowth: boolean;
   /** What other functions share of what it brings. */
@@ -35,13 +35,13 @@ export class SimulatedLoads {
    * @param onDue when the transfer on a link ends, as predicted now; the latest call for a link counts. Infinity: none
    * is left.
    */
-  constructor(gpus: readonly SchedulerGpu[], onDue: (link: GpuId, dueMs: number) => void) {
+  constructor(gpus: readonly SchedulerGpu[], onDue: (link: Given<GpuId>, dueMs: number) => void) {
     this.#links = new PcieLinks(gpus, onDue);
     this.#loads = gpus.map(() => []);
   }
 
   /** The load that an invocation of a function waits for. @param base what the function shares on the GPU */
-  of(functionIndex: FunctionId, gpu: GpuId, base: string | undefined): SimulatedLoad | undefined {
+  of(functionIndex: Given<FunctionId>, gpu: Given<GpuId>, base: string | undefined): SimulatedLoad | undefined {
     const loads = this.#loads[gpu]!;
     let found: SimulatedLoad | undefined;
     for (let index = 0; index < loads.length; index++) {
@@ -54,8 +54,8 @@ export class SimulatedLoads {
   }
 
   begin(
-    functionIndex: FunctionId,
-    gpu: GpuId,
+    functionIndex: Given<FunctionId>,
+    gpu: Given<GpuId>,
     { way, prefix }: LoadOrder,
     { isGrowth = false, isBeingRead = false, base }: LoadKind,
     nowMs: number,
@@ -81,13 +81,13 @@ export class SimulatedLoads {
   }
 
   /** A link's transfer has ended. Returns the load that it completes, if any. */
-  arrive(link: GpuId, nowMs: number): SimulatedLoad | undefined {
+  arrive(link: Given<GpuId>, nowMs: number): SimulatedLoad | undefined {
     const { load, tailMs } = this.#links.complete(link, nowMs);
     return this.#ended(load, nowMs + tailMs);
   }
 
   /** The disk has read the function. Returns the loads that this completes. */
-  staged(functionIndex: FunctionId, nowMs: number): SimulatedLoad[] {
+  staged(functionIndex: Given<FunctionId>, nowMs: number): SimulatedLoad[] {
     const waiting = this.#loads.flatMap((loads) =>
       loads.filter((load) => load.functionIndex === functionIndex && load.diskTailMs !== undefined),
     );
@@ -110,7 +110,7 @@ export class SimulatedLoads {
   }
 
   /** Aborts all loads of a function to a GPU. */
-  abandon(functionIndex: FunctionId, gpu: GpuId, nowMs: number): void {
+  abandon(functionIndex: Given<FunctionId>, gpu: Given<GpuId>, nowMs: number): void {
     const loads = this.#loads[gpu]!;
     for (let index = loads.length - 1; index >= 0; index--) {
       const load = loads[index]!;

@@ -13,6 +13,7 @@ import {
   type OfferSheet,
   type SchedulerEvent,
   type Start,
+  type Given,
   type FunctionId,
   type GpuId,
   type InvocationId,
@@ -150,7 +151,7 @@ export class Simulator {
   }
 
   /** Whether the function has layers on a GPU or a session on the CPU, loaded or being loaded. */
-  isResident(functionIndex: FunctionId): boolean {
+  isResident(functionIndex: Given<FunctionId>): boolean {
     if (this.#sheets[functionIndex] === undefined) return false;
     if (this.#sides.hasSession(functionIndex)) return true;
     return this.#options.gpus.some((_, gpu) => this.#scheduler.residentPrefix(functionIndex, gpu) > 0);
@@ -194,7 +195,7 @@ export class Simulator {
     }
   }
 
-  #addFunction(functionIndex: FunctionId): void {
+  #addFunction(functionIndex: Given<FunctionId>): void {
     const sheet = this.#options.sheetOf(functionIndex, this.#names[functionIndex] ?? String(functionIndex));
     // Without gaps: V8 turns an array with many gaps into a map.
     while (this.#sheets.length <= functionIndex) {
@@ -214,7 +215,7 @@ export class Simulator {
     for (let at = 0; at < actions.length; at++) this.#carryOut(actions[at]!);
   }
 
-  #beginLoad(functionIndex: FunctionId, gpu: GpuId, load: LoadOrder): void {
+  #beginLoad(functionIndex: Given<FunctionId>, gpu: Given<GpuId>, load: LoadOrder): void {
     const isBeingRead = this.#sides.isBeingRead(functionIndex);
     const shared = this.#sheets[functionIndex]!.gpus[gpu]!.shared;
     const base = shared !== undefined && load.prefix < shared.layers ? shared.base : undefined;
@@ -281,7 +282,7 @@ export class Simulator {
   }
 
   #tellEviction(
-    functionIndex: FunctionId,
+    functionIndex: Given<FunctionId>,
     from: EvictionRecord['from'],
     bytes: number,
     cause: EvictionRecord['cause'],
@@ -295,7 +296,7 @@ export class Simulator {
     this.#options.observer.eviction(eviction);
   }
 
-  #changedPlan(functionIndex: FunctionId, direction: PlanChangeRecord['direction']): void {
+  #changedPlan(functionIndex: Given<FunctionId>, direction: PlanChangeRecord['direction']): void {
     this.#options.observer.planChange?.({ atMs: this.#nowMs, functionIndex, direction });
   }
 
@@ -336,7 +337,7 @@ export class Simulator {
     if (this.#nowMs < flight.begunMs) flight.begunMs = this.#nowMs;
   }
 
-  #arrivedOverLink(link: GpuId): void {
+  #arrivedOverLink(link: Given<GpuId>): void {
     this.#linkDue[link] = undefined;
     const load = this.#loads.arrive(link, this.#nowMs);
     if (load !== undefined) this.#loaded(load);
@@ -352,7 +353,7 @@ export class Simulator {
     this.#tell({ kind: 'loaded', gpu, functionIndex });
   }
 
-  #abandon(functionIndex: FunctionId, gpu: GpuId): void {
+  #abandon(functionIndex: Given<FunctionId>, gpu: Given<GpuId>): void {
     this.#loads.abandon(functionIndex, gpu, this.#nowMs);
     const running = this.#running[gpu];
     const flight = running === undefined ? undefined : this.#flights[running]!;
@@ -362,7 +363,7 @@ export class Simulator {
     this.#tellBusy(gpu, flight);
   }
 
-  #finished(invocation: InvocationId): void {
+  #finished(invocation: Given<InvocationId>): void {
     const flight = this.#flights[invocation]!;
     const placement = flight.placement!;
     if (placement.kind === 'gpu') this.#tellBusy(placement.gpu, flight);
@@ -372,7 +373,7 @@ export class Simulator {
     this.#tell(this.#ended);
   }
 
-  #tellBusy(gpu: GpuId, { runMs }: Flight): void {
+  #tellBusy(gpu: Given<GpuId>, { runMs }: Flight): void {
     this.#running[gpu] = undefined;
     this.#options.observer.busy(gpu, runMs, this.#nowMs);
   }
@@ -394,7 +395,7 @@ export class Simulator {
     flight.finishDue = this.#due.add(this.#nowMs + ms, 'finished', invocation);
   }
 
-  #end(invocation: InvocationId, placement: OutcomePlacement): void {
+  #end(invocation: Given<InvocationId>, placement: OutcomePlacement): void {
     const { sequence, functionIndex, arrivalMs, begunMs, sloMs, predictedEndMs } = this.#flights[invocation]!;
     const outcome = this.#outcome;
     outcome.sequence = sequence;

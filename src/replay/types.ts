@@ -1,12 +1,12 @@
 /** The interface between traces, the simulator, live replay and reports. Types only. */
-import type { Start, FunctionId, GpuId } from '../schedule/index.ts';
+import type { Start, Given, FunctionId, GpuId } from '../schedule/index.ts';
 
 /** One invocation of a trace. A trace yields them in order of arrival, and is never wholly in memory. */
 export interface TraceInvocation {
   /** Milliseconds from the start of the trace. */
   readonly arrivalMs: number;
   /** Index into the trace's function names. */
-  readonly functionIndex: FunctionId;
+  readonly functionIndex: Given<FunctionId>;
   /** Running time recorded in the trace, if it has one. */
   readonly durationMs?: number;
   /** Its own SLO, if it differs from the function's. */
@@ -30,7 +30,7 @@ export interface ReadTrace extends Trace {
 
 /** Where an invocation ran, or why it did not. */
 export type OutcomePlacement =
-  | { readonly kind: 'gpu'; readonly gpu: GpuId; readonly residency: Start }
+  | { readonly kind: 'gpu'; readonly gpu: Given<GpuId>; readonly residency: Start }
   | { readonly kind: 'cpu'; readonly coldStart?: boolean }
   /** On another machine, behind the queue. */
   | { readonly kind: 'worker' }
@@ -41,7 +41,7 @@ export type OutcomePlacement =
 export interface Outcome {
   /** Number of the invocation in the replay, from 0 in order of arrival; those of a warm-up count. */
   readonly sequence: number;
-  readonly functionIndex: FunctionId;
+  readonly functionIndex: Given<FunctionId>;
   readonly arrivalMs: number;
   /** When the answer was there; for a shed or failed one, when that was decided. */
   readonly endMs: number;
@@ -57,8 +57,8 @@ export interface Outcome {
 export interface EvictionRecord {
   readonly atMs: number;
   /** A GPU, a session on the CPU, or pinned host memory; undefined: the host that tells it does not say. */
-  readonly from: GpuId | 'cpu' | 'host' | undefined;
-  readonly functionIndex: FunctionId;
+  readonly from: Given<GpuId> | 'cpu' | 'host' | undefined;
+  readonly functionIndex: Given<FunctionId>;
   readonly bytes: number;
   readonly cause: string;
 }
@@ -66,14 +66,14 @@ export interface EvictionRecord {
 /** Weights were read from disk into pinned host memory. */
 export interface StageRecord {
   readonly atMs: number;
-  readonly functionIndex: FunctionId;
+  readonly functionIndex: Given<FunctionId>;
   readonly bytes: number;
 }
 
 /** A resident function changed its plan variant: a smaller one frees GPU memory, a larger one takes more. */
 export interface PlanChangeRecord {
   readonly atMs: number;
-  readonly functionIndex: FunctionId;
+  readonly functionIndex: Given<FunctionId>;
   readonly direction: 'smaller' | 'larger';
 }
 
@@ -91,5 +91,5 @@ export interface ReplayObserver {
   /** Optional, for observers that ignore tiers. */
   stage?(record: StageRecord): void;
   /** A GPU's execution lane was busy for this interval. */
-  busy(gpu: GpuId, fromMs: number, toMs: number): void;
+  busy(gpu: Given<GpuId>, fromMs: number, toMs: number): void;
 }

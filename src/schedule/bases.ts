@@ -1,13 +1,13 @@
 /** Layers that several functions share: which functions, and what each GPU has of them. */
 import type { Numbered } from './heap.ts';
 import { ServedFunction } from './function.ts';
-import type { FunctionId } from './ids.ts';
+import { named, type FunctionId } from './ids.ts';
 import { wholePrefix, type GpuOffer } from './offer.ts';
 import type { Policy } from './policy.ts';
 import { Base, type Family } from './residents.ts';
 
 /** No function has it. Sorted by number, a base is before all functions. */
-const baseNumber = -1;
+const baseNumber = named<FunctionId>(-1);
 
 class SharedLayers implements Family {
   readonly name: string;
@@ -23,7 +23,7 @@ class SharedLayers implements Family {
     this.fn = new ServedFunction(baseNumber, { gpus: [], cpu: null, sloMs, priority: 0, pinned: false }, policy);
   }
 
-  sharerOf(gpu: number, layers: number): number {
+  sharerOf(gpu: number, layers: number): FunctionId {
     for (const { number, sheet } of this.users) if ((sheet.gpus[gpu]?.shared?.layers ?? 0) > layers) return number;
     return this.#latest;
   }

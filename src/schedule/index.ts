@@ -32,7 +32,7 @@ export {
 export { gpuOffers, schedulerGpus } from './offer-of-plan.ts';
 export { policies, policyChoices, policyNames, type Foresight, type Policy, type PolicyName } from './policy.ts';
 export { tuning } from './tuning.ts';
-export type { FunctionId, GpuId, InvocationId, SideId } from './ids.ts';
+export { named, type FunctionId, type Given, type GpuId, type InvocationId, type SideId } from './ids.ts';
 export type { HostWait } from './host-memory.ts';
 export { Scheduler, type SchedulerOptions } from './scheduler.ts';
 export type {

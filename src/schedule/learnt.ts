@@ -2,7 +2,7 @@
  * What the scheduler learns about functions: how long runs take, how far predictions are off, and how often each is
  * invoked.
  */
-import type { FunctionId } from './ids.ts';
+import type { Given, FunctionId } from './ids.ts';
 import { smoothed } from '../tools/index.ts';
 import { grown } from './columns.ts';
 import type { Numbered } from './heap.ts';
@@ -22,19 +22,19 @@ export class Learnt {
   /** For each unit of size. */
   #meanShare: number | undefined;
 
-  of(functionIndex: FunctionId, offered: number | undefined, size = Infinity): number {
+  of(functionIndex: Given<FunctionId>, offered: number | undefined, size = Infinity): number {
     return (
       offered ?? this.#values.get(functionIndex) ?? Math.min(this.#mean ?? 0, (this.#meanShare ?? Infinity) * size)
     );
   }
 
-  observe(functionIndex: FunctionId, value: number, size = 0): void {
+  observe(functionIndex: Given<FunctionId>, value: number, size = 0): void {
     this.#values.set(functionIndex, smoothed(this.#values.get(functionIndex), value));
     this.#mean = smoothed(this.#mean, value);
     if (size > 0) this.#meanShare = smoothed(this.#meanShare, value / size);
   }
 
-  forget(functionIndex: FunctionId): void {
+  forget(functionIndex: Given<FunctionId>): void {
     this.#values.delete(functionIndex);
   }
 }
@@ -55,12 +55,12 @@ export class Margin {
     this.#lateShare = 1 - share;
   }
 
-  of(functionIndex: FunctionId): number {
+  of(functionIndex: Given<FunctionId>): number {
     return this.#known.get(functionIndex)?.ms ?? this.#latestMs;
   }
 
   /** @param offMs how much later than predicted it came */
-  observe(functionIndex: FunctionId, offMs: number): void {
+  observe(functionIndex: Given<FunctionId>, offMs: number): void {
     let known = this.#known.get(functionIndex);
     if (known === undefined) {
       known = { ms: this.#latestMs, scaleMs: Math.abs(offMs) };
@@ -71,7 +71,7 @@ export class Margin {
     this.#latestMs = known.ms;
   }
 
-  forget(functionIndex: FunctionId): void {
+  forget(functionIndex: Given<FunctionId>): void {
     this.#known.delete(functionIndex);
   }
 }
@@ -102,7 +102,7 @@ export class Popularity {
     this.#growth = 2 ** (1 / (halfLifePerFunction * functionCount));
   }
 
-  use(functionIndex: FunctionId): void {
+  use(functionIndex: Given<FunctionId>): void {
     const use = this.#use * this.#growth;
     const count = this.#counts[functionIndex]!;
     this.#use = use;
@@ -114,7 +114,7 @@ export class Popularity {
   }
 
   /** As if it had been used for long with this share of all uses. */
-  hadShare(functionIndex: FunctionId, share: number): void {
+  hadShare(functionIndex: Given<FunctionId>, share: number): void {
     const count = (this.#use * share * halfLifePerFunction * this.#functions) / Math.LN2;
     const before = this.#counts[functionIndex]!;
     this.#counts[functionIndex] = before + count;
@@ -123,7 +123,7 @@ export class Popularity {
     this.#countSquares += count * (2 * before + count);
   }
 
-  count(functionIndex: FunctionId): number {
+  count(functionIndex: Given<FunctionId>): number {
     return this.#counts[functionIndex]!;
   }
 
@@ -132,7 +132,7 @@ export class Popularity {
    * variance beyond that of equally used functions. The rest of an expected count is the mean, which only grows: among
    * functions that are used alike, the latest used counts most.
    */
-  expected(functionIndex: FunctionId): number {
+  expected(functionIndex: Given<FunctionId>): number {
     const mean = this.#sum / this.#functions;
     const variance = this.#countSquares - this.#sum * mean;
     const share = variance <= this.#useSquares ? 0 : 1 - this.#useSquares / variance;
@@ -161,7 +161,7 @@ export class Popularity {
   }
 
   /** Uses of a function in as many arrivals as there are functions: 1 where all are used alike. */
-  share(functionIndex: FunctionId): number {
+  share(functionIndex: Given<FunctionId>): number {
     return ((this.#counts[functionIndex]! / this.#use) * Math.LN2) / halfLifePerFunction;
   }
 

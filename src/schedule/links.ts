@@ -1,4 +1,4 @@
-import type { GpuId } from './ids.ts';
+import type { Given, GpuId } from './ids.ts';
 import type { LoadOption } from './offer.ts';
 import type { SchedulerGpu } from './types.ts';
 import { tuning } from './tuning.ts';
@@ -63,7 +63,7 @@ export class LinkLanes {
     );
   }
 
-  isIdle(link: GpuId): boolean {
+  isIdle(link: Given<GpuId>): boolean {
     return this.#loads[link] === 0;
   }
 
@@ -71,17 +71,17 @@ export class LinkLanes {
    * Whether the link is idle and its switch has capacity left. Loads that share a full switch all end as late as the
    * last of them would when taken in turn.
    */
-  hasRoom(link: GpuId): boolean {
+  hasRoom(link: Given<GpuId>): boolean {
     return this.#loads[link] === 0 && this.#busyBeside[link]! <= this.#besideMax[link]!;
   }
 
   /** When it will have carried what is ordered; in the past, or 0, where nothing is. */
-  freeMs(link: GpuId): number {
+  freeMs(link: Given<GpuId>): number {
     return this.#freeMs[link]!;
   }
 
   /** Links of its switch that may have to wait for it. */
-  inTurnWith(link: GpuId): readonly number[] {
+  inTurnWith(link: Given<GpuId>): readonly number[] {
     return this.#inTurn[link]!;
   }
 
@@ -89,13 +89,13 @@ export class LinkLanes {
    * What a millisecond on this link costs the loads of others, in milliseconds. In a queue with utilization u a job
    * delays the others by u / (1 - u) times its own length.
    */
-  price(link: GpuId, nowMs: number): number {
+  price(link: Given<GpuId>, nowMs: number): number {
     const share = Math.min(this.#busyShareAt(link, nowMs), busyMax);
     return share / (1 - share);
   }
 
   /** How much longer a transfer takes now because of busy neighbours. */
-  slowdown(link: GpuId): number {
+  slowdown(link: Given<GpuId>): number {
     return this.#slowdowns[link]![this.#busyBeside[link]! + 1]!;
   }
 
@@ -117,7 +117,7 @@ export class LinkLanes {
   }
 
   /** A GPU that is gone lends its link to nobody. */
-  setUp(link: GpuId, isUp: boolean): void {
+  setUp(link: Given<GpuId>, isUp: boolean): void {
     this.#isUp[link] = isUp;
   }
 
@@ -186,7 +186,7 @@ export class LinkLanes {
    * When a link will have carried so much from `fromMs` on. Its neighbours slow it down until they have carried their
    * orders; the rest then takes `laterSlowdown` times as long.
    */
-  #carriedMs(link: GpuId, carriesMs: number, fromMs: number, laterSlowdown: number): number {
+  #carriedMs(link: Given<GpuId>, carriesMs: number, fromMs: number, laterSlowdown: number): number {
     let leftMs = carriesMs;
     if (this.#busyBeside[link] === 0) return fromMs + leftMs * laterSlowdown;
     const neighbours = this.#neighbours[link]!;
@@ -214,7 +214,7 @@ export class LinkLanes {
   }
 
   /** How much longer a link takes beyond the ordered loads, if its neighbours stay as busy as they were recently. */
-  #laterSlowdown(link: GpuId, nowMs: number): number {
+  #laterSlowdown(link: Given<GpuId>, nowMs: number): number {
     if (this.#laterMs[link] === nowMs) return this.#later[link]!;
     const neighbours = this.#neighbours[link]!;
     const slowdowns = this.#slowdowns[link]!;
@@ -228,7 +228,7 @@ export class LinkLanes {
   }
 
   /** Time left of a link's orders, with the switch to itself. */
-  #leftMs(link: GpuId, nowMs: number): number {
+  #leftMs(link: Given<GpuId>, nowMs: number): number {
     const leftMs = this.#freeMs[link]! - nowMs;
     return leftMs <= 0 ? 0 : leftMs / this.slowdown(link);
   }
@@ -237,7 +237,7 @@ export class LinkLanes {
    * A link becomes busy or idle. What its neighbours carry takes longer, or less long, from now on: one link more or
    * less on the switch is busy.
    */
-  #shareAnew(link: GpuId, by: 1 | -1, nowMs: number): void {
+  #shareAnew(link: Given<GpuId>, by: 1 | -1, nowMs: number): void {
     this.#apart[link] = this.#growthNow(nowMs) - this.#apart[link]!;
     const neighbours = this.#neighbours[link]!;
     for (let index = 0; index < neighbours.length; index++) {
@@ -251,7 +251,7 @@ export class LinkLanes {
     }
   }
 
-  #busyShareAt(link: GpuId, nowMs: number): number {
+  #busyShareAt(link: Given<GpuId>, nowMs: number): number {
     const apart = this.#apart[link]! / this.#growthNow(nowMs);
     return this.#loads[link]! > 0 ? 1 - apart : apart;
   }

@@ -1,5 +1,5 @@
 /** What missing layers cost: a start, by its load (`Pressure`), and a function, by each byte that goes (`MissCost`). */
-import type { GpuId } from './ids.ts';
+import type { Given, GpuId } from './ids.ts';
 import type { LinkLanes } from './links.ts';
 import { trimmedPrefix, wholePrefix, type GpuOffer } from './offer.ts';
 import { tuning } from './tuning.ts';
@@ -126,7 +126,7 @@ export class Pressure {
   }
 
   /** Brings the price of a GPU's link up to date, and returns it. */
-  now(gpu: GpuId, nowMs: number): number {
+  now(gpu: Given<GpuId>, nowMs: number): number {
     return (this.#price[gpu] = this.#links.price(gpu, nowMs));
   }
 
@@ -150,7 +150,7 @@ export class Pressure {
    * The cost of each millisecond on the link, including the load's own time. Others wait for the link, but most of that
    * wait is hidden too.
    */
-  linkPrice(gpu: GpuId): number {
+  linkPrice(gpu: Given<GpuId>): number {
     return 1 + shownShare * this.#price[gpu]!;
   }
 
@@ -188,13 +188,13 @@ export class MissCost {
   whole = NaN;
   suffix = NaN;
   readonly #pressure: Pressure;
-  readonly #gpu: GpuId;
+  readonly #gpu: Given<GpuId>;
   readonly #known = new WeakMap<GpuOffer, LateCosts>();
   /** Most functions have the offer of the one before. */
   #latestOffer: GpuOffer | undefined;
   #latest: LateCosts = { version: NaN, sloMs: NaN, nothingMs: NaN, hidingMs: NaN };
 
-  constructor(pressure: Pressure, gpu: GpuId) {
+  constructor(pressure: Pressure, gpu: Given<GpuId>) {
     this.#pressure = pressure;
     this.#gpu = gpu;
   }

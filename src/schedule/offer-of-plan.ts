@@ -1,5 +1,5 @@
 /** Offers as the planners and an analytic or measured profile give them. */
-import type { GpuId } from './ids.ts';
+import type { Given, GpuId } from './ids.ts';
 import type { Machine } from '../hardware/index.ts';
 import {
   linkSpeeds,
@@ -47,7 +47,7 @@ function offerOf(
   profile: Pick<LayerProfile, 'layers'>,
   machine: Machine,
   mode: ColdStartMode,
-  gpu: GpuId,
+  gpu: Given<GpuId>,
   given: readonly LayerMethod[] | undefined,
 ): GpuOffer {
   const plan = planColdStart(profile, machine, mode, {
@@ -66,7 +66,10 @@ function offerOf(
   return { warmMs, prefixBytes: curve.map(({ bytes }) => bytes), overlapPrefix: hidden.layers, ways };
 }
 
-function overLinks({ ways: [fastest, ...slower], ...offer }: GpuOffer, linkOf: (link: GpuId) => number): GpuOffer {
+function overLinks(
+  { ways: [fastest, ...slower], ...offer }: GpuOffer,
+  linkOf: (link: Given<GpuId>) => number,
+): GpuOffer {
   const over = (transfer: LinkTransfer): LinkTransfer => ({ ...transfer, link: linkOf(transfer.link) });
   const renamed = ({ transfers: [own, ...lent], ...way }: LoadOption): LoadOption => ({
     ...way,

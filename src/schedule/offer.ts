@@ -1,4 +1,4 @@
-import type { GpuId } from './ids.ts';
+import type { Given, GpuId } from './ids.ts';
 import type { Policy } from './policy.ts';
 import { tuning } from './tuning.ts';
 
@@ -101,7 +101,7 @@ export interface LoadOption {
 /** What one PCIe link carries for a start. */
 export interface LinkTransfer {
   /** The GPU whose link it is. */
-  readonly link: GpuId;
+  readonly link: Given<GpuId>;
   /** By prefix. */
   readonly bytes: readonly number[];
   /** By prefix, how long the link is busy when it has its switch to itself. */

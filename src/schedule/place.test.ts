@@ -6,16 +6,18 @@ import {
   policies,
   Scheduler,
   type Action,
+  type Given,
+  type GpuId,
   type OfferSheet,
-  type PlaceId,
   type Policy,
   type SchedulerEvent,
   type SchedulerOptions,
+  type SideId,
 } from './index.ts';
 
 /** A run takes 10 ms at each place, once what it needs is there. */
 interface Kind {
-  readonly id: PlaceId;
+  readonly id: Given<GpuId> | SideId;
   readonly options: () => Omit<SchedulerOptions, 'policy'>;
   readonly shape: OfferShape;
   readonly sheet: Partial<OfferSheet>;

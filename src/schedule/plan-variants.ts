@@ -1,4 +1,4 @@
-import type { GpuId } from './ids.ts';
+import type { Given, GpuId } from './ids.ts';
 import type { ServedFunction } from './function.ts';
 import { wholeBytes, type GpuOffer } from './offer.ts';
 import type { Numbered } from './heap.ts';
@@ -118,7 +118,7 @@ export class Variants {
     for (let gpu = 0; gpu < this.#gpuCount; gpu++) this.#patience.delete(this.#keyOf(fn, gpu));
   }
 
-  #keyOf(fn: Numbered, gpu: GpuId): number {
+  #keyOf(fn: Numbered, gpu: Given<GpuId>): number {
     return fn.number * this.#gpuCount + gpu;
   }
 }

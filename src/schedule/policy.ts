@@ -1,8 +1,8 @@
 /** Knows arrivals in advance. Only a replay does. */
-import type { FunctionId } from './ids.ts';
+import type { Given, FunctionId } from './ids.ts';
 export interface Foresight {
   /** When the function's next invocation comes, among those that have not arrived; Infinity: there is none. */
-  readonly nextUseMs: (functionIndex: FunctionId) => number;
+  readonly nextUseMs: (functionIndex: Given<FunctionId>) => number;
 }
 
 /** Settings of the scheduler. Each can be switched on its own. */

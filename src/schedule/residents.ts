@@ -1,4 +1,5 @@
 import type { ServedFunction } from './function.ts';
+import type { FunctionId } from './ids.ts';
 import { baseOffer, wholePrefix, type GpuOffer } from './offer.ts';
 
 /**
@@ -143,7 +144,7 @@ export interface Family {
   readonly users: ReadonlySet<ServedFunction>;
   readonly name: string;
   /** The number of a user that shares more layers than these on a GPU, or else of another or former one. */
-  sharerOf(gpu: number, layers: number): number;
+  sharerOf(gpu: number, layers: number): FunctionId;
   /** The most layers that one of them shares on a GPU. */
   layersOn(gpu: number): number;
 }

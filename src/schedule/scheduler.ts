@@ -1,4 +1,4 @@
-import type { FunctionId, GpuId, InvocationId, SideId } from './ids.ts';
+import { named, type Given, type FunctionId, type GpuId, type InvocationId, type SideId } from './ids.ts';
 import { Changes } from './changes.ts';
 import { CpuLanes } from './cpu-lanes.ts';
 import { Dispatcher } from './dispatch.ts';
@@ -21,7 +21,6 @@ import type {
   CpuPlace,
   HostTier,
   Observation,
-  PlaceId,
   SchedulerEvent,
   SchedulerGpu,
   StageObservation,
@@ -159,10 +158,10 @@ export class Scheduler {
         break;
       case 'function-added':
       case 'sheet-changed':
-        this.#changes.setSheet(event.functionIndex, event.sheet, nowMs);
+        this.#changes.setSheet(named(event.functionIndex), event.sheet, nowMs);
         break;
       case 'function-removed':
-        this.#changes.removeFunction(event.functionIndex, nowMs);
+        this.#changes.removeFunction(named(event.functionIndex), nowMs);
         break;
     }
     this.#settle(nowMs);
@@ -181,7 +180,7 @@ export class Scheduler {
   }
 
   /** Bytes of weights on a GPU, including those being loaded. */
-  residentBytes(gpu: GpuId): number {
+  residentBytes(gpu: Given<GpuId>): number {
     return this.#state.gpus[gpu]!.memory.usedBytes;
   }
 
@@ -191,28 +190,28 @@ export class Scheduler {
   }
 
   /** Whether nothing of a function has to be read from disk. */
-  isInHostMemory(functionIndex: FunctionId): boolean {
+  isInHostMemory(functionIndex: Given<FunctionId>): boolean {
     return this.#state.host?.isHere(this.#known(functionIndex)) !== false;
   }
 
   /** What a function waits for that something needs in host memory. */
-  hostWait(functionIndex: FunctionId): HostWait {
+  hostWait(functionIndex: Given<FunctionId>): HostWait {
     return this.#state.host?.waitsFor(this.#known(functionIndex)) ?? 'nothing';
   }
 
   /** Whether host memory can ever have room for a function. */
-  fitsHostMemory(functionIndex: FunctionId): boolean {
+  fitsHostMemory(functionIndex: Given<FunctionId>): boolean {
     return this.#state.host?.canHold(this.#known(functionIndex)) !== false;
   }
 
   /** How many layers of a function a GPU has, counted from the first, including those being loaded. */
-  residentPrefix(functionIndex: FunctionId, gpu: GpuId): number {
+  residentPrefix(functionIndex: Given<FunctionId>, gpu: Given<GpuId>): number {
     const fn = this.#state.functions[functionIndex];
     return (fn && this.#state.slots.find(fn, this.#state.gpus[gpu]!)?.prefix) ?? 0;
   }
 
   /** The plan variant under which a function is resident on a GPU; undefined where it is absent. */
-  residentOffer(functionIndex: FunctionId, gpu: GpuId): GpuOffer | undefined {
+  residentOffer(functionIndex: Given<FunctionId>, gpu: Given<GpuId>): GpuOffer | undefined {
     const fn = this.#state.functions[functionIndex];
     return fn && this.#state.slots.find(fn, this.#state.gpus[gpu]!)?.offer;
   }
@@ -223,7 +222,7 @@ export class Scheduler {
   }
 
   /** Invocations that wait for a place. */
-  waitingCount(place: PlaceId): number {
+  waitingCount(place: Given<GpuId> | SideId): number {
     return this.#place(place).waitingCount;
   }
 
@@ -231,17 +230,17 @@ export class Scheduler {
    * When an invocation of the function that arrived now would end at a place; Infinity where it cannot run. Decides
    * nothing.
    */
-  predictEnd(functionIndex: FunctionId, place: PlaceId, nowMs: number): number {
+  predictEnd(functionIndex: Given<FunctionId>, place: Given<GpuId> | SideId, nowMs: number): number {
     const fn = this.#state.functionOf(functionIndex);
     return this.#place(place).predictEndMs(fn, nowMs + fn.sheet.sloMs, nowMs);
   }
 
-  #slotOf(functionIndex: FunctionId, gpu: GpuId): Slot | undefined {
+  #slotOf(functionIndex: Given<FunctionId>, gpu: Given<GpuId>): Slot | undefined {
     const fn = this.#state.functions[functionIndex];
     return fn && this.#state.slots.at(fn, this.#state.gpus[gpu]!);
   }
 
-  #place(id: PlaceId): Place {
+  #place(id: Given<GpuId> | SideId): Place {
     return typeof id === 'number' ? this.#gpus[id]! : this.#side(id);
   }
 
@@ -256,15 +255,16 @@ export class Scheduler {
   }
 
   /** A function that is there, or was removed while something of it goes on. */
-  #known(number: FunctionId): ServedFunction {
+  #known(number: Given<FunctionId>): ServedFunction {
     const fn = this.#state.functions[number];
     if (fn === undefined) throw new RangeError(`there is no function ${number}`);
     return fn;
   }
 
-  #arrive(number: InvocationId, functionIndex: FunctionId, own: OwnSettings, nowMs: number): void {
+  #arrive(number: Given<InvocationId>, functionIndex: Given<FunctionId>, own: OwnSettings, nowMs: number): void {
     const fn = this.#state.functionOf(functionIndex);
-    while (number >= this.#invocations.length) this.#invocations.push(new Invocation(this.#invocations.length, fn));
+    while (number >= this.#invocations.length)
+      this.#invocations.push(new Invocation(named(this.#invocations.length), fn));
     const invocation = this.#invocations[number]!;
     if (invocation.state !== 'ended') throw new RangeError(`invocation ${number} has not ended yet`);
     this.#state.popularity.use(functionIndex);
@@ -274,7 +274,7 @@ export class Scheduler {
     this.#placing.place(invocation, nowMs);
   }
 
-  #finish(number: InvocationId, observed: Observation | undefined, nowMs: number): void {
+  #finish(number: Given<InvocationId>, observed: Observation | undefined, nowMs: number): void {
     const invocation = this.#invocations[number];
     const place = this.#placeOf(invocation);
     if (invocation?.state !== 'running' || place?.runs(invocation) !== true)
@@ -283,7 +283,7 @@ export class Scheduler {
     place.finish(invocation, observed, nowMs);
   }
 
-  #loaded(gpu: GpuId, functionIndex: FunctionId, nowMs: number): void {
+  #loaded(gpu: Given<GpuId>, functionIndex: Given<FunctionId>, nowMs: number): void {
     const slot = this.#slotOf(functionIndex, gpu);
     const load = slot?.ordered;
     const way = load === undefined ? slot && this.#growth.end(slot, nowMs) : load.way;
@@ -314,7 +314,7 @@ export class Scheduler {
     this.#placing.wake(nowMs);
   }
 
-  #staged(functionIndex: FunctionId, observed: StageObservation | undefined, nowMs: number): void {
+  #staged(functionIndex: Given<FunctionId>, observed: StageObservation | undefined, nowMs: number): void {
     this.#loadable(this.#state.host?.arrived(this.#known(functionIndex), nowMs, observed) ?? [], nowMs);
   }
 
@@ -328,7 +328,7 @@ export class Scheduler {
   }
 
   /** The place could not run it. Its resources there are freed, and it goes elsewhere if another place takes it. */
-  #refused(number: InvocationId, nowMs: number): void {
+  #refused(number: Given<InvocationId>, nowMs: number): void {
     const invocation = this.#invocations[number];
     const place = this.#placeOf(invocation);
     const refused = invocation === undefined ? [] : [invocation, ...(place?.companionsOf(invocation) ?? [])];
@@ -338,7 +338,7 @@ export class Scheduler {
     this.#placing.placeAnew(refused, nowMs, place);
   }
 
-  #depart(number: InvocationId, nowMs: number): void {
+  #depart(number: Given<InvocationId>, nowMs: number): void {
     const invocation = this.#invocations[number];
     const place = this.#placeOf(invocation);
     if (invocation?.state !== 'waiting' || place === undefined)

@@ -1,6 +1,7 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { ServedFunction } from './function.ts';
+import { named } from './ids.ts';
 import { Popularity } from './learnt.ts';
 import { Orders } from './orders.ts';
 import { policies } from './policy.ts';
@@ -20,7 +21,7 @@ function open({ functions = 4, pinned = [] as readonly number[] } = {}) {
   const sessions = new Sessions(roomBytes, popularity, Object.assign(new Orders(), { add }));
   const all = Array.from({ length: functions }, (_, number) => {
     const cpu = { latencyMs: 1, cores: 1, isPinned: pinned.includes(number) };
-    return new ServedFunction(number, { gpus: [], cpu, sloMs: 100, priority: 0, pinned: false }, policies.best);
+    return new ServedFunction(named(number), { gpus: [], cpu, sloMs: 100, priority: 0, pinned: false }, policies.best);
   });
   /** A run that makes a session, and its end. */
   const run = (number: number, bytes: number, loadMs = 10): void => {

@@ -1,4 +1,4 @@
-import type { FunctionId } from './ids.ts';
+import { named, type FunctionId, type Given } from './ids.ts';
 import { Bases } from './bases.ts';
 import type { ServedFunction } from './function.ts';
 import { Gpu, type Slot } from './gpu.ts';
@@ -57,12 +57,12 @@ export class SchedulerState {
     this.variants = new Variants(gpus.length);
     this.bases = new Bases(policy);
     this.host = host && new HostMemory(host, this);
-    this.gpus = gpus.map((gpu, number) => new Gpu(number, gpu, this));
+    this.gpus = gpus.map((gpu, number) => new Gpu(named(number), gpu, this));
     if (gpus.length > candidatesMax) for (const gpu of this.gpus) this.backlog.add(gpu, 0);
   }
 
   /** The function of this number. @throws RangeError where there is none */
-  functionOf(number: FunctionId): ServedFunction {
+  functionOf(number: Given<FunctionId>): ServedFunction {
     const fn = this.functions[number];
     if (fn === undefined || fn.isRemoved) throw new RangeError(`there is no function ${number}`);
     return fn;

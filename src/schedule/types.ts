@@ -1,5 +1,5 @@
 /** What goes into the scheduler and what comes out. Functions, invocations and GPUs are numbers. */
-import type { FunctionId, GpuId, InvocationId, SideId } from './ids.ts';
+import type { FunctionId, Given, GpuId, InvocationId, SideId } from './ids.ts';
 import type { LoadOption, OfferSheet } from './offer.ts';
 
 /** A GPU as the scheduler sees it. */
@@ -115,8 +115,8 @@ export type SchedulerEvent =
    */
   | {
       readonly kind: 'arrival';
-      readonly invocation: InvocationId;
-      readonly functionIndex: FunctionId;
+      readonly invocation: Given<InvocationId>;
+      readonly functionIndex: Given<FunctionId>;
       /** Its own objective and priority, where they are not the function's. */
       readonly sloMs?: number | undefined;
       readonly priority?: number | undefined;
@@ -130,29 +130,33 @@ export type SchedulerEvent =
    * A run has ended, successfully or not, at any place. Reported for the action's invocation alone: its companions end
    * with it.
    */
-  | { readonly kind: 'finished'; readonly invocation: InvocationId; readonly observed?: Observation | undefined }
+  | { readonly kind: 'finished'; readonly invocation: Given<InvocationId>; readonly observed?: Observation | undefined }
   /**
    * A place could not run the invocation (no memory, a process that died). It and its companions are placed again,
    * elsewhere if another place can take them.
    */
-  | { readonly kind: 'refused'; readonly invocation: InvocationId }
+  | { readonly kind: 'refused'; readonly invocation: Given<InvocationId> }
   /** Everything that a `run`, `load` or `grow` ordered has arrived on the GPU. */
-  | { readonly kind: 'loaded'; readonly gpu: GpuId; readonly functionIndex: FunctionId }
+  | { readonly kind: 'loaded'; readonly gpu: Given<GpuId>; readonly functionIndex: Given<FunctionId> }
   /** The instant that a `wake` asked for. */
   | { readonly kind: 'wake' }
   /** The caller of a waiting invocation has gone. A running one is only reported as `finished`. */
-  | { readonly kind: 'departed'; readonly invocation: InvocationId }
+  | { readonly kind: 'departed'; readonly invocation: Given<InvocationId> }
   /** Everything that a `stage` ordered is in host memory. */
-  | { readonly kind: 'staged'; readonly functionIndex: FunctionId; readonly observed?: StageObservation | undefined }
+  | {
+      readonly kind: 'staged';
+      readonly functionIndex: Given<FunctionId>;
+      readonly observed?: StageObservation | undefined;
+    }
   /** The place has no room for a `stage`: what is free is in pieces. One more function goes, and it is ordered again. */
-  | { readonly kind: 'stage-refused'; readonly functionIndex: FunctionId }
+  | { readonly kind: 'stage-refused'; readonly functionIndex: Given<FunctionId> }
   /** What a `stage` ordered cannot be read. It is ordered again for a later call. */
-  | { readonly kind: 'stage-failed'; readonly functionIndex: FunctionId }
+  | { readonly kind: 'stage-failed'; readonly functionIndex: Given<FunctionId> }
   /**
    * The place uses the function without the scheduler's order: to check it, to measure it. It is to be in host memory, at
    * the cost of what is worth less, and stays there until it is held no more.
    */
-  | { readonly kind: 'host-held'; readonly functionIndex: FunctionId; readonly isHeld: boolean }
+  | { readonly kind: 'host-held'; readonly functionIndex: Given<FunctionId>; readonly isHeld: boolean }
   /** All that was in host memory is gone, with what the GPUs had; reported behind the loss of these. */
   | { readonly kind: 'host-lost' }
   /** Host memory has more or less room for weights than before. */
@@ -163,7 +167,7 @@ export type SchedulerEvent =
    */
   | {
       readonly kind: 'host-filled';
-      readonly functions: readonly { readonly functionIndex: FunctionId; readonly share: number }[];
+      readonly functions: readonly { readonly functionIndex: Given<FunctionId>; readonly share: number }[];
     }
   /**
    * What a function's sessions take, where that has changed without the scheduler's order: loaded by hand, or ended by
@@ -171,7 +175,7 @@ export type SchedulerEvent =
    */
   | {
       readonly kind: 'session';
-      readonly functionIndex: FunctionId;
+      readonly functionIndex: Given<FunctionId>;
       readonly bytes: number;
       readonly spares?: number | undefined;
     }
@@ -181,18 +185,18 @@ export type SchedulerEvent =
    */
   | {
       readonly kind: 'room-wanted';
-      readonly functionIndex: FunctionId;
+      readonly functionIndex: Given<FunctionId>;
       readonly bytes: number;
       readonly purpose: RoomPurpose;
     }
   /** The place has changed; null: it is gone, and its waiting invocations are placed again. */
   | { readonly kind: 'place-changed'; readonly place: SideId; readonly to: object | null }
-  | { readonly kind: 'gpu-lost'; readonly gpu: GpuId }
-  | { readonly kind: 'gpu-back'; readonly gpu: GpuId }
-  | { readonly kind: 'function-added'; readonly functionIndex: FunctionId; readonly sheet: OfferSheet }
+  | { readonly kind: 'gpu-lost'; readonly gpu: Given<GpuId> }
+  | { readonly kind: 'gpu-back'; readonly gpu: Given<GpuId> }
+  | { readonly kind: 'function-added'; readonly functionIndex: Given<FunctionId>; readonly sheet: OfferSheet }
   /** A new profile, a new plan, another SLO, a pool that has become faster. */
-  | { readonly kind: 'sheet-changed'; readonly functionIndex: FunctionId; readonly sheet: OfferSheet }
-  | { readonly kind: 'function-removed'; readonly functionIndex: FunctionId };
+  | { readonly kind: 'sheet-changed'; readonly functionIndex: Given<FunctionId>; readonly sheet: OfferSheet }
+  | { readonly kind: 'function-removed'; readonly functionIndex: Given<FunctionId> };
 
 /**
  * What an invocation's function had on the GPU when the scheduler turned to it. `disk`: something of it was missing in

@@ -2,7 +2,7 @@
  * One host of a simulated fleet: the simulator of a machine, with functions numbered in the order in which this host
  * got to know them.
  */
-import type { FunctionId, GpuId } from '../../schedule/index.ts';
+import type { Given, FunctionId, GpuId } from '../../schedule/index.ts';
 import type { SimulatorOptions } from '../simulator-options.ts';
 import { Simulator } from '../simulator.ts';
 import type { Outcome, ReplayObserver } from '../types.ts';
@@ -10,7 +10,7 @@ import type { Outcome, ReplayObserver } from '../types.ts';
 /** A call on its way through the fleet. */
 export interface FleetCall {
   readonly sequence: number;
-  readonly functionIndex: FunctionId;
+  readonly functionIndex: Given<FunctionId>;
   /** Arrival at the fleet, and the time allowed from then. */
   readonly arrivalMs: number;
   readonly sloMs: number;
@@ -69,26 +69,26 @@ export class SimulatedHost {
     return this.#simulator.underWay;
   }
 
-  isResident(functionIndex: FunctionId): boolean {
+  isResident(functionIndex: Given<FunctionId>): boolean {
     const local = this.#local.get(functionIndex);
     return local !== undefined && this.#simulator.isResident(local);
   }
 
-  hasContent(functionIndex: FunctionId): boolean {
+  hasContent(functionIndex: Given<FunctionId>): boolean {
     return this.#content.has(functionIndex);
   }
 
-  keepContent(functionIndex: FunctionId): void {
+  keepContent(functionIndex: Given<FunctionId>): void {
     this.#content.add(functionIndex);
   }
 
   /** When its content would arrive if it was fetched now, behind current fetches. */
-  contentMs(functionIndex: FunctionId, bytes: number, networkGBps: number, nowMs: number): number {
+  contentMs(functionIndex: Given<FunctionId>, bytes: number, networkGBps: number, nowMs: number): number {
     if (this.hasContent(functionIndex)) return Math.max(nowMs, this.#readyMs.get(functionIndex) ?? nowMs);
     return Math.max(nowMs, this.#networkFreeMs) + bytes / (networkGBps * 1e6);
   }
 
-  fetch(functionIndex: FunctionId, readyMs: number): void {
+  fetch(functionIndex: Given<FunctionId>, readyMs: number): void {
     this.keepContent(functionIndex);
     this.#networkFreeMs = readyMs;
     this.#readyMs.set(functionIndex, readyMs);
@@ -133,7 +133,7 @@ export class SimulatedHost {
 
   /** Reports to the fleet's observer, in the fleet's numbers. */
   #observer(fleet: ReplayObserver): ReplayObserver {
-    const gpuOf = (gpu: GpuId): GpuId => gpu + this.#firstGpu;
+    const gpuOf = (gpu: Given<GpuId>): Given<GpuId> => gpu + this.#firstGpu;
     const functionOf = (local: number): number => this.#functions[local]!;
     return {
       outcome: (outcome: Outcome) => {

@@ -6,6 +6,7 @@ import {
   rankMembers,
   type FleetMember,
   type OfferSheet,
+  type Given,
   type FunctionId,
 } from '../../schedule/index.ts';
 import { getOrMake } from '../../tools/index.ts';
@@ -16,7 +17,7 @@ const lookMs = 1000;
 export class FleetPlan {
   readonly #names: readonly string[];
   readonly #members: readonly FleetMember[];
-  readonly #workMs: (functionIndex: FunctionId) => number;
+  readonly #workMs: (functionIndex: Given<FunctionId>) => number;
   /** For functions that were called. */
   readonly #meters = new Map<number, LoadMeter>();
   /** Of functions with load; the others are at home at their first member. */
@@ -30,7 +31,7 @@ export class FleetPlan {
   constructor(
     names: readonly string[],
     members: readonly FleetMember[],
-    workMs: (functionIndex: FunctionId) => number,
+    workMs: (functionIndex: Given<FunctionId>) => number,
   ) {
     this.#names = names;
     this.#members = members;
@@ -39,21 +40,21 @@ export class FleetPlan {
     this.#ranks = new Ranks(members, names);
   }
 
-  count(functionIndex: FunctionId): void {
+  count(functionIndex: Given<FunctionId>): void {
     getOrMake(this.#meters, functionIndex, () => new LoadMeter()).calls++;
   }
 
-  homes(functionIndex: FunctionId): readonly number[] {
+  homes(functionIndex: Given<FunctionId>): readonly number[] {
     return this.#homes.get(functionIndex) ?? [this.#ranks.first(functionIndex)];
   }
 
   /** The two members that keep its content from the start. */
-  keepers(functionIndex: FunctionId): readonly number[] {
+  keepers(functionIndex: Given<FunctionId>): readonly number[] {
     return this.#ranks.firstTwo(functionIndex);
   }
 
   /** All members in the order of the function's scores, for a function whose homes are all gone. */
-  ranked(functionIndex: FunctionId): readonly number[] {
+  ranked(functionIndex: Given<FunctionId>): readonly number[] {
     return rankMembers(this.#members, this.#names[functionIndex]!);
   }
 

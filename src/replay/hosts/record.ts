@@ -1,7 +1,7 @@
 /** What the report of a fleet adds to every report. */
 import type { Machine } from '../../hardware/index.ts';
 import type { FleetRow } from '../../report/index.ts';
-import type { HostReason, GpuId } from '../../schedule/index.ts';
+import type { HostReason, Given, GpuId } from '../../schedule/index.ts';
 import { count } from '../../tools/index.ts';
 import type { Outcome, ReplayObserver } from '../types.ts';
 import { isInTime, rounded, sortedRecord } from '../tally/tally.ts';
@@ -60,7 +60,7 @@ export class FleetRecord implements ReplayObserver {
   planChange: NonNullable<ReplayObserver['planChange']> = (record) => this.#observer.planChange?.(record);
   stage: NonNullable<ReplayObserver['stage']> = (record) => this.#observer.stage?.(record);
 
-  busy(gpu: GpuId, fromMs: number, toMs: number): void {
+  busy(gpu: Given<GpuId>, fromMs: number, toMs: number): void {
     const measuredMs = toMs - Math.max(fromMs, this.measuredFromMs);
     if (measuredMs > 0) this.#busyMs[this.#hostOfGpu[gpu]!]! += measuredMs;
     this.#observer.busy(gpu, fromMs, toMs);

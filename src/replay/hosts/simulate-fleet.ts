@@ -8,6 +8,7 @@ import {
   type HostReason,
   type MemberAnswer,
   type OfferSheet,
+  type Given,
   type FunctionId,
 } from '../../schedule/index.ts';
 import { getOrMake } from '../../tools/index.ts';
@@ -141,14 +142,14 @@ class FleetSimulation {
   }
 
   /** A publication waits until the content is on two hosts. */
-  #publish(functionIndex: FunctionId): void {
+  #publish(functionIndex: Given<FunctionId>): void {
     const hosts = this.#options.length;
     const any = this.#random.below(hosts);
     const keepers = this.#plan?.keepers(functionIndex) ?? [any, (any + 1) % hosts];
     for (const host of keepers) this.#hosts[host]!.keepContent(functionIndex);
   }
 
-  #sheet(functionIndex: FunctionId, options: SimulatorOptions): OfferSheet {
+  #sheet(functionIndex: Given<FunctionId>, options: SimulatorOptions): OfferSheet {
     const { sheets } = this.#kinds.get(options)!;
     return (sheets[functionIndex] ??= options.sheetOf(
       functionIndex,
@@ -157,7 +158,7 @@ class FleetSimulation {
   }
 
   /** Calls arrive at any host, and each host tells the load of those by what they take there. */
-  #workMs(functionIndex: FunctionId): number {
+  #workMs(functionIndex: Given<FunctionId>): number {
     let ms = 0;
     for (const [options, { share }] of this.#kinds) {
       const { warmMs, lanes } = hostCost(this.#sheet(functionIndex, options));
@@ -323,7 +324,7 @@ class FleetSimulation {
   }
 
   /** From what a host reports to the others: its calls under way, and its resident functions. */
-  #predictedEndMs(functionIndex: FunctionId, index: number): number {
+  #predictedEndMs(functionIndex: Given<FunctionId>, index: number): number {
     const host = this.#hosts[index]!;
     host.advance(this.#nowMs);
     const options = this.#options[index]!;

@@ -1,5 +1,5 @@
 /** A fleet in the simulator: its router, which decides which host runs a call, and the network between the hosts. */
-import type { FunctionId } from '../../schedule/index.ts';
+import type { Given, FunctionId } from '../../schedule/index.ts';
 
 /**
  * `homes`: as in a real fleet (src/schedule/fleet). `random`: the host that a load balancer happened to choose.
@@ -27,6 +27,6 @@ export interface FleetSettings {
   /** For a passed call, both ways together. */
   readonly callBytes: number;
   /** Of a function's content, which a host must fetch before it can run the function. */
-  readonly contentBytes: (functionIndex: FunctionId) => number;
+  readonly contentBytes: (functionIndex: Given<FunctionId>) => number;
   readonly seed: number;
 }

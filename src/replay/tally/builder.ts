@@ -1,4 +1,4 @@
-import type { FunctionId, GpuId } from '../../schedule/index.ts';
+import type { Given, FunctionId, GpuId } from '../../schedule/index.ts';
 import {
   verdictOf,
   type FleetRow,
@@ -53,7 +53,7 @@ export interface ReportContext {
   readonly settings: Readonly<Record<string, SettingValue>>;
   readonly functionNames: readonly string[];
   /** The model of a function, to sum up its instances; default: its own name. */
-  readonly modelOf?: (functionIndex: FunctionId) => string;
+  readonly modelOf?: (functionIndex: Given<FunctionId>) => string;
   /** GPUs of the machine, used or not. */
   readonly gpuCount?: number;
   /** Set if the machine's host memory was part of the replay: its size, and the total weights of all functions. */
@@ -61,7 +61,7 @@ export interface ReportContext {
   /** Set if several hosts were replayed. */
   readonly fleet?: FleetRow;
   /** For the verdict; undefined for a function whose calls have SLOs of their own. */
-  readonly leastTimesOf?: (functionIndex: FunctionId) => LeastTimes | undefined;
+  readonly leastTimesOf?: (functionIndex: Given<FunctionId>) => LeastTimes | undefined;
   /** Of the load. */
   readonly warnings?: readonly string[];
 }
@@ -176,7 +176,7 @@ export class ReportBuilder implements ReplayObserver {
     if (atMs >= this.#fromMs) this.#planChanges[direction]++;
   }
 
-  busy(gpu: GpuId, fromMs: number, toMs: number): void {
+  busy(gpu: Given<GpuId>, fromMs: number, toMs: number): void {
     const startMs = Math.max(fromMs, this.#fromMs);
     if (!(startMs < toMs)) return;
     this.#gpu(gpu).busyMs += toMs - startMs;

@@ -1,4 +1,4 @@
-import type { GpuId } from '../../schedule/index.ts';
+import type { Given, GpuId } from '../../schedule/index.ts';
 import { TallyCounter } from './tally.ts';
 
 /** Widths of an interval, and the most intervals of it: two minutes, ten minutes, two days; from there it doubles. */
@@ -45,7 +45,7 @@ export class IntervalSeries {
   }
 
   /** A GPU executed from one instant to another. */
-  busy(gpu: GpuId, fromMs: number, toMs: number): void {
+  busy(gpu: Given<GpuId>, fromMs: number, toMs: number): void {
     for (let startMs = fromMs; startMs < toMs;) {
       const { busyMs } = this.at(startMs);
       const nextMs = (Math.floor(startMs / this.#widthMs) + 1) * this.#widthMs;

@@ -1,4 +1,4 @@
-import type { FunctionId } from '../../schedule/index.ts';
+import type { Given, FunctionId } from '../../schedule/index.ts';
 import type { TraceInvocation } from '../types.ts';
 
 /** Arrival, function, duration and SLO of invocations, a column each; NaN where the trace does not say. */
@@ -26,7 +26,7 @@ export class InvocationBuffer {
     return this.#columns;
   }
 
-  push(arrivalMs: number, functionIndex: FunctionId, durationMs = NaN, sloMs = NaN): void {
+  push(arrivalMs: number, functionIndex: Given<FunctionId>, durationMs = NaN, sloMs = NaN): void {
     const at = this.length++;
     if (at === this.#capacity) this.#refill(at * 2, (from, to) => to.set(from));
     const columns = this.#columns;

@@ -1,4 +1,4 @@
-import type { FunctionId } from '../../schedule/index.ts';
+import type { Given, FunctionId } from '../../schedule/index.ts';
 import { SpillFile } from './spill.ts';
 
 /**
@@ -11,7 +11,7 @@ export interface MinuteTable {
   readonly totals: Float64Array;
   readonly minutes: number;
   /** Calls `onCell` for each function invoked in this minute (0 and up), in the order of the functions. */
-  readMinute(minute: number, onCell: (functionIndex: FunctionId, count: number) => void): void;
+  readMinute(minute: number, onCell: (functionIndex: Given<FunctionId>, count: number) => void): void;
 }
 
 /** Buffer for the cells of one minute before they go to the file. */
@@ -108,7 +108,7 @@ export class MinuteTableBuilder {
 function readCells(
   bytes: Uint8Array,
   firstFunction: number,
-  onCell: (functionIndex: FunctionId, count: number) => void,
+  onCell: (functionIndex: Given<FunctionId>, count: number) => void,
 ): number {
   let functionIndex = firstFunction;
   let at = 0;

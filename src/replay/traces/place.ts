@@ -1,5 +1,5 @@
 /** Turns counts by minute into invocations at instants. */
-import type { FunctionId } from '../../schedule/index.ts';
+import type { Given, FunctionId } from '../../schedule/index.ts';
 import { deriveSeed, MinstdRandom, Xoshiro } from '../generate/random.ts';
 import type { Trace, TraceInvocation } from '../types.ts';
 import { InvocationBuffer } from './invocation-buffer.ts';
@@ -78,7 +78,7 @@ export function placeInMinutes(table: MinuteTable, options: PlaceOptions = {}): 
   };
 }
 
-function placeEvenly(buffer: InvocationBuffer, startMs: number, functionIndex: FunctionId, count: number, phase: number) {
+function placeEvenly(buffer: InvocationBuffer, startMs: number, functionIndex: Given<FunctionId>, count: number, phase: number) {
   for (let index = 0; index < count; index++) {
     buffer.push(startMs + ((index + phase) / count) * minuteMs, functionIndex);
   }

@@ -1,4 +1,4 @@
-import type { FunctionId } from '../../schedule/index.ts';
+import type { Given, FunctionId } from '../../schedule/index.ts';
 import type { TraceInvocation } from '../types.ts';
 import { columnCount, columnsIn, InvocationBuffer, invocationAt } from './invocation-buffer.ts';
 import { SpillFile } from './spill.ts';
@@ -25,7 +25,7 @@ export class InvocationSorter {
   }
 
   /** `durationMs` and `sloMs` are NaN if unknown. */
-  add(arrivalMs: number, functionIndex: FunctionId, durationMs: number, sloMs = NaN): void {
+  add(arrivalMs: number, functionIndex: Given<FunctionId>, durationMs: number, sloMs = NaN): void {
     if (this.#run.length === this.#runLength) this.#spillRun();
     this.#run.push(arrivalMs, functionIndex, durationMs, sloMs);
   }
