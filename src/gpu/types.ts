@@ -172,3 +172,24 @@ export type Staged =
     }
   /** There is no room for all of it. */
   | { readonly kind: 'refused'; readonly largestFreeBytes: number };
+
+/**
+ * How 32-bit floats are computed; 16-bit values of a model stay as they are.
+ *
+ * - `exact`: in 32 bits.
+ * - `tf32`: matrix products on tensor cores, with 10 bits of mantissa.
+ * - `fp16`, `bf16`: weights of products, convolutions and lookups, and activations around products, are kept in 16 bits.
+ *   Sums, normalisations and the softmax are computed in 32 bits.
+ */
+export type ProgramPrecision = 'exact' | 'tf32' | 'fp16' | 'bf16';
+
+export interface ProgramSettings {
+  readonly precision: ProgramPrecision;
+  /**
+   * Matrix products by cuBLASLt (default) or by the engine's own kernel, on devices where cuBLASLt cannot read weights
+   * in host memory.
+   */
+  readonly products?: 'library' | 'own';
+  /** Layers of models with at most so many bytes of weights are coded without loss where that gains 5%; default: 0. */
+  readonly coding?: number;
+}

@@ -1,7 +1,7 @@
 /** The launches before which a crossing tensor must arrive, and after which it is complete. */
 import { append } from '../../tools/index.ts';
 import type { Operand, Program, ProgramTensor } from '../program/types.ts';
-import { operandsOf, type OperandUse } from '../program/work.ts';
+import { operandsOf, type OperandUse } from '../work.ts';
 
 export interface Gates {
   /** By launch: tensors that must have arrived before it. */

@@ -5,7 +5,7 @@
 import { getOrMake } from '../../tools/index.ts';
 import { readRange } from '../program/files.ts';
 import type { Launch, Operand, Program, ProgramWeight, WeightLayout } from '../program/types.ts';
-import { operandsOf, withOperands } from '../program/work.ts';
+import { operandsOf, withOperands } from '../work.ts';
 import { GpuError } from '../types.ts';
 
 interface Place {

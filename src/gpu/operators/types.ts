@@ -6,8 +6,8 @@ import type { AttributeReader, GraphNode } from '../../onnx/index.ts';
 import type { families, fused, Expression, Term, Write } from '../../operators/index.ts';
 import type { DataType, Tensor } from '../../tensor/index.ts';
 import type { MatmulDescription } from '../driver/types.ts';
-import type { ProgramSettings } from '../program/types.ts';
-import type { WorkArgument } from '../program/work.ts';
+import type { ProgramSettings } from '../types.ts';
+import type { WorkArgument } from '../work.ts';
 
 /** Bytes that launches read or write: a weight, an activation, a constant, or part of one. */
 export interface Buffer {

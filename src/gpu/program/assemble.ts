@@ -9,8 +9,9 @@ import { keptType, type Emission } from './emission.ts';
 import { narrowedSources } from './narrowed.ts';
 import type { PreparedGraph } from './prepared.ts';
 import type { DraftLaunch } from './recorder.ts';
-import type { Launch, Operand, Program, ProgramSettings, ProgramTensor, ProgramWeight, WeightLayout } from './types.ts';
-import { operandsOf, withOperands } from './work.ts';
+import type { Launch, Operand, Program, ProgramTensor, ProgramWeight, WeightLayout } from './types.ts';
+import type { ProgramSettings } from '../types.ts';
+import { operandsOf, withOperands } from '../work.ts';
 
 /** A function's weights by layers, the same for all input shapes. */
 export function layoutOf(base: FunctionBase, settings: ProgramSettings): WeightLayout {

@@ -14,7 +14,8 @@ import { compileProgram, defaultSettings } from './compile.ts';
 import { engineVersion } from './engine-version.ts';
 import { writeNarrowed } from './narrowed.ts';
 import { checkShapes, prepareGraph } from './prepare.ts';
-import type { InputShapes, Program, ProgramSettings, WeightLayout } from './types.ts';
+import type { InputShapes, Program, WeightLayout } from './types.ts';
+import type { ProgramSettings } from '../types.ts';
 
 export interface CompileModelOptions {
   /** For programs, and for weights that had to be computed. Keep it while a program is in use. */

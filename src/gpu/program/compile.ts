@@ -7,7 +7,8 @@ import { emitNodes } from './groups.ts';
 import { fuse } from './fusion/index.ts';
 import type { PreparedGraph } from './prepared.ts';
 import type { Recorder } from './recorder.ts';
-import type { Program, ProgramSettings } from './types.ts';
+import type { Program } from './types.ts';
+import type { ProgramSettings } from '../types.ts';
 import { WorkGraph } from './work-graph.ts';
 import { writeOut } from './written.ts';
 

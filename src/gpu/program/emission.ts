@@ -9,7 +9,8 @@ import type { Buffer, Emitter, Operator, Series, Value } from '../operators/type
 import { alignUp } from './arena.ts';
 import type { PreparedGraph } from './prepared.ts';
 import { Recorder } from './recorder.ts';
-import type { Obstacle, ProgramSettings } from './types.ts';
+import type { Obstacle } from './types.ts';
+import type { ProgramSettings } from '../types.ts';
 import type { WorkGraph, WorkNode } from './work-graph.ts';
 
 export type Storage =

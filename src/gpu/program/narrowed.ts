@@ -6,11 +6,11 @@ import { open, stat, type FileHandle } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { elementBytes, elementCount, singlesToBf16, singlesToFp16, type DataType } from '../../tensor/index.ts';
 import { getOrMake, replaceFile } from '../../tools/index.ts';
-import { GpuError } from '../types.ts';
+import { GpuError, type ProgramSettings } from '../types.ts';
 import { alignUp } from './arena.ts';
 import type { BaseWeight, FunctionBase } from './base.ts';
 import { keptType } from './emission.ts';
-import type { ProgramSettings, WeightSource } from './types.ts';
+import type { WeightSource } from './types.ts';
 
 /** Half a MiB of 32-bit floats: the thread is taken for less than a millisecond at a time. */
 const elementsAtOnce = 128 * 1024;

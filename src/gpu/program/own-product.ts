@@ -2,7 +2,7 @@
 import type { MatmulDescription, MatmulEpilogue, MatmulType } from '../driver/types.ts';
 import { kernelOf, ownProduct, type Activation } from '../operators/dense/product.ts';
 import type { DataType } from '../../tensor/index.ts';
-import type { MatmulWork } from './work.ts';
+import type { MatmulWork } from '../work.ts';
 
 export type ProductOperand = keyof Pick<MatmulWork<unknown>, 'a' | 'b' | 'bias' | 'd'>;
 

@@ -2,7 +2,7 @@
 import { Unsupported } from '../../operators/index.ts';
 import type { MatmulDescription } from '../driver/types.ts';
 import type { Buffer, Emitter } from '../operators/types.ts';
-import type { Work } from './work.ts';
+import type { Work } from '../work.ts';
 
 export type DraftLaunch = Work<Buffer> & {
   readonly layer: number;

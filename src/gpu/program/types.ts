@@ -5,7 +5,7 @@
 import type { LayerKind } from '../../operators/index.ts';
 import type { CodedPack } from '../../coding/index.ts';
 import type { DataType } from '../../tensor/index.ts';
-import type { Work } from './work.ts';
+import type { Work } from '../work.ts';
 
 /** Where the bytes of one weight are on disk. */
 export interface WeightSource {
@@ -102,27 +102,6 @@ export interface Program {
   readonly launches: readonly Launch[];
   /** Layers whose weights the launches read, for a program of a part of the function. Default: all. */
   readonly layersRead?: readonly number[];
-}
-
-/**
- * How 32-bit floats are computed; 16-bit values of a model stay as they are.
- *
- * - `exact`: in 32 bits.
- * - `tf32`: matrix products on tensor cores, with 10 bits of mantissa.
- * - `fp16`, `bf16`: weights of products, convolutions and lookups, and activations around products, are kept in 16 bits.
- *   Sums, normalisations and the softmax are computed in 32 bits.
- */
-export type ProgramPrecision = 'exact' | 'tf32' | 'fp16' | 'bf16';
-
-export interface ProgramSettings {
-  readonly precision: ProgramPrecision;
-  /**
-   * Matrix products by cuBLASLt (default) or by the engine's own kernel, on devices where cuBLASLt cannot read weights
-   * in host memory.
-   */
-  readonly products?: 'library' | 'own';
-  /** Layers of models with at most so many bytes of weights are coded without loss where that gains 5%; default: 0. */
-  readonly coding?: number;
 }
 
 /** A reason why a model has no program: a node, its operator, and why the engine cannot run it. */

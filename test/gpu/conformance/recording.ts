@@ -8,7 +8,7 @@ import type { BaseWeight, FunctionBase } from '../../../src/gpu/program/base.ts'
 import { emitAll } from '../../../src/gpu/program/compile.ts';
 import type { PreparedGraph, PreparedValue } from '../../../src/gpu/program/prepared.ts';
 import { Recorder, type DraftLaunch } from '../../../src/gpu/program/recorder.ts';
-import { withOperands } from '../../../src/gpu/program/work.ts';
+import { withOperands } from '../../../src/gpu/work.ts';
 import { describeCase, tensor, type Case } from './case.ts';
 import { numbersIn, operatorName } from './reference.ts';
 

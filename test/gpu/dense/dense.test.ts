@@ -2,7 +2,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import type { ProgramSettings } from '../../../src/gpu/program/types.ts';
+import type { ProgramSettings } from '../../../src/gpu/types.ts';
 import { writeModel } from '../../../src/onnx/index.ts';
 import { emulatorMissing, withEmulatedCuda } from '../../support/emulated-cuda.ts';
 import { relativeError, runModel, runOnnxRuntime } from '../../support/run-program.ts';

@@ -4,7 +4,7 @@
  */
 import { elementOf, floatLiteral } from '../../../operators/index.ts';
 import { elementBytes, type DataType } from '../../../tensor/index.ts';
-import type { ProgramSettings } from '../../program/types.ts';
+import type { ProgramSettings } from '../../types.ts';
 import { weightedSum } from '../common/indexing.ts';
 import { argumentsOf, declaredBehind, read, write } from '../common/launching.ts';
 import { teamKernel } from '../common/teams.ts';

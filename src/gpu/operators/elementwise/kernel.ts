@@ -12,11 +12,10 @@ import {
   elements,
   fp16ToNumber,
 } from '../../../tensor/index.ts';
-import type { Recorder } from '../../program/recorder.ts';
 import { parametersOf, written } from '../common/elements.ts';
 import { broadcastStrides, collapse } from '../common/indexing.ts';
 import { argumentsOf, declared } from '../common/launching.ts';
-import type { Buffer, Value } from '../types.ts';
+import type { Buffer, Emitter, Value } from '../types.ts';
 
 export interface ElementwiseStep {
   /** Names of its inputs, in the operator's order; '' for an omitted one. */
@@ -33,7 +32,9 @@ export interface ElementwiseTree {
   readonly value: (name: string) => Value;
   /** A constant of one element, which becomes a literal in the source. */
   readonly scalar: (name: string) => Tensor | undefined;
-  readonly recorder: Recorder;
+  readonly recorder: Pick<Emitter, 'kernel'> & {
+    launch(launch: Parameters<Emitter['launch']>[0], inPlaceOf: readonly Buffer[]): void;
+  };
 }
 
 const threadsPerBlock = 256;

@@ -6,7 +6,7 @@ import { attributeOf, ElementType, GraphBuilder, writeModel } from '../../../onn
 import { operators } from '../../operators/index.ts';
 import { prepareBase } from '../base.ts';
 import { prepareGraph } from '../prepare.ts';
-import type { ProgramSettings } from '../types.ts';
+import type { ProgramSettings } from '../../types.ts';
 import { WorkGraph, type WorkNode } from '../work-graph.ts';
 import { writeOut } from '../written.ts';
 import { erf } from '../../../operators/index.ts';

@@ -1,6 +1,6 @@
 /** Fusion: replaces several nodes by one that runs faster. */
 import type { Operator } from '../../operators/types.ts';
-import type { ProgramSettings } from '../types.ts';
+import type { ProgramSettings } from '../../types.ts';
 import type { WorkGraph } from '../work-graph.ts';
 import { fuseAttention } from './attention.ts';
 import { fuseGelu } from './gelu.ts';

@@ -9,7 +9,7 @@
 import { attributeOf } from '../../../onnx/index.ts';
 import { elementCount } from '../../../tensor/index.ts';
 import { isOneKernel, type AttentionSizes } from '../../operators/attention/one-kernel.ts';
-import type { ProgramSettings } from '../types.ts';
+import type { ProgramSettings } from '../../types.ts';
 import type { WorkGraph, WorkNode } from '../work-graph.ts';
 import { byHeads, headsOf, plainProduct, resultOf } from './heads.ts';
 import { hasProductTypes, isOfRows, sameNumbers, sameShape } from './patterns.ts';

@@ -1,7 +1,7 @@
 /**
  * Work for a GPU, as plain data. Its operands are buffers while operators emit it, and places in memory in a program.
  */
-import type { MatmulDescription, ParameterType } from '../driver/types.ts';
+import type { MatmulDescription, ParameterType } from './driver/types.ts';
 
 export type WorkArgument<Operand> =
   /** `bytes`: how much the launch may touch, from the operand on. */
