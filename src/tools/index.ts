@@ -13,7 +13,7 @@ export { formatBytes, formatDuration, formatMs, missingUnit, parseDurationMs, pa
 export { hashFile, replaceFile, temporaryFile, temporaryPath, writeWhole, type StreamedBytes } from './whole-files.ts';
 export { makeFolders } from './make-folders.ts';
 export { append, byNames, count, CountedValues, getOrMake, namesIn, SharedValues, typedEntries } from './maps.ts';
-export { mix32 } from './mix.ts';
+export { mix32, randomOf } from './mix.ts';
 export { inNetworks, isNetwork, networkOf } from './networks.ts';
 export { smoothed } from './smoothed.ts';
 export { removeUnused } from './unused.ts';

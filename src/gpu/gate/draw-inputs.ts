@@ -2,23 +2,13 @@
 import { attributeOf, dataTypeOf, Graph, type NodeProto } from '../../onnx/index.ts';
 import { factsOf } from '../../operators/index.ts';
 import { bytesOfNumbers, elementCount, type DataType, type Tensor } from '../../tensor/index.ts';
+import { randomOf } from '../../tools/index.ts';
 import type { FunctionBase } from '../program/base.ts';
 import { ProgramError } from '../program/error.ts';
 import { checkShapes } from '../program/prepare.ts';
 import { inputShape, shapeIn } from '../program/input-shapes.ts';
 import { bytesOfValues } from '../program/sizing-inputs.ts';
 import type { InputShapes } from '../program/types.ts';
-
-/** Pseudorandom numbers in [0, 1): mulberry32. */
-function sequence(seed: number): () => number {
-  let state = seed >>> 0;
-  return () => {
-    state = (state + 0x6d2b79f5) >>> 0;
-    let mixed = Math.imul(state ^ (state >>> 15), state | 1);
-    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
-  };
-}
 
 /** Whether its result has its input's numbers. */
 const passesOn = (proto: NodeProto): boolean => (factsOf(proto)?.keeps ?? 'nothing') !== 'nothing';
@@ -93,7 +83,7 @@ function draw(datatype: DataType, count: number, next: () => number, rows: numbe
 export function drawInputs(base: FunctionBase, given: InputShapes): Tensor[] {
   const shapes = checkShapes(base, given);
   const graph = new Graph(base.model);
-  const next = sequence(Number.parseInt(base.modelHash.slice(0, 8), 16));
+  const next = randomOf(Number.parseInt(base.modelHash.slice(0, 8), 16));
   return base.inputs.map((name) => {
     const datatype = dataTypeOf(graph.type(name)?.elementType ?? 0);
     if (datatype === undefined) throw new ProgramError('bad-shapes', `the input '${name}' has no known type`);

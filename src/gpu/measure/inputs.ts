@@ -1,11 +1,7 @@
 /** Inputs for timing a program. Their values matter only if they pick the rows of a table, or are lengths. */
 import { bytesOfNumbers, elementBytes, type DataType } from '../../tensor/index.ts';
+import { randomOf } from '../../tools/index.ts';
 import type { ProgramTensor, WeightLayout } from '../program/types.ts';
-
-/** Pseudorandom numbers (Lehmer's generator, modulus 2^31 - 1), the same each time so that timings are comparable. */
-function* numbers(): Generator<number> {
-  for (let state = 1; ; state = (state * 48271) % 0x7fffffff) yield state / 0x7fffffff;
-}
 
 /** Rows of the first embedding table, which is that of the words. */
 function wordRows(layout: WeightLayout): number {
@@ -35,8 +31,8 @@ export function sampleInput(
   { name, datatype, bytes, shape }: Omit<ProgramTensor, 'byteOffset'>,
   inputs: readonly { readonly shape: readonly number[] }[],
 ): Uint8Array {
-  const random = numbers();
-  const next = (): number => random.next().value as number;
+  // The same each time, so that timings are comparable.
+  const next = randomOf(1);
   const lastSize = shape.at(-1) ?? 1;
   const rows = wordRows(layout);
   const integer = (index: number): number => {

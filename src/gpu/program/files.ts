@@ -1,4 +1,5 @@
 import { closeSync, openSync } from 'node:fs';
+import type { FileHandle } from 'node:fs/promises';
 import { readAt } from '../../onnx/index.ts';
 import { GpuError } from '../types.ts';
 
@@ -11,5 +12,14 @@ export function readRange(path: string, byteOffset: number, bytes: number): Buff
     throw new GpuError('weights-unreadable', `'${path}' ends before byte ${byteOffset + bytes}`);
   } finally {
     closeSync(file);
+  }
+}
+
+/** Fills a buffer from a file. @throws Error if the file ends before */
+export async function fillFrom(file: FileHandle, into: Uint8Array, place: number): Promise<void> {
+  for (let read = 0; read < into.byteLength;) {
+    const { bytesRead } = await file.read(into, read, into.byteLength - read, place + read);
+    if (bytesRead === 0) throw new Error(`the file ends before byte ${place + read + 1}`);
+    read += bytesRead;
   }
 }

@@ -6,6 +6,7 @@ import { createHash, type Hash } from 'node:crypto';
 import { open, readFile, stat, utimes, type FileHandle } from 'node:fs/promises';
 import { join } from 'node:path';
 import { jsonAs, writeWhole } from '../../tools/index.ts';
+import { fillFrom } from './files.ts';
 import type { CodedLayer, WeightLayout } from './types.ts';
 
 /** Of a file at a time. */
@@ -78,10 +79,9 @@ async function hashLayers({ layers, weights }: WeightLayout): Promise<string[]> 
 const formOf = ({ source: _source, ...form }: CodedLayer): string => JSON.stringify(form);
 
 async function hashPart(hash: Hash, file: FileHandle, byteOffset: number, bytes: number, chunk: Buffer): Promise<void> {
-  for (let at = 0; at < bytes;) {
-    const { bytesRead } = await file.read(chunk, 0, Math.min(chunk.length, bytes - at), byteOffset + at);
-    if (bytesRead === 0) throw new Error(`a file of weights ends at byte ${byteOffset + at}`);
-    hash.update(chunk.subarray(0, bytesRead));
-    at += bytesRead;
+  for (let at = 0; at < bytes; at += chunk.length) {
+    const part = chunk.subarray(0, Math.min(chunk.length, bytes - at));
+    await fillFrom(file, part, byteOffset + at);
+    hash.update(part);
   }
 }

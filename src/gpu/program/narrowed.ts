@@ -10,6 +10,7 @@ import { GpuError, type ProgramSettings } from '../types.ts';
 import { alignUp } from './arena.ts';
 import type { BaseWeight, FunctionBase } from './base.ts';
 import { keptType } from './emission.ts';
+import { fillFrom } from './files.ts';
 import type { WeightSource } from './types.ts';
 
 /** Half a MiB of 32-bit floats: the thread is taken for less than a millisecond at a time. */
@@ -116,13 +117,7 @@ async function convert(
   const halves = new Uint16Array(singles.length);
   for (let at = 0; at < count; at += singles.length) {
     const elements = Math.min(singles.length, count - at);
-    const part = new Uint8Array(singles.buffer, 0, elements * 4);
-    for (let read = 0; read < part.byteLength;) {
-      const place = source.byteOffset + at * 4 + read;
-      const { bytesRead } = await from.read(part, read, part.byteLength - read, place);
-      if (bytesRead === 0) throw new Error(`the file ends before byte ${place + 1}`);
-      read += bytesRead;
-    }
+    await fillFrom(from, new Uint8Array(singles.buffer, 0, elements * 4), source.byteOffset + at * 4);
     narrow(singles.subarray(0, elements), halves.subarray(0, elements));
     const large = overflowed(singles, halves, datatype, elements);
     if (large !== undefined)

@@ -3,7 +3,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { unrolledModel } from '../../../src/gpu/hybrid/unrolled.ts';
+import { unrolledModel } from '../../../src/gpu/hybrid/prepare.ts';
 import { ElementType, GraphBuilder, readModel, writeModel, type ModelProto } from '../../../src/onnx/index.ts';
 import { tensorOf, type Tensor } from '../../../src/tensor/index.ts';
 import { emulatorMissing, withEmulatedCuda } from '../../support/emulated-cuda.ts';
