@@ -26,6 +26,8 @@ export interface InstanceSpec {
    * Bytes of the model's file and its external data: the basis for the size of a session until one has been measured.
    */
   readonly modelBytes?: number;
+  /** What runs of it keep beside the session, by its graph: counts until it has been measured. */
+  readonly runBytes?: number;
   /** `own`: it shares no process with other functions. Default `shared`. */
   readonly isolation?: 'own' | 'shared';
 }

@@ -46,6 +46,8 @@ export interface ModelMetadata {
   readonly parameterCount: number;
   /** Bytes of all distinct weights and constants. */
   readonly weightBytes: number;
+  /** What runs of one row keep beside a session, by the shapes of the graph; undefined: little, or not known. */
+  readonly runBytes?: number;
 }
 
 /** What a session found out about an output that the file says too little about. */

@@ -2,6 +2,7 @@
 import type * as Unroll from './unroll/index.ts';
 export { erf } from './families/elementwise.ts';
 export { families, fused, argumentsOf, factsOf, kernelFacts } from './records.ts';
+export { runBytesOf } from './run-bytes.ts';
 export { accumulatorOf, elementOf, floatLiteral, plain, type Element } from './element.ts';
 export type { LayerKind, Narrow, OperatorFacts } from './facts.ts';
 export { layers, type Layer } from './layers.ts';

@@ -27,6 +27,8 @@ export interface FunctionManifest {
   readonly handler?: ManifestFile;
   /** Threads that the function asks for; undefined: the worker's default. */
   readonly threads?: number;
+  /** What runs keep beside a session, estimated. */
+  readonly runBytes?: number;
   /** Rows that may share a run, and the time limits; the worker decides on the number of instances. */
   readonly limits: Pick<
     PoolLimits,

@@ -232,7 +232,7 @@ export class PoolTaker implements RemoteTaker {
         modelPath,
         modelIdentity: identityOf(manifest),
         threads,
-        ...given({ handlerPath, opening: manifest.opening }),
+        ...given({ handlerPath, opening: manifest.opening, runBytes: manifest.runBytes }),
       },
       {
         ...manifest.limits,

@@ -1,6 +1,6 @@
 /**
  * How much memory the processes of all functions use: measured from time to time, and corrected in between by loads and
- * releases. While a process loads, it counts with what will stay: the peak of its load is within the part of the memory
+ * releases. What the first runs of a session will take beside it counts from its load on, until they have taken it. While a process loads, it counts with what will stay: the peak of its load is within the part of the memory
  * that loads have (load-gate.ts). Counted here, it would evict sessions that have room once the load is over.
  */
 import { processBytes } from '../../hardware/index.ts';
@@ -25,7 +25,12 @@ interface Entry {
   sinceBytes: number;
   /** Bytes of it that were added during the measurement. */
   meanwhileBytes: number;
+  /** What runs will take that have not been. */
+  pendingBytes: number;
 }
+
+const bytesIn = ({ measuredBytes, sinceBytes, pendingBytes }: Entry): number =>
+  Math.max(0, measuredBytes + sinceBytes) + pendingBytes;
 
 export class MemoryLedger {
   readonly #entries = new Map<MeasuredInstance, Entry>();
@@ -51,18 +56,18 @@ export class MemoryLedger {
 
   get usedBytes(): number {
     let bytes = 0;
-    for (const { measuredBytes, sinceBytes } of this.#entries.values())
-      bytes += Math.max(0, measuredBytes + sinceBytes);
+    for (const entry of this.#entries.values()) bytes += bytesIn(entry);
     return bytes;
   }
 
   bytesOf(instance: MeasuredInstance): number {
     const entry = this.#entries.get(instance);
-    return entry === undefined ? 0 : Math.max(0, entry.measuredBytes + entry.sinceBytes);
+    return entry === undefined ? 0 : bytesIn(entry);
   }
 
   add(instance: MeasuredInstance): void {
-    this.#entries.set(instance, { measuredBytes: this.#blankBytes, sinceBytes: 0, meanwhileBytes: 0 });
+    const measuredBytes = this.#blankBytes;
+    this.#entries.set(instance, { measuredBytes, sinceBytes: 0, meanwhileBytes: 0, pendingBytes: 0 });
     instance.onDead(() => this.#entries.delete(instance));
   }
 
@@ -73,6 +78,18 @@ export class MemoryLedger {
     entry.sinceBytes += bytes;
     entry.meanwhileBytes += bytes;
     this.#arm(changedMs);
+  }
+
+  /** Runs will take so much (positive), or will not any more (negative). */
+  pend(instance: MeasuredInstance, bytes: number): void {
+    const entry = this.#entries.get(instance);
+    if (entry !== undefined) entry.pendingBytes += bytes;
+  }
+
+  /** Its size as it was measured; undefined if something has changed since. */
+  weightOf(instance: MeasuredInstance): number | undefined {
+    const { measuredBytes, sinceBytes, pendingBytes } = this.#entries.get(instance) ?? {};
+    return sinceBytes === 0 && pendingBytes === 0 ? measuredBytes : undefined;
   }
 
   stop(): void {

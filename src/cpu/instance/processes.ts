@@ -26,13 +26,16 @@ export interface Wish {
   readonly isLeased: boolean;
   /** Start a new process: a blank one has failed. */
   readonly anew: boolean;
-  /** Expected size of its session. */
+  /** Expected size of its session, and what runs of it will keep beside it. */
   readonly bytes: number;
+  readonly runBytes: number;
   /** False: the function has another replica, whose process it does not want. */
   readonly isFirst: boolean;
   /** It takes its memory from there. */
   readonly reservation: Reservation | undefined;
   readonly besides: readonly Instance[];
+  /** What runs of the session, in a process of its own, keep was measured. */
+  readonly onWeighed: (runBytes: number) => void;
   readonly onTurn: () => void;
   readonly onMove: (isAway: boolean) => void;
   readonly onEnd: (replica: Replica, end: ReplicaEnd) => void;
@@ -67,6 +70,8 @@ export const heldUpMs = 100;
 const blanksShareMax = 1 / 8;
 /** An empty shared process ends after this. */
 const emptyMsMax = 60_000;
+/** A process varies by as much from one measurement to the next. */
+const weighedBytesMin = 2 ** 20;
 /**
  * Handlers that a shared process may load, including released ones, since Node never forgets a module. After that it
  * takes no new ones.
@@ -77,6 +82,8 @@ interface SharedProcess {
   readonly instance: Instance;
   readonly isOffline: boolean;
   handlers: number;
+  /** Most that runs of one of its sessions keep: its heap serves all of them. */
+  runBytes: number;
 }
 
 export class Processes {
@@ -108,7 +115,10 @@ export class Processes {
         return instance;
       },
       // Without sessions the memory would lie idle.
-      () => this.#replicas.size === 0 || this.#mayKeepBlanks(this.#blanks.size + 1),
+      () =>
+        this.#replicas.size === 0 ||
+        (this.#mayKeepBlanks(this.#blanks.size + 1) &&
+          this.usedBytes + this.#reservedBytes + this.#ledger.blankBytes <= this.memoryBytes),
     );
     this.#blanks.refill();
   }
@@ -147,11 +157,13 @@ export class Processes {
    * @throws CpuError `model-load-failed` if it would not fit even alone
    */
   open(wish: Wish): Replica | undefined {
-    const { spec, isFirst, bytes, reservation } = wish;
+    const { spec, isFirst, bytes, runBytes, reservation } = wish;
     if (this.#isStopped) return undefined;
     if (bytes > this.memoryBytes) throw this.#tooLarge(wish);
     const process = wish.isAlone ? undefined : this.#sharedProcess(wish);
-    const needed = bytes + (process === undefined && this.#blanks.size === 0 ? this.#ledger.blankBytes : 0);
+    const pendingBytes = Math.max(0, runBytes - (process?.runBytes ?? 0));
+    const needed =
+      bytes + pendingBytes + (process === undefined && this.#blanks.size === 0 ? this.#ledger.blankBytes : 0);
     const held = Math.min(needed, reservation?.bytes ?? 0);
     const wanted: RoomWanted = { key: spec.key, bytes: needed - held, purpose: isFirst ? 'first' : 'spare' };
     if (held < needed && !this.#makeRoom(wanted, process === undefined ? 1 : 0)) {
@@ -160,15 +172,16 @@ export class Processes {
     }
     if (reservation !== undefined) reservation.bytes -= held;
     this.forget(spec.key);
-    const replica = this.#open(wish, process);
+    const replica = this.#open(wish, process, pendingBytes);
     this.#ledger.change(replica.instance, bytes);
+    this.#ledger.pend(replica.instance, pendingBytes);
     this.#replicas.add(replica);
     return replica;
   }
 
   /** Memory for sessions in processes of their own, beside what the function has; undefined if there is no room. */
   reserve(key: string, sessionsBytes: readonly number[]): Reservation | undefined {
-    const bytes = sessionsBytes.reduce((sum, each) => sum + this.bytesOf({ bytes: each, isAlone: true }), 0);
+    const bytes = sessionsBytes.reduce((sum, each) => sum + each + this.#ledger.blankBytes, 0);
     if (!this.#makeRoom({ key, bytes, purpose: 'list' }, 0)) return undefined;
     const reservation: Reservation = {
       bytes,
@@ -188,6 +201,19 @@ export class Processes {
     this.settled();
   }
 
+  /** A run of the replica has ended. @param runBytes what runs of it keep at least, by what they were given */
+  ran(replica: Replica, runBytes: number): void {
+    if (replica.isAlone && runBytes > replica.runBytes) {
+      this.#ledger.change(replica.instance, runBytes - replica.runBytes);
+      replica.runBytes = runBytes;
+    }
+    if (replica.pendingBytes === 0 || !replica.hasRun) return;
+    // The next measurement finds it.
+    this.#ledger.pend(replica.instance, -replica.pendingBytes);
+    this.#ledger.change(replica.instance, replica.pendingBytes);
+    replica.pendingBytes = 0;
+  }
+
   /** A load is over, or a replica is gone: there may be room for others. */
   settled(): void {
     if (this.#isStopped) return;
@@ -202,8 +228,8 @@ export class Processes {
   }
 
   /** Its memory, including the process if that is its own. */
-  bytesOf({ bytes, isAlone }: Pick<Replica, 'bytes' | 'isAlone'>): number {
-    return bytes + (isAlone ? this.#ledger.blankBytes : 0);
+  bytesOf({ bytes, runBytes, isAlone }: Pick<Replica, 'bytes' | 'runBytes' | 'isAlone'>): number {
+    return bytes + (isAlone ? runBytes + this.#ledger.blankBytes : 0);
   }
 
   /** The function wants no room any more. */
@@ -280,8 +306,9 @@ export class Processes {
   }
 
   #open(
-    { spec, isAlone, isLeased, anew, bytes, onTurn, onMove, onEnd }: Wish,
+    { spec, isAlone, isLeased, anew, bytes, runBytes, onWeighed, onTurn, onMove, onEnd }: Wish,
     shared: SharedProcess | undefined,
+    pendingBytes: number,
   ): Replica {
     const instance = shared?.instance ?? this.#blanks.take(anew);
     const isOffline = this.#isOffline(spec);
@@ -291,17 +318,22 @@ export class Processes {
       spec,
       isAlone,
       bytes,
+      runBytes: isAlone ? runBytes : 0,
+      pendingBytes,
+      onWeighed,
       onTurn,
       onMove,
       onEnd: (end) => {
         this.#replicas.delete(replica);
+        this.#ledger.pend(instance, -replica.pendingBytes);
         this.#ledger.change(instance, -replica.bytes);
         onEnd(replica, end);
         this.settled();
       },
     });
     if (!isAlone) {
-      const process = shared ?? { instance, isOffline, handlers: 0 };
+      const process = shared ?? { instance, isOffline, handlers: 0, runBytes: 0 };
+      process.runBytes = Math.max(process.runBytes, runBytes);
       if (spec.handlerPath !== undefined) process.handlers++;
       if (shared === undefined) {
         this.#shared.add(process);
@@ -324,8 +356,18 @@ export class Processes {
 
   /** Session sizes were estimates, and handlers and runs use more memory. */
   #afterMeasuring(): void {
+    for (const replica of this.#replicas) if (replica.isAlone && replica.hasRun) this.#weigh(replica);
     this.#options.onMeasured();
     this.#options.onRoom();
+  }
+
+  #weigh(replica: Replica): void {
+    const bytes = this.#ledger.weightOf(replica.instance);
+    if (bytes === undefined) return;
+    const runBytes = Math.max(0, bytes - this.#ledger.blankBytes - replica.bytes);
+    if (Math.abs(runBytes - replica.runBytes) < weighedBytesMin) return;
+    replica.runBytes = runBytes;
+    replica.onWeighed(runBytes);
   }
 
   #tooLarge({ bytes, spec }: Wish): CpuError {

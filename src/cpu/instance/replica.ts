@@ -27,6 +27,11 @@ export interface ReplicaOptions {
   readonly isAlone: boolean;
   /** Expected size, until it is measured. */
   readonly bytes: number;
+  /** What its runs will keep beside it, of a process of its own. */
+  readonly runBytes: number;
+  /** Of what runs keep, how much its process has not been given room for. */
+  readonly pendingBytes: number;
+  readonly onWeighed: (runBytes: number) => void;
   /** The turn that it waited for has come. */
   readonly onTurn: () => void;
   /** A run leaves its process for a while, or is back. */
@@ -48,8 +53,13 @@ export class Replica implements Sender {
   #holdsModel = false;
   #loadTurn: (() => void) | undefined;
   isShort: boolean;
-  /** Bytes of the process that belong to its session and handler. */
+  /** Bytes of the process that belong to its session and handler, without what runs keep. */
   bytes: number;
+  runBytes: number;
+  pendingBytes: number;
+  readonly onWeighed: (runBytes: number) => void;
+  /** Runs that have ended. */
+  #ran = 0;
   /** Its process works for another function, and may soon be ended for it. */
   onEndangered: (() => void) | undefined;
   idleSinceMs = performance.now();
@@ -61,6 +71,9 @@ export class Replica implements Sender {
     this.spec = options.spec;
     this.isAlone = options.isAlone;
     this.bytes = options.bytes;
+    this.runBytes = options.runBytes;
+    this.pendingBytes = options.pendingBytes;
+    this.onWeighed = options.onWeighed;
     this.isShort = options.bytes < quicklyLoadedBytes;
     this.#session = this.instance.open(
       this.spec,
@@ -89,6 +102,11 @@ export class Replica implements Sender {
   /** Runs that are running or queued. */
   get queued(): number {
     return this.#queued;
+  }
+
+  /** Whether runs have taken the memory that they keep: the first one for its results, the second as it was planned. */
+  get hasRun(): boolean {
+    return this.#ran >= 2;
   }
 
   /** False while a model that loads at its first run is not loaded. */
@@ -151,6 +169,7 @@ export class Replica implements Sender {
       this.#runs--;
       // Otherwise its process is gone.
       if (outcome.kind === 'ran') {
+        this.#ran++;
         this.#queued--;
         if (outcome.result.loaded !== undefined) this.#holdsModel = true;
       }

@@ -9,20 +9,22 @@ describe('the size of a session', () => {
 
   it('is a third more than the model before a load, and then what loads took', () => {
     const facts = new FunctionFacts();
-    expect(facts.expectedBytes(spec, true)).toBe(130 * mebibyte);
-    expect(facts.loaded(spec, 1, 150 * mebibyte, false)).toBe(150 * mebibyte);
-    expect(facts.expectedBytes(spec, false)).toBe(150 * mebibyte);
+    expect(facts.sessionBytes(spec)).toBe(130 * mebibyte);
+    expect(facts.loaded(spec, 1, 150 * mebibyte)).toBe(150 * mebibyte);
+    expect(facts.sessionBytes(spec)).toBe(150 * mebibyte);
   });
 
-  it('has what runs took beside it in a process of its own, which a second instance will take too', () => {
+  it('has beside it what its runs keep: by its graph, until a process with runs has been weighed', () => {
     const facts = new FunctionFacts();
-    facts.loaded(spec, 1, 120 * mebibyte, true);
+    const estimated = { ...spec, runBytes: 30 * mebibyte };
     facts.took(22 * mebibyte);
-    facts.took(3 * mebibyte);
-    expect(facts.expectedBytes(spec, true)).toBe(142 * mebibyte);
-    expect(facts.expectedBytes(spec, false)).toBe(120 * mebibyte);
-    expect(facts.loaded(spec, 1, 120 * mebibyte, true)).toBe(142 * mebibyte);
-    expect(facts.expectedBytes(spec, true)).toBe(142 * mebibyte);
+    expect(facts.runBytes(estimated)).toBe(30 * mebibyte);
+    facts.weighed(25 * mebibyte);
+    facts.weighed(3 * mebibyte);
+    expect(facts.runBytes(estimated)).toBe(25 * mebibyte);
+    facts.took(40 * mebibyte);
+    expect(facts.runBytes(estimated)).toBe(40 * mebibyte);
+    expect(facts.sessionBytes(spec)).toBe(130 * mebibyte);
   });
 });
 

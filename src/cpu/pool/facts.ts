@@ -13,7 +13,9 @@ const sessionBytesSpare = 2 * 2 ** 20;
 
 export class FunctionFacts {
   #sessionBytes: number | undefined;
+  /** Most that runs keep beside the session; of its graph until a process with runs has been weighed. */
   #runBytes = 0;
+  #isWeighed = false;
   #loadMs: number | undefined;
   #startMs: number | undefined;
 
@@ -27,9 +29,14 @@ export class FunctionFacts {
     return this.#startMs;
   }
 
-  /** Expected size of a session. In a process of its own the arena keeps what its runs take, where that is much. */
-  expectedBytes({ modelBytes = 0 }: InstanceSpec, isAlone: boolean): number {
-    return (this.#sessionBytes ?? sessionBytesOf(modelBytes)) + (isAlone ? this.#runBytes : 0);
+  /** Expected size of a session, without what its runs keep. */
+  sessionBytes({ modelBytes = 0 }: InstanceSpec): number {
+    return this.#sessionBytes ?? sessionBytesOf(modelBytes);
+  }
+
+  /** What its runs keep: in a process of its own in an arena, in a shared one in the heap of all its sessions. */
+  runBytes({ runBytes = 0 }: InstanceSpec): number {
+    return this.#isWeighed ? this.#runBytes : Math.max(this.#runBytes, runBytes);
   }
 
   /** A process was given so much in a run. A later run may be given less: it finds what earlier ones have left. */
@@ -37,15 +44,21 @@ export class FunctionFacts {
     this.#runBytes = Math.max(this.#runBytes, bytes);
   }
 
+  /** A process of its own, in which it has run, keeps so much beside the session. */
+  weighed(bytes: number): void {
+    this.took(bytes);
+    this.#isWeighed = true;
+  }
+
   /** A session was loaded while its process grew by `grownBytes`. Returns the size that it counts with, as above. */
-  loaded({ modelBytes = 0 }: InstanceSpec, loadMs: number, grownBytes: number, isAlone: boolean): number {
+  loaded({ modelBytes = 0 }: InstanceSpec, loadMs: number, grownBytes: number): number {
     this.#loadMs = smoothStart(this.#loadMs, loadMs);
     const bytes = Math.min(
       Math.max(grownBytes, modelBytes, sessionBytesMin / 2),
       modelBytes * sessionShareMax + sessionBytesSpare,
     );
     this.#sessionBytes = Math.round(smoothStart(this.#sessionBytes, bytes));
-    return bytes + (isAlone ? this.#runBytes : 0);
+    return bytes;
   }
 
   started(ms: number): void {

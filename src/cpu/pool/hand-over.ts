@@ -134,7 +134,7 @@ export class HandOver {
     const { pace, latency, conduct } = this.#pool;
     if (outcome.kind === 'ran') {
       const { busyMs, loaded, results, takenBytes = 0 } = outcome.result;
-      if (takenBytes > 0) this.#took(replica, takenBytes);
+      this.#took(replica, takenBytes);
       slot.deathsInRow = 0;
       conduct.answered(
         replica.isAlone,
@@ -154,10 +154,10 @@ export class HandOver {
   /** A run was given so much memory. */
   #took(replica: Replica, bytes: number): void {
     const { facts, resources, spec } = this.#pool;
+    resources.processes.ran(replica, bytes);
+    if (bytes === 0) return;
     facts.took(bytes);
-    if (!replica.isAlone) return;
-    resources.processes.loaded(replica, Math.max(replica.bytes, facts.expectedBytes(spec, true)));
-    resources.factsChanged(spec.key);
+    if (replica.isAlone) resources.factsChanged(spec.key);
   }
 
   /** An instance has no more work. */
@@ -176,7 +176,7 @@ export class HandOver {
 
   isToBeAlone(isNow: boolean): boolean {
     const { conduct, facts, pace, spec } = this.#pool;
-    return conduct.isAlone(spec.isolation, facts.expectedBytes(spec, true), pace.steadyCallMs, isNow);
+    return conduct.isAlone(spec.isolation, facts.sessionBytes(spec) + facts.runBytes(spec), pace.steadyCallMs, isNow);
   }
 
   /** Starts an instance in a process of its own, which takes over when it is ready. */

@@ -243,10 +243,15 @@ export class InstanceList {
         isAlone,
         isLeased: lease !== undefined,
         anew,
-        bytes: facts.expectedBytes(spec, isAlone),
+        bytes: facts.sessionBytes(spec),
+        runBytes: facts.runBytes(spec),
         isFirst: isFirst(),
         reservation: this.#reservation,
         besides: [...this.slots].flatMap((other) => other.replica?.instance ?? []),
+        onWeighed: (runBytes) => {
+          facts.weighed(runBytes);
+          resources.factsChanged(spec.key);
+        },
         onTurn: this.#pump,
         onMove: (isAway) => this.handOver.moved(isAway),
         onEnd: (ended, end) => this.#lost(slot, ended, end),
@@ -280,7 +285,7 @@ export class InstanceList {
     );
     if (disk !== undefined) resources.events.onDiskWait?.({ key: spec.key, ...disk });
     if (sharedProblem !== undefined) weights?.refuse(spec, sharedProblem);
-    processes.loaded(replica, lazily ? Math.max(bytes, 0) : facts.loaded(spec, loadMs, bytes, replica.isAlone));
+    processes.loaded(replica, lazily ? Math.max(bytes, 0) : facts.loaded(spec, loadMs, bytes));
     if (slot.state === 'leaving') {
       this.release(slot, replica);
       throw new CpuError('stopping', 'the configuration has been given up');

@@ -106,16 +106,23 @@ export class Pool implements ListOwner {
   figures(): PoolFacts {
     const { slots, handOver } = this.#lists.active;
     const isAlone = handOver.isToBeAlone(false);
-    const bytes = this.facts.expectedBytes(this.spec, isAlone);
     return {
       key: this.spec.key,
       bytes: this.bytes,
       spares: Math.max(0, slots.instances - Math.max(1, this.limits.instancesMin)),
-      sessionBytes: this.resources.processes.bytesOf({ bytes, isAlone }),
+      sessionBytes: this.#expectedBytes(isAlone),
       loadMs: this.facts.loadMs,
       ...this.#own(),
       isPinned: this.limits.instancesMin > 0,
     };
+  }
+
+  /** What its runs keep may be an estimate, for which nothing is refused. */
+  #expectedBytes(isAlone: boolean): number {
+    const { processes } = this.resources;
+    const [bytes, runBytes] = [this.facts.sessionBytes(this.spec), this.facts.runBytes(this.spec)];
+    const leastBytes = processes.bytesOf({ bytes, runBytes: 0, isAlone });
+    return Math.min(processes.bytesOf({ bytes, runBytes, isAlone }), Math.max(leastBytes, processes.memoryBytes));
   }
 
   /** With fewer calls at once than fit into its runs, a batch would never be full. */

@@ -250,7 +250,7 @@ export class PoolLists {
   /** The memory of an instance for each lease, beside those that serve; else the leases end. */
   #reserve(leases: readonly CoreLease[]): Reservation | undefined {
     const { facts, resources, spec } = this.#pool;
-    const bytes = facts.expectedBytes(spec, true);
+    const bytes = facts.sessionBytes(spec) + facts.runBytes(spec);
     const reservation = resources.processes.reserve(
       spec.key,
       leases.map(() => bytes),

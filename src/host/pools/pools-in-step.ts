@@ -43,7 +43,7 @@ export function keepPoolsInStep(registry: Registry, pools: CpuPools, config: Hos
           isolation: version.settings.isolation,
           modelIdentity: identityOf(version),
           ...(metadata === undefined ? {} : { inputNames: metadata.inputs.map(({ name }) => name) }),
-          ...given({ opening: metadata?.opening }),
+          ...given({ opening: metadata?.opening, runBytes: metadata?.runBytes }),
           ...(handlerPath === undefined ? {} : { handlerPath }),
         },
         limitsOf(version, version.key === current?.key, config),

@@ -152,7 +152,7 @@ async function describe({
   const manifest = sealManifest({
     key,
     files,
-    ...given({ chunks, handler, threads, opening: metadata?.opening }),
+    ...given({ chunks, handler, threads, opening: metadata?.opening, runBytes: metadata?.runBytes }),
     limits: {
       batchMax: rowsJoinedMax({ settings, rows }),
       batchDelayMs: settings.batching.delayMs,

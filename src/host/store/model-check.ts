@@ -17,6 +17,7 @@ import {
   type ModelProto,
 } from '../../onnx/index.ts';
 import { sessionOptions } from '../../cpu/index.ts';
+import { runBytesOf } from '../../operators/index.ts';
 import { graphFile } from '../../store/index.ts';
 import { given } from '../../tools/index.ts';
 import type { NativeSession, SessionOptions } from '../../tensor/index.ts';
@@ -25,6 +26,8 @@ import { splitModel, type SplitModel, type SplitOrder } from './split-model.ts';
 import type { CheckOrder, ValidatorReply } from './validator.ts';
 
 const reasonCharactersMax = 400;
+/** What runs keep is said of a model if it is at least this. */
+const runBytesMin = 2 ** 20;
 
 /** A refusal of the model; the message is the reason. */
 class Refusal extends Error {}
@@ -76,7 +79,7 @@ async function checkFile(modelPath: string, modelDir?: string): Promise<Validato
     const problem = problemOf(model, modelDir);
     // The process is started with --expose-gc: a large model need not be in memory twice.
     globalThis.gc?.();
-    const metadata = describedBySession(model, modelPath, problem);
+    const metadata = withRunBytes(describedBySession(model, modelPath, problem), model);
     return { outcome: 'accepted', metadata, externalFiles: files };
   } catch (error) {
     if (!(error instanceof Refusal || error instanceof OnnxError)) throw error;
@@ -125,6 +128,17 @@ function describedBySession(model: ModelProto, modelPath: string, problem: strin
   compareNames('output', metadata.outputs, session.outputNames);
   session.release();
   return withoutConstants(metadata, modelPath);
+}
+
+/** An estimate: the runs tell more. */
+function withRunBytes(metadata: ModelMetadata, model: ModelProto): ModelMetadata {
+  try {
+    const runBytes = runBytesOf(model, metadata.inputs);
+    return runBytes < runBytesMin ? metadata : { ...metadata, runBytes };
+  } catch {
+    // Guessed sizes may not fit its operators.
+    return metadata;
+  }
 }
 
 /** The optional inputs are constants to some models: ONNX Runtime does not open these without their values. */
