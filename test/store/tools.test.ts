@@ -1,14 +1,23 @@
 /** `turntable store`: functions with handlers put into a store, data folders imported, leftovers removed. */
 import { createHash } from 'node:crypto';
-import { cpSync, mkdirSync, mkdtempSync, readdirSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdirSync, mkdtempSync, readdirSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import { Entries } from '../../src/host/store/entries.ts';
+import { manifestOf } from '../../src/host/store/version-record.ts';
+import { PoolTaker, sealManifest } from '../../src/queue/index.ts';
+import { FolderStore } from '../../src/store/index.ts';
+import { tensorOf } from '../../src/tensor/index.ts';
 import { turntable } from '../cli/command.ts';
-import { ask, call, patient, publish, shaOf, shown, untilPublished } from '../support/fleet-calls.ts';
+import { headedModel } from '../host/store-fixtures.ts';
+import { poolLimits } from '../support/cpu-pools.ts';
+import { ask, call, json, patient, publish, shaOf, shown, untilPublished } from '../support/fleet-calls.ts';
 import { writeReluModel } from '../support/models.ts';
 import { writeOldDataFolder } from '../support/old-data-folder.ts';
 import { startReluHost, type ReluHost } from '../support/relu-host.ts';
+import { runOnnxRuntime } from '../support/run-program.ts';
+import { silentLog } from '../support/silent-log.ts';
 
 let folder: string;
 let store: string;
@@ -114,6 +123,99 @@ test('the data folder of a host is imported: versions, settings and traffic are 
     expect(await call(host, 'BERT/versions/2')).toEqual([3, 6, 9, 12]);
     expect(await call(host, 'bert')).toEqual([5, 10, 15, 20]);
   }
+});
+
+// Models of 4.3 MB that differ in 82 kB of them.
+
+const wide = Float32Array.from({ length: 256 }, (_, at) => Math.cos(at));
+const bytesIn = (place: string): number =>
+  readdirSync(place).reduce((sum, name) => sum + statSync(join(place, name)).size, 0);
+
+/** Where a model with a head lies, and what ONNX Runtime answers of it. */
+async function headed(head: number): Promise<{ readonly model: Uint8Array; readonly answer: number[] }> {
+  const place = join(folder, `head-${head}`);
+  mkdirSync(place, { recursive: true });
+  const model = headedModel(head);
+  writeFileSync(join(place, 'model.onnx'), model);
+  const [y] = await runOnnxRuntime(join(place, 'model.onnx'), [tensorOf('x', 'FP32', [1, 256], wide)]);
+  return { model, answer: [...new Float32Array(y!.data.slice().buffer)] };
+}
+
+test('a function in chunks is put into the store by a command, and with another handler takes the handler alone', async () => {
+  const { model, answer } = await headed(1);
+  const place = join(folder, 'made', 'headed');
+  mkdirSync(place, { recursive: true });
+  writeFileSync(join(place, 'model.onnx'), model);
+  writeFileSync(join(place, 'function.json'), '{"model": "model.onnx", "handler": "handler.ts", "slo": "60s"}');
+  const write = (sign: string): void =>
+    writeFileSync(
+      join(place, 'handler.ts'),
+      `export const preprocess = (request) => [{ name: 'x', datatype: 'FP32', shape: [1, 256], data: Float32Array.from(JSON.parse(request.text())) }];
+       export const postprocess = ([{ data }]) => Array.from(data, (value) => ${sign}value);`,
+    );
+  write('');
+  expect((await turntable(['store', 'put', place, '--store', store])).stdout).toContain('headed@1: published');
+  const blobs = join(store, 'blobs', 'sha256');
+  expect([readdirSync(blobs).length > 3, bytesIn(blobs) < 1.02 * model.byteLength]).toEqual([true, true]);
+  const before = bytesIn(blobs);
+  write('-');
+  expect((await turntable(['store', 'put', place, '--store', store])).stdout).toContain('headed@2: published');
+  expect(bytesIn(blobs) - before).toBeLessThan(10_000);
+  await using host = await start();
+  const given = JSON.stringify([...wide]);
+  expect(JSON.parse((await ask(host, 'POST', '/function/headed', given)).text)).toEqual(answer.map((each) => -each));
+  expect(JSON.parse((await ask(host, 'POST', '/function/headed/versions/1', given)).text)).toEqual(answer);
+});
+
+test('versions in chunks are imported once, and hosts and workers fetch the chunks that they lack', async () => {
+  const [one, two] = [await headed(1), await headed(2)];
+  const dataDir = join(folder, 'data');
+  {
+    await using alone = await startReluHost([], { flags: { dataDir, 'gpu.use': 'off', 'cpu.cores': '1' } });
+    for (const { model } of [one, two])
+      expect((await ask(alone, 'PUT', '/functions/net?slo=60s', Buffer.from(model))).status).toBe(201);
+    const { disk } = await json<{
+      disk: { residents: { functionName: string; bytes: number; sharedBytes: number }[] };
+    }>(alone, '/api/memory');
+    const shown = disk.residents.filter(({ functionName }) => functionName === 'net');
+    expect(shown).toHaveLength(2);
+    for (const { bytes, sharedBytes } of shown)
+      expect([bytes > 80_000 && bytes < 120_000, sharedBytes > 4_190_000]).toEqual([true, true]);
+  }
+  const done = await turntable(['store', 'import', dataDir, '--store', store]);
+  expect([done.exitCode, done.stdout]).toEqual([0, `the folder ${store}: 2 versions imported, 0 there already\n`]);
+  expect(bytesIn(join(store, 'blobs', 'sha256'))).toBeLessThan(1.05 * one.model.byteLength);
+  await using host = await start();
+  const body = JSON.stringify({ inputs: [{ name: 'x', datatype: 'FP32', shape: [1, 256], data: [...wide] }] });
+  for (const [version, { answer }] of [one, two].entries()) {
+    const reply = await ask(host, 'POST', `/v2/models/net/versions/${version + 1}/infer`, body);
+    const { outputs } = JSON.parse(reply.text) as { outputs: { data: number[] }[] };
+    expect(outputs[0]?.data.map(Math.fround)).toEqual(answer);
+  }
+  const entries = new Entries(new FolderStore(store), silentLog);
+  await entries.start();
+  const { batchDelayMs, handlerTimeoutMs, loadTimeoutMs, inferTimeoutMs } = poolLimits;
+  const manifests = entries.get('net').versions.map((record) =>
+    sealManifest({
+      key: `net@${record.version}`,
+      files: [record.files[0]!],
+      chunks: manifestOf(record)!,
+      limits: { batchMax: 1, batchDelayMs, handlerTimeoutMs, loadTimeoutMs, inferTimeoutMs },
+    }),
+  );
+  const pools = { blankInstances: 0, memoryBytes: 1e9, log: () => undefined };
+  const taker = new PoolTaker({ name: 'lab-7', cores: 1, pools, store: new FolderStore(store), models: join(folder, 'worker'), modelBytesMax: 1e8, threads: 1, queueMax: 10, idleMs: 3_600_000, log: silentLog }); // prettier-ignore
+  await taker.start();
+  taker.learn(manifests);
+  for (const [version, { answer }] of [one, two].entries()) {
+    const tensors = [tensorOf('x', 'FP32', [1, 256], wide)];
+    const { output } = await taker.run(manifests[version]!.revision, { kind: 'tensors', tensors }, {});
+    const [y] = output.kind === 'tensors' ? output.tensors : [];
+    expect([...new Float32Array(Uint8Array.from(y!.data).buffer)]).toEqual(answer);
+  }
+  // What both have is counted, and lies there, once.
+  expect([taker.held, taker.cacheBytes < 1.05 * one.model.byteLength]).toEqual([2, true]);
+  await taker.stop();
 });
 
 const version = (name: string, number: string, sequence: number) => ({
