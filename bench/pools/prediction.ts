@@ -67,7 +67,7 @@ export async function comparePredictions(
     const run = await openLoop(pool, arrivals);
     // Two equal runs differ too: no prediction can be nearer than that.
     const again = level % againEvery === 1 ? await openLoop(pool, arrivals) : undefined;
-    watch(live, candidate, run);
+    for (const each of [run, again]) if (each !== undefined) watch(live, candidate, each);
     const known = new LivePrediction(table, 0);
     for (let turn = 0; turn < knownTurns; turn++) watch(known, candidate, run);
     outcomes.push({
@@ -95,7 +95,7 @@ const againEvery = 3;
 const leastRequests = 50;
 const warmLoad = 0.4;
 const steadyLoadMax = 0.95;
-/** Each turn halves the remaining error of the correction. */
+/** Until the correction by the one run has settled. */
 const knownTurns = 20;
 
 interface LoadRun {

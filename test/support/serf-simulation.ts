@@ -14,6 +14,8 @@ export interface ServiceSimulationOptions {
   /** Counted requests, after a tenth as many that only fill the queue. */
   readonly requests: number;
   readonly seed: number;
+  /** Called for each counted request as it is done. */
+  readonly onDone?: (latencyMs: number, serviceMs: number, nowMs: number) => void;
 }
 
 export interface ServiceSimulation {
@@ -37,7 +39,7 @@ interface Running {
  * running requests and each needs 1.
  */
 export function simulateService(options: ServiceSimulationOptions): ServiceSimulation {
-  const { serviceTimeMs, ratePerSecond, interference, requests, seed } = options;
+  const { serviceTimeMs, ratePerSecond, interference, requests, seed, onDone } = options;
   checkService(serviceTimeMs, ratePerSecond);
   if (ratePerSecond === 0) throw new PlanError('the rate is 0: nothing arrives, so there is nothing to simulate');
   const concurrency = serviceTimeMs.length;
@@ -66,6 +68,7 @@ export function simulateService(options: ServiceSimulationOptions): ServiceSimul
     latencies[index] = nowMs - request.arrivedMs;
     waitSumMs += request.startedMs - request.arrivedMs;
     serviceSumMs += nowMs - request.startedMs;
+    onDone?.(nowMs - request.arrivedMs, nowMs - request.startedMs, nowMs);
   };
 
   for (let done = 0; done < requests + skipped;) {

@@ -1,6 +1,7 @@
 /** Prediction for a running pool: the service of an arrival now, and how accurate the predictions have been. */
 import type { PoolGroup } from '../../types.ts';
 import { idleGapMs } from '../../../plan/index.ts';
+import { alikeRuns, runsMax, type Run } from './alike-runs.ts';
 import { instanceCount, type Candidate, type UnbatchedCandidate } from './candidates.ts';
 import { idleExtraMs, type IdleCost } from './idle-cost.ts';
 import type { PoolTable } from './pool-table.ts';
@@ -26,8 +27,8 @@ export interface ArrivalPrediction {
 
 /** A window with fewer answers says little about a mean. */
 const windowAnswersMin = 20;
-/** Runs of a window whose neighbours are counted. */
-const runsMax = 4000;
+/** The machine's speed changes by the second: later runs of a window say more of what comes. */
+const sliceSeconds = 2;
 
 /** One comparison of prediction and observation. */
 export interface PredictionCheck {
@@ -43,7 +44,7 @@ export class LivePrediction {
    * By how many ran at once. Latency is not compared: near a pool's capacity it says more about the load than about the
    * pool.
    */
-  readonly slowdowns = new Slowdowns();
+  readonly slowdowns: Slowdowns;
   #answers = 0;
   #latencySumMs = 0;
   #serviceSumMs = 0;
@@ -52,6 +53,7 @@ export class LivePrediction {
 
   constructor(table: PoolTable, nowMs: number) {
     this.table = table;
+    this.slowdowns = new Slowdowns(Math.max(1, ...table.candidates.map(({ groups }) => instanceCount(groups))));
     this.#sinceMs = nowMs;
   }
 
@@ -87,7 +89,9 @@ export class LivePrediction {
     this.#answers++;
     this.#latencySumMs += latencyMs;
     this.#serviceSumMs += serviceMs;
-    if (this.#runs.length < runsMax) this.#runs.push({ fromMs: nowMs - serviceMs, toMs: nowMs });
+    if (this.#runs.length < runsMax) {
+      this.#runs.push({ arrivedMs: nowMs - latencyMs, fromMs: nowMs - serviceMs, toMs: nowMs });
+    }
   }
 
   /**
@@ -102,28 +106,56 @@ export class LivePrediction {
     const seconds = (nowMs - this.#sinceMs) / 1000;
     const runs = this.#runs.splice(0);
     this.restart(nowMs);
-    if (candidate === undefined || answers < windowAnswersMin || seconds <= 0) return undefined;
+    if (seconds <= 0) return undefined;
+    if (candidate === undefined || answers < windowAnswersMin) {
+      this.slowdowns.pass(seconds);
+      return undefined;
+    }
     const rate = answers / seconds;
     const predicted = this.predict(candidate, rate);
-    if (candidate.kind === 'unbatched') this.#learn(candidate, runs, rate);
+    if (candidate.kind === 'unbatched') this.#learn(candidate, runs, rate, seconds);
     else {
+      this.slowdowns.pass(seconds);
       const count = instanceCount(candidate.groups);
       const profiledMs = predicted.state === 'stable' ? predicted.serviceMs : this.#fullMs(candidate);
-      this.slowdowns.observe(count, (this.slowdowns.at(count) * serviceMs) / profiledMs, answers);
+      const beyond = Math.log(serviceMs / profiledMs);
+      const shares = Array.from({ length: count }, (_, index) => Number(index === count - 1));
+      const beyondProfile = beyond + Math.log(this.slowdowns.at(count));
+      this.slowdowns.observe({ beyond, beyondProfile, shares, idleShare: 0, answers });
     }
     if (predicted.state === 'overloaded') return undefined;
     const { latencyMs: predictedMs } = predicted;
     return { predictedMs, observedMs, errorRatio: Math.abs(predictedMs / observedMs - 1) };
   }
 
-  /** By the number that ran at once, what requests took beyond what an idle instance adds. */
-  #learn(candidate: UnbatchedCandidate, runs: readonly Run[], rate: number): void {
-    const { serviceTimeMs } = candidate;
-    const now = this.table.service(candidate, rate, this.slowdowns);
-    const idleMs = now.state === 'stable' ? now.idleMs : 0;
-    for (const [index, { sumMs, count }] of byConcurrency(runs, serviceTimeMs.length).entries()) {
-      if (count === 0) continue;
-      this.slowdowns.observe(index + 1, (sumMs / count - idleMs) / serviceTimeMs[index]!, count);
+  /**
+   * A run's speed changes whenever another begins or ends. So what a request takes while k run is found from the
+   * milliseconds that it had with 1, 2, ... at once: each as a part of the whole, they add up to one request.
+   */
+  #learn({ serviceTimeMs, groups }: UnbatchedCandidate, runs: readonly Run[], rate: number, seconds: number): void {
+    const { slowdowns } = this;
+    const concurrency = serviceTimeMs.length;
+    const gapMs = gapMsOf(serviceTimeMs.at(-1)! * slowdowns.at(concurrency), concurrency, rate);
+    const extraMs = idleExtraMs(this.table.profile.idle, groups[0]?.threads ?? 1, gapMs);
+    const slices = Math.max(1, Math.round(seconds / sliceSeconds));
+    for (const alike of alikeRuns(runs, concurrency, slices)) {
+      slowdowns.pass(seconds / slices);
+      for (const { spentMs, count, wasIdle } of alike) {
+        const meanMs = sumOf(spentMs) / count;
+        if (!(meanMs > 0)) continue;
+        const idleMs = wasIdle ? Math.min(meanMs / 2, extraMs * slowdowns.idle) : 0;
+        const atWork = 1 - idleMs / meanMs;
+        const profiled = spentMs.map((ms, index) => (atWork * ms) / count / serviceTimeMs[index]!);
+        const parts = profiled.map((part, index) => part / slowdowns.at(index + 1));
+        const whole = sumOf(parts);
+        slowdowns.observe({
+          beyond: Math.log(whole),
+          beyondProfile: Math.log(sumOf(profiled)),
+          shares: parts.map((part) => part / whole),
+          idleShare: idleMs / meanMs / atWork,
+          answers: count,
+        });
+      }
     }
   }
 
@@ -153,25 +185,6 @@ export class LivePrediction {
   }
 }
 
-interface Run {
-  readonly fromMs: number;
-  readonly toMs: number;
-}
-
-/** What runs took that began as the first, second, ... of those at work; at most `most` run at once. */
-function byConcurrency(runs: readonly Run[], most: number): { sumMs: number; count: number }[] {
-  const sums = Array.from({ length: most }, () => ({ sumMs: 0, count: 0 }));
-  const ends = runs.map(({ toMs }) => toMs).toSorted((a, b) => a - b);
-  let ended = 0;
-  for (const [begun, { fromMs, toMs }] of runs.toSorted((a, b) => a.fromMs - b.fromMs).entries()) {
-    while (ended < ends.length && ends[ended]! <= fromMs) ended++;
-    const sum = sums[Math.min(most, begun + 1 - ended) - 1]!;
-    sum.sumMs += toMs - fromMs;
-    sum.count++;
-  }
-  return sums;
-}
-
 /** On an instance that was idle, beside those that run; behind a queue, with all of them at work. */
 function unbatchedServiceMs(
   { serviceTimeMs, groups }: UnbatchedCandidate,
@@ -182,7 +195,14 @@ function unbatchedServiceMs(
   const concurrency = serviceTimeMs.length;
   const fullMs = (serviceTimeMs.at(-1) ?? 0) * slowdowns.at(concurrency);
   if (running >= concurrency || waiting > 0) return fullMs;
-  const utilisation = Math.min(1, (arrivalsPerSecond * fullMs) / 1000 / concurrency);
-  const gapMs = idleGapMs(concurrency, utilisation, arrivalsPerSecond);
-  return serviceTimeMs[running]! * slowdowns.at(running + 1) + idleExtraMs(costs, groups[0]?.threads ?? 1, gapMs);
+  const gapMs = gapMsOf(fullMs, concurrency, arrivalsPerSecond);
+  const extraMs = slowdowns.idle * idleExtraMs(costs, groups[0]?.threads ?? 1, gapMs);
+  return serviceTimeMs[running]! * slowdowns.at(running + 1) + extraMs;
 }
+
+/** Mean gap of an instance between two requests. */
+function gapMsOf(fullMs: number, concurrency: number, ratePerSecond: number): number {
+  return idleGapMs(concurrency, Math.min(1, (ratePerSecond * fullMs) / 1000 / concurrency), ratePerSecond);
+}
+
+const sumOf = (values: readonly number[]): number => values.reduce((sum, value) => sum + value, 0);

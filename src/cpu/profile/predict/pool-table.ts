@@ -10,7 +10,6 @@ import {
   candidatesOf,
   instanceCount,
   leastDivided,
-  rising,
   sameGroups,
   type BatchedCandidate,
   type Candidate,
@@ -108,8 +107,9 @@ export class PoolTable {
     rate: number,
     slowdowns: Slowdowns,
   ): ServicePrediction {
-    const times = rising(serviceTimeMs.map((timeMs, index) => timeMs * slowdowns.at(index + 1)));
-    const idle = (gapMs: number): number => idleExtraMs(this.profile.idle, groups[0]?.threads ?? 1, gapMs);
+    const times = serviceTimeMs.map((timeMs, index) => timeMs * slowdowns.at(index + 1));
+    const idle = (gapMs: number): number =>
+      slowdowns.idle * idleExtraMs(this.profile.idle, groups[0]?.threads ?? 1, gapMs);
     return predictService(times, rate, { variation, idleExtraMs: idle });
   }
 
@@ -201,7 +201,7 @@ export class PoolTable {
   }
 }
 
-const asProfiled = new Slowdowns();
+const asProfiled = new Slowdowns(1);
 
 function scaled(prediction: PoolPrediction, factor: number): PoolPrediction {
   if (prediction.state === 'overloaded') return prediction;
