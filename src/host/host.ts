@@ -344,6 +344,7 @@ function callsOf(
     isCache: config.store.place !== undefined,
     machine: (lastMs) => usage.busiest(lastMs),
     cpuRefusal: cpu.refusal,
+    slowdownAt: cpu.slowdownAt,
     observer: cpu.calls,
     invokeOthers: (version, options) => others(version, options),
     ...(fleet === undefined ? {} : { routing: () => fleet.routing }),

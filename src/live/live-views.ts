@@ -47,11 +47,11 @@ export abstract class LiveViews {
    * Runs of the function that this CPU and the other places could do at once, and the longest way to one of these. None
    * while calls wait there, or if it may use GPUs: a GPU takes all rows of a request at once.
    */
-  lanesOf(key: string): { readonly lanes: number; readonly roundTripMs: number } {
+  lanesOf(key: string): { readonly lanes: number; readonly here: number; readonly roundTripMs: number } {
     const { cpu, others, scheduler } = this.state;
     const sheet = this.sheetOf(key);
     const isCrowded = this.state.sides.some((place) => scheduler.waitingCount(place) > 0);
-    if (this.has(key) || isCrowded) return { lanes: 0, roundTripMs: 0 };
+    if (this.has(key) || isCrowded) return { lanes: 0, here: 0, roundTripMs: 0 };
     // An offer for joined calls counts the cores of one call, but a part is a run of its own.
     const runs = cpu && sheet?.cpu ? Math.min(cpu.cores, Math.floor(cpu.cores / sheet.cpu.cores)) : 0;
     const here = Math.max(sheet?.cpu?.instances ?? 0, runs);
@@ -62,7 +62,7 @@ export abstract class LiveViews {
       lanes += there;
       roundTripMs = Math.max(roundTripMs, place.roundTripMs);
     }
-    return { lanes, roundTripMs };
+    return { lanes, here, roundTripMs };
   }
 
   /** Whether the function may use GPUs. */

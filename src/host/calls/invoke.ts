@@ -82,6 +82,8 @@ export interface InvokerOptions {
   readonly invokeOthers: (version: FunctionVersion, options: InvocationOptions) => InvokeOthers;
   /** Why this CPU can never run the version; undefined if it can. */
   readonly cpuRefusal?: (version: FunctionVersion) => string | undefined;
+  /** How much longer a run takes as one of so many on this CPU; absent: runs do not slow each other down. */
+  readonly slowdownAt?: (key: string, running: number) => number;
   /** When an unloaded function is loaded again. */
   readonly unloaded?: HostConfig['unloaded'];
   readonly observer?: CallsObserver;
@@ -116,6 +118,7 @@ export class Invoker {
     this.#placed = new PlacedInvoker({ live, pools, gpus, others });
     this.#split = new RowSplit({
       lanesOf: (key) => live.lanesOf(key),
+      slowdownAt: options.slowdownAt,
       sleep: (ms, signal) => sleep(ms, undefined, { signal }),
     });
     registry.onChange(({ before, after }) => {

@@ -95,6 +95,8 @@ export class CpuSide {
       modelBytes: version.modelBytes,
     });
 
+  readonly slowdownAt = (key: string, running: number): number => this.#controller.slowdownAt(key, running);
+
   /** The same for a model that nobody has published yet. */
   refusalOfSize(name: string, modelBytes: number): string | undefined {
     return this.live.refusal(name, { threads: 1, modelBytes });

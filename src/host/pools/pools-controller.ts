@@ -110,6 +110,11 @@ export class PoolsController {
     });
   }
 
+  /** How much longer a run of the version takes as one of so many on this CPU; 1 if that was not measured. */
+  slowdownAt(key: string, running: number): number {
+    return this.#of(key, performance.now())?.live.slowdownAt(running) ?? 1;
+  }
+
   /** An invocation came to its pool. */
   called(key: string): void {
     this.#called.add(key);

@@ -19,6 +19,8 @@ const patience = 2;
 export interface RowSplitOptions {
   /** See LiveScheduler.lanesOf. */
   readonly lanesOf: (key: string) => Lanes;
+  /** How much longer a run takes as one of so many on this CPU; undefined: as long as alone. */
+  readonly slowdownAt?: ((key: string, running: number) => number) | undefined;
   readonly now?: () => number;
   /** Resolves after so many milliseconds; rejects when the signal aborts. */
   readonly sleep: (ms: number, signal: AbortSignal) => Promise<unknown>;
@@ -27,6 +29,8 @@ export interface RowSplitOptions {
 /** What was learned about one version. */
 interface Learnt {
   readonly cost: RowCost;
+  /** Of the lanes, when they were last asked for. */
+  here: number;
   /** Time that a part takes beside its run; undefined before the first part. */
   overheadMs: number | undefined;
   /** Smoothed time between requests of several rows. */
@@ -38,6 +42,8 @@ interface Learnt {
 
 export interface Lanes {
   readonly lanes: number;
+  /** Those of this CPU. */
+  readonly here: number;
   readonly roundTripMs: number;
 }
 
@@ -76,12 +82,14 @@ export class RowSplit {
     const learnt = this.#of(version.key);
     const parts = rows > 1 ? this.#partsFor(version.key, learnt, rows) : [rows];
     if (parts.length > 1) {
-      const ran = await this.#inParts(input, parts, learnt, options, run);
+      // The others of the request run beside each part.
+      const slowdown = this.#slowdownAt(version.key, Math.min(parts.length, learnt.here));
+      const ran = await this.#inParts(input, parts, { learnt, slowdown }, options, run);
       if (ran !== undefined) return ran;
       learnt.isSeparable = false;
     }
     const ran = await run(input, options);
-    this.#observe(learnt, rows, ran, undefined);
+    this.#observe(learnt, rows, ran, { slowdown: 1 });
     // A second run of a part may not have ended.
     return parts.length > 1 ? { ...ran, inputsAreSpent: false } : ran;
   }
@@ -89,6 +97,7 @@ export class RowSplit {
   #of(key: string): Learnt {
     return getOrMake(this.#learnt, key, () => ({
       cost: new RowCost(),
+      here: 0,
       overheadMs: undefined,
       gapMs: Infinity,
       lastMs: undefined,
@@ -103,7 +112,8 @@ export class RowSplit {
       learnt.gapMs = learnt.gapMs === Infinity ? gapMs : smoothed(learnt.gapMs, gapMs);
     }
     learnt.lastMs = nowMs;
-    const { lanes, roundTripMs } = this.#options.lanesOf(key);
+    const { lanes, here, roundTripMs } = this.#options.lanesOf(key);
+    learnt.here = here;
     if (!learnt.isSeparable || lanes < 2) return [rows];
     const { cost } = learnt;
     // If all requests have one length, only a part shows how long fewer rows take.
@@ -114,6 +124,8 @@ export class RowSplit {
       overheadMs: learnt.overheadMs ?? roundTripMs,
       ratePerSecond: learnt.gapMs === Infinity ? 0 : 1000 / Math.max(learnt.gapMs, 1e-3),
       lanes,
+      here,
+      slowdownAt: (running) => this.#slowdownAt(key, running),
     });
     return evenParts(rows, nodes);
   }
@@ -122,7 +134,7 @@ export class RowSplit {
   async #inParts(
     input: PoolInput & { kind: 'tensors' },
     parts: readonly number[],
-    learnt: Learnt,
+    { learnt, slowdown }: { readonly learnt: Learnt; readonly slowdown: number },
     options: InvokeOptions,
     run: RunPart,
   ): Promise<Ran | undefined> {
@@ -137,7 +149,7 @@ export class RowSplit {
       const startMs = this.#now();
       const one = await this.#hedged(part, own, parts[index]!, learnt, others, run);
       if (--left === 0) othersOver();
-      this.#observe(learnt, parts[index]!, one, this.#now() - startMs);
+      this.#observe(learnt, parts[index]!, one, { slowdown, elapsedMs: this.#now() - startMs });
       ran[index] = one;
       last = index;
       return one.result;
@@ -185,12 +197,24 @@ export class RowSplit {
     }
   }
 
-  /** @param elapsedMs of a part, from its start to its answer */
-  #observe(learnt: Learnt, rows: number, { result }: Ran, elapsedMs: number | undefined): void {
+  #slowdownAt(key: string, running: number): number {
+    return running < 2 ? 1 : (this.#options.slowdownAt?.(key, running) ?? 1);
+  }
+
+  /**
+   * @param slowdown by what ran beside it
+   * @param elapsedMs of a part, from its start to its answer
+   */
+  #observe(
+    learnt: Learnt,
+    rows: number,
+    { result }: Ran,
+    { slowdown, elapsedMs }: { readonly slowdown: number; readonly elapsedMs?: number },
+  ): void {
     const { timings, batchSize } = result;
     // A run shared with other requests, or one with a cold session, tells nothing about these rows.
     if (batchSize !== 1 || result.coldStart) return;
-    learnt.cost.observe(rows, timings.inferMs);
+    learnt.cost.observe(rows, timings.inferMs / slowdown);
     if (elapsedMs === undefined) return;
     const besideMs = Math.max(0, elapsedMs - timings.inferMs - timings.queueMs);
     learnt.overheadMs = smoothed(learnt.overheadMs, besideMs);

@@ -33,8 +33,19 @@ describe('the time of a run by its rows', () => {
   });
 });
 
+/** On this CPU. */
+const slowdownAt = (running: number): number => [1, 1.1, 2, 3][running - 1]!;
+
 describe('the number of lanes that work on a request', () => {
-  const wish = { rows: 64, msOf: (rows: number) => 2 + rows, overheadMs: 1, ratePerSecond: 0, lanes: 4 };
+  const wish = {
+    rows: 64,
+    msOf: (rows: number) => 2 + rows,
+    overheadMs: 1,
+    ratePerSecond: 0,
+    lanes: 4,
+    here: 4,
+    slowdownAt: () => 1,
+  };
 
   test('the number of lanes that work on a request is all of them if rows take the time and no other request arrives', () => {
     expect(nodesFor(wish)).toBe(4);
@@ -49,6 +60,16 @@ describe('the number of lanes that work on a request', () => {
     // Four lanes do 60 whole requests a second, or 53 in halves.
     expect(nodesFor({ ...wish, ratePerSecond: 55, msOf: (rows) => 10 + 0.88 * rows })).toBe(1);
     expect(nodesFor({ ...wish, ratePerSecond: 5, msOf: (rows) => 10 + 0.88 * rows })).toBe(4);
+  });
+
+  test('the number of lanes that work on a request is fewer where runs on this CPU slow each other down', () => {
+    // Four at once on this CPU take three times as long: two parts are faster. Workers do not slow each other down.
+    expect(nodesFor({ ...wish, slowdownAt })).toBe(2);
+    expect(nodesFor({ ...wish, slowdownAt, here: 2 })).toBe(4);
+    // Four whole requests a second leave little for others of the same, even in halves.
+    const busy = { ...wish, slowdownAt, msOf: (rows: number) => 200 + rows };
+    expect(nodesFor({ ...busy, ratePerSecond: 0 })).toBe(2);
+    expect(nodesFor({ ...busy, ratePerSecond: 4 })).toBe(1);
   });
 
   test('the number of lanes that work on a request is at most the number of rows', () => {
@@ -137,7 +158,7 @@ describe('a request of several rows', () => {
   const version = functionVersion('rows', { metadata: rowsModel as never });
   function split(lanes: Lanes, count = 3): (rows: number) => Promise<Ran> {
     const own = new RowSplit({
-      lanesOf: () => ({ lanes: count, roundTripMs: 1 }),
+      lanesOf: () => ({ lanes: count, here: count, roundTripMs: 1 }),
       now: () => lanes.nowMs,
       sleep: lanes.sleep,
     });
@@ -169,7 +190,7 @@ describe('a request of several rows', () => {
     ] as const) {
       for (let call = 0; call < 6; call++) expect((await run(rows)).placement.parts).toBeUndefined();
     }
-    const own = new RowSplit({ lanesOf: () => ({ lanes: 3, roundTripMs: 1 }), sleep: lanes.sleep });
+    const own = new RowSplit({ lanesOf: () => ({ lanes: 3, here: 3, roundTripMs: 1 }), sleep: lanes.sleep });
     const alone = { ...version, rows: undefined };
     for (let call = 0; call < 6; call++)
       expect((await own.run(alone, input(7), 7, {}, lanes.run)).placement.parts).toBeUndefined();
@@ -218,7 +239,7 @@ describe('a request of several rows', () => {
     const lanes = new Lanes();
     let nowMs = 0;
     const own = new RowSplit({
-      lanesOf: () => ({ lanes: 3, roundTripMs: 1 }),
+      lanesOf: () => ({ lanes: 3, here: 3, roundTripMs: 1 }),
       now: () => (nowMs += 1000),
       sleep: lanes.sleep,
     });

@@ -81,6 +81,14 @@ export class LivePrediction {
     return { serviceMs: mean.state === 'stable' ? mean.serviceMs : this.#fullMs(candidate), cores: threads };
   }
 
+  /** How much longer than alone a run takes as one of so many; 1 if the profile does not say. */
+  slowdownAt(running: number): number {
+    const candidate = this.#onDemand();
+    if (candidate?.kind !== 'unbatched') return 1;
+    const msOf = (count: number): number => candidate.serviceTimeMs[count - 1]! * this.slowdowns.at(count);
+    return Math.max(1, msOf(Math.min(running, candidate.serviceTimeMs.length)) / msOf(1));
+  }
+
   /**
    * An answer came at an instant: milliseconds from arrival, and from when an instance had it. Calls that waited for a
    * start must not be reported: a steady state has none.
