@@ -1,5 +1,5 @@
 /**
- * Functions on a GPU and CPU cores (Yang et al., "Chrion"): how often nine recurrent functions are swapped in half of
+ * Functions on a GPU and CPU cores (Yang et al., "Chrion"): how often nine recurrent functions are swapped in part of
  * the memory that they need (Table 7, live), and the latency of the baseline network under each pattern (a column of
  * Table 6, on this machine).
  */
@@ -26,12 +26,11 @@ import {
   type Scale,
 } from './chrion/functions.ts';
 import { measurePatterns, type MeasuredPattern, type PatternSizes } from './chrion/patterns.ts';
+import { heldShare } from './papers/swapping.ts';
 import { measureSwapping, patterns, startChrionHost, type HostSizes, type TraceSizes } from './chrion/swapping.ts';
 import { aimsOf, figuresOf, patternTable, swappingTable, type Swapped } from './chrion/tables.ts';
 import { Servers } from './servers.ts';
 
-/** Share of all weights that the GPU holds at a time. */
-const heldShare = 0.5;
 /** Share of a GPU's memory that the host gives to weights (see src/host/gpu/gpu-host.ts). */
 const weightShare = 0.85;
 const all = 9;
@@ -233,7 +232,7 @@ function resultOf(
 ): BenchmarkResult {
   const isReal = plan.emulated === undefined;
   const provenance: Provenance = isReal ? { kind: 'measured' } : emulatedOnly;
-  const share = `${functions.length} recurrent functions in memory for ${100 * heldShare}% of their weights`;
+  const share = `${functions.length} recurrent functions in memory for ${(100 * heldShare).toFixed(0)}% of their weights`;
   const label = isReal ? '' : '; emulated driver: counts are real, times mean nothing';
   const network = plan.network;
   const title = `LSTM of ${network?.layers ?? 12} layers, batch ${network?.batch ?? 8}, width ${network?.hidden ?? 64}, ${network?.sequence ?? 96} steps, by pattern`;

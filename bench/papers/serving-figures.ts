@@ -13,7 +13,14 @@ import { policies } from '../../src/schedule/index.ts';
 import type { BenchmarkOptions, BenchmarkResult, BenchmarkTable } from '../benchmark.ts';
 import { cell as paperCell, onlyMeasurable, shape, type Cell } from './cells.ts';
 import type { PaperPart } from './part.ts';
-import { ownSwapping, paperSwappingRate, swapping, type Pattern, type Swapping } from './swapping.ts';
+import {
+  latencyOptimalExcessMegabytes,
+  ownSwapping,
+  paperSwappingRate,
+  swapping,
+  type Pattern,
+  type Swapping,
+} from './swapping.ts';
 import {
   artifactTrace,
   cell,
@@ -376,7 +383,7 @@ async function chrionTable7(requests: number, seed: number): Promise<Part> {
   const latencyLadder = rate('LatencyOptimalLadder');
   const memoryLadder = rate('MemoryOptimalLadder');
   const own = await ownSwapping(requests, seed);
-  const ninth = 'one of the nine is always out, and each is called as often: 1/9 for any memory and policy';
+  const ninth = `the nine exceed the fitted memory by ${latencyOptimalExcessMegabytes.toFixed(0)} MB, so that one is always out: 1/9 (11.1%) of calls by chance, whatever is evicted; with so much more memory none would swap, and no memory gives 9%`; // prettier-ignore
   return {
     cells: [
       paperCell('Table 7', 'swaps, GPU', {
