@@ -7,7 +7,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { redisMissing } from '../test/support/redis-server.ts';
 import { BenchmarkNotPossible, type Benchmark, type BenchmarkOptions, type BenchmarkResult } from './benchmark.ts';
 import { callOn, callOnce, makeFunction, Outcomes, randomNumbers, send, type TestFunction } from './fleet/load.ts';
-import { measureSizes } from './fleet/sizes.ts';
+import { measureSizes, type SizeCosts } from './fleet/sizes.ts';
 import { FleetSystem } from './fleet/system.ts';
 import { median } from './servers.ts';
 
@@ -78,7 +78,7 @@ async function run(options: BenchmarkOptions): Promise<BenchmarkResult> {
         ],
       },
       {
-        title: 'Passing by bytes: medians; the last column is meant to be at most 1.3 from 602 KB on',
+        title: 'Passing by bytes: medians',
         provenance: { kind: 'measured' },
         columns: ['bytes', 'local ms', 'passed ms', 'difference ms', 'bare TLS echo ms', 'difference / echo'].map(
           (title) => ({ title, align: 'right' }),
@@ -96,9 +96,9 @@ async function run(options: BenchmarkOptions): Promise<BenchmarkResult> {
         rows: [
           ['call at its home, p50', ways.localMs.toFixed(3)],
           ['call at another host, p50', ways.passedMs.toFixed(3)],
-          ['difference (meant to be at most 0.6 on a machine that does nothing else)', overheadMs.toFixed(3)],
+          ['difference', overheadMs.toFixed(3)],
           ['publication until every host shows it, p50', median(shownMs).toFixed(0)],
-          ['publication until every host shows it, p99 (meant to be under 1000)', shownMsP99.toFixed(0)],
+          ['publication until every host shows it, p99', shownMsP99.toFixed(0)],
         ],
       },
     ],
@@ -114,17 +114,61 @@ async function run(options: BenchmarkOptions): Promise<BenchmarkResult> {
       {
         aim: 'every call has one answer, equal to that of ONNX Runtime',
         met: !isLost && outcomes.answered > 0,
-        reached: isLost ? outcomes.troubles.slice(0, 5).join('; ') : `${outcomes.answered} of them`,
+        reached: isLost
+          ? outcomes.troubles.slice(0, 5).join('; ')
+          : `${outcomes.answered} of them, beside ${sumOf(injected.values())} faults`,
       },
       {
         aim: 'every acknowledged publication is there once, at every host',
         met: missing.length === 0,
         reached: missing.length === 0 ? `${functions.length} of them` : missing.slice(0, 5).join('; '),
       },
+      ...(small ? [] : speedAims({ sizes, overheadMs, shownMsP99 })),
     ],
     limits: ['hosts, worker, Redis and clients share one machine: the way between hosts is loopback'],
   };
 }
+
+/** Of a machine that does nothing else. */
+function speedAims({
+  sizes,
+  overheadMs,
+  shownMsP99,
+}: {
+  readonly sizes: readonly SizeCosts[];
+  readonly overheadMs: number;
+  readonly shownMsP99: number;
+}) {
+  const ofSizes = sizes
+    .filter(({ bytes }) => bytes > 500_000)
+    .map(({ bytes, localMs, passedMs, echoMs }) => {
+      const ratio = (passedMs - localMs) / echoMs;
+      const size = bytes < 1e6 ? `${Math.round(bytes / 1e3)} KB` : `${Math.round(bytes / 2 ** 20)} MB`;
+      return {
+        aim: `a passed call of ${size} costs at most 1.3 times a bare TLS echo of its bytes more than a local one`,
+        met: ratio <= 1.3,
+        reached: `${ratio.toFixed(2)} times`,
+        isOfSpeed: true,
+      };
+    });
+  return [
+    {
+      aim: 'a small passed call costs at most 0.6 ms more than a local one',
+      met: overheadMs <= 0.6,
+      reached: `${overheadMs.toFixed(3)} ms`,
+      isOfSpeed: true,
+    },
+    ...ofSizes,
+    {
+      aim: 'every host shows a publication within 1 s, at the 99th percentile',
+      met: shownMsP99 < 1000,
+      reached: `${shownMsP99.toFixed(0)} ms`,
+      isOfSpeed: true,
+    },
+  ];
+}
+
+const sumOf = (counts: Iterable<number>): number => [...counts].reduce((sum, count) => sum + count, 0);
 
 /** Milliseconds from the acknowledgement until the last host shows it. */
 async function publishAndSee(system: FleetSystem, fn: TestFunction, host: number): Promise<number> {
