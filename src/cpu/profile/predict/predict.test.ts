@@ -520,6 +520,8 @@ describe('correction by observation', () => {
     for (let window = 0; window < 30; window++) observe(8, 1.1);
     expect(slowdowns.at(8)).toBeCloseTo(1.1, 2);
     expect(slowdowns.at(1)).toBeGreaterThan(1.3);
+    // More than there are instances are as many as there are.
+    expect(slowdowns.at(100)).toBe(slowdowns.at(8));
     // Other work takes the cores: seen of one at once alone, it holds for eight as well, and is soon forgotten.
     const before = factors();
     for (let window = 0; window < 3; window++) observe(1, slowdowns.at(1) * 1.1);

@@ -34,6 +34,8 @@ const parts = {
 } as const;
 /** The logarithm of the ratio of two numbers at once by which they are alike in part only. */
 const alikeRatio = 4;
+/** More at once count as so many: they are alike, and a function's table stays small. */
+const numbersMax = 16;
 /** Service times vary, and so do means of them: variance of one, and of a mean of any number. */
 const oneVariance = 0.1;
 const meanVariance = 0.01 ** 2;
@@ -54,9 +56,10 @@ export class Slowdowns {
 
   /** @param most the largest number at once */
   constructor(most: number) {
-    this.#most = most;
-    this.#mean = new Float64Array(most + 2);
-    this.#covariance = Float64Array.from({ length: (most + 2) ** 2 }, (_, at) => this.#prior(at));
+    this.#most = Math.min(most, numbersMax);
+    const size = this.#most + 2;
+    this.#mean = new Float64Array(size);
+    this.#covariance = Float64Array.from({ length: size ** 2 }, (_, at) => this.#prior(at));
   }
 
   /** Of a request that runs as one of so many. */
@@ -82,7 +85,8 @@ export class Slowdowns {
 
   observe({ beyond, beyondProfile, shares, idleShare, answers }: ObservedRuns): void {
     const size = this.#mean.length;
-    const weights = Float64Array.from({ length: size }, (_, at) => shares[at] ?? 0);
+    const weights = new Float64Array(size);
+    for (const [index, share] of shares.entries()) weights[Math.min(index, this.#most - 1)]! += share;
     weights[this.#most] = 1;
     weights[this.#most + 1] = idleShare;
     const row = (at: number): number => {
