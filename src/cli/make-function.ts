@@ -1,11 +1,11 @@
 /** Writes a function folder around an architecture with seeded weights. */
 import { randomBytes } from 'node:crypto';
-import { access, mkdir, readdir, rename, rm, statfs, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, rename, rm, statfs, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { ArchitectureError, buildArchitecture, writeModel, type BuiltModel, type ModelProto } from '../onnx/index.ts';
 import { CliError, spoken, told } from './error.ts';
 import { Interruption } from './interruption.ts';
-import { formatBytes, given, makeFolders } from '../tools/index.ts';
+import { exists, formatBytes, given, makeFolders } from '../tools/index.ts';
 import { startBytesProgress } from './progress.ts';
 
 const modelFile = 'model.onnx';
@@ -162,11 +162,4 @@ async function checkSpace(folder: string, weightBytes: number): Promise<void> {
       `the model takes ${formatBytes(weightBytes)}, but only ${formatBytes(freeBytes)} are free where ${folder} is`,
     );
   }
-}
-
-async function exists(path: string): Promise<boolean> {
-  return access(path).then(
-    () => true,
-    () => false,
-  );
 }

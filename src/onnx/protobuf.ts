@@ -25,6 +25,11 @@ function load(): Library {
   };
 }
 
+// Numbers of the fields on the way to the bytes of weights: of a model, of its graph, and of a tensor.
+export const graphField = 7;
+export const initializerField = 5;
+export const rawDataField = 9;
+
 /** Tag and length of a length-delimited field. */
 export function lengthPrefix(field: number, bytes: number): Uint8Array {
   const { BinaryWriter, WireType } = protobuf().wire;

@@ -6,7 +6,7 @@ import { closeSync, fstatSync, openSync } from 'node:fs';
 import { OnnxError } from './error.ts';
 import { readAt } from './external-data.ts';
 import { explained, signatureBytes } from './other-formats.ts';
-import { lengthPrefix } from './protobuf.ts';
+import { graphField, initializerField, lengthPrefix, rawDataField } from './protobuf.ts';
 import { wireFixed32, wireFixed64, wireText, wireVarint } from './wire.ts';
 
 /** Smaller weights are read with the rest, unless a reader wants the place of each. */
@@ -14,10 +14,6 @@ const skippedBytesUsual = 16 * 1024;
 const windowBytes = 256 * 1024;
 /** Limit for everything except weights: no real graph is larger. */
 const structureBytesMax = 512 * 1024 * 1024;
-
-const graphField = 7;
-const initializerField = 5;
-const rawDataField = 9;
 
 export interface SkippedWeight {
   /** Index in `graph.initializer`. */

@@ -8,7 +8,7 @@ import { makeFolders, replaceFile } from '../tools/index.ts';
 import { encode } from './convert.ts';
 import { OnnxError } from './error.ts';
 import { isExternal } from './external-data.ts';
-import { lengthPrefix } from './protobuf.ts';
+import { graphField, initializerField, lengthPrefix, rawDataField } from './protobuf.ts';
 import { modelBytesMax } from './read.ts';
 import { asExternal, tensorByteLength, tensorBytes, withoutData } from './tensor-data.ts';
 import { ElementType, type ModelProto, type TensorProto } from './types.ts';
@@ -25,10 +25,6 @@ const pageAlignedFromBytes = 64 * 1024;
 const smallAlignmentBytes = 64;
 /** Smaller parts share a call to write. */
 const gatherBytes = 1024 * 1024;
-
-const graphField = 7;
-const initializerField = 5;
-const rawDataField = 9;
 
 export interface WriteOptions {
   /**

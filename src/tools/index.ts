@@ -10,7 +10,15 @@ export { controlGroupFolders, listFolder, parseKernelList, readInteger, readText
 export type { Log } from './log.ts';
 export { KeyedMutex, Semaphore } from './semaphore.ts';
 export { formatBytes, formatDuration, formatMs, missingUnit, parseDurationMs, parseSizeBytes } from './units.ts';
-export { hashFile, replaceFile, temporaryFile, temporaryPath, writeWhole, type StreamedBytes } from './whole-files.ts';
+export {
+  exists,
+  hashFile,
+  replaceFile,
+  temporaryFile,
+  temporaryPath,
+  writeWhole,
+  type StreamedBytes,
+} from './whole-files.ts';
 export { makeFolders } from './make-folders.ts';
 export { append, byNames, count, CountedValues, getOrMake, namesIn, SharedValues, typedEntries } from './maps.ts';
 export { mix32, randomOf } from './mix.ts';

@@ -1,7 +1,7 @@
 /** Files that are complete or absent, never half written, and the hash that tells. */
 import { createHash, randomBytes } from 'node:crypto';
 import { createReadStream } from 'node:fs';
-import { mkdir, rename, rm, writeFile } from 'node:fs/promises';
+import { access, mkdir, rename, rm, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 
 export interface StreamedBytes {
@@ -46,3 +46,9 @@ export async function replaceFile(path: string, write: (temporary: string) => Pr
 
 export const writeWhole = (path: string, content: Uint8Array | string): Promise<void> =>
   replaceFile(path, (temporary) => writeFile(temporary, content));
+
+export const exists = (path: string): Promise<boolean> =>
+  access(path).then(
+    () => true,
+    () => false,
+  );

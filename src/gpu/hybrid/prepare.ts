@@ -2,14 +2,13 @@
 import { LRUCache } from 'lru-cache';
 import { createHash } from 'node:crypto';
 import { join } from 'node:path';
-import { getOrMake } from '../../tools/index.ts';
+import { exists, getOrMake } from '../../tools/index.ts';
 import { baseOf } from '../program/compile-model.ts';
 import { prepareGraph } from '../program/prepare.ts';
 import type { PreparedGraph } from '../program/prepared.ts';
 import type { InputShapes } from '../program/types.ts';
 import { attributeOf, Graph, readServed, writeModel, type ModelProto, type NodeProto } from '../../onnx/index.ts';
 import { factsOf, inferShapes, loadUnroll } from '../../operators/index.ts';
-import { exists } from './submodel.ts';
 
 /** Part of the cache's key. Increase it when unrolling makes other graphs than before. */
 const unrolledFormat = 3;

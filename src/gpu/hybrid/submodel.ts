@@ -3,7 +3,6 @@
  * from outside are its inputs.
  */
 import { createHash } from 'node:crypto';
-import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import {
   dataTypeOf,
@@ -20,6 +19,7 @@ import {
   tensorType,
 } from '../../onnx/index.ts';
 import { elementBytes, elementCount, onnxRuntimeType } from '../../tensor/index.ts';
+import { exists } from '../../tools/index.ts';
 import { readRange } from '../program/files.ts';
 import type { PreparedGraph, PreparedNode } from '../program/prepared.ts';
 import { GpuError } from '../types.ts';
@@ -151,13 +151,6 @@ function shortNames({ nodes, inputs }: GraphPart): Map<string, string> {
   let made = 0;
   for (const { outputs } of nodes) for (const value of outputs) names.set(value, `v${made++}~`);
   return names;
-}
-
-export async function exists(path: string): Promise<boolean> {
-  return await stat(path).then(
-    () => true,
-    () => false,
-  );
 }
 
 /**

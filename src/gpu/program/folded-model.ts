@@ -91,10 +91,10 @@ async function typesOf(model: ModelProto, folder: string): Promise<ReadonlyMap<s
   const scalars = [...types].flatMap(([name, { shape }]) => (shape?.length === 0 ? [name] : []));
   if (scalars.length === 0) return types;
   const ranks = scalars.map((name) => nodeProto('Shape', [name], [rankOf(name)], {}, { name: `rank of ${name}` }));
-  const told = await inferOutputs(model, [...graph.node, ...ranks], scalars.map(rankOf), folder);
+  const typesOfRanks = await inferOutputs(model, [...graph.node, ...ranks], scalars.map(rankOf), folder);
   return new Map(
     [...types].map(([name, type]) => {
-      const isScalar = type.shape?.length !== 0 || told?.get(rankOf(name))?.shape?.[0] === 0;
+      const isScalar = type.shape?.length !== 0 || typesOfRanks?.get(rankOf(name))?.shape?.[0] === 0;
       return [name, isScalar ? type : { elementType: type.elementType, shape: undefined }];
     }),
   );

@@ -114,11 +114,11 @@ const closed: ShapeOptions = { openSize: () => undefined };
 
 /** Shapes by the rules and ONNX Runtime's inference; by the rules alone if the two disagree. */
 function shapesOf(graph: Graph, types: ReadonlyMap<string, ValueType>): InferredShapes {
-  const told = (value: string): readonly number[] | undefined => {
+  const shapeElsewhere = (value: string): readonly number[] | undefined => {
     const shape = types.get(value)?.shape;
     return shape?.every((size) => typeof size === 'number') === true ? shape : undefined;
   };
-  const inferred = inferShapes(graph, { ...closed, told });
+  const inferred = inferShapes(graph, { ...closed, shapeElsewhere });
   return inferred.disputed.length === 0 ? inferred : inferShapes(graph, closed);
 }
 

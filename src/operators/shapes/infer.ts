@@ -11,7 +11,7 @@ export interface ShapeOptions {
   /** Size of an open dimension that `dimensions` does not name; undefined: the shape stays unknown. Default: 1. */
   readonly openSize?: (name: string | undefined) => number | undefined;
   /** The shape of a value from another source, such as ONNX Runtime; it overrides the operator's rule. */
-  readonly told?: (value: string) => Dims | undefined;
+  readonly shapeElsewhere?: (value: string) => Dims | undefined;
 }
 
 export interface InferredShapes {
@@ -19,7 +19,7 @@ export interface InferredShapes {
   readonly values: ReadonlyMap<string, Known>;
   /** Names of nodes whose result shape neither follows from the operator nor is in the file. */
   readonly unknown: readonly string[];
-  /** Names of nodes whose rule overrides `told`. What `told` says about later values is wrong then. */
+  /** Names of nodes whose rule overrides `shapeElsewhere`. What that says about later values is wrong then. */
   readonly disputed: readonly string[];
 }
 
@@ -28,7 +28,7 @@ export interface InferredShapes {
  * numbers that shapes are computed from. Lazy weights stay lazy.
  */
 export function inferShapes(graph: Graph, options: ShapeOptions = {}): InferredShapes {
-  const { dimensions = {}, openSize = () => 1, told = () => undefined } = options;
+  const { dimensions = {}, openSize = () => 1, shapeElsewhere = () => undefined } = options;
   const sized = (size: number | string | undefined): number | undefined =>
     typeof size === 'number' ? size : ((size === undefined ? undefined : dimensions[size]) ?? openSize(size));
   const inFile = (name: string): Known | undefined => {
@@ -66,7 +66,7 @@ export function inferShapes(graph: Graph, options: ShapeOptions = {}): InferredS
     for (const [place, output] of proto.output.entries()) {
       if (output === '' || graph.weight(output) !== undefined) continue;
       const ruled = found?.[place];
-      const agreed = agreement(ruled, told(output));
+      const agreed = agreement(ruled, shapeElsewhere(output));
       if (agreed !== ruled && ruled !== undefined && facts?.overrulesInference === true) disputed.push(name);
       const result = agreed ?? inFile(output);
       if (result === undefined) {
@@ -82,11 +82,11 @@ export function inferShapes(graph: Graph, options: ShapeOptions = {}): InferredS
   return { values, unknown, disputed };
 }
 
-/** The told shape, with the rule's elements if both agree on the dimensions. */
-function agreement(ruled: Known | undefined, told: Dims | undefined): Known | undefined {
-  if (told === undefined) return ruled;
-  const isSame = ruled?.dims.length === told.length && told.every((size, axis) => size === ruled.dims[axis]);
-  return isSame ? ruled : { dims: told };
+/** The shape from elsewhere, with the rule's elements if both agree on the dimensions. */
+function agreement(ruled: Known | undefined, dims: Dims | undefined): Known | undefined {
+  if (dims === undefined) return ruled;
+  const isSame = ruled?.dims.length === dims.length && dims.every((size, axis) => size === ruled.dims[axis]);
+  return isSame ? ruled : { dims };
 }
 
 /** Elements of a constant; those in another file are not read. */

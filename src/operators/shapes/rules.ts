@@ -2,7 +2,7 @@
  * Shapes of operators' results, from the ONNX operator specification (opset 1 to 26). If a rule gives no answer, a
  * caller takes the shape from the file or leaves it open. The records of the families say which operator has which rule.
  */
-import { axisFromFront } from '../../onnx/index.ts';
+import { axisFromFront, type AttributeReader } from '../../onnx/index.ts';
 import { elementCount } from '../../tensor/index.ts';
 import { broadcast, type Dims } from './dims.ts';
 import { isOpen, one, reshaped, type Rule } from './rule.ts';
@@ -84,6 +84,11 @@ export const where: Rule = (input) => {
   return [{ dims: result.dims, ints }];
 };
 
+const reducedTo = (dims: Dims, attribute: AttributeReader, isGone: (axis: number) => boolean): ReturnType<Rule> =>
+  attribute('keepdims', 1) === 1
+    ? one(dims.map((size, axis) => (isGone(axis) ? 1 : size)))
+    : one(dims.filter((_, axis) => !isGone(axis)));
+
 export const reduce: Rule = (input) => {
   const {
     inputs: [data, given],
@@ -94,18 +99,13 @@ export const reduce: Rule = (input) => {
   const axes = (given?.ints ?? attribute('axes', undefined))?.map((axis) => axisFromFront(axis, data.dims.length));
   const all = axes === undefined || axes.length === 0;
   if (all && attribute('noop_with_empty_axes', 0) === 1) return one(data.dims);
-  const gone = (axis: number) => all || axes.includes(axis);
-  return attribute('keepdims', 1) === 1
-    ? one(data.dims.map((size, axis) => (gone(axis) ? 1 : size)))
-    : one(data.dims.filter((_, axis) => !gone(axis)));
+  return reducedTo(data.dims, attribute, (axis) => all || axes.includes(axis));
 };
 
 export const argReduce: Rule = ({ inputs: [data], attribute }) => {
   if (data === undefined) return undefined;
   const axis = axisFromFront(attribute('axis', 0), data.dims.length);
-  return attribute('keepdims', 1) === 1
-    ? one(data.dims.with(axis, 1))
-    : one(data.dims.filter((_, place) => place !== axis));
+  return reducedTo(data.dims, attribute, (place) => place === axis);
 };
 
 /** [sequence, batch, input] to Y [sequence, directions, batch, hidden] and the last states. */
