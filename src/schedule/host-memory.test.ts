@@ -1,17 +1,17 @@
 /** Host memory between the disk and the GPUs: what is read, when it can be loaded, and what goes for it. */
 import { expect, test } from 'vitest';
 import { offerSheet, smallGpus } from '../../test/support/offers.ts';
-import { policies, Scheduler, type Action, type HostBlock, type SchedulerEvent } from './index.ts';
+import { policies, Scheduler, type Action, type HostBlock, type Policy, type SchedulerEvent } from './index.ts';
 
 /** A link carries a byte in a millisecond, the disk a byte in ten. */
 const diskGBps = 1e-7;
 const copied = (bytes: number): HostBlock => ({ bytes });
 const executed = (bytes: number): HostBlock => ({ bytes, isExecuted: true });
 
-function hostOf(capacityBytes: number, gpuBytes = 100) {
+function hostOf(capacityBytes: number, gpuBytes = 100, policy: Partial<Policy> = {}) {
   const scheduler = new Scheduler({
     gpus: smallGpus(1, gpuBytes),
-    policy: { ...policies.best, waitBoundMs: 10_000 },
+    policy: { ...policies.best, waitBoundMs: 10_000, ...policy },
     cpu: null,
     host: { capacityBytes, diskGBps },
   });
@@ -239,6 +239,26 @@ test('what cannot be read gives its room back, and is read again after a second,
   expect(stagesOf(tell(1100, { kind: 'wake' }))).toEqual([[0, 20]]);
   expect(stagesOf(tell(1200, { kind: 'stage-failed', functionIndex: 0 }))).toEqual([]);
   expect(stagesOf(call(0, 1300))).toEqual([[0, 20]]);
+});
+
+test('a GPU that could run another call does not wait for a function whose read failed behind its load', () => {
+  const { add, call, staged, loaded, finished, tell } = hostOf(100, 100, { loadAhead: false });
+  add(0, [copied(20), executed(10)], 0.5);
+  add(1, [copied(20)], 0.5);
+  call(1, 0);
+  staged(1, 200);
+  loaded(1, 220);
+  finished(0, 221);
+  // The first call of function 0 is loaded while the rest is read; those of function 1 run beside it.
+  call(0, 1000);
+  call(1, 1279);
+  tell(1280, { kind: 'wake' });
+  for (const [at, each] of [1, 0, 1].entries()) call(each, 1281 + at);
+  expect(finished(2, 1285)).toMatchObject([{ kind: 'run', functionIndex: 0, start: 'disk' }]);
+  loaded(0, 1290);
+  expect(finished(1, 1291)).toMatchObject([{ kind: 'run', functionIndex: 1, invocation: 3 }]);
+  tell(1292, { kind: 'stage-failed', functionIndex: 0 });
+  expect(finished(3, 1293)).toMatchObject([{ kind: 'run', functionIndex: 1, invocation: 5 }]);
 });
 
 test('what is here stays when a new plan divides it into other blocks, and a function that comes again is read again', () => {

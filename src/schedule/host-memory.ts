@@ -300,6 +300,8 @@ export class HostMemory {
     for (const { users } of read.blocks) for (const user of users) this.#canRun(user);
     this.usedBytes -= read.bytes;
     this.#endRead(copy, nowMs);
+    // A load that could have followed the read has nothing to follow now.
+    this.#restage(copy.fn);
     if (this.#uses.isBusy(copy.fn)) this.#urgent.add(copy);
   }
 
