@@ -4,7 +4,7 @@ import { usage } from './error.ts';
 import { missingUnit, parseDurationMs as parseDuration, parseSizeBytes } from '../tools/index.ts';
 import type { WeightBits } from '../profile/index.ts';
 import type { FunctionGroup, Popularity } from '../replay/index.ts';
-import type { WorkersPlace } from '../schedule/index.ts';
+import type { PoolConfiguration, WorkersPlace } from '../schedule/index.ts';
 
 /** Milliseconds of "100ms", "90s", "30m" or "3h", as in the host's configuration. */
 export function parseDurationMs(text: string): number {
@@ -87,12 +87,19 @@ export interface CpuGiven {
   /** How long a session takes to load, and with `bytes` its memory. */
   readonly loadMs?: number | undefined;
   readonly bytes?: number | undefined;
+  /** Instances of its own instead. */
+  readonly list?: PoolConfiguration;
 }
 
-/** "bert-base=180ms@8:1.2s:450MB": a run, its cores, the loading of its session, and that session's memory. */
+/**
+ * "bert-base=180ms@8:1.2s:450MB": a run, its cores, the loading of its session, and that session's memory.
+ * "bert-base=2x4x16@90ms+1x2x8@60ms/5ms": two instances of four threads that take 16 calls in 90 ms, and one more; a call
+ * waits up to 5 ms for a batch.
+ */
 export function parseCpuOffers(text: string): Map<string, CpuGiven> {
   return new Map(
     pairs(text).map(([model, offer = '']) => {
+      if (/^\d+x/.test(offer)) return [model, listGiven(offer)];
       const [run = '', load, bytes, ...more] = offer.split(':');
       if (more.length > 0)
         throw new InvalidArgumentError(`'${offer}' is no offer such as 180ms@8 or 180ms@8:1.2s:450MB.`);
@@ -106,6 +113,20 @@ export function parseCpuOffers(text: string): Map<string, CpuGiven> {
       return [model, given];
     }),
   );
+}
+
+function listGiven(offer: string): CpuGiven {
+  const [list = '', timeout = '0ms', ...more] = offer.split('/');
+  const groups = list.split('+').map((text) => {
+    const [, ...parts] = /^(\d+)x(\d+)x(\d+)@(.+)$/.exec(text) ?? [];
+    if (parts.length === 0 || more.length > 0)
+      throw new InvalidArgumentError(`'${offer}' is no list of instances such as 2x4x16@90ms+1x2x8@60ms/5ms.`);
+    const [instances = 1, threads = 1, batch = 1] = parts.slice(0, 3).map(parseCount);
+    return { instances, threads, batch, latencyMs: parseDurationMs(parts[3]!) };
+  });
+  const latencyMs = Math.max(...groups.map((group) => group.latencyMs));
+  const cores = Math.max(...groups.map(({ threads }) => threads));
+  return { latencyMs, cores, list: { groups, batchTimeoutMs: parseDurationMs(timeout) } };
 }
 
 /** "16@20ms": slots, and the way there and back. */

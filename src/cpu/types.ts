@@ -1,7 +1,10 @@
 /** The interface between the host and the CPU pools: what runs, its inputs and outputs. Types only. */
 import type { ModelOpening } from '../onnx/index.ts';
+import type { PoolConfiguration } from '../schedule/index.ts';
 import type { Tensor } from '../tensor/index.ts';
 import type { FunctionReply, HandlerCall } from './instance/handler.ts';
+
+export type { PoolConfiguration, PoolGroup } from '../schedule/index.ts';
 
 /** What an instance needs to load a function. */
 export interface InstanceSpec {
@@ -30,29 +33,6 @@ export interface InstanceSpec {
   readonly runBytes?: number;
   /** `own`: it shares no process with other functions. Default `shared`. */
   readonly isolation?: 'own' | 'shared';
-}
-
-/**
- * Like instances of a configuration: `instances` of them, of `threads` threads, each taking up to `batch` rows a run.
- */
-export interface PoolGroup {
-  readonly instances: number;
-  /** Intra-op threads, each on a core that no other instance has. */
-  readonly threads: number;
-  /** Rows: requests, if each brings one. */
-  readonly batch: number;
-  /** Expected time of a run of `batch` rows: decides how a smaller batch is split until runs have been measured. */
-  readonly latencyMs?: number;
-}
-
-/**
- * Which instances a pool runs: Packrat's list of <i,t,b>, whose groups may differ. A batch is up to the sum of i x b
- * rows.
- */
-export interface PoolConfiguration {
-  readonly groups: readonly PoolGroup[];
-  /** Longest that a request waits for the batch to fill. Default: {@link PoolLimits.batchDelayMs}. */
-  readonly batchTimeoutMs?: number;
 }
 
 /**
@@ -317,9 +297,8 @@ export interface PoolFacts {
   readonly sessionBytes: number;
   /** Time to load a session into a running process, smoothed; undefined before the first. */
   readonly loadMs: number | undefined;
-  /** How many calls the instances on cores of their own take at once, and how many instances those are. */
-  readonly slots: number;
-  readonly instances: number;
+  /** The instances on cores of their own that are ready, with the calls that each takes at once. */
+  readonly list: PoolConfiguration | undefined;
   readonly isPinned: boolean;
 }
 

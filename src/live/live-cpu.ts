@@ -117,24 +117,18 @@ export class LiveCpu {
     if (need === undefined) return null;
     const { rowsJoinedMax, modelBytes, latencyMs } = need;
     const facts = this.pools.facts(key);
-    const {
-      loadMs,
-      slots = 0,
-      instances = 0,
-      isPinned = false,
-      sessionBytes: bytes = sessionBytesOf(modelBytes),
-    } = facts ?? {};
+    const { loadMs, list, isPinned = false, sessionBytes: bytes = sessionBytesOf(modelBytes) } = facts ?? {};
     // While others have leased cores, its threads share those that are left.
     const threads = Math.min(need.threads, this.#cores);
-    return { latencyMs, cores: threads / rowsJoinedMax, loadMs, bytes, slots, instances, isPinned };
+    return { latencyMs, cores: threads / rowsJoinedMax, loadMs, bytes, list, isPinned };
   }
 
   /** Why the pools can never run the function, as things are; undefined if they can. */
   refusal(key: string, { threads, modelBytes }: Pick<CpuNeed, 'threads' | 'modelBytes'>): string | undefined {
-    const { slots = 0, sessionBytes: bytes = sessionBytesOf(modelBytes) } = this.pools.facts(key) ?? {};
+    const { list, sessionBytes: bytes = sessionBytesOf(modelBytes) } = this.pools.facts(key) ?? {};
     const place = this.place();
     const cores = Math.min(threads, place.cores);
-    return slots > 0 ? undefined : cpuRefusal(key, { bytes, cores }, place);
+    return list !== undefined ? undefined : cpuRefusal(key, { bytes, cores }, place);
   }
 
   /**

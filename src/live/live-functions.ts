@@ -1,4 +1,5 @@
 /** The functions that the scheduler knows, with their offers for each place. */
+import { isDeepStrictEqual } from 'node:util';
 import { checkVariants, named, type FunctionId, type SideId, type SideOffer } from '../schedule/index.ts';
 import { Correction } from './correction.ts';
 import { hostBlocksOf, LiveFunction, plannedLayers, offersOf, sheetOf, type FunctionLayer } from './live-function.ts';
@@ -156,8 +157,7 @@ export class LiveFunctions {
     for (const place of this.#state.others) others[place.id] = place.offer(fn.key, fn.ownMs);
     const isAlike =
       cpu?.cores === fn.cpu?.cores &&
-      cpu?.slots === fn.cpu?.slots &&
-      cpu?.instances === fn.cpu?.instances &&
+      isDeepStrictEqual(cpu?.list, fn.cpu?.list) &&
       cpu?.isPinned === fn.cpu?.isPinned &&
       isClose(cpu?.bytes, fn.cpu?.bytes) &&
       isClose(cpu?.latencyMs, fn.cpu?.latencyMs) &&

@@ -5,6 +5,7 @@ import {
   type SchedulerGpu,
   Scheduler,
   type CpuPlace,
+  instancesIn,
   named,
   type SideId,
   type SchedulerEvent,
@@ -54,7 +55,7 @@ export abstract class LiveViews {
     if (this.has(key) || isCrowded) return { lanes: 0, here: 0, roundTripMs: 0 };
     // An offer for joined calls counts the cores of one call, but a part is a run of its own.
     const runs = cpu && sheet?.cpu ? Math.min(cpu.cores, Math.floor(cpu.cores / sheet.cpu.cores)) : 0;
-    const here = Math.max(sheet?.cpu?.instances ?? 0, runs);
+    const here = Math.max(instancesIn(sheet?.cpu?.list), runs);
     let [lanes, roundTripMs] = [here, 0];
     for (const place of others) {
       const there = sheet?.others?.[place.id] ? this.state.laneCount(place.id) : 0;

@@ -16,6 +16,8 @@ export interface SimulationSettings extends Omit<SimulatorOptions, Decided> {
   readonly reserveBytes?: number;
   /** For sessions on the CPU; left out: unlimited. */
   readonly cpuMemoryBytes?: number;
+  /** Those of functions' own instances; left out: none. */
+  readonly leasedCores?: number;
 }
 
 /**
@@ -34,7 +36,7 @@ export function simulate(
 
 /** Options for the simulator of one host. Throws RangeError for an oracle without foresight. */
 export function simulatorOptions(
-  { machine, policy, reserveBytes, cpuMemoryBytes = Infinity, ...rest }: SimulationSettings,
+  { machine, policy, reserveBytes, cpuMemoryBytes = Infinity, leasedCores = 0, ...rest }: SimulationSettings,
   observer: ReplayObserver,
   foresight?: TraceForesight,
 ): SimulatorOptions {
@@ -44,7 +46,7 @@ export function simulatorOptions(
   return {
     ...rest,
     gpus: schedulerGpus(machine, reserveBytes),
-    cpu: { cores, memoryBytes: cpuMemoryBytes },
+    cpu: { cores: cores - leasedCores, memoryBytes: cpuMemoryBytes },
     policy: { ...policy, eviction: foresight ?? (policy.eviction as Policy['eviction']) },
     onArrival: foresight && ((functionIndex) => foresight.arrived(functionIndex)),
     observer,

@@ -30,6 +30,7 @@ import {
   type Mutable,
 } from './simulator-flight.ts';
 import { DueHeap, type Due } from './simulator-heap.ts';
+import { SimulatedLists } from './simulator-lists.ts';
 import { SimulatedLoads, type SimulatedLoad } from './simulator-loads.ts';
 import { SimulatedSides } from './simulator-sides.ts';
 import type { SimulatorOptions } from './simulator-options.ts';
@@ -42,8 +43,8 @@ export function runSimulation(trace: Trace, options: SimulatorOptions): void {
   simulator.finish();
 }
 
-/** A run or a link's transfer ends, the scheduler is woken, a GPU changes, a read or a session is there. */
-const dueKinds = ['finished', 'link', 'wake', 'gpu-change', 'staged', 'session'] as const;
+/** A run or a link's transfer ends, the scheduler or a list is woken, a GPU changes, a read or a session is there. */
+const dueKinds = ['finished', 'link', 'wake', 'gpu-change', 'staged', 'session', 'list'] as const;
 const wake: SchedulerEvent = { kind: 'wake' };
 const anyCall: Join = { key: 'any', rows: 1 };
 
@@ -62,6 +63,15 @@ export class Simulator {
   /** By invocation number. Numbers are reused, so there are as many as invocations under way at once. */
   readonly #flights: Flight[] = [];
   readonly #sides: SimulatedSides;
+  readonly #lists = new SimulatedLists({
+    began: (invocations, endMs) => {
+      for (const invocation of invocations) {
+        this.#begin(this.#flights[invocation]!);
+        this.#flights[invocation]!.finishDue = this.#due.add(endMs, 'finished', invocation);
+      }
+    },
+    wake: (atMs, functionIndex) => void this.#due.add(atMs, 'list', functionIndex),
+  });
   /** Reused placements. */
   readonly #gpuPlacements: readonly Readonly<Record<Start, OutcomePlacement>>[];
   /** By GPU, for runs that are abandoned. */
@@ -187,6 +197,9 @@ export class Simulator {
         break;
       case 'wake':
         this.#tell(wake);
+        break;
+      case 'list':
+        this.#lists.decide(number, atMs);
         break;
       case 'gpu-change': {
         const { kind: change, gpu } = this.#options.gpuChanges![number]!;
@@ -382,7 +395,14 @@ export class Simulator {
   #runBeside({ place, invocation, functionIndex, loads, decision }: Action & { kind: 'run-beside' }): void {
     const flight = this.#flights[invocation]!;
     const { cpu, others } = this.#sheets[functionIndex]!;
+    flight.predictedEndMs = decision.chosenEndMs;
     let ms: number;
+    if (place === 'cpu' && cpu?.list !== undefined) {
+      flight.placement = cpuPlacement;
+      const call = { invocation, rows: 1, arrivalMs: flight.arrivalMs, deadlineMs: Infinity, alone: false };
+      this.#lists.add(functionIndex, cpu.list, call, this.#nowMs);
+      return;
+    }
     if (place === 'cpu') {
       flight.placement = loads ? coldCpuPlacement : cpuPlacement;
       ms = this.#sides.cpuMs(functionIndex, cpu!, loads, this.#nowMs);
@@ -390,7 +410,6 @@ export class Simulator {
       flight.placement = workerPlacement;
       ms = this.#options.workers!.roundTripMs + (others?.[place]?.latencyMs ?? 0);
     }
-    flight.predictedEndMs = decision.chosenEndMs;
     this.#begin(flight);
     flight.finishDue = this.#due.add(this.#nowMs + ms, 'finished', invocation);
   }

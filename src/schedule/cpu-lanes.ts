@@ -1,6 +1,7 @@
 import type { ServedFunction } from './function.ts';
 import type { Invocation } from './invocation.ts';
 import { Learnt, type Popularity } from './learnt.ts';
+import { slotsOf } from './batches.ts';
 import type { CpuOffer } from './offer.ts';
 import type { Lanes } from './lanes.ts';
 import type { Orders } from './orders.ts';
@@ -69,13 +70,13 @@ export class CpuLanes implements Lanes<CpuPlace> {
   canTake(fn: ServedFunction): boolean {
     const { cpu } = fn.sheet;
     if (this.#place === null || cpu === null) return false;
-    if ((cpu.slots ?? 0) > 0) return true;
+    if (slotsIn(cpu) > 0) return true;
     return cpu.cores <= this.#place.cores && this.#bytesOf(fn, cpu) <= this.#place.memoryBytes;
   }
 
   /** Whether an instance with cores and a session of the function's own is free. */
   hasOwn(fn: ServedFunction): boolean {
-    return (this.#ownRuns.get(fn) ?? 0) < (fn.sheet.cpu?.slots ?? 0);
+    return (this.#ownRuns.get(fn) ?? 0) < slotsIn(fn.sheet.cpu);
   }
 
   hasLane(fn: ServedFunction): boolean {
@@ -288,6 +289,8 @@ export class CpuLanes implements Lanes<CpuPlace> {
     return runs;
   }
 }
+
+const slotsIn = (offer: CpuOffer | null): number => (offer?.list === undefined ? 0 : slotsOf(offer.list));
 
 const roomOf = (place: CpuPlace | null): number =>
   place === null ? Infinity : place.memoryBytes - (place.takenBytes ?? 0);

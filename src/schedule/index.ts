@@ -1,4 +1,16 @@
 /** Decides what runs where, what is loaded and what is evicted, from events and their times alone. */
+export {
+  batchDueMs,
+  instancesIn,
+  nextBatch,
+  slotsOf,
+  splitBatch,
+  type BatchCall,
+  type BatchPlace,
+  type PoolConfiguration,
+  type PoolGroup,
+} from './batches.ts';
+export { LatencyBook } from './latency-book.ts';
 export { chooseHost, earliest, type HostReason, type MemberAnswer } from './fleet/choose-member.ts';
 export { assignHomes, homeLimits, rankMembers, type FleetFunction, type FleetMember } from './fleet/homes.ts';
 export { hashText, rankScore } from './fleet/rank.ts';

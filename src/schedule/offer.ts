@@ -1,3 +1,4 @@
+import type { PoolConfiguration } from './batches.ts';
 import type { Given, GpuId } from './ids.ts';
 import type { Policy } from './policy.ts';
 import { tuning } from './tuning.ts';
@@ -119,9 +120,8 @@ export interface CpuOffer {
   readonly loadMs?: number | undefined;
   /** Bytes of its session; left out: not counted. */
   readonly bytes?: number | undefined;
-  /** How many calls its own instances take at once, with cores and sessions of their own; and how many those are. */
-  readonly slots?: number;
-  readonly instances?: number;
+  /** Its own instances, with cores and sessions of their own; rows are calls here. */
+  readonly list?: PoolConfiguration | undefined;
   /** Its session is closed after all others. */
   readonly isPinned?: boolean;
 }

@@ -174,7 +174,10 @@ describe('the CPU', () => {
   test("an instance of the function's own is not behind calls that wait for the cores", () => {
     const bench = new Bench(policies.best);
     const shared = bench.add(never, { cpu: { latencyMs: 20, cores: 1 }, sloMs: 30 });
-    const leased = bench.add(never, { cpu: { latencyMs: 20, cores: 1, slots: 1 }, sloMs: 500 });
+    const leased = bench.add(never, {
+      cpu: { latencyMs: 20, cores: 1, list: { groups: [{ instances: 1, threads: 1, batch: 1 }] } },
+      sloMs: 500,
+    });
     expect(kinds(bench.at(0, arrival(0, shared)))).toEqual(['run-beside']);
     expect(kinds(bench.at(0, arrival(1, shared)))).toEqual(['wait']);
     expect(kinds(bench.at(1, arrival(2, leased)))).toEqual(['run-beside']);

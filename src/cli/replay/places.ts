@@ -1,6 +1,6 @@
-import { usage } from '../error.ts';
 /** What a replay has beside the GPUs: the CPU with its sessions, workers, and the tier of host memory. */
 import type { Machine } from '../../hardware/index.ts';
+import { usage } from '../error.ts';
 import { filledStart, type OfferCache } from '../../replay/index.ts';
 import type { CpuOffer, WorkersPlace } from '../../schedule/index.ts';
 import { type Load } from './load.ts';
@@ -35,6 +35,7 @@ export function placesOf(
   if (cpu === undefined && (workers !== undefined || cpuMemory !== undefined)) {
     throw usage('--workers and --cpu-memory need --cpu: what a run takes there, such as bert-base=180ms@8');
   }
+  const leasedCores = leasedCoresOf(options, machine, load, isOneOfMany);
   // Without GPUs main memory is there for sessions alone.
   const cpuMemoryBytes = cpuMemory ?? (machine.gpus.length === 0 ? machine.memoryBytes : undefined);
   let functionsBytes = 0;
@@ -53,7 +54,7 @@ export function placesOf(
       ? filledStart(load.trace, { capacityBytes: allPinnedBytes, warmup: options.warmup ?? 0, bytesOf })
       : [];
   return {
-    ...given({ cpuMemoryBytes, workers }),
+    ...given({ cpuMemoryBytes, workers, leasedCores }),
     // If all functions fit into host memory, they count as read: a host reads its functions when it starts.
     ...(isExceeded && disk !== undefined
       ? { host: { capacityBytes, diskGBps: disk.readGBps, filledWith } }
@@ -78,17 +79,37 @@ export function placesOf(
   };
 }
 
+/** Cores that functions' own instances have: each function of a model has its list. */
+function leasedCoresOf({ cpu }: PlacesOptions, machine: Machine, load: Load, isOneOfMany: boolean): number | undefined {
+  let leased = 0;
+  for (const [index] of load.trace.functionNames.entries()) {
+    const { groups = [] } = cpu?.get(load.modelOf(index))?.list ?? {};
+    leased += groups.reduce((sum, { instances, threads }) => sum + instances * threads, 0);
+  }
+  if (leased > 0 && isOneOfMany) throw usage('--cpu with a list of instances is for one machine, not for a fleet');
+  const cores = machine.sockets.reduce((sum, socket) => sum + socket.cores, 0);
+  if (leased > cores)
+    throw usage(`--cpu: the functions' own instances take ${leased} cores together, and ${machine.name} has ${cores}`);
+  return leased > 0 ? leased : undefined;
+}
+
 /** A session whose costs are not given holds its weights once, and loads as fast as the disk reads them. */
 export function cpuOffer(
-  { latencyMs, cores, loadMs, bytes }: CpuGiven,
+  { latencyMs, cores, loadMs, bytes, list }: CpuGiven,
   weightBytes: number,
   { disk }: Machine,
 ): CpuOffer {
+  // Its instances are there from the beginning.
+  if (list !== undefined) return { latencyMs, cores, list };
   const diskMs = disk === undefined ? undefined : weightBytes / (disk.readGBps * 1e6);
   return { latencyMs, cores, loadMs: loadMs ?? diskMs ?? 0, bytes: bytes ?? weightBytes };
 }
 
-function cpuText([model, { latencyMs, cores, loadMs, bytes }]: readonly [string, CpuGiven]): string {
+function cpuText([model, { latencyMs, cores, loadMs, bytes, list }]: readonly [string, CpuGiven]): string {
+  if (list !== undefined) {
+    const groups = list.groups.map((each) => `${each.instances}x${each.threads}x${each.batch}@${each.latencyMs}ms`);
+    return `${model}=${groups.join('+')}/${list.batchTimeoutMs}ms`;
+  }
   const session = [loadMs === undefined ? '' : `:${loadMs}ms`, bytes === undefined ? '' : `:${bytes}B`];
   return `${model}=${latencyMs}ms@${cores}${session.join('')}`;
 }

@@ -161,6 +161,34 @@ describe('turntable replay', () => {
     expect((helped.workers ?? 0) + helped.offloaded).toBe(300);
   });
 
+  it('replays instances of a function that take calls in batches', async () => {
+    const words = [
+      '--machine',
+      'cpu-16',
+      '--functions',
+      'bert-base=1',
+      '--requests',
+      '2000',
+      '--seed',
+      '1',
+      '--json',
+      '-',
+    ];
+    const of = async (list: string, rate: number): Promise<Report> =>
+      JSON.parse(
+        await replay(...words, '--poisson', String(rate), '--slo', '1s', '--cpu', `bert-base=${list}`),
+      ) as Report;
+    // Two instances do 2 x 8 calls in 80 ms, 200 a second; one by one they would do some 70.
+    const busy = await of('2x4x8@80ms/10ms', 180);
+    expect(busy).toMatchObject({ requests: 2000, offloaded: 2000, failed: 0, cold_starts: 0 });
+    expect(busy.p99_ms).toBeLessThan(500);
+    const oneByOne = await of('2x4x1@28ms', 180);
+    expect(oneByOne.p99_ms).toBeGreaterThan(5 * busy.p99_ms!);
+    // An idle list: a call waits for others, and then runs for the time of one row.
+    const quiet = await of('2x4x8@80ms/10ms', 1);
+    expect(quiet.p50_ms).toBeCloseTo(10 + 80 * (0.3 + 0.7 / 8), 3);
+  });
+
   it('turntable replay can evict by the known future of its load', async () => {
     const words = [...poisson, '--functions', 'bert-base=220', '--json', '-'];
     const report = JSON.parse(await replay(...words, '--eviction', 'oracle')) as Report;
@@ -609,6 +637,11 @@ describe('what the command line can ask for', () => {
     [['--fail-gpu', '1@1s', '--hosts', '2'], 'in a fleet, --fail-host loses a host'],
     [['--fail-host', '2@1s', '--hosts', '2'], '--fail-host names host 2, but the hosts are 0 to 1'],
     [['--priority', 'high'], 'It must be a whole number of 1 or more'],
+    [['--cpu', 'bert-base=2x4x16'], "'2x4x16' is no list of instances such as 2x4x16@90ms"],
+    [
+      ['--machine', 'cpu-16', '--cpu', 'bert-base=1x1x1@9ms'],
+      "--cpu: the functions' own instances take 20 cores together, and cpu-16 has 16",
+    ],
     [['--priority', '0'], 'It must be a whole number of 1 or more'],
     [['--priority', '1@20%,9@20%'], 'The shares of the priorities of all functions add up to 40.0%, not to 100%'],
   ])('turntable replay says what is wrong with %j', async (flags, message) => {

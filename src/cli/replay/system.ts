@@ -114,7 +114,8 @@ export function systemFlags() {
       new Option(
         '--cpu <offers>',
         'what the CPU offers: bert-base=180ms@8 is 180 ms on 8 cores; :1.2s:450MB behind it, the loading and ' +
-          'the memory of a session',
+          'the memory of a session; bert-base=2x4x16@90ms/5ms has two instances of its own instead, of 4 threads and ' +
+          '16 calls in 90 ms, for which a call waits up to 5 ms',
       ).argParser(parseCpuOffers),
     )
     .option('--cpu-memory <size>', 'for sessions on the CPU; no limit beside GPUs otherwise', parseBytes)
@@ -274,7 +275,7 @@ export function simulateLoad(
       isOne ? machines : [machine],
       fleet !== undefined && !isOne,
     );
-    const { cpuMemoryBytes, workers, host } = places;
+    const { cpuMemoryBytes, leasedCores, workers, host } = places;
     const settings: SimulationSettings = {
       machine,
       policy,
@@ -286,7 +287,7 @@ export function simulateLoad(
         if (cpu === undefined) return offers.sheet(model, own);
         return offers.sheet(model, { ...own, cpu, ...(workers && { workers: { latencyMs: cpu.latencyMs } }) });
       },
-      ...given({ reserveBytes: reserve, cpuMemoryBytes, workers, host }),
+      ...given({ reserveBytes: reserve, cpuMemoryBytes, leasedCores, workers, host }),
     };
     return { places, settings, count };
   });

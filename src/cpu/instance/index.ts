@@ -1,5 +1,5 @@
 /** Instance processes, and the sessions in them. */
-export { currentCore } from './affinity.ts';
+export { currentCore, handOverOrder } from './affinity.ts';
 export * from './handler.ts';
 export { Instance } from './instance.ts';
 export type { MeasureProcess } from './ledger.ts';

@@ -1,12 +1,13 @@
 /**
  * What each instance of a list runs next, and what happens to it afterwards. Waiting calls are split among instances
- * (split.ts):
+ * (schedule/batches.ts):
  *
  *   - on demand: one that is idle, else ahead of time one that is busy; or another is started (pace.ts).
  *   - configured: all that are idle.
  */
 import {
   currentCore,
+  handOverOrder,
   heldUpMs,
   type Joining,
   type Replica,
@@ -14,12 +15,12 @@ import {
   type RunOutcome,
 } from '../instance/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
-import type { GiveUpCause, InvokeOthers, PoolConfiguration } from '../types.ts';
+import { batchDueMs, nextBatch, type PoolConfiguration } from '../../schedule/index.ts';
+import type { GiveUpCause, InvokeOthers } from '../types.ts';
 import type { ListOwner } from './list-owner.ts';
 import { patienceMs } from './pace.ts';
 import type { Slot, Slots } from './slot.ts';
-import { dueMs, handOverOrder, latestStartMs, splitBatch } from './split.ts';
-import { goesAlone, modelRunOf, type Ticket } from './ticket.ts';
+import { modelRunOf, type Ticket } from './ticket.ts';
 
 /** Messages that an instance has of one function: the current one and a queued one. */
 const messagesMax = 2;
@@ -217,7 +218,7 @@ export class HandOver {
     return replica.takes() ? least : undefined;
   }
 
-  #pumpConfigured(configuration: PoolConfiguration): void {
+  #pumpConfigured({ batchTimeoutMs }: PoolConfiguration): void {
     const { waiting, latency, limits } = this.#pool;
     while (waiting.length > 0) {
       const idle = this.#slots.filter(({ state, replica }) => state === 'ready' && replica?.hasFreeHand === true);
@@ -227,9 +228,8 @@ export class HandOver {
         return;
       }
       const capacity = idle.reduce((sum, { batch }) => sum + batch, 0);
-      const timeoutMs = configuration.batchTimeoutMs ?? limits.batchDelayMs;
-      const runMs = latency.ms(largest.threads, largest.batch);
-      if (limits.batchFixed === undefined && this.#waitsForMore(capacity, timeoutMs, runMs)) return;
+      const timeoutMs = limits.batchFixed === undefined ? (batchTimeoutMs ?? limits.batchDelayMs) : 0;
+      if (this.#waitsForMore(capacity, timeoutMs, latency.ms(largest.threads, largest.batch))) return;
       if (!this.#split(idle, capacity)) return;
     }
   }
@@ -237,25 +237,13 @@ export class HandOver {
   /** Sends the first waiting calls to these instances, which have room for so many rows. */
   #split(slots: readonly Slot[], capacity: number): boolean {
     const { waiting, latency, limits } = this.#pool;
-    const sizes: number[] = [];
-    let rows = 0;
     waiting.dropGone(performance.now(), capacity);
-    for (const ticket of waiting) {
-      // A call that has seen an instance die goes alone, so that it cannot fail others a second time.
-      if (rows >= capacity || (sizes.length > 0 && goesAlone(ticket))) break;
-      // With a fixed batch, a run holds one request, which brings all its rows.
-      sizes.push(limits.batchFixed ?? ticket.rows);
-      rows += ticket.rows;
-      if (goesAlone(ticket)) break;
-    }
-    const parts = splitBatch(
-      sizes,
-      slots.map(({ lease, threads, batch }) => ({
-        // Limits may have changed since an instance on demand was started.
-        batch: lease === undefined ? capacity : batch,
-        expectedMs: (count) => latency.ms(threads, count),
-      })),
-    );
+    const places = slots.map(({ lease, threads, batch }) => ({
+      // Limits may have changed since an instance on demand was started.
+      batch: lease === undefined ? capacity : batch,
+      expectedMs: (rows: number) => latency.ms(threads, rows),
+    }));
+    const parts = nextBatch(waiting, places, limits.batchFixed);
     const used = parts.filter((part) => part.length > 0).length;
     const tickets = waiting.take(parts.reduce((sum, part) => sum + part.length, 0));
     const cores = slots.map(({ lease }) => lease?.cores ?? []);
@@ -275,33 +263,17 @@ export class HandOver {
     waiting.dropGone(performance.now(), most);
     for (const ticket of waiting) {
       bytes += ticket.bytes;
-      if (count > 0 && (count === most || bytes > togetherBytesMax || goesAlone(ticket))) break;
+      if (count > 0 && (count === most || bytes > togetherBytesMax || ticket.alone)) break;
       count++;
-      if (goesAlone(ticket)) break;
+      if (ticket.alone) break;
     }
     if (count > 0) this.run(slot, waiting.take(count));
     return count > 0;
   }
 
-  /**
-   * Whether the waiting calls should wait for more, up to `capacity` rows; a timer then pumps again.
-   *
-   * @param runMs expected time of a run
-   */
+  /** Whether the waiting calls wait for more, as {@link batchDueMs} says; a timer then pumps again. */
   #waitsForMore(capacity: number, timeoutMs: number, runMs: number): boolean {
-    const { waiting } = this.#pool;
-    const { first } = waiting;
-    if (timeoutMs === 0 || capacity <= 1 || first === undefined || goesAlone(first)) return false;
-    let rows = 0;
-    let earliestMs = Infinity;
-    let latestMs = Infinity;
-    for (const ticket of waiting) {
-      rows += ticket.rows;
-      if (rows >= capacity) return false;
-      earliestMs = Math.min(earliestMs, ticket.arrivalMs);
-      latestMs = Math.min(latestMs, latestStartMs(ticket, runMs));
-    }
-    const waitMs = dueMs(Infinity, earliestMs, timeoutMs, latestMs) - performance.now();
+    const waitMs = batchDueMs(this.#pool.waiting, capacity, timeoutMs, runMs) - performance.now();
     if (waitMs <= 0) return false;
     clearTimeout(this.#batchTimer);
     this.#batchTimer = setTimeout(this.#pump, Math.ceil(waitMs));

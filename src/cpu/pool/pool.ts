@@ -14,7 +14,6 @@ import {
   type InstanceSpec,
   type InvokeOptions,
   type LoadOptions,
-  type PoolConfiguration,
   type PoolFacts,
   type PoolInput,
   type PoolLimits,
@@ -24,10 +23,10 @@ import {
   type Stopped,
   stoppedText,
 } from '../types.ts';
+import { LatencyBook, type PoolConfiguration, type PoolGroup } from '../../schedule/index.ts';
 import { Conduct } from './conduct.ts';
 import { FunctionFacts, PoolLoad } from './facts.ts';
 import type { ListOwner } from './list-owner.ts';
-import { LatencyBook } from './latency.ts';
 import { Pace } from './pace.ts';
 import { PoolLists } from './resize.ts';
 import type { PoolResources } from './resources.ts';
@@ -112,7 +111,7 @@ export class Pool implements ListOwner {
       spares: Math.max(0, slots.instances - Math.max(1, this.limits.instancesMin)),
       sessionBytes: this.#expectedBytes(isAlone),
       loadMs: this.facts.loadMs,
-      ...this.#own(),
+      list: this.#list(),
       isPinned: this.limits.instancesMin > 0,
     };
   }
@@ -125,15 +124,23 @@ export class Pool implements ListOwner {
     return Math.min(processes.bytesOf({ bytes, runBytes, isAlone }), Math.max(leastBytes, processes.memoryBytes));
   }
 
-  /** With fewer calls at once than fit into its runs, a batch would never be full. */
-  #own(): Pick<PoolFacts, 'slots' | 'instances'> {
+  /** What it offers: with fewer calls at once than fit into its runs, a batch would never be full. */
+  #list(): PoolConfiguration | undefined {
     const { configuration, slots } = this.#lists.active;
-    if (configuration === undefined) return { slots: 0, instances: 0 };
     const { batchMax, batchFixed } = this.limits;
-    let calls = 0;
-    for (const { state, batch } of slots)
-      if (state === 'ready') calls += batchFixed === undefined ? Math.min(batch, batchMax) : 1;
-    return { slots: calls, instances: slots.ready };
+    if (configuration === undefined || slots.ready === 0) return undefined;
+    const groups: PoolGroup[] = [];
+    for (const { state, threads, batch: rows } of slots) {
+      if (state !== 'ready') continue;
+      const planned = configuration.groups.find((group) => group.threads === threads && group.batch === rows);
+      groups.push({
+        ...planned,
+        instances: 1,
+        threads,
+        batch: batchFixed === undefined ? Math.min(rows, batchMax) : 1,
+      });
+    }
+    return { ...configuration, groups };
   }
 
   invoke(input: PoolInput, options: InvokeOptions): Promise<PoolResult> {

@@ -35,8 +35,9 @@ export interface Ticket {
   /** The model's run elsewhere, for the latest instance that had the call. */
   modelRun: ModelRun | undefined;
   /**
-   * An instance died while working on a message with this call among others. The call now runs alone, to find the
-   * cause.
+   * It must not share a message, and so a run, with others: an instance died while it worked on this call among others,
+   * and it is to show the cause; or its model runs elsewhere. Such calls would wait for each other's answers: a message
+   * goes on when the last one is there, and eight runs of 3 ms end 24 ms after the first began.
    */
   alone: boolean;
   /** Instances that died, or had to be stopped, while they ran this call alone. */
@@ -55,14 +56,6 @@ export interface ModelRun {
   failure: Error | undefined;
 }
 
-/**
- * Whether it must not share a message, and so a run, with others. Calls whose model runs elsewhere would wait for each
- * other's answers: a message goes on when the last one is there, and eight runs of 3 ms end 24 ms after the first began.
- */
-export function goesAlone({ alone, runModel }: Ticket): boolean {
-  return alone || runModel !== undefined;
-}
-
 const lowestPriority = 2 ** 31;
 
 export function makeTicket(
@@ -74,6 +67,8 @@ export function makeTicket(
   const tensors = input.kind === 'tensors' ? input.tensors : [bodyTensor(input.request.body)];
   let bytes = 0;
   for (const { data } of tensors) bytes += data.byteLength;
+  // Without a handler the instance has no work before the model's run.
+  const runModel = input.kind === 'request' ? options.runModel : undefined;
   return {
     call: toCall(input),
     tensors,
@@ -85,13 +80,12 @@ export function makeTicket(
     signal: options.signal,
     resolve,
     reject,
-    // Without a handler the instance has no work before the model's run.
-    runModel: input.kind === 'request' ? options.runModel : undefined,
+    runModel,
     invokeOthers: options.invokeOthers,
     onBehindOthers: options.onBehindOthers,
     stages: options.stages,
     modelRun: undefined,
-    alone: false,
+    alone: runModel !== undefined,
     deaths: 0,
     cold: false,
     loadMs: 0,

@@ -1,7 +1,6 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { makeTicket, type Ticket } from './ticket.ts';
-import { dueMs, latestStartMs } from './split.ts';
 import { WaitingCalls } from './waiting-calls.ts';
 
 const nothing = { kind: 'tensors', tensors: [] } as const;
@@ -44,13 +43,4 @@ test('a call without a client or past its deadline is never among those that are
       for (const { kind, ticket } of tickets) expect([undefined, codes[kind]]).toContain(dropped.get(ticket));
     }),
   );
-});
-
-test('a batch goes when it is full, when its first call has waited for the timeout, or when a deadline comes near', () => {
-  expect(dueMs(3, 0, 10, 8)).toBe(3);
-  expect(dueMs(Infinity, 0, 10, 8)).toBe(8);
-  expect(dueMs(Infinity, 0, 10, Infinity)).toBe(10);
-  // Of 100 ms, 10 are kept for a late timer, and the run takes 20.
-  expect(latestStartMs({ arrivalMs: 0, deadlineMs: 100 }, 20)).toBe(70);
-  expect(latestStartMs({ arrivalMs: 0, deadlineMs: Infinity }, 20)).toBe(Infinity);
 });

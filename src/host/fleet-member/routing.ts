@@ -12,7 +12,14 @@ import {
   type OfferChange,
 } from '../../fleet/index.ts';
 import type { InvokeOptions, PoolInput } from '../../cpu/index.ts';
-import { chooseHost, earliest, LoadMeter, type HostReason, type MemberAnswer } from '../../schedule/index.ts';
+import {
+  chooseHost,
+  earliest,
+  instancesIn,
+  LoadMeter,
+  type HostReason,
+  type MemberAnswer,
+} from '../../schedule/index.ts';
 import { HostError, isErrorCode } from '../errors.ts';
 import type { LiveScheduler } from '../../live/index.ts';
 import type { Ran } from '../calls/placement.ts';
@@ -278,7 +285,7 @@ export class Routing {
       isHeld,
       load: Math.round((demand?.meter.load ?? 0) * 10) / 10,
       callMs: callMs < Infinity ? rounded(callMs) : undefined,
-      lanes: gpu < Infinity ? live.gpus.length : Math.max(1, live.sheetOf(version.key)?.cpu?.instances ?? 1),
+      lanes: gpu < Infinity ? live.gpus.length : Math.max(1, instancesIn(live.sheetOf(version.key)?.cpu?.list)),
     };
   }
 }

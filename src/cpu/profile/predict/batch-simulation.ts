@@ -1,7 +1,7 @@
 /** An event-by-event simulation of a pool that gathers batches, for which there is no closed formula. */
 import { PlanError } from '../../../plan/index.ts';
 import type { PoolProfile } from '../../../profile/index.ts';
-import { dueMs, splitBatch } from '../../pool/split.ts';
+import { batchDueMs, nextBatch, type BatchCall } from '../../../schedule/index.ts';
 import type { BatchedCandidate } from './candidates.ts';
 import { idleExtraMs, type IdleCost } from './idle-cost.ts';
 import { instanceMs } from './instance-time.ts';
@@ -24,8 +24,7 @@ export function batchCapacityPerSecond({ batch, latencyMs }: BatchedCandidate): 
 }
 
 /**
- * Poisson arrivals of one row each. Waiting rows are dispatched when they fill the free instances, or when the oldest
- * has waited for the timeout, and split, by the code by which pools do that (Packrat, 3.5). Instances that run together slow each
+ * Poisson arrivals of one row each, in batches by the code by which pools make them (Packrat, 3.5). Instances that run together slow each
  * other down in proportion to their number.
  */
 export function simulateBatches(
@@ -49,52 +48,51 @@ export function simulateBatches(
   const gapMs = (): number => (-Math.log(1 - random()) * 1000) / ratePerSecond;
   const skipped = Math.ceil(requests / 10);
   const total = requests + skipped;
-  const arrivals = new Float64Array(total);
-  let arrivalMs = 0;
-  for (let index = 0; index < total; index++) arrivals[index] = arrivalMs += gapMs();
-  const oneRowEach = Array<number>(Math.min(total, candidate.batch)).fill(1);
-
+  let arrived = 0;
+  let arrivalMs = gapMs();
+  const waiting: BatchCall[] = [];
   let waitSumMs = 0;
   let serviceSumMs = 0;
   let counted = 0;
-  let first = 0; // the oldest waiting request
+  let begun = 0;
   let nowMs = 0;
-  while (first < total) {
-    // Due when the waiting rows fill the free instances, or the oldest has waited long enough; an instance that becomes
-    // free meanwhile makes room for more.
-    let freeRows = 0;
-    let nextFreeMs = Infinity;
-    for (const instance of instances) {
-      if (instance.freeAtMs <= nowMs) freeRows += instance.batch;
-      else nextFreeMs = Math.min(nextFreeMs, instance.freeAtMs);
+  while (begun < total) {
+    const free = instances.filter((instance) => instance.freeAtMs <= nowMs);
+    const [largest] = free;
+    let dueMs = Infinity;
+    if (waiting.length > 0 && largest !== undefined) {
+      const capacity = free.reduce((sum, { batch }) => sum + batch, 0);
+      dueMs = batchDueMs(waiting, capacity, timeoutMs, largest.expectedMs(largest.batch));
     }
-    const fullAtMs = arrivals[first + freeRows - 1] ?? Infinity;
-    const atMs =
-      freeRows === 0 ? Infinity : Math.max(nowMs, dueMs(fullAtMs, arrivals[first] ?? 0, timeoutMs, Infinity));
-    if (nextFreeMs <= atMs) {
-      nowMs = nextFreeMs;
+    if (dueMs > nowMs) {
+      // Until then another row may come, or another instance be free.
+      let nextMs = Math.min(dueMs, arrivalMs);
+      for (const { freeAtMs } of instances) if (freeAtMs > nowMs) nextMs = Math.min(nextMs, freeAtMs);
+      nowMs = nextMs;
+      if (arrivalMs > nowMs) continue;
+      waiting.push({ rows: 1, arrivalMs, deadlineMs: Infinity, alone: false });
+      arrivalMs = ++arrived < total ? arrivalMs + gapMs() : Infinity;
       continue;
     }
-    nowMs = atMs;
-    let waiting = first;
-    while (waiting < total && waiting - first < freeRows && (arrivals[waiting] ?? 0) <= nowMs) waiting++;
-    const free = instances.filter((instance) => instance.freeAtMs <= nowMs);
-    const parts = splitBatch(oneRowEach.slice(0, waiting - first), free);
-    const taking = free.flatMap((instance, at) => (parts[at]!.length > 0 ? { instance, rows: parts[at]!.length } : []));
+    const parts = nextBatch(waiting, free, undefined);
+    const taking = free.flatMap((instance, at) => (parts[at]!.length > 0 ? { instance, calls: parts[at]! } : []));
     const together = instances.length - free.length + taking.length;
     const slowdown =
       instances.length === 1 ? 1 : 1 + ((candidate.interference - 1) * (together - 1)) / (instances.length - 1);
-    for (const { instance, rows } of taking) {
+    let taken = 0;
+    for (const { instance, calls } of taking) {
       const extraMs = idleExtraMs(idle, instance.threads, nowMs - instance.freeAtMs);
-      const serviceMs = instance.expectedMs(rows) * slowdown + extraMs;
+      const serviceMs = instance.expectedMs(calls.length) * slowdown + extraMs;
       instance.freeAtMs = nowMs + serviceMs;
-      for (let row = 0; row < rows; row++, first++) {
-        if (first < skipped) continue;
-        waitSumMs += nowMs - (arrivals[first] ?? 0);
+      taken += calls.length;
+      for (const call of calls) {
+        if (begun++ < skipped) continue;
+        waitSumMs += nowMs - waiting[call]!.arrivalMs;
         serviceSumMs += serviceMs;
         counted++;
       }
     }
+    waiting.splice(0, taken);
   }
   const waitMs = waitSumMs / counted;
   const serviceMs = serviceSumMs / counted;

@@ -1,26 +1,26 @@
 import fc from 'fast-check';
-import { describe, expect, it } from 'vitest';
-import { LatencyBook } from './latency.ts';
-import { handOverOrder, splitBatch, type Place } from './split.ts';
+import { describe, expect, it, test } from 'vitest';
+import { batchDueMs, nextBatch, splitBatch, type BatchPlace } from './batches.ts';
+import { LatencyBook } from './latency-book.ts';
 
 const places = fc.array(
   fc.record({ batch: fc.integer({ min: 1, max: 8 }), fixedMs: fc.nat(20), rowMs: fc.integer({ min: 1, max: 10 }) }),
   { minLength: 1, maxLength: 5 },
 );
 
-function toPlaces(list: readonly { batch: number; fixedMs: number; rowMs: number }[]): Place[] {
+function toPlaces(list: readonly { batch: number; fixedMs: number; rowMs: number }[]): BatchPlace[] {
   return list.map(({ batch, fixedMs, rowMs }) => ({ batch, expectedMs: (rows) => fixedMs + rowMs * rows }));
 }
 
 const sum = (numbers: readonly number[]): number => numbers.reduce((total, each) => total + each, 0);
 
 /** When the slowest instance with any rows is done. */
-function slowestMs(list: readonly Place[], counts: readonly number[]): number {
+function slowestMs(list: readonly BatchPlace[], counts: readonly number[]): number {
   return Math.max(0, ...list.map((place, at) => ((counts[at] ?? 0) > 0 ? place.expectedMs(counts[at] ?? 0) : 0)));
 }
 
 /** The least of {@link slowestMs} over every way to spread so many rows. */
-function bestMs(list: readonly Place[], rows: number, at = 0): number {
+function bestMs(list: readonly BatchPlace[], rows: number, at = 0): number {
   if (at === list.length) return rows === 0 ? 0 : Infinity;
   const place = list[at];
   let best = Infinity;
@@ -118,22 +118,29 @@ describe('the latency that is expected of a run', () => {
   });
 });
 
-describe('the parts of a batch', () => {
-  const cores = fc.array(fc.uniqueArray(fc.nat(7), { minLength: 1, maxLength: 4 }), { maxLength: 6 });
+const at = (arrivalMs: number, deadlineMs = Infinity, alone = false) => ({ rows: 1, arrivalMs, deadlineMs, alone });
+const callsOf = (...alone: boolean[]) =>
+  alone.map((each) => ({ rows: 2, arrivalMs: 0, deadlineMs: Infinity, alone: each }));
 
-  it('are handed over each once, last those to instances on the core of the caller', () => {
-    fc.assert(
-      fc.property(cores, fc.option(fc.nat(7), { nil: undefined }), (list, here) => {
-        const order = handOverOrder(list, here);
-        expect(order.toSorted((a, b) => a - b)).toEqual(list.map((_, index) => index));
-        const isHere = order.map((index) => here !== undefined && (list[index] ?? []).includes(here));
-        expect(isHere).toEqual(isHere.toSorted((a, b) => Number(a) - Number(b)));
-      }),
-    );
-  });
+test('a batch goes when it is full, when its first call has waited for the timeout, or when a deadline comes near', () => {
+  expect(batchDueMs([at(0), at(1)], 2, 10, 8)).toBe(-Infinity);
+  expect(batchDueMs([at(0), at(1)], 3, 10, 8)).toBe(10);
+  expect(batchDueMs([at(0), at(1)], 3, 0, 8)).toBe(-Infinity);
+  expect(batchDueMs([at(0, Infinity, true)], 3, 10, 8)).toBe(-Infinity);
+  // Of 100 ms, 10 are kept for a late timer, and the run takes 20.
+  expect(batchDueMs([at(0), at(0, 100)], 3, 1000, 20)).toBe(70);
+});
 
-  it('go last of all to the instance that runs its model there', () => {
-    expect(handOverOrder([[1], [0, 1], [2]], 1)).toEqual([2, 1, 0]);
-    expect(handOverOrder([[1], [0, 1], [2]], undefined)).toEqual([0, 1, 2]);
-  });
+test('a call that has seen a death goes alone, and a run of fixed rows holds one request', () => {
+  const two = toPlaces([
+    { batch: 4, fixedMs: 1, rowMs: 1 },
+    { batch: 4, fixedMs: 1, rowMs: 1 },
+  ]);
+  expect(nextBatch(callsOf(false, false, true, false), two, undefined)).toEqual([[0], [1]]);
+  expect(nextBatch(callsOf(true, false), two, undefined)).toEqual([[0], []]);
+  expect(nextBatch(callsOf(false, false, false, false, false), two, undefined)).toEqual([
+    [0, 2],
+    [1, 3],
+  ]);
+  expect(nextBatch(callsOf(false, false, false), two, 4)).toEqual([[0], [1]]);
 });

@@ -1,5 +1,5 @@
 /** How long runs of one function take, by threads and rows, as observed on its instances. */
-import { getOrMake, smoothed } from '../../tools/index.ts';
+import { getOrMake, smoothed } from '../tools/index.ts';
 
 /** Share of a run's time that does not depend on its rows, while only one size has been seen. */
 const fixedShare = 0.3;

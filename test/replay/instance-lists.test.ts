@@ -1,0 +1,242 @@
+/** What configured instances take of the calls that wait: as recorded, and as a replay decides it. */
+import { readFileSync, writeFileSync } from 'node:fs';
+import { expect, test, vi } from 'vitest';
+import { Xoshiro } from '../../src/replay/index.ts';
+import { tensorOf } from '../../src/tensor/index.ts';
+import type { Replica, RunOutcome } from '../../src/cpu/instance/index.ts';
+import type { PoolConfiguration } from '../../src/cpu/index.ts';
+import { instancesOf } from '../../src/cpu/pool/configuration.ts';
+import type { CoreLease } from '../../src/cpu/pool/cores.ts';
+import { HandOver, type HandOverList } from '../../src/cpu/pool/hand-over.ts';
+import type { ListOwner } from '../../src/cpu/pool/list-owner.ts';
+import { Slots } from '../../src/cpu/pool/slot.ts';
+import { makeTicket } from '../../src/cpu/pool/ticket.ts';
+import { WaitingCalls } from '../../src/cpu/pool/waiting-calls.ts';
+import { SimulatedLists } from '../../src/replay/simulator-lists.ts';
+import { LatencyBook } from '../../src/schedule/index.ts';
+
+/** A call as it comes: milliseconds after the first, its rows, how long it may wait, and whether it has seen a death. */
+interface Arrival {
+  readonly atMs: number;
+  readonly rows: number;
+  readonly deadlineMs: number;
+  readonly sawDeath: boolean;
+}
+
+interface Sequence {
+  readonly configuration: PoolConfiguration;
+  readonly batchFixed: number | undefined;
+  readonly arrivals: readonly Arrival[];
+}
+
+const sequences = Array.from({ length: 60 }, (_, seed) => sequenceOf(seed));
+
+function sequenceOf(seed: number): Sequence {
+  const random = new Xoshiro(seed);
+  const upTo = (most: number): number => random.below(most);
+  const batchFixed = upTo(5) === 0 ? 2 : undefined;
+  const groups = Array.from({ length: 1 + upTo(3) }, () => ({
+    instances: 1 + upTo(2),
+    threads: 1 + upTo(4),
+    batch: batchFixed ?? 1 + upTo(8),
+    latencyMs: 2 + upTo(40),
+  }));
+  let atMs = 0;
+  const arrivals = Array.from({ length: 80 }, (): Arrival => {
+    // Half of them come with the one before.
+    atMs += upTo(2) * upTo(12);
+    const rows = batchFixed ?? (upTo(3) === 0 ? 1 + upTo(12) : 1);
+    return { atMs, rows, deadlineMs: upTo(3) === 0 ? atMs + 1 + upTo(80) : Infinity, sawDeath: upTo(12) === 0 };
+  });
+  return { configuration: { groups, batchTimeoutMs: [0, 3, 15][upTo(3)]! }, batchFixed, arrivals };
+}
+
+/** Which calls, by their numbers, went to which instance, and when: `12 1:3,4` at 12 ms to the second one. */
+type Decisions = readonly { readonly atMs: number; readonly what: string }[];
+
+const textOf = (decisions: Decisions): string =>
+  decisions
+    .map(({ atMs, what }) => ({ atMs: Math.round(atMs), what }))
+    .toSorted((a, b) => a.atMs - b.atMs || (a.what < b.what ? -1 : 1))
+    .map(({ atMs, what }) => `${atMs} ${what}`)
+    .join(' ');
+
+/** Instances that take exactly as long as is expected of them, under the pool's own code. */
+function decidedLive(
+  { configuration, batchFixed, arrivals }: Sequence,
+  advance: (toMs: number) => void,
+  learns: boolean,
+): Decisions {
+  const decided: { readonly atMs: number; readonly what: string }[] = [];
+  const numbers = new Map<unknown, number>();
+  const startMs = performance.now();
+  const slots = new Slots();
+  const waiting = new WaitingCalls(() => undefined);
+  const latency = new LatencyBook();
+  // In a replay runs take what the offer says, whatever others took.
+  if (!learns) latency.observe = () => undefined;
+  for (const [at, planned] of instancesOf(configuration).entries()) {
+    latency.expect(planned.threads, planned.batch, planned.latencyMs!);
+    const slot = slots.add(planned, { cores: [1000 + at], [Symbol.dispose]: () => undefined } as unknown as CoreLease);
+    slot.state = 'ready';
+    let isFree = true;
+    const replica = {
+      isAlone: true,
+      get state() {
+        return isFree ? 'idle' : 'busy';
+      },
+      get hasFreeHand() {
+        return isFree;
+      },
+      run: ({ calls }: { calls: readonly unknown[] }, done: (outcome: RunOutcome) => void) => {
+        isFree = false;
+        const taken = calls.map((call) => numbers.get(call)!);
+        decided.push({ atMs: performance.now() - startMs, what: `${at}:${taken.join(',')}` });
+        const rows = taken.reduce((sum, number) => sum + arrivals[number]!.rows, 0);
+        const ms = latency.ms(planned.threads, batchFixed ?? rows);
+        setTimeout(() => {
+          isFree = true;
+          const result = { busyMs: ms, results: [] };
+          done({ kind: 'ran', startedMs: 0, result } as unknown as RunOutcome);
+        }, ms);
+      },
+    };
+    slot.replica = replica as unknown as Replica;
+  }
+  const owner = {
+    waiting,
+    latency,
+    limits: { batchMax: 64, batchDelayMs: 0, batchFixed },
+    resources: { comparedShare: 0, processes: { ran: () => undefined } },
+    conduct: { answered: () => undefined },
+    pump: () => handOver.pump(),
+    handedOver: () => undefined,
+    finished: () => handOver.pump(),
+  } as unknown as ListOwner;
+  const handOver: HandOver = new HandOver(owner, slots, { configuration, wake: () => undefined } as unknown as HandOverList); // prettier-ignore
+  for (const [number, { atMs, rows, deadlineMs, sawDeath }] of arrivals.entries()) {
+    advance(startMs + atMs);
+    const tensors = [tensorOf('x', 'FP32', [rows, 1], new Float32Array(rows))];
+    const ticket = makeTicket(
+      { kind: 'tensors', tensors },
+      { deadlineMs: startMs + deadlineMs },
+      () => undefined,
+      () => undefined,
+    );
+    ticket.alone = sawDeath;
+    numbers.set(ticket.call, number);
+    waiting.add(ticket);
+    // Calls of one instant are there before any goes.
+    if (arrivals[number + 1]?.atMs !== atMs) handOver.pump();
+  }
+  advance(Infinity);
+  handOver.stop();
+  return decided;
+}
+
+const recordedPath = new URL('instance-lists.recorded.json', import.meta.url);
+
+const advanceTimers = (toMs: number): void => {
+  if (toMs === Infinity) vi.runAllTimers();
+  else vi.advanceTimersByTime(toMs - performance.now());
+};
+
+test('decisions are as recorded before they had one owner', () => {
+  vi.useFakeTimers();
+  const found = sequences.map((sequence) => textOf(decidedLive(sequence, advanceTimers, true)));
+  vi.useRealTimers();
+  if (process.env['TURNTABLE_GOLDEN'] === 'record') writeFileSync(recordedPath, `${JSON.stringify(found, null, 1)}\n`);
+  expect(found).toEqual(JSON.parse(readFileSync(recordedPath, 'utf8')));
+});
+
+/** The same instances in a replay. */
+function decidedInReplay({ configuration, batchFixed, arrivals }: Sequence): Decisions {
+  const decided: { readonly atMs: number; readonly what: string }[] = [];
+  const wakes: number[] = [];
+  let nowMs = 0;
+  const lists = new SimulatedLists(
+    {
+      began: (invocations, _endMs, at) => decided.push({ atMs: nowMs, what: `${at}:${invocations.join(',')}` }),
+      wake: (atMs) => void wakes.push(atMs),
+    },
+    batchFixed,
+  );
+  const advance = (toMs: number): void => {
+    for (;;) {
+      const nextMs = Math.min(...wakes);
+      if (nextMs > toMs) return;
+      wakes.splice(wakes.indexOf(nextMs), 1);
+      nowMs = nextMs;
+      lists.decide(0, nowMs);
+    }
+  };
+  for (const [invocation, { atMs, rows, deadlineMs, sawDeath }] of arrivals.entries()) {
+    advance(atMs);
+    lists.add(0, configuration, { invocation, rows, arrivalMs: atMs, deadlineMs, alone: sawDeath }, atMs);
+  }
+  advance(Number.MAX_VALUE);
+  return decided;
+}
+
+/** A clock of its own, since timers of Node and Vitest know whole milliseconds alone. */
+class Clock {
+  nowMs = 0;
+  #timers: { readonly atMs: number; readonly fire: () => void }[] = [];
+
+  constructor() {
+    vi.spyOn(performance, 'now').mockImplementation(() => this.nowMs);
+    vi.stubGlobal('setTimeout', (fire: () => void, ms: number) => {
+      const timer = { atMs: this.nowMs + ms, fire };
+      this.#timers.push(timer);
+      return timer;
+    });
+    vi.stubGlobal('clearTimeout', (timer: unknown) => {
+      this.#timers = this.#timers.filter((each) => each !== timer);
+    });
+  }
+
+  advance(toMs: number): void {
+    for (;;) {
+      const [first] = this.#timers.toSorted((one, other) => one.atMs - other.atMs);
+      if (first === undefined || first.atMs > toMs) break;
+      clearTimeout(first as unknown as NodeJS.Timeout);
+      this.nowMs = first.atMs;
+      first.fire();
+    }
+    if (toMs < Infinity) this.nowMs = toMs;
+  }
+}
+
+/** So fine that a timer's whole milliseconds decide nothing, and no two things happen by chance at one instant. */
+const fine = 1e6;
+
+const finely = ({ configuration: { groups, batchTimeoutMs }, batchFixed, arrivals }: Sequence): Sequence => ({
+  configuration: {
+    groups: groups.map((group, at) => ({ ...group, latencyMs: fine * (group.latencyMs! + Math.SQRT2 * (at + 1)) })),
+    batchTimeoutMs: fine * batchTimeoutMs!,
+  },
+  batchFixed,
+  arrivals: arrivals.map((arrival) => {
+    const atMs = fine * (arrival.atMs + ((0.618_033_988_75 * arrival.atMs) % 1));
+    return { ...arrival, atMs, deadlineMs: Infinity };
+  }),
+});
+
+test('a replay makes the batches that the pools make', () => {
+  for (const sequence of sequences.map(finely)) {
+    const clock = new Clock();
+    const live = decidedLive(sequence, (toMs) => clock.advance(toMs), false);
+    vi.unstubAllGlobals();
+    vi.restoreAllMocks();
+    // Which of two like instances is first where both are free says nothing.
+    const kinds = instancesOf(sequence.configuration).map(({ threads, batch }) => `${threads}x${batch}`);
+    const roundly = (decisions: Decisions): string =>
+      textOf(
+        decisions.map(({ atMs, what }) => {
+          const [at = '', calls = ''] = what.split(':');
+          return { atMs: atMs / 1000, what: `${kinds[Number(at)]}:${calls}` };
+        }),
+      );
+    expect(roundly(decidedInReplay(sequence))).toBe(roundly(live));
+  }
+});
