@@ -2,11 +2,9 @@
 export function grown<Column extends Int32Array<ArrayBuffer> | Float64Array<ArrayBuffer>>(
   array: Column,
   length: number,
-  fill = 0,
 ): Column {
   if (array.length >= length) return array;
   const larger = new (array.constructor as new (length: number) => Column)(Math.max(length, array.length * 2));
-  if (fill !== 0) larger.fill(fill);
   larger.set(array);
   return larger;
 }
