@@ -86,16 +86,13 @@ async function triedWith({ name, functions, flags, plant, truth }: Fault, needs:
         (isStarved && causes[0]?.cause === 'busy' && /[5-9]\d% by others/.test(facts));
       // Of two faults, one may be what most calls of one function wait for, and the other of another.
       const asked = (worst.find(names) ?? worst[0])?.name ?? Object.keys(functions)[0]!;
-      const { row: told, top, sinceStart } = await run.said(asked);
+      const { row: told, top, countsAgree } = await run.said(asked);
       const missed = Object.values(await run.metrics(asked)).reduce((sum, count) => sum + count, 0);
       row = {
         name,
         said: told === undefined ? 'nothing' : `${told.causes[0]?.words}: ${told.facts}`,
         isTrue: told !== undefined && names(told),
-        // Calls that are open still are not counted.
-        agrees:
-          top.includes(`${asked}: ${told?.causes[0]?.words ?? ''}: `) &&
-          (missed < 5 || sinceStart.metrics === sinceStart.page),
+        agrees: top.includes(`${asked}: ${told?.causes[0]?.words ?? ''}: `) && countsAgree,
         missed,
         ...(await run.missedTime()),
       };

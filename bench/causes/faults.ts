@@ -402,7 +402,8 @@ export const faults: readonly Fault[] = [
         },
       };
     },
-    truth: { causes: ['model', 'queue', 'load'], facts: /the GPU process is stopped/ },
+    // Where others have the cores, the host may have ended it by the time it is asked.
+    truth: { causes: ['model', 'queue', 'load'], facts: /the GPU process (is stopped|.*it has not answered for 10 s)/ },
   },
   {
     name: 'a busy neighbour',

@@ -34,8 +34,8 @@ export const blockingHandler = slowHandler.replace(
 export interface Said {
   readonly row: TroubleRow | undefined;
   readonly top: string;
-  /** The cause of the most missed calls since the host's start, of the page and of /metrics. */
-  readonly sinceStart: { readonly page: string | undefined; readonly metrics: string | undefined };
+  /** Whether the page and /metrics count the same since the host's start: the page has calls that are open as well. */
+  readonly countsAgree: boolean;
 }
 
 export class Scene {
@@ -105,8 +105,10 @@ export class Scene {
       const [again, metrics] = [await this.row(name), await this.metrics(name)];
       const isStill = isDeepStrictEqual([before, row?.causes], [metrics, again?.causes]);
       if (!isStill && look < looksMax) continue;
-      const [counted] = Object.entries(metrics).toSorted(([, one], [, other]) => other - one);
-      return { row, top, sinceStart: { page: whole?.causes[0]?.cause, metrics: counted?.[0] } };
+      const { causes = [], overdue = { calls: 0 } } = whole ?? {};
+      const open = causes.map(({ cause, calls }) => calls - (metrics[cause] ?? 0));
+      const openCalls = open.reduce((sum, calls) => sum + calls, 0);
+      return { row, top, countsAgree: open.every((calls) => calls >= 0) && openCalls === overdue.calls };
     }
   }
 
