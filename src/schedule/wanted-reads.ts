@@ -2,9 +2,9 @@
 import { Heap } from './heap.ts';
 import type { Copy } from './host-blocks.ts';
 import type { HostValues } from './host-values.ts';
+import { tuning } from './tuning.ts';
 
-/** A call looks at this many of them at the most, however many there are. */
-const looksMax = 16;
+const { looksMax } = tuning.hostMemory;
 
 export class WantedReads {
   readonly #values: HostValues;
