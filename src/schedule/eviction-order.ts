@@ -31,10 +31,11 @@ export interface EvictionOrder {
 /** What an order may go by. */
 export interface EvictionFacts {
   readonly popularity: Popularity;
-  /** How often it is used, by count: each invocation that waits for it there will use it soon. */
-  expectedUses(slot: Resident): number;
-  /** What the next use loses for each byte that would go of it next. */
-  costPerByte(slot: Resident): number;
+  /**
+   * What the next uses save by each byte that would go of it next, by the count of the uses that are expected. What calls
+   * on time wait for is not idle, and late ones have missed their SLO.
+   */
+  valuePerByte(slot: Resident): number;
 }
 
 /** An LRU list without a limit: the memory counts the bytes and says when something has to go. */
@@ -106,14 +107,14 @@ class GreedyDual extends ValueOrder<Resident> implements EvictionOrder {
   }
 }
 
-/** By how often the function is used, how many wait for it, and what each byte that goes costs it. */
+/** By how often the function is used, and what each byte that goes costs it. */
 class ByValue extends ValueOrder<Resident> implements EvictionOrder {
   readonly trims = true;
   readonly isPriced = true;
 
   constructor(facts: EvictionFacts) {
     const { popularity } = facts;
-    super((slot) => facts.expectedUses(slot) * facts.costPerByte(slot));
+    super((slot) => facts.valuePerByte(slot));
     popularity.onScale((factor) => this.scale(factor));
   }
 }

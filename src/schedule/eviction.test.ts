@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import { type OfferShape } from '../../test/support/offers.ts';
-import { arrival, Bench, best, finished, kinds } from '../../test/support/scheduler-bench.ts';
+import { arrival, Bench, best, finished, kinds, runs } from '../../test/support/scheduler-bench.ts';
 import { policies } from './index.ts';
 
 describe('eviction', () => {
@@ -63,6 +63,24 @@ describe('eviction', () => {
     bench.visit(0, 0, dear);
     bench.visit(100, 0, cheap);
     expect(bench.at(200, arrival(0, next))).toMatchObject([{ kind: 'evict', functionIndex: cheap }, { kind: 'run' }]);
+  });
+
+  test('by value takes what late calls wait for, before what is called oftener', () => {
+    const shape: OfferShape = { layers: [30], warmMs: 1 };
+    const evictedAfter = (uses: number): number | undefined => {
+      const bench = new Bench({ ...policies.best });
+      const [awaited, often, long] = [bench.add(shape), bench.add(shape), bench.add({ ...shape, warmMs: 50 })];
+      bench.visit(0, 0, awaited);
+      bench.visit(100, 0, long);
+      for (let use = 0; use < uses; use++) bench.visit(200 + 10 * use, 0, often);
+      // The first of four calls is in time. The others are late, and behind one that is not.
+      for (let call = 0; call < 4; call++) bench.at(1000, arrival(call, awaited, { sloMs: 1.5 }));
+      bench.at(1000, arrival(4, long));
+      expect(runs(bench.at(1001, finished(0)))).toEqual([4]);
+      const actions = bench.at(1010, arrival(5, bench.add(shape)));
+      return [awaited, often].find((fn) => actions.some((each) => each.kind === 'evict' && each.functionIndex === fn));
+    };
+    expect([1, 20].map(evictedAfter)).toEqual([1, 0]);
   });
 
   test('by value evicts the prefix of an unused function before the suffix of a popular one', () => {

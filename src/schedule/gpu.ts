@@ -166,13 +166,6 @@ export class Gpu implements MemoryListener {
     if (this.#shared.host?.pin(fn, by) === true) this.#shared.pinnedOn.push(...this.#shared.gpus);
   }
 
-  waiting(slot: Resident): number {
-    if (slot instanceof Slot) return slot.entry?.count ?? 0;
-    let count = 0;
-    for (const { entry } of this.usersOf(slot as Base)) count += entry?.count ?? 0;
-    return count;
-  }
-
   cut(slot: Resident): void {
     for (const each of slot instanceof Slot ? [slot] : this.usersOf(slot as Base)) {
       this.#shared.host?.moved(each.fn);

@@ -5,7 +5,6 @@
 import type { Given, FunctionId } from './ids.ts';
 import { smoothed } from '../tools/index.ts';
 import { grown } from './columns.ts';
-import type { Numbered } from './heap.ts';
 import { tuning } from './tuning.ts';
 
 const { halfLifePerFunction, newest } = tuning.learnt;
@@ -139,25 +138,9 @@ export class Popularity {
     return mean + share * (this.#counts[functionIndex]! - mean);
   }
 
-  /** The expected count if this many more uses came within as many arrivals as there are functions. */
-  expectedWith(functionIndex: FunctionId, uses: number): number {
-    return this.expected(functionIndex) + this.#countOf(uses);
-  }
-
-  /** The same of several functions together. */
-  expectedOfAll(functions: Iterable<Numbered>, uses: number): number {
-    let count = this.#countOf(uses);
-    for (const { number } of functions) count += this.expected(number);
-    return count;
-  }
-
-  /** The same for the count. */
+  /** The count if this many more uses came within as many arrivals as there are functions. */
   countWith(functionIndex: FunctionId, uses: number): number {
-    return this.count(functionIndex) + this.#countOf(uses);
-  }
-
-  #countOf(uses: number): number {
-    return (uses * this.#use * halfLifePerFunction) / Math.LN2;
+    return this.count(functionIndex) + (uses * this.#use * halfLifePerFunction) / Math.LN2;
   }
 
   /** Uses of a function in as many arrivals as there are functions: 1 where all are used alike. */

@@ -16,8 +16,6 @@ export interface MemoryListener {
   shrunk(slot: Resident, variant: GpuOffer, bytes: number): void;
   /** It is held for good from now on, or no longer. */
   pinned(fn: ServedFunction, by: 1 | -1): void;
-  /** How many invocations wait for it there. */
-  waiting(slot: Resident): number;
   /** It is gone now: what waits for it has to be loaded for. */
   cut(slot: Resident): void;
 }
@@ -391,17 +389,11 @@ export class GpuMemory implements EvictionFacts {
     if (this.#variants.canShrink(slot.fn, resident)) this.#shrinkable.add(slot, false);
   }
 
-  costPerByte(slot: Resident): number {
-    // Of what would go next: the less of what its suffix, if it has one, and of what everything costs.
+  valuePerByte(slot: Resident): number {
+    const uses = this.#sumOver(slot, (number) => this.popularity.expected(number));
     const { whole, suffix } = this.#costOf(slot);
-    return Math.min(whole, suffix);
-  }
-
-  /** The count of its uses that is expected, those of all users of a base. */
-  expectedUses(slot: Resident): number {
-    const waiting = this.#listener.waiting(slot);
-    if (!(slot instanceof Base)) return this.popularity.expectedWith(slot.fn.number, waiting);
-    return this.popularity.expectedOfAll(slot.family.users, waiting);
+    // Of what would go next: the less of what its suffix, if it has one, and of what everything costs.
+    return uses * Math.min(whole, suffix);
   }
 
   #sumOver(slot: Resident, of: (number: number) => number): number {

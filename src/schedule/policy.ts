@@ -16,7 +16,7 @@ export interface Policy {
    * `lru`: whole functions, least recently used first. `lru-suffix`: first the layers behind the hiding prefix,
    * function by function in that order, then whole functions. `gdsf`: whole functions by use, cost of loading and size
    * (Cherkasova 1998, "Greedy Dual Size Frequency"). `value-suffix`: suffixes and prefixes in one order, by how often
-   * the function is used, how many wait for it, and what a missing byte costs it; the prefix costs more, since it hides
+   * the function is used, and what a missing byte costs it; the prefix costs more, since it hides
    * the rest. A foresight: what is used furthest in the future; only a replay has one.
    */
   readonly eviction: Choice<'eviction'> | Foresight;

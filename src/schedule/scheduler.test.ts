@@ -142,23 +142,6 @@ describe('what is late', () => {
     }
   });
 
-  test('a function for which late calls wait stays longer than one that was called more often', () => {
-    const bench = new Bench(policies.best, { capacityBytes: 90 });
-    const often = bench.add({ layers: [30] }, { sloMs: 15 });
-    const awaited = bench.add({ layers: [30] }, { sloMs: 15 });
-    const onTime = bench.add({ layers: [30] });
-    const cold = bench.add({ layers: [30] });
-    for (const nowMs of [0, 10, 20, 30]) bench.visit(nowMs, 0, often);
-    bench.visit(40, 0, awaited);
-    bench.visit(50, 0, onTime);
-    bench.at(100, arrival(0, often));
-    bench.at(101, arrival(1, awaited));
-    bench.at(102, arrival(2, onTime));
-    expect(runs(bench.at(130, finished(0)))).toEqual([2]);
-    const evicted = bench.at(131, arrival(3, cold)).filter(({ kind }) => kind === 'evict');
-    expect(evicted).toMatchObject([{ functionIndex: often }]);
-  });
-
   test('a call of a resident function is not predicted behind a load that ends later', () => {
     const bench = new Bench(policies.best);
     const there = bench.add({ layers: [10] });
