@@ -1,5 +1,6 @@
 /** `--hosts` and what goes with it: a replay over the hosts of a fleet. */
 import { Command, InvalidArgumentError, type OptionsOf } from '../commander.ts';
+import type { Machine } from '../../hardware/index.ts';
 import { fleetRouters, type FleetSettings } from '../../replay/index.ts';
 import type { SettingValue } from '../../report/index.ts';
 import { given } from '../../tools/index.ts';
@@ -90,10 +91,15 @@ export const failuresText = (failures: readonly Failure[]): string | undefined =
 export const isFleet = ({ hosts, hostMachines }: FleetOptions): boolean =>
   hosts !== undefined || hostMachines !== undefined;
 
-/** undefined: a single machine. Throws CliError for flags that only a fleet has. @param hosts how many it has */
+/**
+ * undefined: a single machine. Throws CliError for flags that only a fleet has, and for homes on hosts of which some have
+ * GPUs and some have none: a GPU would count like a core.
+ *
+ * @param hosts the machines that it has
+ */
 export function fleetOf(
   options: FleetOptions,
-  hosts: number,
+  hosts: readonly Machine[],
   { seed, contentBytes }: Pick<FleetSettings, 'seed' | 'contentBytes'>,
 ): FleetSettings | undefined {
   const { router, failHost, roundTrip, network, callSize } = options;
@@ -102,7 +108,14 @@ export function fleetOf(
     if (key !== undefined) throw usage(`${flagOf(key)} needs --hosts or --host-machines: which machines the fleet has`);
     return undefined;
   }
-  checkFailures('--fail-host', 'host', failHost ?? [], hosts);
+  checkFailures('--fail-host', 'host', failHost ?? [], hosts.length);
+  const [withGpus, without] = [true, false].map((has) => hosts.find(({ gpus }) => gpus.length > 0 === has)?.name);
+  if ((router ?? 'homes') === 'homes' && withGpus !== undefined && without !== undefined) {
+    throw usage(
+      `homes are given by GPUs, or by cores where no host has GPUs, and of these hosts ${withGpus} has GPUs and ${without} has none: ` +
+        `--router ${fleetRouters.filter((each) => each !== 'homes').join(', ')} can replay them`,
+    );
+  }
   return {
     router: router ?? 'homes',
     failures: (failHost ?? []).map(({ number, atMs, backMs }) => ({ host: number, atMs, backMs })),

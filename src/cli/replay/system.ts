@@ -263,7 +263,7 @@ export function simulateLoad(
   const gpuCount = machines.reduce((sum, { gpus }) => sum + gpus.length, 0);
   checkFailures('--fail-gpu', 'GPU', gpuFailures, gpuCount);
   const contentBytes = (index: number): number => kinds[0]!.offers.weightBytes(load.modelOf(index));
-  const fleet = fleetOf(options, machines.length, { seed, contentBytes });
+  const fleet = fleetOf(options, machines, { seed, contentBytes });
   const placed = kinds.map(({ machine, count, offers }) => {
     // One scheduler over all hosts uses their memory as one.
     const isOne = fleet?.router === 'one';
