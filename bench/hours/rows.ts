@@ -160,6 +160,7 @@ function issueRows(scale: Scale): HoursRow[] {
     ...tightSloRows(scale),
     ...fewHotRows(scale),
     lateAnywayRow(scale),
+    ...twoGpusRows(scale),
     ...bothWays(
       scale,
       {
@@ -220,6 +221,38 @@ function lateAnywayRow(scale: Scale): HoursRow {
     trace: poisson({ functions: bert(408), ratePerS: 210, requests: scale.requests + scale.warmup }),
     sloMsOf: () => shortSloMs,
   });
+}
+
+/**
+ * What a load brings has to be worth more than what goes for it: where all are called alike it is not; and where the lines of late
+ * calls grow, what these wait for is worth no more for that.
+ */
+function twoGpusRows(scale: Scale): HoursRow[] {
+  const requests = scale.requests + scale.warmup;
+  const shortSloMs = 30;
+  const sloMs = 200;
+  return [
+    row(scale, {
+      name: 'called-alike-shed',
+      load: 'bert-base=150 at 126/s on 2 GPUs of p3.8xlarge, SLO 30 ms, which a start that finds nothing exceeds, shedding',
+      machine: manyGpus(2, p3),
+      trace: poisson({ functions: bert(150), ratePerS: 126, requests }),
+      sloMsOf: () => shortSloMs,
+      admission: 'shed',
+    }),
+    row(scale, {
+      name: 'late-lines',
+      load: 'bert-base=240 at 232/s on 2 GPUs of p3.8xlarge, Zipf 0.7, SLO of each third 200 ms, of the others 600 ms',
+      machine: manyGpus(2, p3),
+      trace: poisson({
+        functions: bert(240),
+        ratePerS: 232,
+        requests,
+        popularity: { kind: 'zipf', exponent: 0.7 },
+      }),
+      sloMsOf: (index) => (index % 3 === 0 ? sloMs : 3 * sloMs),
+    }),
+  ];
 }
 
 /** Few functions get most calls: where two of them are on one GPU, it is worth a copy that costs more than an SLO. */

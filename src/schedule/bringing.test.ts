@@ -43,16 +43,35 @@ test('a function that a load does not bring is tried less and less often', () =>
 });
 
 test('a function that was there and has gone is brought again as soon as the first time', () => {
-  const bench = new Bench(shed, { capacityBytes: 40 });
-  const [one, other] = [bench.add(shape, { sloMs: 15 }), bench.add(shape, { sloMs: 15 })];
+  const bench = new Bench(shed);
+  const fn = bench.add(shape, { sloMs: 15 });
   for (let round = 0; round < 20; round++) {
-    for (const [index, fn] of [one, other].entries()) {
-      const nowMs = 1000 * round + 500 * index;
-      expect(kinds(bench.at(nowMs, arrival(0, fn)))).toContain('load');
-      bench.at(nowMs + 40, { kind: 'loaded', gpu: 0, functionIndex: fn });
-      bench.at(nowMs + 50, finished(0));
-    }
+    const nowMs = 1000 * round;
+    expect(kinds(bench.at(nowMs, arrival(0, fn)))).toContain('load');
+    bench.at(nowMs + 40, { kind: 'loaded', gpu: 0, functionIndex: fn });
+    bench.at(nowMs + 50, finished(0));
+    bench.at(nowMs + 60, { kind: 'gpu-lost', gpu: 0 });
+    bench.at(nowMs + 60, { kind: 'gpu-back', gpu: 0 });
   }
+});
+
+test('of two that are called in turn one stays, where there is room for one: brought in turn, both would be late', () => {
+  const bench = new Bench(shed, { capacityBytes: 40 });
+  const functions = [bench.add(shape, { sloMs: 15 }), bench.add(shape, { sloMs: 15 })];
+  const came: string[] = [];
+  for (let call = 0; call < 200; call++) {
+    const nowMs = 500 * call;
+    const fn = functions[call % 2]!;
+    const [first, ...rest] = bench.at(nowMs, arrival(0, fn));
+    const isBrought = [first, ...rest].some((action) => action?.kind === 'load');
+    came.push(isBrought ? 'brought' : first!.kind);
+    if (isBrought) bench.at(nowMs + 40, { kind: 'loaded', gpu: 0, functionIndex: fn });
+    if (first!.kind !== 'shed') bench.at(nowMs + 50, finished(0));
+  }
+  // How often they are called, and what a load evicts, is learnt from the first ones.
+  const later = came.slice(100);
+  expect(later.filter((kind) => kind === 'run')).toHaveLength(50);
+  expect(later.filter((kind) => kind === 'shed')).toHaveLength(50);
 });
 
 test('calls that could be in time on an idle link are let in by the prediction alone', () => {

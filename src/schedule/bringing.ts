@@ -54,14 +54,14 @@ export class Bringing {
     return true;
   }
 
-  /** Whether its next call gains more by finding the function there than others lose by what is evicted for it. */
+  /**
+   * Whether its next call gains more by finding the function there than others lose by what is evicted for it. A call
+   * that is refused waits for nothing, so it gains no more than its SLO.
+   */
   #isWorth(fn: ServedFunction, { memory }: Gpu, offer: GpuOffer, low: number, sloMs: number): boolean {
     const { popularity, pressure } = this.#state;
-    const { coldMs } = offer.ways[offer.ways.length - 1]!;
-    const gainMs = coldMs[low]! - offer.warmMs + pressure.lateMs(offer, low, sloMs);
-    return (
-      Math.min(1, popularity.share(fn.number)) * gainMs >= memory.lossMs(wholeBytes(offer) - offer.prefixBytes[low]!)
-    );
+    const gainMs = Math.min(1, popularity.share(fn.number)) * pressure.lateMs(offer, low, sloMs);
+    return gainMs >= memory.lossMs(wholeBytes(offer) - offer.prefixBytes[low]!);
   }
 
   /** A load of the function has ended, so letting a call through is not in vain. */

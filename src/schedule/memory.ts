@@ -188,7 +188,7 @@ export class GpuMemory implements EvictionFacts {
   reserve(slot: Resident, offer: GpuOffer): boolean {
     const { base } = slot;
     const neededBytes = wholeBytes(offer) - (base === undefined ? slot.bytes : offer.prefixBytes[slot.prefix]!);
-    if (!this.#makeRoom(neededBytes)) return false;
+    if (!this.#makeRoom(neededBytes, slot)) return false;
     this.usedBytes += neededBytes;
     const isPinned = this.#pinned.size > 0 && this.#pinned.has(slot);
     if (base !== undefined) {
@@ -255,7 +255,7 @@ export class GpuMemory implements EvictionFacts {
    */
   startGrowth(slot: Resident, variant: GpuOffer): boolean {
     const neededBytes = wholeBytes(variant) - slot.bytes;
-    if (!this.#makeRoom(neededBytes)) return false;
+    if (!this.#makeRoom(neededBytes, slot)) return false;
     this.usedBytes += neededBytes;
     this.#growing.set(slot, variant);
     return true;
@@ -271,8 +271,9 @@ export class GpuMemory implements EvictionFacts {
   }
 
   /**
-   * The expected cost to other functions of a load of so many bytes; 0 where that many are free. Fewer free bytes make
-   * no difference: the next load would take them, so calls are not drawn to a GPU where a few bytes happen to be free.
+   * The expected cost to other functions of a load of so many bytes that finds nothing; 0 where that many are free. Fewer
+   * free bytes make no difference: the next load would take them, so calls are not drawn to a GPU where a few bytes happen
+   * to be free.
    */
   lossMs(neededBytes: number): number {
     return neededBytes <= this.freeBytes ? 0 : this.#pressure.lossMs(neededBytes);
@@ -352,13 +353,14 @@ export class GpuMemory implements EvictionFacts {
     return true;
   }
 
-  /** Shrinks functions while any can be shrunk, and only then evicts. */
-  #makeRoom(neededBytes: number): boolean {
+  /** Shrinks functions while any can be shrunk, and only then evicts. @param slot that it is for */
+  #makeRoom(neededBytes: number, slot: Resident): boolean {
     if (neededBytes > this.obtainableBytes && !this.#cutTails(neededBytes)) return false;
     while (neededBytes > this.freeBytes && this.#shrinkOne(neededBytes - this.freeBytes));
     let lostMs = 0;
     while (neededBytes > this.freeBytes) lostMs += this.#evictOne(neededBytes - this.freeBytes);
-    this.#pressure.lost(lostMs, Math.max(0, neededBytes));
+    // What a load of the last layers evicts costs less: suffixes of others.
+    if (!slot.hasOwn) this.#pressure.lost(lostMs, Math.max(0, neededBytes));
     return true;
   }
 

@@ -52,8 +52,8 @@ export class Pressure {
   /** For starts that lack some layers, and for those that lack all. */
   readonly #longer = new Float64Array(2).fill(1);
   /**
-   * What loads took, and the cost of what was evicted for them, older ones counting less. Over all GPUs, since any of
-   * them may be next.
+   * What loads that found nothing took, and the cost of what was evicted for them, older ones counting less. Over all
+   * GPUs, since any of them may be next.
    */
   #lostMs = 0;
   #takenBytes = 0;
@@ -101,13 +101,13 @@ export class Pressure {
     return missFactor * this.#meanSloMs;
   }
 
-  /** A load takes so many bytes, and what goes for them costs so many milliseconds. */
+  /** A load that finds nothing takes so many bytes, and what goes for them costs so many milliseconds. */
   lost(ms: number, takenBytes: number): void {
     this.#lostMs = this.#lostMs * kept + ms;
     this.#takenBytes = this.#takenBytes * kept + takenBytes;
   }
 
-  /** The expected cost of evictions for a load of so many bytes. */
+  /** The expected cost of evictions for such a load of so many bytes. */
   lossMs(bytes: number): number {
     return this.#takenBytes === 0 ? 0 : (bytes * this.#lostMs) / this.#takenBytes;
   }

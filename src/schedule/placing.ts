@@ -103,8 +103,10 @@ export class Placing {
     if (gpu !== undefined && isLateOnGpu && (goesBeside || fn.sheds)) {
       const slot = this.#state.slots.open(fn, gpu);
       const { arrivalMs } = invocation;
+      // What later calls were found to add is no load of the links now, and nothing would tell that it is over.
+      const endMs = this.#router.soonestMs(fn, gpu, route.endMs, nowMs);
       if (!slot.isResident)
-        this.#state.pressure.loadWas(route.endMs - arrivalMs, slot.variant, slot.keptPrefix, deadlineMs - arrivalMs);
+        this.#state.pressure.loadWas(endMs - arrivalMs, slot.variant, slot.keptPrefix, deadlineMs - arrivalMs);
     }
 
     // 5. Does its function shed, and would it be late even if no other call came? Then it is refused, unless it is to
