@@ -1,6 +1,7 @@
 /** Handlers that invoke other functions, on a host with one core. */
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import fc from 'fast-check';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { writeReluModel } from '../support/models.ts';
 import { startReluHost, type ReluHost } from '../support/relu-host.ts';
@@ -67,13 +68,46 @@ const handlers: Readonly<Record<string, string>> = {
     }`,
 };
 
+/** A call that works, and asks the next level for each of its own, before or after its model's run. */
+interface Nested {
+  readonly workMs: number;
+  readonly isBefore: boolean;
+  readonly asks: readonly Nested[];
+}
+
+const levels = 4;
+
+const nestedHandler = (level: number): string => `
+  async function ask(request, context) {
+    const { workMs, asks } = request.json();
+    const untilMs = performance.now() + workMs;
+    while (performance.now() < untilMs);
+    const replies = await Promise.all(asks.map((each) => context.call('level-${level + 1}', each)));
+    return replies.reduce((sum, reply) => sum + reply.json().calls, 1);
+  }
+  export async function preprocess(request, context) {
+    if (request.json().isBefore) request.calls = await ask(request, context);
+    return ${input};
+  }
+  export const postprocess = async (_, request, context) => ({ calls: request.calls ?? (await ask(request, context)) });`;
+
+const nested = (level: number): fc.Arbitrary<Nested> =>
+  fc.record({
+    workMs: fc.constantFrom(0, 0, 0, 1, 5),
+    isBefore: fc.boolean(),
+    asks: level + 1 < levels ? fc.array(nested(level + 1), { maxLength: 3 }) : fc.constant([]),
+  });
+
+const callsIn = ({ asks }: Nested): number => asks.reduce((sum, each) => sum + callsIn(each), 1);
+
 let host: ReluHost;
 
 beforeAll(async () => {
   host = await startReluHost(['relu'], {
     flags: { 'cpu.cores': '1' },
     prepare: async (functions) => {
-      for (const [name, source] of Object.entries(handlers)) {
+      const chain = Array.from({ length: levels }, (_, level) => [`level-${level}`, nestedHandler(level)] as const);
+      for (const [name, source] of [...Object.entries(handlers), ...chain]) {
         const folder = join(functions, name);
         await mkdir(folder);
         await writeReluModel(folder);
@@ -117,6 +151,17 @@ test('a handler gets the outputs of other models, many calls at once, and each o
 test('functions that call functions that call functions', async () => {
   const replies = await Promise.all(Array.from({ length: 12 }, () => call('outer', [3, 4, 11, 12])));
   for (const reply of replies) expect(reply).toEqual({ status: 200, body: [1 + 2 + 9 + 10, 1 + 2, 0, 200] });
+});
+
+test('whatever calls nest in whatever others, one core answers all of them', async () => {
+  const forests = fc.array(nested(0), { minLength: 1, maxLength: 8 });
+  await fc.assert(
+    fc.asyncProperty(forests, async (forest) => {
+      const replies = await Promise.all(forest.map((each) => call('level-0', each)));
+      expect(replies).toEqual(forest.map((each) => ({ status: 200, body: { calls: callsIn(each) } })));
+    }),
+    { numRuns: 20 },
+  );
 });
 
 test('calls in one message with a call that invokes another function take no core from that function', async () => {
