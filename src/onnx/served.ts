@@ -10,6 +10,7 @@ import { Graph } from './graph.ts';
 import { tensorType, type ValueShape } from './graph-node.ts';
 import { attributeOf } from './node-attributes.ts';
 import { isDefaultDomain } from './opset.ts';
+import { append } from '../tools/index.ts';
 import { nodeProto } from './protos.ts';
 import { readModel } from './read.ts';
 import { allNodes, capturedBy, namesIn, namesOfNodes, renamed, unusedName, withGraphs } from './scope.ts';
@@ -222,8 +223,8 @@ class Draft {
       output.push(tensor.type === undefined ? { name } : { name, type: tensor.type });
     }
     const added = node.splice(this.graph.node.length);
-    const names = output.map(({ name }) => name);
-    const kept = neededBy([...renamed(node, moved), ...added], names);
+    const dropped = [...obstacles.keys()].map((name) => moved.get(name) ?? name);
+    const kept = withoutUnused([...renamed(node, moved), ...added], dropped, output);
     const valueInfo = this.graph.valueInfo.filter(({ name }) => !obstacles.has(name));
     this.#change({ node: kept, output, valueInfo });
   }
@@ -323,16 +324,35 @@ function scoresShape(zipMap: NodeProto, producer: NodeProto | undefined): ValueS
   return isClassifier && classes !== undefined ? [undefined, classes] : undefined;
 }
 
-/** The nodes that some values need, in their order. */
-function neededBy(nodes: readonly NodeProto[], values: readonly string[]): NodeProto[] {
-  const producers = producersOf(nodes);
+/**
+ * The nodes without those that only the dropped values needed. Others that nothing needs stay, and so does each that makes
+ * a value twice: ONNX Runtime may refuse the model for them.
+ */
+function withoutUnused(
+  nodes: readonly NodeProto[],
+  dropped: readonly string[],
+  outputs: readonly ValueInfoProto[],
+): NodeProto[] {
+  const ofDropped = neededBy(nodes, dropped);
+  const others = nodes.filter((node) => !ofDropped.has(node)).flatMap(usedBy);
+  const needed = neededBy(nodes, [...outputs.map(({ name }) => name), ...others]);
+  return nodes.filter((node) => !ofDropped.has(node) || needed.has(node));
+}
+
+const usedBy = (node: NodeProto): string[] => [...node.input, ...capturedBy(node)];
+
+/** All nodes that make the values, and what these need. */
+function neededBy(nodes: readonly NodeProto[], values: readonly string[]): Set<NodeProto> {
+  const makers = new Map<string, NodeProto[]>();
+  for (const node of nodes) for (const name of node.output) if (name !== '') append(makers, name, node);
   const needed = new Set<NodeProto>();
   const waiting = [...values];
   for (let value = waiting.pop(); value !== undefined; value = waiting.pop()) {
-    const node = producers.get(value);
-    if (node === undefined || needed.has(node)) continue;
-    needed.add(node);
-    waiting.push(...node.input, ...capturedBy(node));
+    for (const node of makers.get(value) ?? []) {
+      if (needed.has(node)) continue;
+      needed.add(node);
+      waiting.push(...usedBy(node));
+    }
   }
-  return nodes.filter((node) => needed.has(node));
+  return needed;
 }
