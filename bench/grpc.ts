@@ -2,8 +2,6 @@
  * The cost of the host's gRPC over a bare grpc-js echo: a warm invocation of 4 KiB, with client, host and instance on
  * the same cores.
  */
-import { once } from 'node:events';
-import { createServer, type AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { loadProtos, serviceOf } from '../src/host/grpc/index.ts';
 import type { Benchmark, BenchmarkOptions, BenchmarkResult } from './benchmark.ts';
@@ -21,7 +19,7 @@ import {
   type Load,
   type Pair,
 } from './echo.ts';
-import { projectRoot, Servers } from './servers.ts';
+import { freePort, projectRoot, Servers } from './servers.ts';
 
 export const benchmark: Benchmark = {
   name: 'grpc',
@@ -80,14 +78,4 @@ function requestMessage(): Buffer {
 async function load(address: string, streams: number, requests: number): Promise<Load> {
   const messageBase64 = requestMessage().toString('base64');
   return await runLoad('grpc/load.mjs', { address, streams, requests, messageBase64 }, '0');
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer();
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, 'close');
-  return port;
 }

@@ -5,6 +5,7 @@ import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, onTestFinished, test } from 'vitest';
+import { freePort } from '../../bench/servers.ts';
 import { packageRoot } from '../../src/host/config/options.ts';
 import { redisMissing, RedisServer } from '../support/redis-server.ts';
 import { startCommand } from '../support/run-command.ts';
@@ -40,7 +41,8 @@ test('a host whose log is not read serves on', async () => {
 });
 
 test('a host whose log is on a full disk serves on', async () => {
-  const port = 20_000 + (process.pid % 20_000);
+  // Nobody can read which port it has, so it is told one.
+  const port = await freePort();
   const words = ['serve', '--port', String(port), ...quiet()];
   const command = `exec "$0" "$@" > /dev/full 2> /dev/full`;
   const child = spawn('/bin/sh', ['-c', command, process.execPath, join(packageRoot, 'bin/turntable.js'), ...words]);
