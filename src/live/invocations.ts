@@ -19,6 +19,7 @@ import {
   QueueFullError,
   toSchedulerPriority,
   type InvocationWish,
+  type Lease,
   type Placed,
   type RanElsewhere,
   type RanOnGpu,
@@ -121,7 +122,7 @@ export class Invocations {
         isBehindLoad: false,
         refusals: [],
         isKeptOff: false,
-        refusedBy: [],
+        refusedBy: nowhere,
         invalid: undefined,
       };
       this.#state.pending[id] = pending;
@@ -356,11 +357,7 @@ export class Invocations {
    */
   #give(pending: Pending, chosen: SideId, why: Why, isLoading: boolean): void {
     const { fn } = pending;
-    const takes = (each: SideId): boolean => {
-      if (pending.refusedBy.includes(each)) return false;
-      return each === 'cpu' ? fn.cpu !== null : Boolean(fn.others[each]) && this.#state.laneCount(each) > 0;
-    };
-    const place = takes(chosen) ? chosen : this.#state.sides.find(takes);
+    const place = this.#takes(pending, chosen) ? chosen : this.#state.sides.find((each) => this.#takes(pending, each));
     if (place === undefined) {
       this.#finish(pending);
       pending.resolve({ kind: 'nowhere', refusals: pending.refusals });
@@ -371,40 +368,49 @@ export class Invocations {
     const waitedMs = pending.hasWaited ? this.#state.now() - pending.arrivalMs : 0;
     const isHere = place === 'cpu';
     const loadMs = isHere && pending.isBehindLoad ? Math.min(waitedMs, fn.cpuLoadMs) : 0;
-    pending.resolve({
-      ...(isHere ? { kind: 'cpu' } : { kind: 'other', place }),
-      queueMs: waitedMs - loadMs,
-      loadMs,
-      why,
-      done: (observed) => {
-        if (isOver) return;
+    const queueMs = waitedMs - loadMs;
+    const done: Lease['done'] = (observed) => {
+      if (isOver) return;
+      isOver = true;
+      // If another place answers it, the input was not the cause.
+      const { invalid } = pending;
+      if (observed !== undefined && invalid !== undefined)
+        this.#state.options.onGpuNews?.(fn.key, { kind: 'run failed', error: invalid });
+      if (isLoading) fn.loadingRuns--;
+      const { runMs, loadMs: observedLoadMs } = observed ?? {};
+      if (isHere && observedLoadMs !== undefined) fn.cpuLoadMs = observedLoadMs;
+      if (isHere && runMs !== undefined) fn.ownMs = smoothed(fn.ownMs, runMs);
+      const isKnown = pending.home === this.#state.scheduler;
+      if (isKnown) this.#state.tell({ kind: 'finished', invocation: pending.id, observed });
+      this.#end(pending);
+    };
+    const elsewhere: Lease['elsewhere'] = (refusal) =>
+      new Promise((resolve, reject) => {
+        if (isOver) return reject(new Error('the invocation has ended'));
         isOver = true;
-        // If another place answers it, the input was not the cause.
-        const { invalid } = pending;
-        if (observed !== undefined && invalid !== undefined)
-          this.#state.options.onGpuNews?.(fn.key, { kind: 'run failed', error: invalid });
         if (isLoading) fn.loadingRuns--;
-        const { runMs, loadMs: observedLoadMs } = observed ?? {};
-        if (isHere && observedLoadMs !== undefined) fn.cpuLoadMs = observedLoadMs;
-        if (isHere && runMs !== undefined) fn.ownMs = smoothed(fn.ownMs, runMs);
-        const isKnown = pending.home === this.#state.scheduler;
-        if (isKnown) this.#state.tell({ kind: 'finished', invocation: pending.id, observed });
-        this.#end(pending);
-      },
-      elsewhere: (refusal) =>
-        new Promise((resolve, reject) => {
-          if (isOver) return reject(new Error('the invocation has ended'));
-          isOver = true;
-          if (isLoading) fn.loadingRuns--;
-          pending.refusals.push(refusal);
-          pending.refusedBy.push(place);
-          pending.resolve = resolve;
-          pending.reject = reject;
-          this.#refuse(pending);
-        }),
-    });
+        pending.refusals.push(refusal);
+        pending.refusedBy = [...pending.refusedBy, place];
+        pending.resolve = resolve;
+        pending.reject = reject;
+        this.#refuse(pending);
+      });
+    // Written out twice: a spread in a literal takes longer than all else here.
+    pending.resolve(
+      isHere
+        ? { kind: 'cpu', queueMs, loadMs, why, done, elsewhere }
+        : { kind: 'other', place, queueMs, loadMs, why, done, elsewhere },
+    );
+  }
+
+  #takes({ fn, refusedBy }: Pending, place: SideId): boolean {
+    if (refusedBy.includes(place)) return false;
+    return place === 'cpu' ? fn.cpu !== null : Boolean(fn.others[place]) && this.#state.laneCount(place) > 0;
   }
 }
+
+/** Most calls are refused by no place. */
+const nowhere: readonly SideId[] = [];
 
 const sloOf = ({ wish, fn }: Pending): number => wish.sloMs ?? fn.settings.sloMs;
 

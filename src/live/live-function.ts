@@ -123,7 +123,7 @@ export interface Pending {
   /** No GPU is to have it any more. */
   isKeptOff: boolean;
   /** Places beside the GPUs that have refused it. */
-  readonly refusedBy: SideId[];
+  refusedBy: readonly SideId[];
   /** A GPU found its input invalid. If another place answers it, the function was at fault. */
   invalid: unknown;
 }

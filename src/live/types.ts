@@ -135,7 +135,7 @@ export interface RanOnGpu {
 }
 
 /** The caller runs it there and reports how it ended: it calls exactly one of both, once. */
-interface Lease {
+export interface Lease {
   /** From its arrival until it could start, except loads of its session by others. */
   readonly queueMs: number;
   /** How long of the wait such a load took; 0: there was none. */

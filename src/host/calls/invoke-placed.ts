@@ -368,11 +368,12 @@ function told(
   there?: { readonly where: string; readonly countedAs: string },
 ): Ran {
   const overflow = overflowOf(why, there?.countedAs ?? 'cpu', whyNot);
-  const shared = { coldStart: result.coldStart, overflow, predictedMs: why.predictedMs };
+  const { coldStart } = result;
+  const { predictedMs } = why;
   const placement: Placement =
     there === undefined
-      ? { kind: 'cpu-pool', ...shared, ...bringing(why) }
-      : { kind: 'other', where: there.where, ...shared };
+      ? { kind: 'cpu-pool', coldStart, overflow, predictedMs, ...bringing(why) }
+      : { kind: 'other', where: there.where, coldStart, overflow, predictedMs };
   return { result, placement };
 }
 
