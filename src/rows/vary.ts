@@ -9,6 +9,7 @@ export type Row = readonly Tensor[];
 /** Factors of extreme rows. A row of zeros, and rows that dwarf their neighbours. */
 const factors = [0, 100, 1e4, -1e4];
 const thresholdsMax = 8;
+const nearZero = 64;
 
 /** Whole numbers of an input, both ends included. */
 export type Range = readonly [low: number, high: number];
@@ -28,7 +29,8 @@ function filled({ datatype, ...tensor }: Tensor, valueAt: (index: number) => num
 }
 
 /**
- * A row like `row`: number 0 is the row itself; others have its numbers in another order and slightly changed.
+ * A row like `row`: number 0 is the row itself; others have its numbers in another order and slightly changed. Every fourth is
+ * near zero: what a neighbour does may show between a constant of the model and its negative alone.
  *
  * @param rangeOf of whole numbers, by input
  */
@@ -48,6 +50,7 @@ export function ordinaryRow(row: Row, number: number, rangeOf: (input: string) =
     }
     const values = numbersOf(tensor);
     const moved = (index: number): number => Number(values[(index + number) % values.length]);
+    if (number % 4 === 3) return filled(tensor, (index) => moved(index) / nearZero);
     return filled(tensor, (index) => moved(index) * (1 + number / 8) + (number % 2) / 16);
   });
 }
