@@ -130,7 +130,7 @@ async function run({ small, full = false, progress }: BenchmarkOptions): Promise
       },
       ...sizeAims(sizes),
       {
-        aim: `after ${manyCalls} calls of mixed sizes the host and its processes have no more memory than after a tenth of them, but for what varies`,
+        aim: `in the second half of ${manyCalls} calls of mixed sizes the host and its processes come back to what they had after a tenth of them, but for what varies`,
         met: many.isFlat,
         reached: `${(many.grownBytes / 1e6).toFixed(0)} MB more`,
       },
