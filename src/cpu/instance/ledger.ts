@@ -1,7 +1,8 @@
 /**
  * How much memory the processes of all functions use: measured from time to time, and corrected in between by loads and
- * releases. What the first runs of a session will take beside it counts from its load on, until they have taken it. While a process loads, it counts with what will stay: the peak of its load is within the part of the memory
- * that loads have (load-gate.ts). Counted here, it would evict sessions that have room once the load is over.
+ * releases. What a session's first runs will keep counts from its load on, until they have taken it. While a process loads,
+ * it counts with what will stay: the peak of its load is within the part of the memory that loads have (load-gate.ts).
+ * Counted here, it would evict sessions that have room once the load is over.
  */
 import { processBytes } from '../../hardware/index.ts';
 import { smoothed } from '../../tools/index.ts';
@@ -25,7 +26,7 @@ interface Entry {
   sinceBytes: number;
   /** Bytes of it that were added during the measurement. */
   meanwhileBytes: number;
-  /** What runs will take that have not been. */
+  /** What the first runs of its sessions will keep, as far as they have not taken it yet. */
   pendingBytes: number;
 }
 
@@ -80,7 +81,7 @@ export class MemoryLedger {
     this.#arm(changedMs);
   }
 
-  /** Runs will take so much (positive), or will not any more (negative). */
+  /** The first runs of a session there will keep so many bytes; negative: they have taken them, or will not any more. */
   pend(instance: MeasuredInstance, bytes: number): void {
     const entry = this.#entries.get(instance);
     if (entry !== undefined) entry.pendingBytes += bytes;

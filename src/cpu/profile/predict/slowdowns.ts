@@ -98,8 +98,8 @@ export class Slowdowns {
     const variance = weights.reduce((sum, weight, at) => sum + weight * together[at]!, 0);
     const gain = 1 / (variance + oneVariance / answers + meanVariance);
     const limit = Math.log(factorMax);
-    const news = beyond - beyondProfile + Math.min(limit, Math.max(-limit, beyondProfile));
-    for (let at = 0; at < size; at++) this.#mean[at]! += gain * together[at]! * news;
+    const innovation = beyond - beyondProfile + Math.min(limit, Math.max(-limit, beyondProfile));
+    for (let at = 0; at < size; at++) this.#mean[at]! += gain * together[at]! * innovation;
     for (let at = 0; at < size * size; at++)
       this.#covariance[at]! -= gain * together[Math.floor(at / size)]! * together[at % size]!;
   }
