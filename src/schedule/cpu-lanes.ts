@@ -8,6 +8,7 @@ import type { Orders } from './orders.ts';
 import { Sessions } from './sessions.ts';
 import type { CpuPlace, Observation, RoomPurpose } from './types.ts';
 import { tuning } from './tuning.ts';
+import { getOrMake } from '../tools/index.ts';
 
 const { aheadMax, aheadShare, sharingMax } = tuning.sides;
 
@@ -40,7 +41,8 @@ export class CpuLanes implements Lanes<CpuPlace> {
   #sharedCores = 0;
   readonly #sharedCoresOf = new Map<ServedFunction, number>();
   readonly #sessions: Sessions;
-  readonly #ownRuns = new Map<ServedFunction, number>();
+  /** Runs on instances of the function's own, and the sum of their expected ends. */
+  readonly #own = new Map<ServedFunction, { runs: number; endMs: number }>();
   /** Cores of the sessions that are being made without a call. */
   readonly #makingCores = new Map<ServedFunction, number>();
   readonly #runMs = new Learnt();
@@ -74,12 +76,14 @@ export class CpuLanes implements Lanes<CpuPlace> {
     return cpu.cores <= this.#place.cores && this.#bytesOf(fn, cpu) <= this.#place.memoryBytes;
   }
 
-  /** Whether an instance with cores and a session of the function's own is free. */
-  hasOwn(fn: ServedFunction): boolean {
-    return (this.#ownRuns.get(fn) ?? 0) < slotsIn(fn.sheet.cpu);
+  /** The calls that its instances with cores of their own take at once. */
+  ownCount({ sheet }: ServedFunction): number {
+    return slotsIn(sheet.cpu);
   }
 
   hasLane(fn: ServedFunction): boolean {
+    const own = this.ownCount(fn);
+    if (own > 0) return (this.#own.get(fn)?.runs ?? 0) < own;
     const neededCores = this.#busyCores + (this.#sharedCoresOf.get(fn) ?? 0) + fn.sheet.cpu!.cores;
     if (neededCores <= this.count) return true;
     const coreMs = this.#coreMs.get(fn);
@@ -111,18 +115,20 @@ export class CpuLanes implements Lanes<CpuPlace> {
   }
 
   laneMs(fn: ServedFunction, runMs: number): number {
-    return (runMs - this.#coreFreeMs(fn)) * fn.sheet.cpu!.cores;
+    return (runMs - this.#coreFreeMs(fn)) * (this.ownCount(fn) > 0 ? 1 : fn.sheet.cpu!.cores);
   }
 
-  leftMs(nowMs: number): number {
-    return Math.max(0, this.#coreEndMs - this.#busyCores * nowMs);
+  leftMs(nowMs: number, owner?: ServedFunction): number {
+    if (owner === undefined) return Math.max(0, this.#coreEndMs - this.#busyCores * nowMs);
+    const { runs, endMs } = this.#own.get(owner) ?? { runs: 0, endMs: 0 };
+    return Math.max(0, endMs - runs * nowMs);
   }
 
   /** While another invocation's start is still making the session, this one waits for the rest of that time. */
   runMs(fn: ServedFunction, startMs: number): number {
     const offer = fn.sheet.cpu!;
     const runMs = this.#runMs.of(fn.number, offer.latencyMs);
-    if (this.hasOwn(fn)) return runMs;
+    if (this.ownCount(fn) > 0) return runMs;
     const session = this.#sessions.of(fn);
     return runMs + (session === undefined ? this.#loadMsOf(fn, offer) : Math.max(0, session.readyMs - startMs));
   }
@@ -130,9 +136,10 @@ export class CpuLanes implements Lanes<CpuPlace> {
   canStart(fn: ServedFunction): boolean {
     const { cpu } = fn.sheet;
     if (this.#place === null || cpu === null) return false;
-    if (this.hasOwn(fn)) return true;
+    if (!this.hasLane(fn)) return false;
+    if (this.ownCount(fn) > 0) return true;
     const session = this.#sessions.of(fn);
-    if (session?.isLeft || !this.hasLane(fn)) return false;
+    if (session?.isLeft) return false;
     return session !== undefined || this.#sessions.hasRoomFor(this.#bytesOf(fn, cpu));
   }
 
@@ -142,7 +149,7 @@ export class CpuLanes implements Lanes<CpuPlace> {
    */
   isWorthMaking(fn: ServedFunction, mostMs: number): boolean {
     const offer = fn.sheet.cpu!;
-    if (this.hasOwn(fn) || this.#sessions.of(fn) !== undefined) return false;
+    if (this.ownCount(fn) > 0 || this.#sessions.of(fn) !== undefined) return false;
     if (this.#runMs.of(fn.number, offer.latencyMs) > mostMs || !this.canStart(fn)) return false;
     return this.#sessions.isWorth(fn, this.#loadMsOf(fn, offer), this.#bytesOf(fn, offer));
   }
@@ -166,13 +173,15 @@ export class CpuLanes implements Lanes<CpuPlace> {
   start(invocation: Invocation, endMs: number, nowMs: number): boolean {
     const { fn, number } = invocation;
     const offer = fn.sheet.cpu!;
-    const isOwn = this.hasOwn(fn);
+    const isOwn = this.ownCount(fn) > 0;
     const kind = isOwn ? 'own' : 'holds';
     while (this.#taken.length <= number) this.#taken.push(undefined);
     const freeMs = Math.max(nowMs, endMs - this.#coreFreeMs(fn));
     this.#taken[number] = { fn, cores: offer.cores, startMs: nowMs, endMs: freeMs, kind };
     if (isOwn) {
-      this.#ownRuns.set(fn, (this.#ownRuns.get(fn) ?? 0) + 1);
+      const own = getOrMake(this.#own, fn, () => ({ runs: 0, endMs: 0 }));
+      own.runs++;
+      own.endMs += freeMs;
       if (this.#sessions.of(fn) !== undefined) this.#sessions.begin(fn, this.#loadMsOf(fn, offer));
       return false;
     }
@@ -202,7 +211,7 @@ export class CpuLanes implements Lanes<CpuPlace> {
       this.#loadMs.observe(fn.number, observed.loadMs, observed.bytes ?? session?.bytes);
     switch (taken.kind) {
       case 'own':
-        this.#ownRuns.set(fn, this.#ownRuns.get(fn)! - 1);
+        this.#endOwn(fn, taken.endMs);
         break;
       case 'holds':
         this.#letGo(invocation, taken);
@@ -255,6 +264,13 @@ export class CpuLanes implements Lanes<CpuPlace> {
     this.#busyCores -= cores;
     this.#coreEndMs = this.#busyCores === 0 ? 0 : this.#coreEndMs - readyMs * cores;
     this.#sessions.end(fn);
+  }
+
+  #endOwn(fn: ServedFunction, endMs: number): void {
+    const own = this.#own.get(fn)!;
+    own.runs--;
+    own.endMs -= endMs;
+    if (own.runs === 0) this.#own.delete(fn);
   }
 
   /** Frees the run's cores for others. */

@@ -8,7 +8,7 @@ import type { Observation } from './types.ts';
 /** `nowMs` and all instants as in the events. */
 export interface Lanes<Config = never> {
   readonly id: SideId;
-  /** 0: the place is gone. */
+  /** Those that functions share; 0: the place is gone. */
   readonly count: number;
   /** The place has changed; null: it is gone. */
   set(config: Config | null): void;
@@ -16,14 +16,14 @@ export interface Lanes<Config = never> {
   offerFor(fn: ServedFunction): SideOffer | null | undefined;
   /** Whether an invocation could ever run there. */
   canTake(fn: ServedFunction): boolean;
-  /** Whether a resource of the function's own is free, for which no other function's call waits. */
-  hasOwn(fn: ServedFunction): boolean;
-  /** Whether enough lanes are free for a run. */
+  /** Lanes of the function's own. Where it has some, its calls take no others, and wait for no other function's. */
+  ownCount(fn: ServedFunction): number;
+  /** Whether enough of the lanes are free that a run of the function takes. */
   hasLane(fn: ServedFunction): boolean;
   /** Lane milliseconds of a run that takes so long: its way there and back takes no lane. */
   laneMs(fn: ServedFunction, runMs: number): number;
-  /** Lane milliseconds left of the runs under way. */
-  leftMs(nowMs: number): number;
+  /** Lane milliseconds left of the runs under way: on the lanes that functions share, or on those of one function's own. */
+  leftMs(nowMs: number, owner?: ServedFunction): number;
   /** How long a run takes that starts at that instant, including everything it has to wait for then. */
   runMs(fn: ServedFunction, startMs: number): number;
   /** Whether an invocation can start now. */

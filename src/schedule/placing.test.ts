@@ -1,3 +1,4 @@
+import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { arrival, Bench, best, finished, kinds, runs } from '../../test/support/scheduler-bench.ts';
 import { policies, type Action, type OfferSheet } from './index.ts';
@@ -183,6 +184,56 @@ describe('the CPU', () => {
     expect(kinds(bench.at(1, arrival(2, leased)))).toEqual(['run-beside']);
     expect(kinds(bench.at(2, arrival(3, leased)))).toEqual(['wait']);
     expect(bench.at(21, finished(2))).toMatchObject([{ kind: 'run-beside', invocation: 3 }]);
+  });
+
+  test("what runs on a function's own instances, all of it, is what its next call waits for, and idle cores are not", () => {
+    fc.assert(
+      fc.property(
+        fc.record({
+          slots: fc.integer({ min: 1, max: 4 }),
+          calls: fc.integer({ min: 1, max: 12 }),
+          cores: fc.integer({ min: 1, max: 4 }),
+          latencyMs: fc.integer({ min: 1, max: 50 }),
+        }),
+        ({ slots, calls, cores, latencyMs }) => {
+          const bench = new Bench(policies.best, { cpuCores: cores });
+          const list = { groups: [{ instances: slots, threads: 1, batch: 1 }] };
+          const leased = bench.add(never, { cpu: { latencyMs, cores: 1, list }, sloMs: 1e4 });
+          const shared = bench.add(never, { cpu: { latencyMs, cores: 1 }, sloMs: 1e4 });
+          for (let call = 0; call < calls; call++) {
+            const startMs = (call * latencyMs) / slots;
+            const isFree = call < slots;
+            const endMs = bench.scheduler.predictEnd(leased, 'cpu', 0);
+            expect(endMs).toBeCloseTo(isFree ? latencyMs : startMs + latencyMs, 6);
+            expect(kinds(bench.at(0, arrival(call, leased)))).toEqual([isFree ? 'run-beside' : 'wait']);
+          }
+          // Its calls, waiting or not, are nothing to the cores that functions share.
+          expect(bench.scheduler.predictEnd(shared, 'cpu', 0)).toBe(latencyMs);
+          expect(kinds(bench.at(0, arrival(calls, shared)))).toEqual(['run-beside']);
+          for (let call = 0; call < calls; call++) {
+            const next = bench.at(latencyMs * (call + 1), finished(call));
+            expect(next.map((action) => 'invocation' in action && action.invocation)).toEqual(
+              call + slots < calls ? [call + slots] : [],
+            );
+          }
+        },
+      ),
+    );
+  });
+
+  test('calls that wait for instances of their own go to the shared cores once the instances are gone', () => {
+    const bench = new Bench(policies.best, { cpuCores: 2 });
+    const cpu = { latencyMs: 20, cores: 1 };
+    const list = { groups: [{ instances: 1, threads: 1, batch: 1 }] };
+    const fn = bench.add(never, { cpu: { ...cpu, list } });
+    for (let call = 0; call < 4; call++) bench.at(0, arrival(call, fn));
+    expect(bench.scheduler.waitingCount('cpu')).toBe(3);
+    const sheet = { gpus: [null], cpu, sloMs: 1e4, priority: 0, pinned: false };
+    const moved = bench.at(1, { kind: 'sheet-changed', functionIndex: fn, sheet });
+    expect(moved.filter(({ kind }) => kind === 'run-beside')).toMatchObject([{ invocation: 1 }, { invocation: 2 }]);
+    expect(bench.scheduler.waitingCount('cpu')).toBe(1);
+    bench.at(20, finished(0));
+    expect(bench.at(21, finished(1))).toMatchObject([{ kind: 'run-beside', invocation: 3 }]);
   });
 
   test('keeps one function at ten times its capacity from making others late', () => {

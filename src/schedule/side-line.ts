@@ -30,6 +30,10 @@ export class SideLine {
     return this.onTime.size + this.late.size;
   }
 
+  has(invocation: Invocation): boolean {
+    return this.onTime.has(invocation) || this.late.has(invocation);
+  }
+
   /** Joins on time. @param laneMs lane time of its run @param lanes of the place */
   add(invocation: Invocation, latestStartMs: number, laneMs: number, lanes: number): void {
     // While the queue is empty, no function has had more than its share.

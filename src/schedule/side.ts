@@ -10,6 +10,7 @@ import type { SchedulerState } from './state.ts';
 import type { SideId } from './ids.ts';
 import type { Observation } from './types.ts';
 import { tuning } from './tuning.ts';
+import { getOrMake } from '../tools/index.ts';
 
 const { onTimeShare, spareShareMax } = tuning.sides;
 const { overdueShare } = tuning.queues;
@@ -19,7 +20,10 @@ export class Side<Config = never> implements Place {
   readonly id: SideId;
   readonly #state: SchedulerState;
   readonly #lanes: Lanes<Config>;
+  /** The queue for the lanes that functions share. */
   readonly #line = new SideLine();
+  /** The queues of functions that have lanes of their own: no other function's call waits for those. */
+  readonly #ownLines = new Map<ServedFunction, SideLine>();
   /** By function: how far the ends of runs, and of waits for a lane, are off their prediction. */
   readonly #runOffMs = new Margin(onTimeShare);
   readonly #waitOffMs = new Margin(onTimeShare);
@@ -37,13 +41,20 @@ export class Side<Config = never> implements Place {
   }
 
   get waitingCount(): number {
-    return this.#line.size;
+    let count = 0;
+    for (const line of this.#lines()) count += line.size;
+    return count;
   }
 
   /** How long its lanes need for the runs under way and all that waits. */
   backlogMs(nowMs: number): number {
-    const { count } = this.#lanes;
-    return count === 0 ? 0 : (this.#lanes.leftMs(nowMs) + this.#line.waitingMs) / count;
+    let { count } = this.#lanes;
+    let ms = this.#lanes.leftMs(nowMs) + this.#line.waitingMs;
+    for (const [fn, line] of this.#ownLines) {
+      count += this.#lanes.ownCount(fn);
+      ms += this.#lanes.leftMs(nowMs, fn) + line.waitingMs;
+    }
+    return count === 0 ? 0 : ms / count;
   }
 
   /** Whether the function's sheet offers it anything. */
@@ -115,13 +126,14 @@ export class Side<Config = never> implements Place {
     const latestStartMs = this.#latestStartMs(fn, runMs, deadlineMs, nowMs);
     invocation.predictedMs = this.#predictStart(fn, deadlineMs, nowMs);
     const laneMs = lanes.laneMs(fn, runMs);
-    if (latestStartMs >= nowMs) this.#line.add(invocation, latestStartMs, laneMs, lanes.count);
-    else this.#line.addLate(invocation, laneMs);
-    this.#startAll(fn, nowMs);
+    const line = this.#lineFor(fn);
+    if (latestStartMs >= nowMs) line.add(invocation, latestStartMs, laneMs, this.#lanesFor(fn));
+    else line.addLate(invocation, laneMs);
+    this.#startFrom(line, nowMs);
   }
 
   leave(invocation: Invocation): void {
-    this.#line.remove(invocation);
+    this.#lineOf(invocation).remove(invocation);
   }
 
   runs({ state, place }: Invocation): boolean {
@@ -142,7 +154,9 @@ export class Side<Config = never> implements Place {
     // A session is made too rarely to learn a margin from.
     if (observed !== undefined && observed.loadMs === undefined)
       this.#runOffMs.observe(fn.number, nowMs - invocation.predictedMs);
-    this.#startAll(fn, nowMs);
+    this.dispatch(nowMs);
+    const own = this.#ownLines.get(fn);
+    if (own !== undefined) this.#startFrom(own, nowMs);
   }
 
   /**
@@ -157,17 +171,20 @@ export class Side<Config = never> implements Place {
   /** The place has changed or is gone. Returns the waiting invocations that cannot stay. */
   change(to: Config | null, nowMs: number): Invocation[] {
     this.#lanes.set(to);
-    const displaced = this.#line.all().filter(({ fn }) => fn.isRemoved || !this.#lanes.canTake(fn));
+    const waiting = Array.from(this.#lines(), (line) => line.all()).flat();
+    const displaced = waiting.filter(({ fn }) => fn.isRemoved || !this.#lanes.canTake(fn));
     for (const invocation of displaced) this.leave(invocation);
     this.dispatch(nowMs);
     return displaced;
   }
 
-  /** Removes and returns a function's waiting invocations. */
+  /** Removes and returns a function's waiting invocations. It may have lanes of its own from now on, or none any more. */
   take(fn: ServedFunction): Invocation[] {
+    const own = this.#ownLines.get(fn)?.all() ?? [];
+    this.#ownLines.delete(fn);
     const taken = this.#line.all(fn);
-    for (const invocation of taken) this.leave(invocation);
-    return taken;
+    for (const invocation of taken) this.#line.remove(invocation);
+    return [...own, ...taken];
   }
 
   /** The function was removed; none of its invocations wait. */
@@ -181,10 +198,15 @@ export class Side<Config = never> implements Place {
   }
 
   dispatch(nowMs: number): void {
+    this.#startFrom(this.#line, nowMs);
+  }
+
+  #startFrom(line: SideLine, nowMs: number): void {
     for (;;) {
-      const invocation = this.#next(nowMs);
+      const invocation = this.#next(line, nowMs);
       if (invocation === undefined) return;
-      if (!this.#start(invocation, nowMs) && !this.#startBeside(nowMs)) return;
+      if (this.#start(invocation, nowMs)) continue;
+      if (line !== this.#line || !this.#startBeside(nowMs)) return;
     }
   }
 
@@ -204,7 +226,7 @@ export class Side<Config = never> implements Place {
     if (lanes.shareHeld === undefined) return false;
     const nextMs = lanes.shareHeld(nowMs);
     if (lanes.isShared === true) {
-      const invocation = this.#next(nowMs, ({ fn }) => lanes.canStart(fn));
+      const invocation = this.#next(this.#line, nowMs, ({ fn }) => lanes.canStart(fn));
       if (invocation !== undefined) return this.#start(invocation, nowMs);
     }
     if (nextMs < this.#wakeMs) {
@@ -214,28 +236,39 @@ export class Side<Config = never> implements Place {
     return false;
   }
 
-  #startAll(fn: ServedFunction, nowMs: number): void {
-    this.dispatch(nowMs);
-    // On what is the function's own, for which no other function's call waits.
-    if (fn.isRemoved) return;
-    const { onTime, late } = this.#line;
-    const isOwn = (invocation: Invocation): boolean => invocation.fn === fn;
-    while (this.#lanes.hasOwn(fn)) {
-      const next = onTime.firstThat(isOwn) ?? late.firstThat(isOwn);
-      if (next === undefined || !this.#start(next, nowMs)) return;
-    }
+  *#lines(): Generator<SideLine> {
+    yield this.#line;
+    yield* this.#ownLines.values();
+  }
+
+  /** The queue in which an invocation of the function waits. */
+  #lineFor(fn: ServedFunction): SideLine {
+    if (this.#lanes.ownCount(fn) === 0) return this.#line;
+    return getOrMake(this.#ownLines, fn, () => new SideLine());
+  }
+
+  #lineOf(invocation: Invocation): SideLine {
+    const own = this.#ownLines.get(invocation.fn);
+    return own?.has(invocation) === true ? own : this.#line;
+  }
+
+  /** How many lanes work off the queue of the function. */
+  #lanesFor(fn: ServedFunction): number {
+    return this.#lanes.ownCount(fn) || this.#lanes.count;
   }
 
   /** When an invocation that joined now would start: behind those ahead of it, or, once it is late, behind all. */
   #predictStart(fn: ServedFunction, deadlineMs: number, nowMs: number): number {
     const lanes = this.#lanes;
-    const line = this.#line;
-    if (lanes.hasOwn(fn) || (line.size === 0 && lanes.hasLane(fn))) return nowMs;
+    const isOwn = lanes.ownCount(fn) > 0;
+    const line = isOwn ? this.#ownLines.get(fn) : this.#line;
+    if ((line === undefined || line.size === 0) && lanes.hasLane(fn)) return nowMs;
+    const count = this.#lanesFor(fn);
     const latestStartMs = this.#latestStartMs(fn, lanes.runMs(fn, nowMs), deadlineMs, nowMs);
-    const leftMs = lanes.leftMs(nowMs);
-    const mostMs = (latestStartMs - nowMs) * lanes.count - leftMs;
-    const startMs = nowMs + (leftMs + line.msBefore(fn, latestStartMs, mostMs)) / lanes.count;
-    return startMs <= latestStartMs ? startMs : nowMs + (leftMs + line.waitingMs) / lanes.count;
+    const leftMs = lanes.leftMs(nowMs, isOwn ? fn : undefined);
+    const mostMs = (latestStartMs - nowMs) * count - leftMs;
+    const startMs = nowMs + (leftMs + (line?.msBefore(fn, latestStartMs, mostMs) ?? 0)) / count;
+    return startMs <= latestStartMs ? startMs : nowMs + (leftMs + (line?.waitingMs ?? 0)) / count;
   }
 
   /** The latest start that still meets the SLO even if the run takes as much longer as runs sometimes do. */
@@ -248,9 +281,8 @@ export class Side<Config = never> implements Place {
    * Which invocation starts next, of all or of those for which this holds. One that has become late goes behind the
    * others, or is shed.
    */
-  #next(nowMs: number, holds?: (invocation: Invocation) => boolean): Invocation | undefined {
+  #next(line: SideLine, nowMs: number, holds?: (invocation: Invocation) => boolean): Invocation | undefined {
     const { policy, orders } = this.#state;
-    const line = this.#line;
     const firstOf = (heap: Heap<Invocation>): Invocation | undefined =>
       holds === undefined ? heap.first() : heap.firstThat(holds);
     for (;;) {
@@ -281,7 +313,7 @@ export class Side<Config = never> implements Place {
 
   #start(invocation: Invocation, nowMs: number): boolean {
     const { fn, number, decision } = invocation;
-    const line = this.#line;
+    const line = this.#lineOf(invocation);
     const lanes = this.#lanes;
     if (!lanes.canStart(fn)) return false;
     if (line.onTime.has(invocation)) this.#waited(invocation, nowMs);

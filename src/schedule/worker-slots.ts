@@ -34,8 +34,8 @@ export class WorkerSlots implements Lanes<WorkersPlace> {
     return Boolean(this.offerFor(fn)) && this.count > 0;
   }
 
-  hasOwn(): boolean {
-    return false;
+  ownCount(): number {
+    return 0;
   }
 
   hasLane(): boolean {

@@ -43,8 +43,8 @@ export class NpuLane implements Lanes<NpuPlace> {
   }
 
   /** Nothing of it is reserved for one function. */
-  hasOwn(): boolean {
-    return false;
+  ownCount(): number {
+    return 0;
   }
 
   hasLane(): boolean {
