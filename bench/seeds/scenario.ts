@@ -10,6 +10,7 @@ import {
   type SchedulerGpu,
   type SharedPrefix,
 } from '../../src/schedule/index.ts';
+import { hostBlocksOf } from '../../test/support/model-ledger.ts';
 import { gpuOffer, type OfferShape } from '../../test/support/offers.ts';
 
 /** Half of the scenarios have a policy that users can choose by name. */
@@ -238,9 +239,7 @@ export function sheetOf(gpuCount: number, given: Shape, join?: JoinShape): Offer
   };
   const gpus = Array.from({ length: gpuCount }, (_, gpu) => (onGpu ? gpuOffer(gpu, offerShape) : null));
   const loadedBytes = rest.layers.reduce((sum, bytes) => sum + bytes, 0);
-  const hostBlocks = [{ bytes: loadedBytes }, { bytes: extraHostBytes, isExecuted: true }].filter(
-    ({ bytes }) => bytes > 0,
-  );
+  const hostBlocks = hostBlocksOf(loadedBytes, extraHostBytes);
   return { gpus, cpu, others: { workers }, hostBlocks, sloMs, priority, pinned };
 }
 

@@ -35,8 +35,6 @@ export class ModelGpus {
   /** By GPU: layers that functions share, by their name. */
   readonly shared: Map<string, Resident>[];
   readonly loading: Map<number, LoadOrder>[];
-  /** By GPU: of each function there, what it executes from in host memory. */
-  readonly executedBytes: Map<number, number>[];
   /** By GPU: what the function that runs there has in common with others, by the sheet that it began with. */
   readonly #runWith: (SharedPrefix | undefined)[] = [];
   /** What a load brings that other functions share. */
@@ -57,7 +55,6 @@ export class ModelGpus {
     this.resident = gpus.map(() => new Map());
     this.shared = gpus.map(() => new Map());
     this.loading = gpus.map(() => new Map());
-    this.executedBytes = gpus.map(() => new Map());
     this.#growing = gpus.map(() => new Map());
     this.running = gpus.map(() => undefined);
   }
@@ -218,11 +215,6 @@ export class ModelGpus {
     return runMs;
   }
 
-  /** Where it is resident, it executes from so many bytes of host memory from now on. */
-  executesNow(functionIndex: number, bytes: number): void {
-    for (const each of this.executedBytes) if (each.has(functionIndex)) each.set(functionIndex, bytes);
-  }
-
   /** What all is executed of from host memory runs only once it is there; of others, the rest may still be read. */
   #checkExecuted(functionIndex: number, gpu: number): void {
     const sheet = this.#ledger.sheets.get(functionIndex);
@@ -283,7 +275,6 @@ export class ModelGpus {
       });
     this.loading[gpu]!.set(functionIndex, order);
     this.#brought.set(order, shared);
-    this.executedBytes[gpu]!.set(functionIndex, executedBytesOf(sheet));
     // What is still being read arrives behind the read.
     const read = this.#ledger.due.find(
       ({ event, isValid }) => event.kind === 'staged' && event.functionIndex === functionIndex && isValid(),

@@ -1,6 +1,7 @@
 /** The shared state of the scheduler's model: invocations, functions, the clock, and pending events. */
 import type {
   CpuPlace,
+  HostBlock,
   Join,
   HostTier,
   OfferSheet,
@@ -79,7 +80,16 @@ export interface InHost {
 export const hostBytesOf = (sheet: OfferSheet | undefined): number =>
   sheet?.hostBlocks?.reduce((sum, { bytes }) => sum + bytes, 0) ?? 0;
 
-/** Of these, what it executes from. */
+/** In the `layers` of those blocks that a function executes from, and of no others. */
+export const executedLayer = 0;
+
+/** One block of what is loaded, and one of what a function executes from. */
+export const hostBlocksOf = (loadedBytes: number, executedBytes: number): HostBlock[] =>
+  [{ bytes: loadedBytes }, { bytes: executedBytes, isExecuted: true, layers: [executedLayer] }].filter(
+    ({ bytes }) => bytes > 0,
+  );
+
+/** Bytes of a function that it executes from host memory. */
 export const executedBytesOf = (sheet: OfferSheet | undefined): number =>
   sheet?.hostBlocks?.reduce((sum, { bytes, isExecuted }) => sum + (isExecuted === true ? bytes : 0), 0) ?? 0;
 

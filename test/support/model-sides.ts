@@ -1,7 +1,7 @@
 /** The places beside the GPUs in the scheduler's model, and the host tier. */
 import { tuning, type Action } from '../../src/schedule/index.ts';
 import type { ModelGpus } from './model-gpus.ts';
-import { refuse, type ModelLedger } from './model-ledger.ts';
+import { executedLayer, refuse, type ModelLedger } from './model-ledger.ts';
 
 export class ModelSides {
   readonly #ledger: ModelLedger;
@@ -68,7 +68,7 @@ export class ModelSides {
     this.#diskFreeMs = this.#ledger.nowMs;
   }
 
-  evictFromHost(functionIndex: number, bytes: number): void {
+  evictFromHost({ functionIndex, bytes, layers }: Action & { kind: 'evict-host' }): void {
     const { inHost } = this.#ledger;
     const entry = inHost.get(functionIndex);
     if (entry === undefined || entry.bytes - entry.readBytes < bytes)
@@ -77,9 +77,7 @@ export class ModelSides {
     for (const [gpu, resident] of this.#gpus.resident.entries()) {
       if (this.#gpus.loading[gpu]!.has(functionIndex))
         refuse(`function ${functionIndex} leaves host memory, and is being loaded to GPU ${gpu}`);
-      const executedBytes = this.#gpus.executedBytes[gpu]!.get(functionIndex)!;
-      const wasThere = entry.bytes + bytes >= executedBytes;
-      if (resident.has(functionIndex) && wasThere && entry.bytes < executedBytes)
+      if (resident.has(functionIndex) && layers.includes(executedLayer))
         refuse(`function ${functionIndex} executes on GPU ${gpu} from host memory, and leaves it`);
     }
     if (entry.bytes === 0) inHost.delete(functionIndex);

@@ -11,7 +11,7 @@ import {
   type SchedulerEvent,
 } from '../../src/schedule/index.ts';
 import { ModelGpus } from './model-gpus.ts';
-import { hostBytesOf, ModelLedger, refuse, type ModelOptions, type ModelView } from './model-ledger.ts';
+import { hostBlocksOf, hostBytesOf, ModelLedger, refuse, type ModelOptions, type ModelView } from './model-ledger.ts';
 import { ModelSides } from './model-sides.ts';
 
 export type { ModelInvocation, ModelOptions, ModelView } from './model-ledger.ts';
@@ -99,9 +99,7 @@ export class SchedulerModel {
     // What loads nothing executes everything, and no other function does.
     if (!sheet.gpus.some((offer) => offer !== null && wholeBytes(offer) > 0)) return;
     const executedBytes = Math.min(executed, bytes - 1);
-    const blocks = [{ bytes: bytes - executedBytes }, { bytes: executedBytes, isExecuted: true }];
-    this.#gpus.executesNow(functionIndex, executedBytes);
-    this.setSheet(functionIndex, { ...sheet, hostBlocks: blocks.filter((block) => block.bytes > 0) });
+    this.setSheet(functionIndex, { ...sheet, hostBlocks: hostBlocksOf(bytes - executedBytes, executedBytes) });
   }
 
   removeFunction(functionIndex: number): void {
@@ -317,7 +315,7 @@ export class SchedulerModel {
         this.#sides.stage(action.functionIndex, action.bytes);
         break;
       case 'evict-host':
-        this.#sides.evictFromHost(action.functionIndex, action.bytes);
+        this.#sides.evictFromHost(action);
         break;
       case 'wait': {
         const invocation = this.#ledger.invocations.get(action.invocation)!;
