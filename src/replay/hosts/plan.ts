@@ -3,7 +3,6 @@ import {
   assignHomes,
   LoadMeter,
   Ranks,
-  rankMembers,
   type FleetMember,
   type OfferSheet,
   type Given,
@@ -46,16 +45,6 @@ export class FleetPlan {
 
   homes(functionIndex: Given<FunctionId>): readonly number[] {
     return this.#homes.get(functionIndex) ?? [this.#ranks.first(functionIndex)];
-  }
-
-  /** The two members that keep its content from the start. */
-  keepers(functionIndex: Given<FunctionId>): readonly number[] {
-    return this.#ranks.firstTwo(functionIndex);
-  }
-
-  /** All members in the order of the function's scores, for a function whose homes are all gone. */
-  ranked(functionIndex: Given<FunctionId>): readonly number[] {
-    return rankMembers(this.#members, this.#names[functionIndex]!);
   }
 
   /** Sets the members that everyone now knows to be up. */

@@ -141,12 +141,10 @@ class FleetSimulation {
     }
   }
 
-  /** A publication waits until the content is on two hosts. */
+  /** Its content is in the fleet's store, at the host where it was published, and at its home. */
   #publish(functionIndex: Given<FunctionId>): void {
-    const hosts = this.#options.length;
-    const any = this.#random.below(hosts);
-    const keepers = this.#plan?.keepers(functionIndex) ?? [any, (any + 1) % hosts];
-    for (const host of keepers) this.#hosts[host]!.keepContent(functionIndex);
+    this.#hosts[this.#random.below(this.#options.length)]!.keepContent(functionIndex);
+    for (const host of this.#plan?.homes(functionIndex) ?? []) this.#hosts[host]!.keepContent(functionIndex);
   }
 
   #sheet(functionIndex: Given<FunctionId>, options: SimulatorOptions): OfferSheet {
@@ -300,16 +298,8 @@ class FleetSimulation {
 
   #routeHome(call: FleetCall): number {
     const { functionIndex, entry, arrivalMs, sloMs } = call;
-    const plan = this.#plan!;
-    const planned = plan.homes(functionIndex).filter((host) => this.#hosts[host]!.isUp);
-    // Not planned yet: the members that would be next.
-    const homes =
-      planned.length > 0
-        ? planned
-        : plan
-            .ranked(functionIndex)
-            .filter((host) => this.#hosts[host]!.isUp)
-            .slice(0, 1);
+    // Until the others notice that a host is lost, its functions may have no home: they run where they arrive.
+    const homes = this.#plan!.homes(functionIndex).filter((host) => this.#hosts[host]!.isUp);
     const answer = (host: number): MemberAnswer => ({
       member: String(host),
       ms: this.#predictedEndMs(functionIndex, host) - this.#nowMs + (host === entry ? 0 : this.#fleet.roundTripMs),

@@ -89,17 +89,6 @@ export function homeLimits(members: readonly FleetMember[], functions: readonly 
   return weights.map((weight) => weight * fill);
 }
 
-/**
- * Members by their score for a function, whatever its load. Copies of its content go to the first of them, and they are
- * asked in this order when all homes are gone.
- */
-export function rankMembers(members: readonly FleetMember[], name: string): readonly number[] {
-  const weights = weightsOf(members);
-  const hash = hashText(name);
-  const scores = members.map(({ id }, index) => rankScore(hash, hashText(id), weights[index]!));
-  return [...members.keys()].sort((a, b) => scores[b]! - scores[a]! || (members[a]!.id < members[b]!.id ? -1 : 1));
-}
-
 /** Each member's weight: its capacity, or 0 while it leaves. If all would be 0, all count alike. */
 export function weightsOf(members: readonly FleetMember[]): number[] {
   if (members.length === 0) throw new RangeError('a fleet of no members has no homes');
