@@ -2,7 +2,6 @@
  * One invocation from its parsed input to its result, with all accounting. The scheduler decides where it runs;
  * invoke-placed.ts takes it there.
  */
-import { setTimeout as sleep } from 'node:timers/promises';
 import type {
   CallStages,
   CpuPools,
@@ -119,7 +118,6 @@ export class Invoker {
     this.#split = new RowSplit({
       lanesOf: (key) => live.lanesOf(key),
       slowdownAt: options.slowdownAt,
-      sleep: (ms, signal) => sleep(ms, undefined, { signal }),
     });
     registry.onChange(({ before, after }) => {
       const key = after?.key ?? before?.key;
@@ -132,9 +130,9 @@ export class Invoker {
     });
   }
 
-  /** Requests that ran in parts, and parts that were tried a second time. */
-  get split(): { readonly requests: number; readonly hedged: number } {
-    return this.#split;
+  /** Requests that ran in parts. */
+  get splitRequests(): number {
+    return this.#split.requests;
   }
 
   /**

@@ -165,12 +165,7 @@ function addPlacements({ exposition: { counter }, statistics, invoker }: Metered
   counter(
     'turntable_split_requests_total',
     'Requests of many rows that ran in parts on several lanes',
-    () => invoker.split.requests,
-  );
-  counter(
-    'turntable_split_hedged_total',
-    'Parts that were tried a second time, the first taking too long',
-    () => invoker.split.hedged,
+    () => invoker.splitRequests,
   );
   counter('turntable_cold_causes_total', 'Cold starts on GPUs by their cause', (add) => {
     for (const { name, coldCauses } of statistics.versions()) {

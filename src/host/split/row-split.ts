@@ -13,8 +13,6 @@ import { RowCost } from './row-cost.ts';
 
 /** Runs of one length after which the split tries halves. */
 const runsBeforeTrial = 3;
-/** The last unfinished part is started again when it has taken this many times the expected time of a second run. */
-const patience = 2;
 
 export interface RowSplitOptions {
   /** See LiveScheduler.lanesOf. */
@@ -22,8 +20,6 @@ export interface RowSplitOptions {
   /** How much longer a run takes as one of so many on this CPU; undefined: as long as alone. */
   readonly slowdownAt?: ((key: string, running: number) => number) | undefined;
   readonly now?: () => number;
-  /** Resolves after so many milliseconds; rejects when the signal aborts. */
-  readonly sleep: (ms: number, signal: AbortSignal) => Promise<unknown>;
 }
 
 /** What was learned about one version. */
@@ -53,9 +49,8 @@ export class RowSplit {
   readonly #options: RowSplitOptions;
   readonly #now: () => number;
   readonly #learnt = new Map<string, Learnt>();
-  /** Requests that ran in parts, and parts that were run a second time. */
+  /** Requests that ran in parts. */
   requests = 0;
-  hedged = 0;
 
   constructor(options: RowSplitOptions) {
     this.#options = options;
@@ -90,8 +85,7 @@ export class RowSplit {
     }
     const ran = await run(input, options);
     this.#observe(learnt, rows, ran, { slowdown: 1 });
-    // A second run of a part may not have ended.
-    return parts.length > 1 ? { ...ran, inputsAreSpent: false } : ran;
+    return ran;
   }
 
   #of(key: string): Learnt {
@@ -141,14 +135,10 @@ export class RowSplit {
     const ran: Ran[] = [];
     let last = 0;
     let begun = 0;
-    let left = parts.length - 1;
-    let othersOver: () => void;
-    const others = new Promise<void>((resolve) => (othersOver = resolve));
     const result = await invokeParts(input, parts, options, async (part, own) => {
       const index = begun++;
       const startMs = this.#now();
-      const one = await this.#hedged(part, own, parts[index]!, learnt, others, run);
-      if (--left === 0) othersOver();
+      const one = await run(part, own);
       this.#observe(learnt, parts[index]!, one, { slowdown, elapsedMs: this.#now() - startMs });
       ran[index] = one;
       last = index;
@@ -159,42 +149,6 @@ export class RowSplit {
     const told = ran.map(({ placement }, index): PartTold => ({ rows: parts[index]!, placement }));
     // The placement of the request is that of the part that took longest.
     return { result, placement: { ...ran[last]!.placement, parts: told } };
-  }
-
-  /** Runs one part. If it is the last one out and takes too long, runs it a second time; the first answer counts. */
-  async #hedged(
-    part: PoolInput,
-    options: InvokeOptions,
-    rows: number,
-    learnt: Learnt,
-    others: Promise<void>,
-    run: RunPart,
-  ): Promise<Ran> {
-    const over = new AbortController();
-    const signal = options.signal === undefined ? over.signal : AbortSignal.any([options.signal, over.signal]);
-    const settled = new AbortController();
-    const settle = (): void => settled.abort();
-    const startMs = this.#now();
-    const first = run(part, { ...options, signal });
-    const firstIsOver = first.then(settle, settle);
-    const second = async (): Promise<Ran> => {
-      await Promise.race([others, firstIsOver]);
-      settled.signal.throwIfAborted();
-      const expectedMs = (learnt.cost.ms(rows) ?? Infinity) + (learnt.overheadMs ?? 0);
-      if (expectedMs === Infinity) throw new Error('what a part takes is not known yet');
-      await this.#options.sleep(Math.max(0, startMs + patience * expectedMs - this.#now()), settled.signal);
-      this.hedged++;
-      // The lanes of the other parts are free by now.
-      return await run(part, { ...options, signal });
-    };
-    try {
-      return await Promise.any([first, second()]);
-    } catch {
-      // If both failed, report the first failure.
-      return await first;
-    } finally {
-      over.abort();
-    }
   }
 
   #slowdownAt(key: string, running: number): number {

@@ -94,8 +94,6 @@ class Lanes {
   readonly given: AbortSignal[] = [];
   isHeld = false;
   nowMs = 0;
-  /** The latest sleep. */
-  slept: { readonly ms: number; readonly wake: () => void } | undefined;
 
   readonly run = async (input: PoolInput, { signal }: InvokeOptions): Promise<Ran> => {
     const { tensors } = input as PoolInput & { kind: 'tensors' };
@@ -118,12 +116,6 @@ class Lanes {
     };
     return { result, placement: { kind: 'cpu-pool', coldStart: false } };
   };
-
-  readonly sleep = (ms: number, signal: AbortSignal): Promise<void> =>
-    new Promise((wake, give) => {
-      this.slept = { ms, wake };
-      signal.addEventListener('abort', () => give(new Error('aborted')), { once: true });
-    });
 }
 
 const input = (rows: number): PoolInput => ({
@@ -160,7 +152,6 @@ describe('a request of several rows', () => {
     const own = new RowSplit({
       lanesOf: () => ({ lanes: count, here: count, roundTripMs: 1 }),
       now: () => lanes.nowMs,
-      sleep: lanes.sleep,
     });
     return async (rows) => {
       // One a second: what a load does to the choice is tested above.
@@ -190,7 +181,7 @@ describe('a request of several rows', () => {
     ] as const) {
       for (let call = 0; call < 6; call++) expect((await run(rows)).placement.parts).toBeUndefined();
     }
-    const own = new RowSplit({ lanesOf: () => ({ lanes: 3, here: 3, roundTripMs: 1 }), sleep: lanes.sleep });
+    const own = new RowSplit({ lanesOf: () => ({ lanes: 3, here: 3, roundTripMs: 1 }) });
     const alone = { ...version, rows: undefined };
     for (let call = 0; call < 6; call++)
       expect((await own.run(alone, input(7), 7, {}, lanes.run)).placement.parts).toBeUndefined();
@@ -203,26 +194,6 @@ describe('a request of several rows', () => {
     lanes.isHeld = true;
     return run;
   }
-
-  test('a request of several rows runs the last part again when it takes twice the expected time, and the first answer counts', async () => {
-    const lanes = new Lanes();
-    const run = await trained(lanes);
-    const running = run(6);
-    await settle();
-    expect(lanes.waiting.map(({ rows }) => rows)).toEqual([2, 2, 2]);
-    lanes.waiting[0]!.go();
-    lanes.waiting[2]!.go();
-    await settle();
-    // A run of two rows takes 20 ms here.
-    expect(lanes.slept?.ms).toBeCloseTo(40, 3);
-    lanes.slept!.wake();
-    await settle();
-    expect(lanes.waiting).toHaveLength(4);
-    lanes.waiting[3]!.go();
-    expect(values(await running)).toEqual(plusOne(6));
-    // The part that hangs is cancelled.
-    expect(lanes.given[1]!.aborted).toBe(true);
-  });
 
   test('fails with the first part that fails, and cancels the others', async () => {
     const lanes = new Lanes();
@@ -241,7 +212,6 @@ describe('a request of several rows', () => {
     const own = new RowSplit({
       lanesOf: () => ({ lanes: 3, here: 3, roundTripMs: 1 }),
       now: () => (nowMs += 1000),
-      sleep: lanes.sleep,
     });
     const mean = async (part: PoolInput, options: InvokeOptions): Promise<Ran> => {
       const ran = await lanes.run(part, options);
