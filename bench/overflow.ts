@@ -9,7 +9,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import type { PoolInput } from '../src/cpu/index.ts';
 import { ElementType, GraphBuilder, writeModel } from '../src/onnx/index.ts';
 import { sealManifest, type FunctionManifest } from '../src/queue/index.ts';
-import { createBullMqQueue, RedisLink } from '../src/queue/redis.ts';
+import { OverflowQueue, RedisLink } from '../src/queue/redis.ts';
 import { FolderStore } from '../src/store/index.ts';
 import { tensorOf } from '../src/tensor/index.ts';
 import { hashFile } from '../src/tools/index.ts';
@@ -241,7 +241,7 @@ async function atArrivals(
 
 async function hostSide(link: RedisLink, manifests: readonly FunctionManifest[]) {
   const byRevision = new Map(manifests.map((manifest) => [manifest.revision, manifest]));
-  const queue = createBullMqQueue({
+  const queue = new OverflowQueue({
     link,
     manifestOf: (key) => byRevision.get(key),
     payloadBytesMax: 1e8,

@@ -16,8 +16,6 @@ export interface MemberReport {
   readonly draining: boolean;
   readonly cores: number;
   readonly gpus: number;
-  /** Cores and GPUs that run no call. */
-  readonly freeLanes: number;
   /** Its unanswered calls. */
   readonly inFlight: number;
   /** How many of these wait for a place. */

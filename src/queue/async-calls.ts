@@ -8,7 +8,6 @@
  *                  ^------------+ host died, or the call must be tried again
  */
 import type { Job, Queue, Worker } from 'bullmq';
-import type { Redis } from 'ioredis';
 import { CallStore, type StoredCall, type StoredReply } from './call-store.ts';
 import { CallAgain, errorReply } from './calls.ts';
 import type {
@@ -23,6 +22,7 @@ import type {
 import { CallbackSender, type CallbackSenderOptions } from './callback-sender.ts';
 import { keptFor, openQueue, startWorker } from './job-queues.ts';
 import { isRefusal } from './redis-link.ts';
+import { RedisNews } from './redis-news.ts';
 import { QueueError } from './types.ts';
 import { doneWithin } from '../tools/index.ts';
 
@@ -60,10 +60,11 @@ export class AsyncCalls {
   readonly #options: AsyncCallsOptions;
   readonly #store: CallStore;
   readonly #callbacks: CallbackSender;
+  /** Ids of cancelled calls, for the host that runs them. */
+  readonly #cancellations: RedisNews;
   readonly #endListening: () => void;
   #calls: Queue<CallJob, CallEnd> | undefined;
   #workers: readonly Worker[] = [];
-  #cancellations: Redis | undefined;
   readonly #counts = {
     accepted: 0,
     finished: 0,
@@ -77,6 +78,7 @@ export class AsyncCalls {
     this.#options = options;
     this.#store = new CallStore(options.link, options.keepMs);
     this.#callbacks = new CallbackSender({ ...options, store: this.#store });
+    this.#cancellations = new RedisNews(options.link, 'cancel');
     // A queue object that was created while Redis went away is useless; a new one costs nothing.
     this.#endListening = options.link.onChange(() => this.#dropQueues());
   }
@@ -94,10 +96,7 @@ export class AsyncCalls {
       settings: { backoffStrategy: (made: number) => Math.min(againMsMax, 100 * 2 ** Math.min(made, 10)) },
     });
     this.#workers = [calls, this.#callbacks.start()];
-    const cancellations = link.waiting();
-    this.#cancellations = cancellations;
-    cancellations.on('message', (_channel, id: string) => calls.cancelJob(jobOf(id)));
-    cancellations.subscribe(link.key('cancel')).catch(() => undefined);
+    this.#cancellations.follow((id) => this.#giveUpRun(id));
   }
 
   /**
@@ -176,11 +175,17 @@ export class AsyncCalls {
       if (call === undefined) return (await this.#store.reply(id)) === undefined ? 'unknown' : 'finished';
       if (!(await this.#end(call, { state: 'cancelled' }))) return 'finished';
       this.#counts.cancelled++;
-      await this.#options.link.commands.publish(this.#options.link.key('cancel'), id);
+      this.#giveUpRun(id);
+      this.#cancellations.tell(id);
       // A running call is locked by its host, and cannot be removed; its reply will find that the call has ended.
       await this.queue.remove(jobOf(id)).catch(() => undefined);
       return 'cancelled';
     });
+  }
+
+  /** Aborts a call's run, if it runs on this host. */
+  #giveUpRun(id: string): void {
+    for (const worker of this.#workers) worker.cancelJob(jobOf(id));
   }
 
   /** The latest calls of each state. @throws QueueError 'unavailable' */
@@ -232,7 +237,7 @@ export class AsyncCalls {
       // Without Redis a worker waits for Redis to confirm finished calls; they will be run again.
       await doneWithin(graceMs, Promise.race([closed, this.#options.link.away()]));
     }
-    this.#cancellations?.disconnect();
+    this.#cancellations.close();
     this.#dropQueues();
   }
 

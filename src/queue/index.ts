@@ -33,6 +33,7 @@ export type { RemoteTaker, RemoteWorker } from './worker.ts';
 export { clientId, ownedId } from './call-ids.ts';
 export * from './calls.ts';
 export type { AsyncCalls } from './async-calls.ts';
+export type { OverflowQueue } from './overflow-queue.ts';
 export { callbackSignature } from './callback.ts';
 export { callbackAllowProblem, CallbackTargets } from './callback-targets.ts';
 

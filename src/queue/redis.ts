@@ -1,5 +1,5 @@
 /** The code that talks to Redis, and needs its client and BullMQ. Only {@link loadRedisQueue} imports it. */
-export { createBullMqQueue } from './bullmq-queue.ts';
+export { OverflowQueue } from './overflow-queue.ts';
 export { probeRedis } from './redis-probe.ts';
 export { isRefusal, openRedis, redisAddress, RedisLink } from './redis-link.ts';
 export { RedisNews } from './redis-news.ts';

@@ -2,8 +2,7 @@
  * The interface of the overflow queue, which takes invocations when this machine could not answer them in time: what is
  * sent, which workers take it, and how it can fail. Types only.
  */
-import type { InvokeOptions, PoolInput, PoolResult } from '../cpu/index.ts';
-import type { FunctionOffer } from '../fleet/index.ts';
+import type { InvokeOptions, PoolResult } from '../cpu/index.ts';
 
 /** What is said of an invocation that goes to a worker. */
 export interface OverflowOptions extends InvokeOptions {
@@ -39,27 +38,6 @@ export interface OverflowOffer {
   readonly startMs: number;
 }
 
-/** A worker, as `GET /v2/workers` and the metrics show it. */
-export interface WorkerState {
-  /** Different for each start of a worker. */
-  readonly id: string;
-  readonly name: string;
-  readonly cores: number;
-  /** Milliseconds since 1970. */
-  readonly startedAtMs: number;
-  /** A worker that drains finishes its invocations and takes no more. */
-  readonly draining: boolean;
-  /** Unanswered invocations over all functions. */
-  readonly outstanding: number;
-  /** Milliseconds that it needs for them. */
-  readonly backlogMs: number;
-  /** Bytes of models on its disk, and their limit. */
-  readonly cacheBytes: number;
-  readonly cacheBytesMax: number;
-  /** By the revision under which workers know the function. */
-  readonly functions: Readonly<Record<string, FunctionOffer>>;
-}
-
 export interface QueueState {
   /** Invocations at workers without an answer. */
   readonly outstanding: number;
@@ -73,26 +51,6 @@ export interface QueueState {
   readonly doubleRuns: number;
   /** Answers that came after another one, and were dropped. */
   readonly lateAnswers: number;
-}
-
-/** Where overflow goes. */
-export interface OverflowQueue {
-  /**
-   * Sends one invocation to a worker. It is answered once, wherever and however often it ran.
-   *
-   * @throws QueueError if the queue could not do it, so that it may be run here instead; CpuError if it ran and
-   *   failed, its deadline passed or it was cancelled, as a pool of this machine would have thrown
-   */
-  submit(key: string, input: PoolInput, options?: OverflowOptions): Promise<OverflowResult>;
-  /** The best offer for a function; undefined if no worker takes it. Cheap: it is on the path of each request. */
-  offer(key: string): OverflowOffer | undefined;
-  /** The current workers. Reading them is never a use. */
-  workers(): readonly WorkerState[];
-  /** Latest measured round trip in milliseconds; undefined before the first. */
-  readonly roundTripMs: number | undefined;
-  state(): QueueState;
-  /** Takes no more invocations, waits up to `graceMs` for those under way, and closes everything. */
-  stop(graceMs: number): Promise<void>;
 }
 
 export type QueueErrorCode =

@@ -202,7 +202,7 @@ export class RemoteWorker {
       .exec();
   }
 
-  #work(): { inFlight: number; waiting: number; backlogMs: number; freeLanes: number } {
+  #work(): { inFlight: number; waiting: number; backlogMs: number } {
     const { taker } = this.#options;
     const { outstanding, backlogMs } = taker.work();
     // The functions of jobs that wait in Redis become known only when they are taken: assumed to be like the running ones.
@@ -211,7 +211,6 @@ export class RemoteWorker {
       inFlight: outstanding + this.#waiting,
       waiting: this.#waiting,
       backlogMs: backlogMs + this.#waiting * eachMs,
-      freeLanes: Math.max(0, taker.cores - outstanding - this.#waiting),
     };
   }
 

@@ -16,8 +16,8 @@ import { credentials, type Client, type ServiceError } from '@grpc/grpc-js';
 import { ModelSession } from '../../src/cpu/instance/session.ts';
 import { loadProtos, serviceOf } from '../../src/host/grpc/index.ts';
 import { describeModel, elementTypeOf, GraphBuilder, writeModel } from '../../src/onnx/index.ts';
-import { PoolTaker, sealManifest, type OverflowQueue } from '../../src/queue/index.ts';
-import { createBullMqQueue, RedisLink, startRemoteWorker } from '../../src/queue/redis.ts';
+import { PoolTaker, sealManifest } from '../../src/queue/index.ts';
+import { OverflowQueue, RedisLink, startRemoteWorker } from '../../src/queue/redis.ts';
 import {
   arrayOf,
   bytesElements,
@@ -449,7 +449,7 @@ async function startWorker(): Promise<{ queue: OverflowQueue; key: string }> {
   });
   await taker.start();
   const worker = await startRemoteWorker({ link: workerLink, taker, log: silentLog });
-  const queue = createBullMqQueue({
+  const queue = new OverflowQueue({
     link,
     manifestOf: () => manifest,
     payloadBytesMax: 1e8,

@@ -5,7 +5,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vite
 import { packageRoot } from '../../src/host/config/options.ts';
 import { keys, workerQueue } from '../../src/queue/names.ts';
 import { sealManifest, type FunctionManifest, type RemoteTaker, type RemoteWorker } from '../../src/queue/index.ts';
-import { createBullMqQueue, RedisLink, startRemoteWorker } from '../../src/queue/redis.ts';
+import { OverflowQueue, RedisLink, startRemoteWorker } from '../../src/queue/redis.ts';
 import { BreakableWay } from '../support/breakable-way.ts';
 import { redisMissing, RedisServer } from '../support/redis-server.ts';
 import { overflowQueueConformance, ScriptedTaker, tensorInput, type QueueUnderTest } from './conformance.ts';
@@ -97,7 +97,7 @@ describe.skipIf(redisMissing !== undefined)('the overflow queue on Redis', () =>
     for (const taker of takers) {
       workers.push(await startRemoteWorker({ link: workerLink, taker: remote(taker), log: silentLog }));
     }
-    const queue = createBullMqQueue({
+    const queue = new OverflowQueue({
       link,
       manifestOf: (key) => (key === 'f@1' ? manifest : undefined),
       payloadBytesMax,
@@ -168,7 +168,7 @@ describe.skipIf(redisMissing !== undefined)('the overflow queue on Redis', () =>
         whenAsked(() => true),
       )
       .catch((error: unknown) => error);
-    const line = `${keys.bull(made.link)}:${workerQueue(made.queue.workers()[0]!.id)}:wait`;
+    const line = `${keys.bull(made.link)}:${workerQueue(made.queue.workers()[0]!.name)}:wait`;
     while ((await made.link.commands.llen(line)) < 2) await new Promise((resolve) => setImmediate(resolve));
     for (const ring of timers) ring();
     expect(await goes).toMatchObject({ name: 'QueueError', code: 'taken-back' });
@@ -357,7 +357,7 @@ describe.skipIf(redisMissing !== undefined)('while Redis is away', () => {
     await Promise.all([link.ready(waitLimitMs), workerLink.ready(waitLimitMs)]);
     const taker = new ScriptedTaker('one');
     const worker = await startRemoteWorker({ link: workerLink, taker: remote(taker), log: silentLog });
-    const queue = createBullMqQueue({
+    const queue = new OverflowQueue({
       link,
       manifestOf: () => manifest,
       payloadBytesMax: 1e6,

@@ -11,7 +11,6 @@ export const testReport: MemberReport = {
   draining: false,
   cores: 1,
   gpus: 0,
-  freeLanes: 1,
   inFlight: 0,
   waiting: 0,
   backlogMs: 0,

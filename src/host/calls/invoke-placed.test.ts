@@ -1,5 +1,5 @@
 /** Invocations between the scheduler, a fake GPU process, a fake CPU pool and a fake queue. */
-import { afterEach, expect, onTestFinished, test, vi } from 'vitest';
+import { afterEach, expect, test, vi } from 'vitest';
 import { functionVersion } from '../../../test/host/fake-store.ts';
 import { layerBytes, layerCount, plansFor } from '../../../test/support/gpu-shell.ts';
 import { CpuError, type CpuPools, type InvokeOptions, type PoolResult } from '../../cpu/index.ts';
@@ -98,7 +98,6 @@ function invoker({ pool = instance, run, policy = policies.best, workers, live: 
   });
   if (place !== undefined) {
     place.look();
-    onTestFinished(() => place.close());
   }
   if (run !== undefined) {
     live.setGpus([{ capacityBytes: 100, switch: 0, linkGBps: 1, uplinkGBps: 1 }], { run, load: () => Promise.resolve({ bytes: 0, fromDisk: false }), trim: unused, release: unused, keep: unused }); // prettier-ignore
@@ -154,7 +153,7 @@ const submitted: OverflowQueue['submit'] = () => Promise.resolve({ result: poolR
 
 /** A queue with one worker of four cores. */
 function overflowTo({ submit, roundTripMs }: NonNullable<Setting['workers']>): OverflowQueue {
-  const workers = [{ cores: 4, outstanding: 0, draining: false }];
+  const workers = [{ cores: 4, inFlight: 0, draining: false }];
   const queue = {
     submit,
     roundTripMs,

@@ -14,7 +14,7 @@ export function usageNow({ pools, statistics, workers, gpus }: Busy): UsageNow {
     memoryUsedBytes: pools.resources().memoryUsedBytes,
     waiting: waitingCount(pools, gpus),
     inFlight: statistics.requestsInFlight,
-    atWorkers: workers().reduce((sum, { outstanding }) => sum + outstanding, 0),
+    atWorkers: workers().reduce((sum, { inFlight }) => sum + inFlight, 0),
     gpus: gpus?.busyShares() ?? [],
     linkBytes: gpus?.linkBytes() ?? [],
   };
@@ -60,13 +60,13 @@ export function machineAnswer(sources: ViewSources, nowMs: number): MachineAnswe
       }),
     redis: redis()?.status ?? 'off',
     calledAs: calledAs(),
-    workers: workers().map(({ name, cores: workerCores, outstanding, backlogMs, draining, functions }) => ({
-      name,
+    workers: workers().map(({ title, cores: workerCores, inFlight, backlogMs, draining, functions }) => ({
+      name: title,
       cores: workerCores,
-      outstanding,
+      outstanding: inFlight,
       backlogMs,
       draining,
-      functions: Object.keys(functions).length,
+      functions,
     })),
     usage: {
       atMs: samples.map(({ atMs }) => atMs),

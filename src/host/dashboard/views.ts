@@ -13,7 +13,8 @@ import {
   type LinkBytes,
   type Usage,
 } from '../history/index.ts';
-import type { RedisHealth, WorkerState } from '../../queue/index.ts';
+import type { Member } from '../../fleet/index.ts';
+import type { RedisHealth } from '../../queue/index.ts';
 import { groupsText, type CpuPools, type PoolState } from '../../cpu/index.ts';
 import { memoryParts, type MemoryDivision, type MemoryPart } from '../../hardware/index.ts';
 import { calledAs, formatBytes, formatMs } from '../../tools/index.ts';
@@ -81,7 +82,7 @@ export interface ViewSources {
   /** Absent where functions come from somewhere else. */
   readonly diskUse?: Pick<DiskUse, 'current' | 'latest'> | undefined;
   /** The workers that take overflow; none without Redis. */
-  readonly workers: () => readonly WorkerState[];
+  readonly workers: () => readonly Member[];
   readonly redis: () => RedisHealth | undefined;
   /** Name of this host's fleet. */
   readonly fleet?: string | undefined;

@@ -161,7 +161,6 @@ export class FleetMember {
     const { config, hostVersion } = this.#options;
     const { cores } = config.cpu;
     const gpus = live.gpus.length;
-    const [inFlight, waiting] = [statistics.requestsInFlight, live.waitingCount];
     const isInFleet = config.fleet.name !== undefined;
     return {
       kind: 'host',
@@ -172,9 +171,8 @@ export class FleetMember {
       draining: this.#fleet?.isDraining ?? false,
       cores,
       gpus,
-      freeLanes: Math.max(0, cores + gpus - (inFlight - waiting)),
-      inFlight,
-      waiting,
+      inFlight: statistics.requestsInFlight,
+      waiting: live.waitingCount,
       backlogMs: 0,
       functions: heldVersions(store),
     };

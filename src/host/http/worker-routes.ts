@@ -8,9 +8,10 @@ import type { HostContext } from './host-context.ts';
 /** `GET /v2/workers`: who takes overflow, what they hold, and what they promise. Reading it is never a use. */
 export function listWorkers({ queueing }: HostContext): object {
   const health = queueing?.health();
-  const state = queueing?.overflow.state();
+  const { overflow } = queueing ?? {};
+  const state = overflow?.state();
   const keyOf = new Map(queueing?.files.manifests().map(({ revision, key }) => [revision, key]));
-  const workers = queueing?.overflow.workers() ?? [];
+  const workers = overflow?.workers() ?? [];
   return {
     redis:
       health === undefined
@@ -22,23 +23,23 @@ export function listWorkers({ queueing }: HostContext): object {
           },
     outstanding: state?.outstanding ?? 0,
     /** Of all hosts. Workers are scaled by it. */
-    outstanding_at_workers: workers.reduce((sum, { outstanding }) => sum + outstanding, 0),
+    outstanding_at_workers: workers.reduce((sum, { inFlight }) => sum + inFlight, 0),
     moved_elsewhere: state?.movedElsewhere ?? 0,
     taken_back: state?.takenBack ?? 0,
     double_runs: state?.doubleRuns ?? 0,
     late_answers: state?.lateAnswers ?? 0,
     workers: workers.map((worker) => ({
-      id: worker.id,
-      name: worker.name,
+      id: worker.name,
+      name: worker.title,
       cores: worker.cores,
       started_at: new Date(worker.startedAtMs).toISOString(),
       draining: worker.draining,
-      outstanding: worker.outstanding,
+      outstanding: worker.inFlight,
       backlog_ms: rounded(worker.backlogMs),
-      cache_bytes: worker.cacheBytes,
-      cache_bytes_max: worker.cacheBytesMax,
-      answered: state?.answered[worker.name] ?? 0,
-      functions: Object.entries(worker.functions).flatMap(([revision, offer]) => {
+      cache_bytes: worker.cacheBytes ?? 0,
+      cache_bytes_max: worker.cacheBytesMax ?? 0,
+      answered: state?.answered[worker.title] ?? 0,
+      functions: [...(overflow?.offersOf(worker) ?? [])].flatMap(([revision, offer]) => {
         const key = keyOf.get(revision);
         if (key === undefined) return []; // Another host's.
         const { ms, lanes = 1, callMs, isHeld } = offer;

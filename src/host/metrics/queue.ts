@@ -37,10 +37,10 @@ export function addQueueMetrics({ counter, gauge }: Exposition, { overflow, work
   );
   gauge('turntable_overflow_outstanding', 'Invocations that are with workers', () => overflow.state().outstanding);
   gauge('turntable_worker_cores', 'Cores of each worker that is there', (set) => {
-    for (const { name, cores } of overflow.workers()) set({ worker: name }, cores);
+    for (const { title, cores } of overflow.workers()) set({ worker: title }, cores);
   });
   gauge('turntable_worker_backlog_seconds', 'Work that each worker has, in seconds', (set) => {
-    for (const { name, backlogMs } of overflow.workers()) set({ worker: name }, backlogMs / 1000);
+    for (const { title, backlogMs } of overflow.workers()) set({ worker: title }, backlogMs / 1000);
   });
   counter('turntable_async_calls_total', 'Asynchronous calls by what became of them', (add) => {
     const { accepted, finished, cancelled, dropped } = calls.counts;

@@ -24,7 +24,7 @@ export interface MetricsOptions {
   readonly registry: Registry;
   readonly pools: CpuPools;
   readonly statistics: Statistics;
-  readonly invoker: Pick<Invoker, 'split' | 'outOfService' | 'open'>;
+  readonly invoker: Pick<Invoker, 'splitRequests' | 'outOfService' | 'open'>;
   readonly dependencies: Pick<Dependencies, 'names' | 'troubled' | 'disk'>;
   /** How memory is divided. */
   readonly memory: Pick<MemoryBudgets, 'totalBytes' | 'parts' | 'killCounts' | 'used'>;

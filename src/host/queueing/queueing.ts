@@ -7,7 +7,7 @@ import {
   redisWorks,
   type AsyncCalls,
   type CallRunner,
-  type OverflowQueue,
+  type OverflowQueue as Overflow,
   type RedisFacts,
   type RedisHealth,
   type RedisLink,
@@ -22,7 +22,7 @@ import { WorkersPlace } from './workers-place.ts';
 
 export interface Queueing {
   /** Leads to workers on other machines. */
-  readonly overflow: OverflowQueue;
+  readonly overflow: Overflow;
   /** The workers, as a place of this host. */
   readonly workers: WorkersPlace;
   readonly calls: AsyncCalls;
@@ -58,11 +58,11 @@ export async function createQueueing(options: QueueingOptions): Promise<Queueing
   const { config, registry, store, logger, onWorkerLost } = options;
   const { url, prefix } = config.redis;
   if (url === undefined) return undefined;
-  const { AsyncCalls, createBullMqQueue, RedisLink, RedisNews } = await loadRedisQueue();
+  const { AsyncCalls, OverflowQueue, RedisLink, RedisNews } = await loadRedisQueue();
   const link = new RedisLink({ url, prefix, log: logger });
   const files = new FunctionFiles({ registry, store, logger });
   const news = new RedisNews(link, 'store');
-  const overflow = createBullMqQueue({
+  const overflow = new OverflowQueue({
     link,
     manifestOf: (key) => files.manifestOf(key),
     payloadBytesMax: config.queue.payloadBytesMax,
@@ -102,6 +102,7 @@ export async function createQueueing(options: QueueingOptions): Promise<Queueing
     }
   });
   const workers = new WorkersPlace(overflow);
+  const look = (): void => workers.look();
   return {
     overflow,
     workers,
@@ -118,6 +119,8 @@ export async function createQueueing(options: QueueingOptions): Promise<Queueing
         if (!stopped && !link.works) sayGone(link.health);
       });
       overflow.start(membership);
+      membership.follow({ heard: look, gone: look });
+      link.onChange(look);
       calls.start();
     },
     stop: async (graceMs) => {
@@ -128,7 +131,6 @@ export async function createQueueing(options: QueueingOptions): Promise<Queueing
       await overflow.stop(Math.max(0, endMs - performance.now()));
     },
     close: () => {
-      workers.close();
       news.close();
       link.close();
     },

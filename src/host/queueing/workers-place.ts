@@ -1,10 +1,9 @@
-/** The workers behind the queue as the scheduler's place: what they report, looked at a few times a second. */
+/** The workers behind the queue as the scheduler's place, as they were at the latest report of one of them. */
 import type { PoolInput } from '../../cpu/index.ts';
 import { QueueError, type OverflowOptions, type OverflowQueue } from '../../queue/index.ts';
 import { WorkerSlots, type SideOffer, type WorkersPlace as Slots } from '../../schedule/index.ts';
 import type { OtherPlace, RanThere } from '../calls/other-place.ts';
 
-const lookEveryMs = 250;
 /** A round trip is told when it has changed by this share. */
 const worthTelling = 0.2;
 
@@ -15,7 +14,6 @@ export class WorkersPlace implements OtherPlace {
   /** Invocations that a worker or Redis failed, for another place to run. */
   cameBack = 0;
   readonly #overflow: OverflowQueue;
-  #timer: NodeJS.Timeout | undefined;
   #known: Slots | null = null;
   #changed: (to: Slots | null) => void = () => undefined;
 
@@ -33,10 +31,9 @@ export class WorkersPlace implements OtherPlace {
 
   follow(changed: (to: Slots | null) => void): void {
     this.#changed = changed;
-    this.#timer = setInterval(() => this.look(), lookEveryMs);
-    this.#timer.unref();
   }
 
+  /** A worker has reported or is gone, or Redis is. */
   look(): void {
     const now = this.#now();
     const before = this.#known;
@@ -76,15 +73,11 @@ export class WorkersPlace implements OtherPlace {
     return error instanceof QueueError ? `${this.id}: ${error.message}` : undefined;
   }
 
-  close(): void {
-    clearInterval(this.#timer);
-  }
-
   #now(): Slots | null {
     const workers = this.#overflow.workers().filter(({ draining }) => !draining);
     if (workers.length === 0) return null;
     const cores = workers.reduce((sum, worker) => sum + worker.cores, 0);
-    const outstanding = workers.reduce((sum, worker) => sum + worker.outstanding, 0);
+    const outstanding = workers.reduce((sum, worker) => sum + worker.inFlight, 0);
     // The scheduler counts what this host has there; what others have takes slots away.
     const others = Math.max(0, outstanding - this.#overflow.state().outstanding);
     return { slots: Math.max(1, cores - others), roundTripMs: this.#overflow.roundTripMs ?? 0 };

@@ -16,21 +16,22 @@ import { randomBytes } from 'node:crypto';
 import type { Redis } from 'ioredis';
 import { CpuError, type PoolInput } from '../cpu/index.ts';
 import { errorLog } from './error-log.ts';
-import { MemberChoice, reportEveryMs, triedMax, type Candidate, type Member, type Membership } from '../fleet/index.ts';
+import {
+  MemberChoice,
+  reportEveryMs,
+  triedMax,
+  type Candidate,
+  type FunctionOffer,
+  type Member,
+  type Membership,
+} from '../fleet/index.ts';
 import { manifestBytes, type FunctionManifest } from './manifest.ts';
 import { keys, leftoverMs, type OverflowJob } from './names.ts';
 import { decodeAnswer, encodeInput, inputBytes, type AddressedAnswer } from './payload.ts';
 import type { RedisLink } from './redis-link.ts';
 import { QueueError } from './types.ts';
 import { WorkerQueues } from './worker-queues.ts';
-import type {
-  OverflowOffer,
-  OverflowOptions,
-  OverflowQueue,
-  OverflowResult,
-  QueueState,
-  WorkerState,
-} from './types.ts';
+import type { OverflowOffer, OverflowOptions, OverflowResult, QueueState } from './types.ts';
 import { doneWithin, given, smoothed, type Log } from '../tools/index.ts';
 
 export interface BullMqQueueOptions {
@@ -74,13 +75,7 @@ const firstOverheadMs = 2;
 /** The share of a measured round trip that is left after each heartbeat. */
 const forgetfulness = 0.9;
 
-export function createBullMqQueue(
-  options: BullMqQueueOptions,
-): OverflowQueue & { start(membership: Membership): void } {
-  return new BullMqQueue(options);
-}
-
-class BullMqQueue implements OverflowQueue {
+export class OverflowQueue {
   readonly #options: BullMqQueueOptions;
   readonly #link: RedisLink;
   readonly #id = randomBytes(6).toString('hex');
@@ -89,6 +84,7 @@ class BullMqQueue implements OverflowQueue {
   #choice: MemberChoice | undefined;
   #queues: WorkerQueues | undefined;
   readonly #answered: Record<string, number> = {};
+  readonly #counts = { movedElsewhere: 0, takenBack: 0, doubleRuns: 0, lateAnswers: 0 };
   readonly #quiet: (() => void)[] = [];
   readonly #endListening: () => void;
   #answers: Redis | undefined;
@@ -96,10 +92,6 @@ class BullMqQueue implements OverflowQueue {
   #beating = false;
   #count = 0;
   #overheadMs: number | undefined;
-  #movedElsewhere = 0;
-  #takenBack = 0;
-  #doubleRuns = 0;
-  #lateAnswers = 0;
   #stopping = false;
 
   constructor(options: BullMqQueueOptions) {
@@ -131,6 +123,12 @@ class BullMqQueue implements OverflowQueue {
     this.#timer = setInterval(() => void this.#beat(), reportEveryMs);
   }
 
+  /**
+   * Sends one invocation to a worker. It is answered once, wherever and however often it ran.
+   *
+   * @throws QueueError if the queue could not do it, so that it may be run here instead; CpuError if it ran and
+   *   failed, its deadline passed or it was cancelled, as a pool of this machine would have thrown
+   */
   async submit(key: string, input: PoolInput, options: OverflowOptions = {}): Promise<OverflowResult> {
     if (this.#stopping) throw new QueueError('stopping', 'the overflow queue is stopping and takes no new work');
     if (options.signal?.aborted) throw new CpuError('cancelled', 'the client is gone');
@@ -175,6 +173,7 @@ class BullMqQueue implements OverflowQueue {
     });
   }
 
+  /** The best offer for a function; undefined if no worker takes it. Cheap: it is on the path of each request. */
   offer(key: string): OverflowOffer | undefined {
     if (this.#stopping || !this.#link.works) return undefined;
     const best = this.#best(key, new Set());
@@ -183,26 +182,26 @@ class BullMqQueue implements OverflowQueue {
     return { worker: at.title, predictedMs: ms, callMs: offer.callMs, startMs };
   }
 
+  /** Latest measured round trip in milliseconds; undefined before the first. */
   get roundTripMs(): number | undefined {
     return this.#overheadMs;
   }
 
-  workers(): readonly WorkerState[] {
-    const membership = this.#link.works ? this.#membership : undefined;
-    return (membership?.others('worker') ?? []).map((worker) => stateOf(worker, membership!));
+  /** The current workers, none while Redis is away. Reading them is never a use. */
+  workers(): readonly Member[] {
+    return (this.#link.works && this.#membership?.others('worker')) || [];
+  }
+
+  /** What a worker offers, by the revision under which it knows a function. */
+  offersOf({ name }: Member): Iterable<readonly [revision: string, offer: FunctionOffer]> {
+    return this.#membership?.offers.by(name) ?? [];
   }
 
   state(): QueueState {
-    return {
-      outstanding: this.#pending.size,
-      answered: { ...this.#answered },
-      movedElsewhere: this.#movedElsewhere,
-      takenBack: this.#takenBack,
-      doubleRuns: this.#doubleRuns,
-      lateAnswers: this.#lateAnswers,
-    };
+    return { outstanding: this.#pending.size, answered: { ...this.#answered }, ...this.#counts };
   }
 
+  /** Takes no more invocations, waits up to `graceMs` for those under way, and closes everything. */
   async stop(graceMs: number): Promise<void> {
     this.#stopping = true;
     const quiet = new Promise<void>((resolve) => {
@@ -297,11 +296,11 @@ class BullMqQueue implements OverflowQueue {
       .catch(() => undefined);
     const answers = Object.values(this.#answered).reduce((sum, count) => sum + count, 0);
     const isWaiting = job === 'waiting' || job === 'prioritized';
-    if (!isWaiting && this.#doubleRuns + 1 > doubleShareMax * answers) return;
+    if (!isWaiting && this.#counts.doubleRuns + 1 > doubleShareMax * answers) return;
     // Another worker has it meanwhile, or its answer is here.
     if (triedIds.size !== tried || !this.#settle(pending)) return;
-    this.#takenBack++;
-    if (!(await this.#takeBack(pending))) this.#doubleRuns++;
+    this.#counts.takenBack++;
+    if (!(await this.#takeBack(pending))) this.#counts.doubleRuns++;
     const text = `worker ${worker.name} had not answered when this host had to begin`;
     pending.reject(new QueueError('taken-back', text));
   }
@@ -324,7 +323,7 @@ class BullMqQueue implements OverflowQueue {
   #answer({ id, worker, answer }: AddressedAnswer): void {
     const pending = this.#pending.get(id.slice(0, id.lastIndexOf('-')));
     if (pending === undefined || (answer.kind === 'refused' && pending.worker.name !== worker)) {
-      this.#lateAnswers++;
+      this.#counts.lateAnswers++;
       return;
     }
     if (answer.kind === 'refused') {
@@ -359,7 +358,7 @@ class BullMqQueue implements OverflowQueue {
       pending.reject(new QueueError('worker-gone', text));
       return;
     }
-    this.#movedElsewhere++;
+    this.#counts.movedElsewhere++;
     this.#noLongerAtWorker(pending);
     pending.worker = next.at;
     void this.#send(pending);
@@ -422,11 +421,4 @@ const fetchMsOf = (manifest: FunctionManifest): number => manifestBytes(manifest
 /** The id of the current attempt. */
 function jobIdOf({ id, triedIds }: Pending): string {
   return `${id}-${triedIds.size}`;
-}
-
-function stateOf(worker: Member, { offers }: Membership): WorkerState {
-  const { name, title, cores, startedAtMs, draining, inFlight, backlogMs, cacheBytes = 0, cacheBytesMax = 0 } = worker;
-  const functions = Object.fromEntries(offers.by(name));
-  const told = { cores, startedAtMs, draining, backlogMs, cacheBytes, cacheBytesMax };
-  return { id: name, name: title, outstanding: inFlight, functions, ...told };
 }
