@@ -6,8 +6,7 @@
 import { statSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { externalReference, isExternal, readPart } from './external-data.ts';
-import { parseModel } from './read.ts';
-import { readStructure } from './read-structure.ts';
+import { readStructure } from './read.ts';
 import { allNodes } from './scope.ts';
 import { asExternal, tensorByteLength, tensorsOfModel, withoutData } from './tensor-data.ts';
 import { ElementType, type ModelProto, type TensorProto } from './types.ts';
@@ -60,14 +59,12 @@ type Place = Omit<ChunkSlice, 'at'>;
  */
 export function cutModel(modelPath: string, name: string, locationOf: (chunk: number) => string): ModelCut | undefined {
   const path = resolve(modelPath);
-  const { bytes, skipped } = readStructure(path, 1);
-  const model = parseModel(bytes);
+  const { model, skipped } = readStructure(path, 1);
   const files = [{ name, path, bytes: statSync(path).size }];
   const { initializer } = model.graph;
   const places = new Map<TensorProto, Place>();
-  for (const { initializer: index, offset, byteLength } of skipped) {
-    const tensor = initializer[index];
-    if (tensor === undefined || byteLength !== bytesOf(tensor) || places.has(tensor)) return undefined;
+  for (const [tensor, { offset, byteLength }] of skipped) {
+    if (byteLength !== bytesOf(tensor)) return undefined;
     places.set(tensor, { file: 0, offset, bytes: byteLength });
   }
   const ofMainGraph = new Set(initializer);

@@ -1,5 +1,5 @@
 /** What a model comes to once the calls of its local functions are replaced by their bodies, as ONNX Runtime does. */
-import { encode } from './convert.ts';
+import { encode } from './wire-write.ts';
 import { OnnxError } from './error.ts';
 import { functionKey } from './graph.ts';
 import { allNodes } from './scope.ts';

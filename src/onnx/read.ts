@@ -1,22 +1,31 @@
 /** Reads model files. */
+import { closeSync, fstatSync, openSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
-import { decode } from './convert.ts';
 import { OnnxError } from './error.ts';
-import { isExternal, readExternal, readPart } from './external-data.ts';
-import { explained } from './other-formats.ts';
-import { readStructure } from './read-structure.ts';
+import { isExternal, readAt, readExternal, readPart } from './external-data.ts';
+import { explained, signatureBytes } from './other-formats.ts';
 import { checkDataLength, tensorByteLength, tensorsOfModel } from './tensor-data.ts';
-import type { ModelProto } from './types.ts';
+import type { ModelProto, TensorProto } from './types.ts';
+import { decode, WireSource, type SkippedData } from './wire-read.ts';
 
 /** protobuf's limit, and so every runtime's; weights beyond it belong in external data. */
 export const modelBytesMax = 2 ** 31 - 1;
+/** Smaller weights are read with the rest, unless a reader wants the place of each. */
+const skippedBytesUsual = 16 * 1024;
 
-function decodeModel(bytes: Uint8Array) {
-  try {
-    return decode('ModelProto', bytes);
-  } catch (error) {
-    throw explained(error, bytes);
-  }
+export interface ModelStructure {
+  /** The model without the data that is skipped. */
+  readonly model: ModelProto;
+  /** By initializer. */
+  readonly skipped: ReadonlyMap<TensorProto, SkippedData>;
+}
+
+function structureOf(source: WireSource, skippedBytesMin?: number): ModelStructure {
+  if (source.size === 0) throw new OnnxError('not-onnx', 'the model is empty: it has 0 bytes');
+  const { message, skipped } = decode('ModelProto', source, skippedBytesMin);
+  const { graph, ...rest } = message;
+  if (graph === undefined) throw new OnnxError('not-onnx', 'the model has no graph');
+  return { model: { ...rest, graph }, skipped };
 }
 
 /**
@@ -24,12 +33,39 @@ function decodeModel(bytes: Uint8Array) {
  * @throws OnnxError `not-onnx`, `truncated`, `too-deep` or `too-large`
  */
 export function parseModel(bytes: Uint8Array): ModelProto {
-  if (bytes.byteLength === 0) throw new OnnxError('not-onnx', 'the model is empty: it has 0 bytes');
   // A Buffer's views would be Buffers; the plain types promise plain arrays.
   const plain = new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-  const { graph, ...rest } = decodeModel(plain);
-  if (graph === undefined) throw new OnnxError('not-onnx', 'the model has no graph');
-  return { ...rest, graph };
+  try {
+    return structureOf(WireSource.ofBytes(plain)).model;
+  } catch (error) {
+    throw explained(error, bytes);
+  }
+}
+
+/**
+ * Reads everything of a model file except the raw data of its main graph's initializers from so many bytes on.
+ * @throws OnnxError `not-found`, and those of {@link parseModel}
+ */
+export function readStructure(path: string, skippedBytesMin = skippedBytesUsual): ModelStructure {
+  let descriptor: number;
+  try {
+    descriptor = openSync(path, 'r');
+  } catch (error) {
+    throw new OnnxError('not-found', `the model file ${path} cannot be opened: ${(error as Error).message}`, {
+      cause: error,
+    });
+  }
+  try {
+    const status = fstatSync(descriptor);
+    if (!status.isFile()) throw new OnnxError('not-found', `the model ${path} is not a file`);
+    try {
+      return structureOf(WireSource.ofFile(descriptor, status.size), skippedBytesMin);
+    } catch (error) {
+      throw explained(error, readAt(descriptor, 0, Math.min(signatureBytes, status.size)));
+    }
+  } finally {
+    closeSync(descriptor);
+  }
 }
 
 /**
@@ -43,11 +79,8 @@ export const readModel = async (path: string): Promise<ModelProto> => readModelN
 /** {@link readModel}, for a caller that cannot wait; it blocks the thread while it reads. */
 export function readModelNow(path: string): ModelProto {
   const absolute = resolve(path);
-  const { bytes, skipped } = readStructure(absolute);
-  const model = parseModel(bytes);
-  for (const { initializer, offset, byteLength } of skipped) {
-    const tensor = model.graph.initializer[initializer];
-    if (tensor === undefined) throw new OnnxError('not-onnx', `the model file ${path} changed while it was read`);
+  const { model, skipped } = readStructure(absolute);
+  for (const [tensor, { offset, byteLength }] of skipped) {
     checkDataLength(tensor, byteLength);
     tensor.source = () => readPart(absolute, offset, byteLength, `tensor '${tensor.name}'`);
   }

@@ -1,24 +1,29 @@
 /**
- * The ONNX schema (onnx.proto with its ML types, IR version 11), declared here instead of generated: a
- * FileDescriptorProto is built at the first use, and the protobuf library reads and writes by its descriptors.
+ * The ONNX schema (onnx.proto with its ML types, IR version 11): what messages are read and written by, and what
+ * `types.ts` derives the plain types from.
  *
- * It is declared as proto2, as onnx.proto is: a field set to its default differs from an absent one, and text that is
- * not UTF-8 does not stop a read. Enumerations are int32 (the same bytes), so that values newer than this list are
- * kept; oneofs are plain optional fields. `types.ts` derives the plain types from it. Messages that no code here reads
- * (devices, sharding, segments) are left out: their fields stay as bytes.
+ * As in onnx.proto, a field set to its default differs from an absent one, and text that is not UTF-8 does not stop a
+ * read. Enumerations are int32 (the same bytes), so that values newer than this list are kept; oneofs are plain optional
+ * fields. Messages that no code here reads (devices, sharding, segments) are left out: their fields stay as bytes.
  */
-import type { DescMessage, FileRegistry } from '@bufbuild/protobuf';
-import { protobuf } from './protobuf.ts';
+
+/** protobuf's wire types. */
+export const wireOf = { varint: 0, fixed64: 1, sized: 2, fixed32: 5 } as const;
+
+/** How the bytes of a field look on the wire. */
+export type WireKind = keyof typeof wireOf;
 
 const scalars = {
-  float: 'FLOAT',
-  double: 'DOUBLE',
-  int32: 'INT32',
-  int64: 'INT64',
-  uint64: 'UINT64',
-  string: 'STRING',
-  bytes: 'BYTES',
-} as const;
+  float: 'fixed32',
+  double: 'fixed64',
+  int32: 'varint',
+  int64: 'varint',
+  uint64: 'varint',
+  string: 'sized',
+  bytes: 'sized',
+} as const satisfies Readonly<Record<string, WireKind>>;
+
+export type Scalar = keyof typeof scalars;
 
 /**
  * How the plain types represent a field:
@@ -193,40 +198,13 @@ export const messages = {
   ],
 } as const satisfies Readonly<Record<string, readonly FieldRow[]>>;
 
-const isList = (presence: Presence): boolean => presence !== 'always' && presence !== 'maybe';
+// Numbers of the fields on the way to the bytes of weights: of a model, of its graph, and of a tensor.
+export const graphField = 7;
+export const initializerField = 5;
+export const rawDataField = 9;
 
-let registry: FileRegistry | undefined;
-
-function makeRegistry(): FileRegistry {
-  const { core, wellKnown } = protobuf();
-  const { FieldDescriptorProto_Label: Label, FieldDescriptorProto_Type: Type, FileDescriptorProtoSchema } = wellKnown;
-  const file = core.create(FileDescriptorProtoSchema, {
-    name: 'onnx.proto',
-    package: 'onnx',
-    syntax: 'proto2',
-    messageType: Object.entries(messages).map(([name, rows]) => ({
-      name,
-      field: rows.map(([number, fieldName, type, presence]) => {
-        const scalar = Object.hasOwn(scalars, type) ? scalars[type as keyof typeof scalars] : undefined;
-        return {
-          number,
-          name: fieldName,
-          label: isList(presence) ? Label.REPEATED : Label.OPTIONAL,
-          type: scalar === undefined ? Type.MESSAGE : Type[scalar],
-          ...(scalar === undefined ? { typeName: `.onnx.${type}` } : {}),
-          ...(presence === 'packed' ? { options: { packed: true } } : {}),
-        };
-      }),
-    })),
-  });
-  return core.createFileRegistry(file, () => undefined);
-}
-
-/** Name of a message of the schema. */
+/** Name of a message that is read or written by itself. */
 export type MessageName = 'ModelProto' | 'GraphProto' | 'FunctionProto' | 'TensorProto';
-
-/** How the bytes of a field look on the wire. */
-export type WireKind = 'varint' | 'fixed32' | 'fixed64' | 'text' | 'message';
 
 export interface FieldSchema {
   readonly number: number;
@@ -239,54 +217,39 @@ export interface FieldSchema {
   readonly repeated: boolean;
   /** For `always`: the value of an absent field. */
   readonly zero: '' | 0 | 0n | undefined;
-  /** For `message`. */
+  /** One of these is there: the type of its elements, or the message that they are. */
+  readonly type: Scalar | undefined;
   readonly message: MessageSchema | undefined;
 }
 
 export interface MessageSchema {
   readonly name: string;
-  readonly descriptor: DescMessage;
   readonly fields: readonly FieldSchema[];
   readonly byNumber: ReadonlyMap<number, FieldSchema>;
 }
-
-const wireKinds: Readonly<Record<keyof typeof scalars, WireKind>> = {
-  float: 'fixed32',
-  double: 'fixed64',
-  int32: 'varint',
-  int64: 'varint',
-  uint64: 'varint',
-  string: 'text',
-  bytes: 'text',
-};
 
 const compiled = new Map<string, MessageSchema>();
 
 function compile(name: string): MessageSchema {
   const known = compiled.get(name);
   if (known !== undefined) return known;
-  registry ??= makeRegistry();
-  const descriptor = registry.getMessage(`onnx.${name}`);
-  const rows = Object.hasOwn(messages, name) ? messages[name as keyof typeof messages] : undefined;
-  if (descriptor === undefined || rows === undefined) throw new Error(`the ONNX schema has no message '${name}'`);
   const fields: FieldSchema[] = [];
   const byNumber = new Map<number, FieldSchema>();
-  const schema: MessageSchema = { name, descriptor, fields, byNumber };
+  const schema: MessageSchema = { name, fields, byNumber };
   compiled.set(name, schema); // before its fields: messages contain each other
-  for (const [number, protoName, type, presence] of rows) {
-    const scalar = Object.hasOwn(scalars, type) ? (type as keyof typeof scalars) : undefined;
-    const described = descriptor.fields.find((field) => field.number === number);
-    if (described === undefined) throw new Error(`the ONNX schema lost field ${name}.${protoName}`);
-    const zero = scalar === 'string' ? '' : scalar === 'int64' || scalar === 'uint64' ? 0n : 0;
+  for (const [number, protoName, of, presence] of messages[name as keyof typeof messages]) {
+    const type = Object.hasOwn(scalars, of) ? (of as Scalar) : undefined;
+    const zero = type === 'string' ? '' : type === 'int64' || type === 'uint64' ? 0n : 0;
     const field: FieldSchema = {
       number,
       protoName,
-      name: described.localName,
-      wire: scalar === undefined ? 'message' : wireKinds[scalar],
+      name: protoName.replaceAll(/_(\w)/g, (_, letter: string) => letter.toUpperCase()),
+      wire: type === undefined ? 'sized' : scalars[type],
       presence,
-      repeated: isList(presence),
+      repeated: presence !== 'always' && presence !== 'maybe',
       zero: presence === 'always' ? zero : undefined,
-      message: scalar === undefined ? compile(type) : undefined,
+      type,
+      message: type === undefined ? compile(of) : undefined,
     };
     fields.push(field);
     byNumber.set(number, field);

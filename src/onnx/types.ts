@@ -4,7 +4,6 @@
  * schema.
  */
 
-import type { UnknownField } from '@bufbuild/protobuf';
 import type { messages } from './schema.ts';
 
 /** onnx.proto, TensorProto.DataType. */
@@ -58,6 +57,13 @@ export const AttributeType = {
   TYPE_PROTOS: 14,
 } as const;
 export type AttributeType = (typeof AttributeType)[keyof typeof AttributeType];
+
+/** A field that the schema does not know, as it stands in the file behind its tag. */
+export interface UnknownField {
+  readonly no: number;
+  readonly wireType: number;
+  readonly data: Uint8Array;
+}
 
 /** What every message may have besides its own fields. */
 export interface Message {
@@ -125,4 +131,12 @@ export interface TensorProto extends Fields<'TensorProto'> {
 export interface ModelProto extends Fields<'ModelProto'> {
   /** A file may lack it; the reader refuses that. */
   graph: GraphProto;
+}
+
+export interface PlainOf {
+  /** A file may lack the graph; the reader refuses that. */
+  ModelProto: Omit<ModelProto, 'graph'> & { graph?: GraphProto };
+  GraphProto: GraphProto;
+  FunctionProto: FunctionProto;
+  TensorProto: TensorProto;
 }

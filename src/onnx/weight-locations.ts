@@ -3,8 +3,7 @@ import { statSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { chunksFolder } from './cut.ts';
 import { checkExternal, externalReference, isExternal } from './external-data.ts';
-import { parseModel } from './read.ts';
-import { readStructure } from './read-structure.ts';
+import { readStructure } from './read.ts';
 import { tensorByteLength, tensorsOfModel } from './tensor-data.ts';
 import type { ModelProto } from './types.ts';
 
@@ -25,14 +24,12 @@ export interface WeightLocation {
 export function weightLocations(modelPath: string): Map<string, WeightLocation> {
   const path = resolve(modelPath);
   const folder = dirname(path);
-  const { bytes, skipped } = readStructure(path);
-  const { initializer } = parseModel(bytes).graph;
+  const { model, skipped } = readStructure(path);
   const locations = new Map<string, WeightLocation>();
-  for (const { initializer: index, offset, byteLength } of skipped) {
-    const tensor = initializer[index];
-    if (tensor !== undefined) locations.set(tensor.name, { path, location: undefined, byteOffset: offset, byteLength });
+  for (const [{ name }, { offset, byteLength }] of skipped) {
+    locations.set(name, { path, location: undefined, byteOffset: offset, byteLength });
   }
-  for (const tensor of initializer) {
+  for (const tensor of model.graph.initializer) {
     if (!isExternal(tensor)) continue;
     const byteLength = tensorByteLength(tensor);
     checkExternal(tensor, byteLength, folder);

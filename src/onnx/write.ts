@@ -5,13 +5,13 @@
 import { writeFile } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { makeFolders, replaceFile } from '../tools/index.ts';
-import { encode } from './convert.ts';
 import { OnnxError } from './error.ts';
 import { isExternal } from './external-data.ts';
-import { graphField, initializerField, lengthPrefix, rawDataField } from './protobuf.ts';
 import { modelBytesMax } from './read.ts';
+import { graphField, initializerField, rawDataField } from './schema.ts';
 import { asExternal, tensorByteLength, tensorBytes, withoutData } from './tensor-data.ts';
 import { ElementType, type ModelProto, type TensorProto } from './types.ts';
+import { encode, lengthPrefix, prefixBytes } from './wire-write.ts';
 
 /** Above this, `auto` puts weights beside the model: below protobuf's 2 GiB, since runtimes add to a model. */
 const embeddedBytesMax = 1_900_000_000;
@@ -58,13 +58,6 @@ interface ExternalPiece {
 }
 
 const nothing = new Uint8Array(0);
-
-/** Bytes of that prefix; all tags here take one. */
-function prefixBytes(size: number): number {
-  let bytes = 2;
-  for (let rest = size; rest >= 128; rest /= 128) bytes++;
-  return bytes;
-}
 
 function embeddedPiece(tensor: TensorProto, keepExternal: boolean): Piece {
   const kept = keepExternal && isExternal(tensor);
