@@ -19,11 +19,6 @@ export interface BenchmarkOptions {
   readonly progress: (text: string) => void;
 }
 
-export interface BenchmarkColumn {
-  readonly title: string;
-  readonly align?: 'left' | 'right';
-}
-
 /** Where a figure comes from; a reader must never have to guess. */
 export type Provenance =
   | { readonly kind: 'measured' }
@@ -34,8 +29,24 @@ export type Provenance =
 export interface BenchmarkTable {
   readonly title: string;
   readonly provenance: Provenance;
-  readonly columns: readonly BenchmarkColumn[];
+  /** Titles; one that begins with '>' is of numbers, which stand on the right, as in the command's tables. */
+  readonly columns: readonly string[];
   readonly rows: readonly (readonly string[])[];
+}
+
+/** A table with a line for each of `rows`, and for each column its title and the text of its cell in a row. */
+export function tableOf<Row>(
+  title: string,
+  rows: readonly Row[],
+  columns: readonly (readonly [title: string, cell: (row: Row, index: number) => string])[],
+  provenance: Provenance = { kind: 'measured' },
+): BenchmarkTable {
+  return {
+    title,
+    provenance,
+    columns: columns.map(([heading]) => heading),
+    rows: rows.map((row, index) => columns.map(([, cell]) => cell(row, index))),
+  };
 }
 
 export interface BenchmarkResult {

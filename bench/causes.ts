@@ -4,7 +4,7 @@
  */
 import { availableParallelism, loadavg } from 'node:os';
 import { setTimeout as pause } from 'node:timers/promises';
-import type { Benchmark, BenchmarkOptions, BenchmarkResult } from './benchmark.ts';
+import { type Benchmark, type BenchmarkOptions, type BenchmarkResult } from './benchmark.ts';
 import type { TroubleAnswer, TroubleRow } from '../src/host/dashboard/index.ts';
 import { formatMs } from '../src/tools/index.ts';
 import { faults, neighbours, redisDies, saysRedisIsDown, type Fault, type Needs } from './causes/faults.ts';
@@ -219,15 +219,7 @@ function report(rows: readonly Row[], left: readonly string[], healthy: Healthy 
       {
         title: 'What a host says of planted faults',
         provenance: { kind: 'measured' },
-        columns: [
-          { title: 'FAULT' },
-          { title: 'TRUE' },
-          { title: 'ALL AGREE' },
-          { title: 'MISSED', align: 'right' },
-          { title: 'BEYOND SLO', align: 'right' },
-          { title: 'UNEXPLAINED', align: 'right' },
-          { title: 'SAID' },
-        ],
+        columns: ['FAULT', 'TRUE', 'ALL AGREE', '>MISSED', '>BEYOND SLO', '>UNEXPLAINED', 'SAID'],
         rows: [
           ...rows.map(({ name, said, isTrue, agrees, ...counts }) => [
             name,

@@ -9,6 +9,7 @@ import { probeCuda } from '../src/gpu/index.ts';
 import { readMemory } from '../src/hardware/index.ts';
 import { buildEmulatedDriver } from '../test/emulated-driver/build.ts';
 import {
+  tableOf,
   BenchmarkNotPossible,
   type Benchmark,
   type BenchmarkOptions,
@@ -300,24 +301,30 @@ function resultOf(
 const patternNames = ['GPU alone', 'CPU alone', 'Latency-Optimal', 'Memory-Optimal', 'each variant'];
 
 function notMeasured(title: string, names: readonly string[], why: string): BenchmarkTable {
-  return {
+  return tableOf(
     title,
-    provenance: emulatedOnly,
-    columns: [{ title: 'PATTERN' }, { title: 'WHY NOT' }],
-    rows: names.map((name) => [name, `not measured: ${why}`]),
-  };
+    names,
+    [
+      ['PATTERN', (name) => name],
+      ['WHY NOT', () => `not measured: ${why}`],
+    ],
+    emulatedOnly,
+  );
 }
 
 function notBuilt(): BenchmarkResult {
   return {
     settings: { driver: 'none' },
     tables: [
-      {
-        title: 'Table 7 live',
-        provenance: emulatedOnly,
-        columns: [{ title: 'PLANS' }, { title: 'WHY NOT' }],
-        rows: patterns.map((pattern) => [pattern, 'not run: the emulated driver needs g++']),
-      },
+      tableOf(
+        'Table 7 live',
+        patterns,
+        [
+          ['PLANS', (pattern) => pattern],
+          ['WHY NOT', () => 'not run: the emulated driver needs g++'],
+        ],
+        emulatedOnly,
+      ),
     ],
     figures: {},
     limits: ['anything: the emulated driver could not be built'],

@@ -18,7 +18,13 @@ import { mix32 } from '../src/tools/index.ts';
 import { fp16ToNumber } from '../src/tensor/index.ts';
 import { clang, ptxOf } from '../test/support/ptx.ts';
 import { trainedLike, type TrainedLike } from '../test/support/trained-like.ts';
-import type { Benchmark, BenchmarkOptions, BenchmarkResult, BenchmarkTable } from './benchmark.ts';
+import {
+  tableOf,
+  type Benchmark,
+  type BenchmarkOptions,
+  type BenchmarkResult,
+  type BenchmarkTable,
+} from './benchmark.ts';
 
 export const benchmark: Benchmark = {
   name: 'coding',
@@ -334,41 +340,25 @@ const share = (value: number): string => (Number.isNaN(value) ? '' : value.toFix
 function ratioTable(
   found: readonly { readonly name: string; readonly weights: string; readonly figures: Figures }[],
 ): BenchmarkTable {
-  return {
-    title: 'Coded bytes as a share of the weights’',
-    provenance: { kind: 'measured' },
-    columns: [
-      { title: 'MODEL' },
-      { title: 'WEIGHTS' },
-      { title: 'MB', align: 'right' },
-      { title: 'FP32', align: 'right' },
-      { title: 'WITHOUT TABLES', align: 'right' },
-      { title: 'LEAST OF ANY CODE', align: 'right' },
-      { title: '3 BITS, ESCAPES', align: 'right' },
-      { title: 'BF16', align: 'right' },
-      { title: 'FP16', align: 'right' },
-      { title: 'FP32 OF FP16', align: 'right' },
-    ],
-    rows: found.map(({ name, weights, figures: { f32, f32Moved, bf16, f16, f16In32, entropy, rival, bits } }) => [
-      name,
-      weights,
-      (f32.bytes / 1e6).toFixed(1),
-      share(f32.ratio),
-      share(f32Moved.ratio),
-      share(entropy / bits),
-      share(rival / bits),
-      share(bf16.ratio),
-      share(f16.ratio),
-      share(f16In32.ratio),
-    ]),
-  };
+  return tableOf('Coded bytes as a share of the weights’', found, [
+    ['MODEL', ({ name }) => name],
+    ['WEIGHTS', ({ weights }) => weights],
+    ['>MB', ({ figures: { f32 } }) => (f32.bytes / 1e6).toFixed(1)],
+    ['>FP32', ({ figures: { f32 } }) => share(f32.ratio)],
+    ['>WITHOUT TABLES', ({ figures: { f32Moved } }) => share(f32Moved.ratio)],
+    ['>LEAST OF ANY CODE', ({ figures: { entropy, bits } }) => share(entropy / bits)],
+    ['>3 BITS, ESCAPES', ({ figures: { rival, bits } }) => share(rival / bits)],
+    ['>BF16', ({ figures: { bf16 } }) => share(bf16.ratio)],
+    ['>FP16', ({ figures: { f16 } }) => share(f16.ratio)],
+    ['>FP32 OF FP16', ({ figures: { f16In32 } }) => share(f16In32.ratio)],
+  ]);
 }
 
 function rateTable({ encoding, decoding }: Rates): BenchmarkTable {
   return {
     title: 'Rates of one CPU core, FP32, by the reference in TypeScript: not those of a GPU',
     provenance: { kind: 'measured' },
-    columns: [{ title: 'STEP' }, { title: 'MB OF WEIGHTS PER CPU SECOND', align: 'right' }],
+    columns: ['STEP', '>MB OF WEIGHTS PER CPU SECOND'],
     rows: [
       ['coding', encoding.mbPerS.toFixed(0)],
       ['decoding', decoding.mbPerS.toFixed(0)],
@@ -377,18 +367,14 @@ function rateTable({ encoding, decoding }: Rates): BenchmarkTable {
 }
 
 function kernelTable(costs: readonly KernelCost[]): BenchmarkTable {
-  return {
-    title: 'The kernel that decodes: instructions of a thread for each element',
-    provenance: { kind: 'estimated', from: `PTX of ${clang} -O3 for sm_75, counted` },
-    columns: [
-      { title: 'WEIGHTS' },
-      { title: 'INSTRUCTIONS', align: 'right' },
-      { title: 'OF THEM FOR THE CHECK', align: 'right' },
+  return tableOf(
+    'The kernel that decodes: instructions of a thread for each element',
+    costs,
+    [
+      ['WEIGHTS', ({ form }) => form],
+      ['>INSTRUCTIONS', ({ perSymbol }) => perSymbol.toFixed(1)],
+      ['>OF THEM FOR THE CHECK', ({ checkShare }) => `${(100 * checkShare).toFixed(1)}%`],
     ],
-    rows: costs.map(({ form, perSymbol, checkShare }) => [
-      form,
-      perSymbol.toFixed(1),
-      `${(100 * checkShare).toFixed(1)}%`,
-    ]),
-  };
+    { kind: 'estimated', from: `PTX of ${clang} -O3 for sm_75, counted` },
+  );
 }

@@ -39,12 +39,7 @@ async function run({ small, progress }: BenchmarkOptions): Promise<BenchmarkResu
       {
         title: `The overview of ${functions} functions and an hour with ${calls} calls`,
         provenance: { kind: 'measured' },
-        columns: [
-          { title: 'WORK' },
-          { title: 'LEAST', align: 'right' },
-          { title: 'MEDIAN', align: 'right' },
-          { title: 'MOST', align: 'right' },
-        ],
+        columns: ['WORK', '>LEAST', '>MEDIAN', '>MOST'],
         rows: [
           ['CPU time of the browser to draw it', ...spread(drawMs).map((value) => cell(value, 'ms'))],
           ['share of a core of the host while it is open', ...spread(sharePercents).map((value) => cell(value, '%'))],

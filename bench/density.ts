@@ -5,7 +5,7 @@
 import { OfferCache, poissonTrace } from '../src/replay/index.ts';
 import { policies } from '../src/schedule/index.ts';
 import { given } from '../src/tools/index.ts';
-import type { Benchmark, BenchmarkOptions, BenchmarkResult } from './benchmark.ts';
+import { tableOf, type Benchmark, type BenchmarkOptions, type BenchmarkResult } from './benchmark.ts';
 import { p3 } from './hours/machines.ts';
 import { playHour } from './hours/play.ts';
 import type { HoursRow } from './hours/row.ts';
@@ -101,26 +101,19 @@ async function run({ small, seed, progress }: BenchmarkOptions): Promise<Benchma
   return {
     settings: { requests: scale.requests, warmupRequests: scale.warmup, seeds: seeds.length },
     tables: [
-      {
-        title: 'Density under best: BERT-Base functions at 100/s on p3.8xlarge with a p99 of at most 100 ms',
-        provenance: { kind: 'simulated', preset: 'p3.8xlarge' },
-        columns: [
-          { title: 'WEIGHTS' },
-          { title: 'RESERVE OF EACH GPU' },
-          { title: 'SHARED' },
-          { title: 'FUNCTIONS', align: 'right' },
-          { title: 'P99 MS', align: 'right' },
-          { title: 'ENDED BY' },
+      tableOf(
+        'Density under best: BERT-Base functions at 100/s on p3.8xlarge with a p99 of at most 100 ms',
+        found,
+        [
+          ['WEIGHTS', ({ question: { weights } }) => weights],
+          ['RESERVE OF EACH GPU', ({ question: { reserve } }) => reserve],
+          ['SHARED', ({ question: { shared } }) => shared],
+          ['>FUNCTIONS', ({ density: { functions } }) => String(functions)],
+          ['>P99 MS', ({ density: { p99Ms } }) => p99Ms.toFixed(1)],
+          ['ENDED BY', ({ density: { endedBy } }) => endedBy],
         ],
-        rows: found.map(({ question: { weights, reserve, shared }, density: { functions, p99Ms, endedBy } }) => [
-          weights,
-          reserve,
-          shared,
-          String(functions),
-          p99Ms.toFixed(1),
-          endedBy,
-        ]),
-      },
+        { kind: 'simulated', preset: 'p3.8xlarge' },
+      ),
     ],
     figures: Object.fromEntries(found.map(({ question, density }) => [nameOf(question), density.functions])),
     aims: small

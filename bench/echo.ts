@@ -2,7 +2,7 @@
  * A host and a bare echo server, in turns under the same load: the common part of `bench -- http` and `bench -- grpc`.
  */
 import { ElementType, GraphBuilder } from '../src/onnx/index.ts';
-import type { BenchmarkTable } from './benchmark.ts';
+import { tableOf, type BenchmarkTable } from './benchmark.ts';
 import { ask, median } from './servers.ts';
 
 export interface Load {
@@ -68,28 +68,16 @@ export function shareAim(share: number, leastPercent: number): { aim: string; me
   return { aim, met: share * 100 >= leastPercent, reached: `${(share * 100).toFixed(1)}%` };
 }
 
-const rowOf = (name: string, loads: readonly Load[]): string[] => [
-  name,
-  median(loads.map((one) => one.perSecond)).toFixed(0),
-  median(loads.map((one) => one.p50Ms)).toFixed(3),
-  median(loads.map((one) => one.p99Ms)).toFixed(3),
-];
-
 /** Both servers side by side; each figure is the median over the rounds. */
 export function comparison(title: string, bareName: string, pairs: readonly Pair[]): BenchmarkTable {
-  const columns = [
-    { title: 'SERVER' },
-    ...['REQUESTS/S', 'P50 MS', 'P99 MS'].map((each) => ({ title: each, align: 'right' as const })),
+  const servers = [
+    { name: bareName, loads: pairs.map(({ bare }) => bare) },
+    { name: 'turntable', loads: pairs.map(({ host }) => host) },
   ];
-  const rows = [
-    rowOf(
-      bareName,
-      pairs.map(({ bare }) => bare),
-    ),
-    rowOf(
-      'turntable',
-      pairs.map(({ host }) => host),
-    ),
-  ];
-  return { title, provenance: { kind: 'measured' }, columns, rows };
+  return tableOf(title, servers, [
+    ['SERVER', ({ name }) => name],
+    ['>REQUESTS/S', ({ loads }) => median(loads.map((one) => one.perSecond)).toFixed(0)],
+    ['>P50 MS', ({ loads }) => median(loads.map((one) => one.p50Ms)).toFixed(3)],
+    ['>P99 MS', ({ loads }) => median(loads.map((one) => one.p99Ms)).toFixed(3)],
+  ]);
 }

@@ -14,7 +14,7 @@ import {
 } from '../src/replay/index.ts';
 import type { FleetRow, Report } from '../src/report/index.ts';
 import { policies } from '../src/schedule/index.ts';
-import type { Benchmark, BenchmarkOptions, BenchmarkResult } from './benchmark.ts';
+import { tableOf, type Benchmark, type BenchmarkOptions, type BenchmarkResult } from './benchmark.ts';
 
 export const benchmark: Benchmark = {
   name: 'fleet-replay',
@@ -68,7 +68,7 @@ async function run({ small, seed, progress }: BenchmarkOptions): Promise<Benchma
     played.find((each) => each.name === router && each.ratePerS === ratePerS)!;
   return {
     settings: { machine: preset, hosts, functions, model, sloMs, lostAtS: lostAtMs / 1000, backAtS: backAtMs / 1000 },
-    tables: [tableOf(played, preset)],
+    tables: [routersTable(played, preset)],
     figures: Object.fromEntries(
       played.flatMap(({ name, ratePerS, report, fleet }) => {
         const of = `${name}, ${ratePerS}/s`;
@@ -138,42 +138,25 @@ async function play(scene: Scene, preset: string, hosts: number, functions: numb
 
 const share = (value: number | null): string => (value === null ? '-' : `${(value * 100).toFixed(2)}%`);
 
-function tableOf(played: readonly Played[], preset: string): BenchmarkResult['tables'][number] {
-  return {
-    title: 'By router: goodput, p99, bytes over the network, balance, and a host that is lost for four seconds',
-    provenance: { kind: 'simulated', preset },
-    columns: [
-      { title: 'ROUTER' },
-      ...[
-        'CALLS/S',
-        'GOODPUT',
-        'P99 MS',
-        'PASSED ON',
-        'CONTENT GB',
-        'BUSIEST/MEAN',
-        'BEFORE LOSS',
-        'AFTER',
-        'FELT S',
-        'LOST',
-      ].map((title) => ({ title, align: 'right' as const })),
+function routersTable(played: readonly Played[], preset: string): BenchmarkResult['tables'][number] {
+  return tableOf(
+    'By router: goodput, p99, bytes over the network, balance, and a host that is lost for four seconds',
+    played,
+    [
+      ['ROUTER', ({ name }) => name],
+      ['>CALLS/S', ({ ratePerS }) => String(ratePerS)],
+      ['>GOODPUT', ({ report }) => share(report.goodput)],
+      ['>P99 MS', ({ report }) => (report.p99_ms ?? 0).toFixed(1)],
+      ['>PASSED ON', ({ fleet }) => share(fleet.passed)],
+      ['>CONTENT GB', ({ fleet }) => (fleet.content_bytes / 1e9).toFixed(1)],
+      ['>BUSIEST/MEAN', ({ fleet }) => (fleet.imbalance ?? 0).toFixed(2)],
+      ['>BEFORE LOSS', ({ fleet }) => share(fleet.failures[0]!.goodput_before)],
+      ['>AFTER', ({ fleet }) => share(fleet.failures[0]!.goodput_after)],
+      ['>FELT S', ({ fleet }) => String(fleet.failures[0]!.felt_s)],
+      ['>LOST', ({ fleet }) => String(fleet.failures[0]!.lost)],
     ],
-    rows: played.map(({ name, ratePerS, report, fleet }) => {
-      const [failure] = fleet.failures;
-      return [
-        name,
-        String(ratePerS),
-        share(report.goodput),
-        (report.p99_ms ?? 0).toFixed(1),
-        share(fleet.passed),
-        (fleet.content_bytes / 1e9).toFixed(1),
-        (fleet.imbalance ?? 0).toFixed(2),
-        share(failure!.goodput_before),
-        share(failure!.goodput_after),
-        String(failure!.felt_s),
-        String(failure!.lost),
-      ];
-    }),
-  };
+    { kind: 'simulated', preset },
+  );
 }
 
 function aimsOf(homes: Played, one: Played): NonNullable<BenchmarkResult['aims']> {

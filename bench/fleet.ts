@@ -66,7 +66,7 @@ async function run(options: BenchmarkOptions): Promise<BenchmarkResult> {
       {
         title: 'Calls',
         provenance: { kind: 'measured' },
-        columns: [{ title: 'what' }, { title: 'count', align: 'right' }],
+        columns: ['what', '>count'],
         rows: [
           ['answered', String(outcomes.answered)],
           ['sent again, because their host was killed', String(outcomes.sentAgain)],
@@ -80,9 +80,7 @@ async function run(options: BenchmarkOptions): Promise<BenchmarkResult> {
       {
         title: 'Passing by bytes: medians',
         provenance: { kind: 'measured' },
-        columns: ['bytes', 'local ms', 'passed ms', 'difference ms', 'bare TLS echo ms', 'difference / echo'].map(
-          (title) => ({ title, align: 'right' }),
-        ),
+        columns: ['>bytes', '>local ms', '>passed ms', '>difference ms', '>bare TLS echo ms', '>difference / echo'],
         rows: sizes.map(({ bytes, localMs, passedMs, echoMs }) => [
           String(bytes),
           ...[localMs, passedMs, passedMs - localMs, echoMs].map((ms) => ms.toFixed(3)),
@@ -92,7 +90,7 @@ async function run(options: BenchmarkOptions): Promise<BenchmarkResult> {
       {
         title: 'Time',
         provenance: { kind: 'measured' },
-        columns: [{ title: 'what' }, { title: 'ms', align: 'right' }],
+        columns: ['what', '>ms'],
         rows: [
           ['call at its home, p50', ways.localMs.toFixed(3)],
           ['call at another host, p50', ways.passedMs.toFixed(3)],

@@ -4,7 +4,7 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { ElementType, GraphBuilder, writeModel } from '../src/onnx/index.ts';
 import { buildEmulatedDriver } from '../test/emulated-driver/build.ts';
-import type { Benchmark, BenchmarkOptions, BenchmarkResult } from './benchmark.ts';
+import { tableOf, type Benchmark, type BenchmarkOptions, type BenchmarkResult } from './benchmark.ts';
 import { runLoad, type Load } from './echo.ts';
 import { median, Servers, type StartedServer } from './servers.ts';
 
@@ -90,38 +90,22 @@ function report(measured: readonly Measured[], requests: number, withGpus: boole
   return {
     settings: { requests, connections, functionsCalled: calledMax },
     tables: [
-      {
-        title: 'warm calls to the same ten functions',
-        provenance: { kind: 'measured' },
-        columns: [
-          { title: 'FUNCTIONS', align: 'right' },
-          { title: 'GPUS' },
-          { title: 'CALLS/S', align: 'right' },
-          { title: 'P50 MS', align: 'right' },
-          { title: 'P99 MS', align: 'right' },
-          { title: 'CPU US A CALL', align: 'right' },
-          { title: 'CALLS/S OF FEWEST', align: 'right' },
-          { title: 'CPU OF FEWEST', align: 'right' },
-          { title: 'LOOP DELAY P99 MS', align: 'right' },
-          { title: 'PUBLISHED IN S', align: 'right' },
-        ],
-        rows: measured.map((each) => [
-          String(each.functions),
-          each.gpus ? 'emulated' : 'none',
-          each.perSecond.toFixed(0),
-          each.p50Ms.toFixed(2),
-          each.p99Ms.toFixed(2),
-          each.cpuUs?.toFixed(0) ?? '',
-          percent(each.throughputShare),
-          Number.isNaN(each.cpuShare) ? '' : percent(each.cpuShare),
-          each.loopDelayP99Ms.toFixed(1),
-          (each.publishMs / 1000).toFixed(1),
-        ]),
-      },
+      tableOf('warm calls to the same ten functions', measured, [
+        ['>FUNCTIONS', (each) => String(each.functions)],
+        ['GPUS', (each) => (each.gpus ? 'emulated' : 'none')],
+        ['>CALLS/S', (each) => each.perSecond.toFixed(0)],
+        ['>P50 MS', (each) => each.p50Ms.toFixed(2)],
+        ['>P99 MS', (each) => each.p99Ms.toFixed(2)],
+        ['>CPU US A CALL', (each) => each.cpuUs?.toFixed(0) ?? ''],
+        ['>CALLS/S OF FEWEST', (each) => percent(each.throughputShare)],
+        ['>CPU OF FEWEST', (each) => (Number.isNaN(each.cpuShare) ? '' : percent(each.cpuShare))],
+        ['>LOOP DELAY P99 MS', (each) => each.loopDelayP99Ms.toFixed(1)],
+        ['>PUBLISHED IN S', (each) => (each.publishMs / 1000).toFixed(1)],
+      ]),
       {
         title: 'longest that the event loop was held up while a view was made, and how long that took in all, ms',
         provenance: { kind: 'measured' },
-        columns: [{ title: 'FUNCTIONS', align: 'right' }, { title: 'GPUS' }, ...views.map((title) => ({ title }))],
+        columns: ['>FUNCTIONS', 'GPUS', ...views.map((title) => title)],
         rows: measured.map((each) => [
           String(each.functions),
           each.gpus ? 'emulated' : 'none',

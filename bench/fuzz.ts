@@ -6,7 +6,7 @@ import { createHash } from 'node:crypto';
 import { readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { deriveSeed, Xoshiro } from '../src/replay/generate/random.ts';
-import type { Benchmark, BenchmarkOptions, BenchmarkResult } from './benchmark.ts';
+import { tableOf, type Benchmark, type BenchmarkOptions, type BenchmarkResult } from './benchmark.ts';
 import { readers, type Finding } from './fuzz/readers.ts';
 import { ReaderProcess } from './fuzz/run-readers.ts';
 import { openGrpc, openHttp, openValidator, type Service } from './fuzz/services.ts';
@@ -171,31 +171,25 @@ function report(pieces: readonly Piece[]): BenchmarkResult {
   return {
     settings: { runs: pieces.length, seeds: pieces.map(({ seed }) => seed).join(' '), executions, seconds },
     tables: [
-      {
-        title: 'damaged inputs',
-        provenance: { kind: 'measured' },
-        columns: [
-          { title: 'READ BY' },
-          { title: 'INPUTS', align: 'right' },
-          { title: 'REFUSED', align: 'right' },
-          { title: 'FINDINGS', align: 'right' },
-        ],
-        rows: outcomes.map((each) => [
-          each.name,
-          String(each.executions),
-          each.name in services ? '' : String(each.refused),
-          String(each.findings.length),
-        ]),
-      },
+      tableOf('damaged inputs', outcomes, [
+        ['READ BY', (each) => each.name],
+        ['>INPUTS', (each) => String(each.executions)],
+        ['>REFUSED', (each) => (each.name in services ? '' : String(each.refused))],
+        ['>FINDINGS', (each) => String(each.findings.length)],
+      ]),
       ...(findings.length === 0
         ? []
         : [
-            {
-              title: 'findings',
-              provenance: { kind: 'measured' as const },
-              columns: [{ title: 'READ BY' }, { title: 'WHAT' }, { title: 'INPUT, BASE64' }],
-              rows: findings.map(({ reader, what, inputBase64 }) => [reader, what, inputBase64.slice(0, 400)]),
-            },
+            tableOf(
+              'findings',
+              findings,
+              [
+                ['READ BY', ({ reader }) => reader],
+                ['WHAT', ({ what }) => what],
+                ['INPUT, BASE64', ({ inputBase64 }) => inputBase64.slice(0, 400)],
+              ],
+              { kind: 'measured' as const },
+            ),
           ]),
     ],
     figures: { executions, findings: findings.length },

@@ -11,7 +11,13 @@ import { loadConfig, startHost, type RunningHost } from '../src/host/index.ts';
 import { createLogger } from '../src/host/records/logger.ts';
 import { buildArchitecture, writeModel, type SettingValue } from '../src/onnx/index.ts';
 import { buildEmulatedDriver } from '../test/emulated-driver/build.ts';
-import { BenchmarkNotPossible, type Benchmark, type BenchmarkOptions, type BenchmarkResult } from './benchmark.ts';
+import {
+  tableOf,
+  BenchmarkNotPossible,
+  type Benchmark,
+  type BenchmarkOptions,
+  type BenchmarkResult,
+} from './benchmark.ts';
 
 export const benchmark: Benchmark = {
   name: 'gate',
@@ -145,7 +151,6 @@ async function costOf({ name, settings, shapes }: Subject, seed: number, folder:
   return { name, launches: launches.length, weightBytes: layout.bytes, comparedBytes, estimatedMs };
 }
 
-const right = (title: string) => ({ title, align: 'right' as const });
 const median = (values: readonly number[]): number => values.toSorted((a, b) => a - b)[values.length >> 1]!;
 
 function resultOf(
@@ -162,33 +167,26 @@ function resultOf(
       {
         title: 'from the first byte of ResNet-50 to its first answer, median',
         provenance: { kind: 'measured' },
-        columns: [{ title: 'HOST' }, right('MS'), right('TIMES')],
+        columns: ['HOST', '>MS', '>TIMES'],
         rows: [
           [rowNames.without, without.toFixed(0), '1.00'],
           [rowNames.joining, checked.toFixed(0), (checked / without).toFixed(2)],
           [rowNames.with, gated.toFixed(0), ratio.toFixed(2)],
         ],
       },
-      {
-        title: 'one check on a GPU',
-        provenance: { kind: 'estimated', from: `${launchUs} us a launch, and the link of an H200` },
-        columns: [
-          { title: 'MODEL' },
-          right('RUNS'),
-          right('LAUNCHES'),
-          right('MB BROUGHT'),
-          right('KB COMPARED'),
-          right('MS'),
+      tableOf(
+        'one check on a GPU',
+        costs,
+        [
+          ['MODEL', ({ name }) => name],
+          ['>RUNS', () => '1'],
+          ['>LAUNCHES', ({ launches }) => String(launches)],
+          ['>MB BROUGHT', ({ weightBytes }) => (weightBytes / 1e6).toFixed(1)],
+          ['>KB COMPARED', ({ comparedBytes }) => (comparedBytes / 1e3).toFixed(1)],
+          ['>MS', ({ estimatedMs }) => estimatedMs.toFixed(1)],
         ],
-        rows: costs.map(({ name, launches, weightBytes, comparedBytes, estimatedMs }) => [
-          name,
-          '1',
-          String(launches),
-          (weightBytes / 1e6).toFixed(1),
-          (comparedBytes / 1e3).toFixed(1),
-          estimatedMs.toFixed(1),
-        ]),
-      },
+        { kind: 'estimated', from: `${launchUs} us a launch, and the link of an H200` },
+      ),
     ],
     figures: { 'publication, times': ratio, 'check of rows, ms': checked - without, 'check of bert-base, ms': bertMs },
     aims: settings.small

@@ -18,7 +18,7 @@ import type { Tensor } from '../src/tensor/index.ts';
 import { formatBytes } from '../src/tools/index.ts';
 import { buildEmulatedDriver } from '../test/emulated-driver/build.ts';
 import { Emulator, type EmulatorReport } from '../test/support/emulator.ts';
-import { BenchmarkNotPossible, type Benchmark, type BenchmarkResult } from './benchmark.ts';
+import { BenchmarkNotPossible, tableOf, type Benchmark, type BenchmarkResult } from './benchmark.ts';
 import { countPins, stopsOf, withMemory } from './gpu/memory.ts';
 import { writeBenchModel } from './gpu/models.ts';
 
@@ -144,51 +144,44 @@ function countsOf(report: EmulatorReport): Counts {
   return { kernels, products, copies, toDeviceBytes, calls, kernelsReadingHost, productsReadingHost };
 }
 
-const columnsOf = (...numbers: readonly (readonly string[])[]) =>
-  ['model', 'precision', ...numbers.flat()].map((title, index) => ({
-    title,
-    align: index < 2 ? ('left' as const) : ('right' as const),
-  }));
-
 const launches = ({ kernels, products }: Counts): number => kernels + products;
 
+/** The first columns of both tables. */
+const named = [
+  ['model', ({ model }: Row) => model],
+  ['precision', ({ precision }: Row) => precision],
+] as const;
+
 function resultOf(rows: readonly Row[]): BenchmarkResult {
-  const provenance = { kind: 'measured' } as const;
   return {
     settings: { batch: 1, bertTokens: 384, gpt2Tokens: 1024 },
     tables: [
-      {
-        title: 'Launches and bytes of one run, batch 1. Warm: a captured graph. Cold: all layers are loaded',
-        provenance,
-        columns: columnsOf(
-          ['weights', 'activations', 'kernels', 'products', 'copies and fills', 'launches'],
-          ['driver calls warm', 'to the GPU warm', 'to the GPU cold', 'copies cold'],
-        ),
-        rows: rows.map(({ model, precision, weightBytes, arenaBytes, moves, warm, cold }) => {
-          const counts = [warm.kernels, warm.products, moves, launches(warm) + moves, warm.calls];
-          const bytes = [warm.toDeviceBytes, cold.toDeviceBytes].map(formatBytes);
-          return [model, precision, formatBytes(weightBytes), formatBytes(arenaBytes)].concat(
-            counts.map(String),
-            bytes,
-            String(cold.copies),
-          );
-        }),
-      },
-      {
-        title:
-          'What is read from host memory: cold with embeddings there (mode dha), and with no layer on the GPU at all',
-        provenance,
-        columns: columnsOf(
-          ['dha: copied', 'dha: kernels reading', 'all: copied', 'all: weights'],
-          ['all: kernels reading', 'all: products reading'],
-        ),
-        rows: rows.map(({ model, precision, weightBytes, coldDha, fromHost }) => {
-          const dha = [formatBytes(coldDha.toDeviceBytes), String(coldDha.kernelsReadingHost)];
-          const all = [formatBytes(fromHost.toDeviceBytes), formatBytes(weightBytes)];
-          const reading = [fromHost.kernelsReadingHost, fromHost.productsReadingHost].map(String);
-          return [model, precision].concat(dha, all, reading);
-        }),
-      },
+      tableOf('Launches and bytes of one run, batch 1. Warm: a captured graph. Cold: all layers are loaded', rows, [
+        ...named,
+        ['>weights', ({ weightBytes }) => formatBytes(weightBytes)],
+        ['>activations', ({ arenaBytes }) => formatBytes(arenaBytes)],
+        ['>kernels', ({ warm }) => String(warm.kernels)],
+        ['>products', ({ warm }) => String(warm.products)],
+        ['>copies and fills', ({ moves }) => String(moves)],
+        ['>launches', ({ warm, moves }) => String(launches(warm) + moves)],
+        ['>driver calls warm', ({ warm }) => String(warm.calls)],
+        ['>to the GPU warm', ({ warm }) => formatBytes(warm.toDeviceBytes)],
+        ['>to the GPU cold', ({ cold }) => formatBytes(cold.toDeviceBytes)],
+        ['>copies cold', ({ cold }) => String(cold.copies)],
+      ]),
+      tableOf(
+        'What is read from host memory: cold with embeddings there (mode dha), and with no layer on the GPU at all',
+        rows,
+        [
+          ...named,
+          ['>dha: copied', ({ coldDha }) => formatBytes(coldDha.toDeviceBytes)],
+          ['>dha: kernels reading', ({ coldDha }) => String(coldDha.kernelsReadingHost)],
+          ['>all: copied', ({ fromHost }) => formatBytes(fromHost.toDeviceBytes)],
+          ['>all: weights', ({ weightBytes }) => formatBytes(weightBytes)],
+          ['>all: kernels reading', ({ fromHost }) => String(fromHost.kernelsReadingHost)],
+          ['>all: products reading', ({ fromHost }) => String(fromHost.productsReadingHost)],
+        ],
+      ),
     ],
     figures: Object.fromEntries(
       rows.flatMap(({ model, precision, moves, warm, cold }) => [

@@ -9,7 +9,7 @@ import { mkdirSync, mkdtempSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { buildEmulatedDriver } from '../test/emulated-driver/build.ts';
-import type { Benchmark, BenchmarkResult } from './benchmark.ts';
+import { tableOf, type Benchmark, type BenchmarkResult } from './benchmark.ts';
 import { runCommand, type Command } from './gpu-day/command.ts';
 import { runParts, type Part } from './gpu-day/parts.ts';
 
@@ -94,19 +94,17 @@ export const benchmark: Benchmark = {
       },
     }));
     const results = await runParts(parts, minutes, progress);
-    const table: BenchmarkResult['tables'][number] = {
-      title: 'Parts, in the order of their worth',
-      provenance: small
-        ? { kind: 'estimated', from: 'nothing: the driver was the emulated one' }
-        : { kind: 'measured' },
-      columns: [{ title: 'part' }, { title: 'question' }, { title: 'minutes', align: 'right' }, { title: 'result' }],
-      rows: results.map(({ name, question, kind, text, minutes: took }) => [
-        name,
-        question,
-        took.toFixed(1),
-        kind === 'done' ? text : `${kind}: ${text}`,
-      ]),
-    };
+    const table: BenchmarkResult['tables'][number] = tableOf(
+      'Parts, in the order of their worth',
+      results,
+      [
+        ['part', ({ name }) => name],
+        ['question', ({ question }) => question],
+        ['>minutes', ({ minutes: took }) => took.toFixed(1)],
+        ['result', ({ kind, text }) => (kind === 'done' ? text : `${kind}: ${text}`)],
+      ],
+      small ? { kind: 'estimated', from: 'nothing: the driver was the emulated one' } : { kind: 'measured' },
+    );
     return {
       settings: { minutes, folder },
       tables: [table],

@@ -284,10 +284,7 @@ function besideTable({ name, other, alone, loading, loads }: Beside): BenchmarkR
   return {
     title: `A warm ${name} alone, and while ${other} is loaded again and again (${loads} times), milliseconds`,
     provenance: measuredHere,
-    columns: ['', 'p50, wall', 'p99, wall', 'p50, events'].map((title, index) => ({
-      title,
-      align: index === 0 ? ('left' as const) : ('right' as const),
-    })),
+    columns: ['', '>p50, wall', '>p99, wall', '>p50, events'],
     rows: [besideRow('alone', alone), besideRow('beside loads', loading)],
   };
 }
@@ -330,10 +327,7 @@ function latencyTable(measured: ReadonlyMap<string, Latencies>): BenchmarkResult
   return {
     title: "Latency of one run by mode, milliseconds on the GPU's clock",
     provenance: measuredHere,
-    columns: ['model', 'weights', 'warm', ...coldStartModes].map((title, index) => ({
-      title,
-      align: index === 0 ? ('left' as const) : ('right' as const),
-    })),
+    columns: ['model', '>weights', '>warm', ...coldStartModes.map((mode) => `>${mode}`)],
     rows: [...measured].map(([name, { weightBytes, warmMs, coldMs }]) =>
       [name, formatBytes(weightBytes), ms(warmMs)].concat(coldStartModes.map((mode) => ms(coldMs.get(mode)))),
     ),
@@ -345,14 +339,7 @@ function modeTable(measured: ReadonlyMap<string, Latencies>): BenchmarkResult['t
     title:
       'Bytes that must cross PCIe, the time that they take at the measured bandwidth, and cold latency over the larger of that and warm',
     provenance: measuredHere,
-    columns: [
-      { title: 'model' },
-      { title: 'mode' },
-      { title: 'bytes', align: 'right' },
-      { title: 'floor ms', align: 'right' },
-      { title: 'cold ms', align: 'right' },
-      { title: 'ratio', align: 'right' },
-    ],
+    columns: ['model', 'mode', '>bytes', '>floor ms', '>cold ms', '>ratio'],
     rows: [...measured].flatMap(([name, latencies]) =>
       coldStartModes.map((mode) => [
         name,
@@ -373,10 +360,7 @@ function keptTable(measured: ReadonlyMap<string, Latencies>): BenchmarkResult['t
   return {
     title: 'Latency in mode dha by the share of the loaded layers that were kept on the GPU, milliseconds',
     provenance: measuredHere,
-    columns: ['model', ...shares.map((share) => `${share * 100}%`)].map((title, index) => ({
-      title,
-      align: index === 0 ? ('left' as const) : ('right' as const),
-    })),
+    columns: ['model', ...shares.map((share) => `>${share * 100}%`)],
     rows: [...measured].map(([name, { kept }]) => [name].concat(kept.map(ms))),
   };
 }
@@ -384,16 +368,13 @@ function keptTable(measured: ReadonlyMap<string, Latencies>): BenchmarkResult['t
 const pair = (found: Timed | undefined): string[] => [ms(found?.wallMs), ms(found?.gpuMs)];
 
 function torchTable(measured: ReadonlyMap<string, Latencies>, torch: Torch): BenchmarkResult['tables'][number] {
-  const titles = ['here', 'eager', 'compiled', 'graphs'].flatMap((way) => [`${way}, wall`, `${way}, events`]);
+  const titles = ['here', 'eager', 'compiled', 'graphs'].flatMap((way) => [`>${way}, wall`, `>${way}, events`]);
   return {
     title:
       'Warm beside PyTorch on the same network, exact FP32, milliseconds from input to outputs on the host: by the clock on the ' +
       'wall and by events. Last: cold in mode dha, and PyTorch loading and then executing, by the clock on the wall',
     provenance: measuredHere,
-    columns: ['model', ...titles, 'cold dha', 'load, then execute'].map((title, index) => ({
-      title,
-      align: index === 0 ? ('left' as const) : ('right' as const),
-    })),
+    columns: ['model', ...titles, '>cold dha', '>load, then execute'],
     rows: [...measured].map(([name, { warmMs, warmWallMs, coldDhaWallMs }]) =>
       [name].concat(
         pair({ wallMs: warmWallMs, gpuMs: warmMs }),
@@ -456,7 +437,7 @@ function notBuilt(): BenchmarkResult {
       {
         title: 'Latency of one run by mode',
         provenance: emulatedOnly,
-        columns: [{ title: 'model' }, { title: 'why not' }],
+        columns: ['model', 'why not'],
         rows: [['bert-base', 'not run: the emulated driver needs g++']],
       },
     ],

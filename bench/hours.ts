@@ -1,5 +1,11 @@
 /** The worst hours of the scheduler in one table: all policies side by side, and how far `best` is behind. */
-import { BenchmarkNotPossible, type Benchmark, type BenchmarkOptions, type BenchmarkResult } from './benchmark.ts';
+import {
+  BenchmarkNotPossible,
+  tableOf,
+  type Benchmark,
+  type BenchmarkOptions,
+  type BenchmarkResult,
+} from './benchmark.ts';
 import { playHour } from './hours/play.ts';
 import { fullScale, hoursRows, smallScale } from './hours/rows.ts';
 import type { Hour, HoursRow } from './hours/row.ts';
@@ -60,12 +66,7 @@ function mainTable(done: readonly PlayedRow[]): BenchmarkResult['tables'][number
   return {
     title: 'The worst hours: goodput % / p99 ms of each policy',
     provenance,
-    columns: [
-      { title: 'ROW' },
-      ...systems.map(({ name }) => ({ title: name, align: 'right' as const })),
-      { title: 'best IS' },
-      { title: 'LOAD' },
-    ],
+    columns: ['ROW', ...systems.map(({ name }) => `>${name}`), 'best IS', 'LOAD'],
     rows: done.map(({ row, played, verdict }) => [
       row.name,
       ...played.map(({ hour }) => `${percent(hour.goodput)} / ${milliseconds(hour.p99Ms)}`),
@@ -76,47 +77,34 @@ function mainTable(done: readonly PlayedRow[]): BenchmarkResult['tables'][number
 }
 
 function detailTable(done: readonly PlayedRow[]): BenchmarkResult['tables'][number] {
-  return {
-    title: 'The same under best: what it did',
-    provenance,
-    columns: [
-      { title: 'ROW' },
-      ...[
-        'GOODPUT %',
-        'P50 MS',
-        'P99 MS',
-        'COLD %',
-        'SHED %',
-        'CPU %',
-        'EVICTIONS A REQUEST',
-        'BUSIEST GPU / MEAN',
-        'US A REQUEST (measured)',
-      ].map((title) => ({ title, align: 'right' as const })),
-      { title: 'GOODPUT % BY CLASS' },
+  const best = done.flatMap(({ row, played }) => {
+    const hour = played.find(({ name }) => name === 'best')?.hour;
+    return hour === undefined ? [] : [{ row, hour }];
+  });
+  return tableOf(
+    'The same under best: what it did',
+    best,
+    [
+      ['ROW', ({ row }) => row.name],
+      ['>GOODPUT %', ({ hour }) => percent(hour.goodput)],
+      ['>P50 MS', ({ hour }) => milliseconds(hour.p50Ms)],
+      ['>P99 MS', ({ hour }) => milliseconds(hour.p99Ms)],
+      ['>COLD %', ({ hour }) => percent(hour.coldShare)],
+      ['>SHED %', ({ hour }) => percent(hour.shedShare)],
+      ['>CPU %', ({ hour }) => percent(hour.offloadedShare)],
+      ['>EVICTIONS A REQUEST', ({ hour }) => hour.evictionsPerRequest.toFixed(2)],
+      ['>BUSIEST GPU / MEAN', ({ hour }) => hour.busiestToMean.toFixed(2)],
+      ['>US A REQUEST (measured)', ({ hour }) => hour.usPerRequest.toFixed(1)],
+      ['GOODPUT % BY CLASS', ({ hour }) => classesText(hour)],
     ],
-    rows: done.flatMap(({ row, played }) => {
-      const hour = played.find(({ name }) => name === 'best')?.hour;
-      return hour === undefined ? [] : [[row.name, ...detailCells(hour)]];
-    }),
-  };
+    provenance,
+  );
 }
 
-function detailCells(hour: Hour): string[] {
-  return [
-    percent(hour.goodput),
-    milliseconds(hour.p50Ms),
-    milliseconds(hour.p99Ms),
-    percent(hour.coldShare),
-    percent(hour.shedShare),
-    percent(hour.offloadedShare),
-    hour.evictionsPerRequest.toFixed(2),
-    hour.busiestToMean.toFixed(2),
-    hour.usPerRequest.toFixed(1),
-    Object.entries(hour.goodputByClass)
-      .map(([name, share]) => `${name}: ${percent(share)}`)
-      .join(', ') || '-',
-  ];
-}
+const classesText = ({ goodputByClass }: Hour): string =>
+  Object.entries(goodputByClass)
+    .map(([name, share]) => `${name}: ${percent(share)}`)
+    .join(', ') || '-';
 
 const milliseconds = (ms: number): string => (Number.isFinite(ms) ? ms.toFixed(ms < 100 ? 1 : 0) : '-');
 

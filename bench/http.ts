@@ -3,7 +3,7 @@
  * same cores.
  */
 import { join } from 'node:path';
-import type { Benchmark, BenchmarkOptions, BenchmarkResult } from './benchmark.ts';
+import { type Benchmark, type BenchmarkOptions, type BenchmarkResult } from './benchmark.ts';
 import {
   comparison,
   echoGraph,
@@ -105,7 +105,7 @@ async function run({ small, full = false, progress }: BenchmarkOptions): Promise
       {
         title: 'a model with 100 MB of intermediate results',
         provenance: { kind: 'measured' },
-        columns: [{ title: 'SERVER' }, { title: 'MEDIAN MS', align: 'right' }],
+        columns: ['SERVER', '>MEDIAN MS'],
         rows: [
           ['bare node:http with onnxruntime-node', large.directMs.toFixed(1)],
           ['turntable', large.hostMs.toFixed(1)],

@@ -1,6 +1,6 @@
 /** Many functions on one small machine: how many of their calls are on time, and the memory this takes. */
 import { readCores } from '../src/hardware/index.ts';
-import type { Benchmark, BenchmarkOptions, BenchmarkResult } from './benchmark.ts';
+import { type Benchmark, type BenchmarkOptions, type BenchmarkResult } from './benchmark.ts';
 import { makeArrivals, type Arrival, type Popularity } from './many/arrivals.ts';
 import { headOf, type Head } from './many/models.ts';
 import { median } from './servers.ts';
@@ -120,17 +120,7 @@ async function run({ small, seed, full, rows: only, progress }: BenchmarkOptions
       {
         title: `calls at half of what the host sustains of them, its loads included, ${forMs / 1000} s each, ${forMsLong / 1000} s of fewer than ${rarePerSecond} a second`,
         provenance: { kind: 'measured' },
-        columns: [
-          { title: 'FUNCTIONS' },
-          { title: 'CALLED' },
-          { title: 'SERVED BY' },
-          { title: 'CALLS/S', align: 'right' },
-          { title: '% ON TIME', align: 'right' },
-          { title: 'P50 MS', align: 'right' },
-          { title: 'P99 MS', align: 'right' },
-          { title: 'MIB', align: 'right' },
-          { title: 'LOADS', align: 'right' },
-        ],
+        columns: ['FUNCTIONS', 'CALLED', 'SERVED BY', '>CALLS/S', '>% ON TIME', '>P50 MS', '>P99 MS', '>MIB', '>LOADS'],
         rows,
       },
     ],

@@ -7,7 +7,7 @@ import type { PoolInput } from '../src/cpu/index.ts';
 import { LiveCpu, LiveScheduler, type CpuNeed } from '../src/live/index.ts';
 import { policies } from '../src/schedule/index.ts';
 import { tensorOf } from '../src/tensor/index.ts';
-import type { Benchmark, BenchmarkOptions, BenchmarkResult } from './benchmark.ts';
+import { tableOf, type Benchmark, type BenchmarkOptions, type BenchmarkResult } from './benchmark.ts';
 import { headOf, type Head } from './many/models.ts';
 import { median } from './servers.ts';
 
@@ -61,26 +61,14 @@ async function run({ small, progress }: BenchmarkOptions): Promise<BenchmarkResu
   return {
     settings: { cores, rounds: turns, roundMs: forMs, quietFunctions, quietEveryMs },
     tables: [
-      {
-        title: 'One process, through the scheduler',
-        provenance: { kind: 'measured' },
-        columns: [
-          { title: 'scene' },
-          { title: 'calls/s', align: 'right' },
-          { title: 'calls per message', align: 'right' },
-          { title: 'host CPU us/call', align: 'right' },
-          { title: 'quiet p50 ms', align: 'right' },
-          { title: 'quiet p99 ms', align: 'right' },
-        ],
-        rows: measured.map(([{ title, hasQuiet }, figures]) => [
-          title,
-          figures.perSecond.toFixed(0),
-          figures.callsPerMessage.toFixed(1),
-          figures.hostUsPerCall.toFixed(1),
-          hasQuiet ? figures.quietP50Ms.toFixed(2) : '-',
-          hasQuiet ? figures.quietP99Ms.toFixed(2) : '-',
-        ]),
-      },
+      tableOf('One process, through the scheduler', measured, [
+        ['scene', ([{ title }]) => title],
+        ['>calls/s', ([, figures]) => figures.perSecond.toFixed(0)],
+        ['>calls per message', ([, figures]) => figures.callsPerMessage.toFixed(1)],
+        ['>host CPU us/call', ([, figures]) => figures.hostUsPerCall.toFixed(1)],
+        ['>quiet p50 ms', ([{ hasQuiet }, figures]) => (hasQuiet ? figures.quietP50Ms.toFixed(2) : '-')],
+        ['>quiet p99 ms', ([{ hasQuiet }, figures]) => (hasQuiet ? figures.quietP99Ms.toFixed(2) : '-')],
+      ]),
     ],
     figures: Object.fromEntries(
       measured.flatMap(([{ title }, figures]) =>

@@ -17,7 +17,13 @@ import { compileProgram } from '../test/support/compile-program.ts';
 import { redisMissing, RedisServer } from '../test/support/redis-server.ts';
 import { silentLog } from '../test/support/silent-log.ts';
 import { memberWith } from '../test/support/test-member.ts';
-import { BenchmarkNotPossible, type Benchmark, type BenchmarkOptions, type BenchmarkResult } from './benchmark.ts';
+import {
+  tableOf,
+  BenchmarkNotPossible,
+  type Benchmark,
+  type BenchmarkOptions,
+  type BenchmarkResult,
+} from './benchmark.ts';
 import { makeArrivals } from './many/arrivals.ts';
 import type { Speed } from './overflow/takers.ts';
 import type { WorkersOrder } from './overflow/workers.ts';
@@ -96,25 +102,15 @@ async function run({ small, seed, rows, progress }: BenchmarkOptions): Promise<B
   return {
     settings: { workers, rounds: turns, roundMs: forMs, floatsPerCall: width },
     tables: [
-      {
-        title: 'Overflow to four workers of one core, each figure the median of the rounds',
-        provenance: { kind: 'measured' },
-        columns: [
-          { title: 'scene' },
-          ...['answers/s', 'round trip p50 ms', 'p99 ms', 'host CPU us/call', 'in time %', 'loads per call'].map(
-            (title) => ({ title, align: 'right' as const }),
-          ),
-        ],
-        rows: measured.map(([{ title }, figures]) => [
-          title,
-          figures.perSecond.toFixed(0),
-          figures.p50Ms.toFixed(2),
-          figures.p99Ms.toFixed(1),
-          figures.hostUsPerCall.toFixed(0),
-          (100 * figures.goodput).toFixed(1),
-          figures.loadsPerCall.toFixed(3),
-        ]),
-      },
+      tableOf('Overflow to four workers of one core, each figure the median of the rounds', measured, [
+        ['scene', ([{ title }]) => title],
+        ['>answers/s', ([, figures]) => figures.perSecond.toFixed(0)],
+        ['>round trip p50 ms', ([, figures]) => figures.p50Ms.toFixed(2)],
+        ['>p99 ms', ([, figures]) => figures.p99Ms.toFixed(1)],
+        ['>host CPU us/call', ([, figures]) => figures.hostUsPerCall.toFixed(0)],
+        ['>in time %', ([, figures]) => (100 * figures.goodput).toFixed(1)],
+        ['>loads per call', ([, figures]) => figures.loadsPerCall.toFixed(3)],
+      ]),
     ],
     figures: Object.fromEntries(
       measured.flatMap(([{ row }, { p50Ms, p99Ms, hostUsPerCall, goodput }]) => [

@@ -3,7 +3,7 @@
  * which functions suffer.
  */
 import { ElementType, GraphBuilder } from '../src/onnx/index.ts';
-import type { Benchmark, BenchmarkOptions, BenchmarkResult } from './benchmark.ts';
+import { tableOf, type Benchmark, type BenchmarkOptions, type BenchmarkResult } from './benchmark.ts';
 import { busyGraph } from './chaos/models.ts';
 import { makeArrivals } from './many/arrivals.ts';
 import { attackAims, attackNames, attacksTable, runAttacks, type Attacked } from './overload/attacks.ts';
@@ -220,30 +220,20 @@ function report(
   return {
     settings: { ...rest, sloMs, clients },
     tables: [
-      {
-        title: `a model of ${capacityPerSecond.toFixed(0)} runs in a second, SLO ${sloMs} ms, open loop over HTTP`,
-        provenance: { kind: 'measured' },
-        columns: [
-          { title: 'SCENE' },
-          { title: 'CALLS', align: 'right' },
-          { title: 'ANSWERED', align: 'right' },
-          { title: 'REFUSED', align: 'right' },
-          { title: '% OF CALLS IN SLO', align: 'right' },
-          { title: '% OF ANSWERED IN SLO', align: 'right' },
-          { title: 'P50 MS', align: 'right' },
-          { title: 'P99 MS', align: 'right' },
+      tableOf(
+        `a model of ${capacityPerSecond.toFixed(0)} runs in a second, SLO ${sloMs} ms, open loop over HTTP`,
+        Array.from(groups, ([name, group]) => ({ name, ...group })),
+        [
+          ['SCENE', ({ name }) => titles[name] ?? name],
+          ['>CALLS', ({ calls }) => String(calls)],
+          ['>ANSWERED', ({ answered }) => String(answered)],
+          ['>REFUSED', ({ refused }) => String(refused)],
+          ['>% OF CALLS IN SLO', ({ onTime, calls }) => percent(onTime, calls)],
+          ['>% OF ANSWERED IN SLO', ({ onTime, answered }) => percent(onTime, answered)],
+          ['>P50 MS', ({ p50Ms }) => p50Ms.toFixed(1)],
+          ['>P99 MS', ({ p99Ms }) => p99Ms.toFixed(1)],
         ],
-        rows: Array.from(groups, ([name, group]) => [
-          titles[name] ?? name,
-          String(group.calls),
-          String(group.answered),
-          String(group.refused),
-          percent(group.onTime, group.calls),
-          percent(group.onTime, group.answered),
-          group.p50Ms.toFixed(1),
-          group.p99Ms.toFixed(1),
-        ]),
-      },
+      ),
       ...(floods === undefined ? [] : [floodsTable(floods)]),
       ...(attacked.length === 0 ? [] : [attacksTable(attacked)]),
     ],

@@ -4,7 +4,13 @@
 import { loadavg } from 'node:os';
 import { groupsText } from '../src/cpu/index.ts';
 import { readCores } from '../src/hardware/index.ts';
-import type { Benchmark, BenchmarkOptions, BenchmarkResult, BenchmarkTable } from './benchmark.ts';
+import {
+  tableOf,
+  type Benchmark,
+  type BenchmarkOptions,
+  type BenchmarkResult,
+  type BenchmarkTable,
+} from './benchmark.ts';
 import { compareConfigurations, type BatchOutcome } from './pools/configurations.ts';
 import { loadStep, type StepOutcome } from './pools/load-step.ts';
 import { comparePredictions, type LevelOutcome } from './pools/prediction.ts';
@@ -149,123 +155,64 @@ function report(
 }
 
 function configurationsTable({ subject, batches }: Outcome): BenchmarkTable {
-  return {
-    title: `${subject.name}: batches that come at once`,
-    provenance: { kind: 'measured' },
-    columns: [
-      { title: 'BATCH', align: 'right' },
-      { title: 'CHOSEN <i,t,b>' },
-      { title: 'ALONE MS', align: 'right' },
-      { title: 'EXPECTED MS', align: 'right' },
-      { title: 'ACTUAL MS', align: 'right' },
-      { title: 'ROWS/S', align: 'right' },
-      { title: 'FAT MS', align: 'right' },
-      { title: 'FAT ROWS/S', align: 'right' },
-      { title: 'THIN MS', align: 'right' },
-      { title: 'TO FAT', align: 'right' },
-    ],
-    rows: batches.map(({ batch, chosen, aloneMs, expectedMs, chosenMs, fatMs, thinMs, toFat }) => [
-      String(batch),
-      groupsText(chosen),
-      aloneMs.toFixed(2),
-      expectedMs.toFixed(2),
-      chosenMs.toFixed(2),
-      ((batch / chosenMs) * 1000).toFixed(0),
-      fatMs.toFixed(2),
-      ((batch / fatMs) * 1000).toFixed(0),
-      thinMs.toFixed(2),
-      `${toFat.toFixed(2)}x`,
-    ]),
-  };
+  return tableOf(`${subject.name}: batches that come at once`, batches, [
+    ['>BATCH', ({ batch }) => String(batch)],
+    ['CHOSEN <i,t,b>', ({ chosen }) => groupsText(chosen)],
+    ['>ALONE MS', ({ aloneMs }) => aloneMs.toFixed(2)],
+    ['>EXPECTED MS', ({ expectedMs }) => expectedMs.toFixed(2)],
+    ['>ACTUAL MS', ({ chosenMs }) => chosenMs.toFixed(2)],
+    ['>ROWS/S', ({ batch, chosenMs }) => ((batch / chosenMs) * 1000).toFixed(0)],
+    ['>FAT MS', ({ fatMs }) => fatMs.toFixed(2)],
+    ['>FAT ROWS/S', ({ batch, fatMs }) => ((batch / fatMs) * 1000).toFixed(0)],
+    ['>THIN MS', ({ thinMs }) => thinMs.toFixed(2)],
+    ['>TO FAT', ({ toFat }) => `${toFat.toFixed(2)}x`],
+  ]);
 }
 
 function predictionTable(outcomes: readonly Outcome[]): BenchmarkTable {
-  return {
-    title: 'mean latency under Poisson load, predicted before it was observed',
-    provenance: { kind: 'measured' },
-    columns: [
-      { title: 'MODEL' },
-      { title: 'AT ONCE', align: 'right' },
-      { title: 'THREADS', align: 'right' },
-      { title: 'LOAD', align: 'right' },
-      { title: 'REQUESTS/S', align: 'right' },
-      { title: 'OBSERVED MS', align: 'right' },
-      { title: 'AGAIN MS', align: 'right' },
-      { title: 'PREDICTED MS', align: 'right' },
-      { title: 'ERROR', align: 'right' },
-      { title: 'CORRECTED MS', align: 'right' },
-      { title: 'ERROR', align: 'right' },
-      { title: 'SERVICE KNOWN MS', align: 'right' },
-      { title: 'ERROR', align: 'right' },
+  return tableOf(
+    'mean latency under Poisson load, predicted before it was observed',
+    outcomes.flatMap(({ subject, levels }) => levels.map((level) => ({ name: subject.name, level }))),
+    [
+      ['MODEL', ({ name }) => name],
+      ['>AT ONCE', ({ level }) => String(level.concurrency)],
+      ['>THREADS', ({ level }) => String(level.threads)],
+      ['>LOAD', ({ level }) => `${Math.round(level.load * 100)}%`],
+      ['>REQUESTS/S', ({ level }) => level.ratePerSecond.toFixed(1)],
+      ['>OBSERVED MS', ({ level }) => level.observedMs.toFixed(2)],
+      ['>AGAIN MS', ({ level }) => level.againMs?.toFixed(2) ?? ''],
+      ['>PREDICTED MS', ({ level }) => msText(level.predictedMs)],
+      ['>ERROR', ({ level }) => errorOfLevel(level.predictedMs, level)],
+      ['>CORRECTED MS', ({ level }) => msText(level.correctedMs)],
+      ['>ERROR', ({ level }) => errorOfLevel(level.correctedMs, level)],
+      ['>SERVICE KNOWN MS', ({ level }) => msText(level.knownServiceMs)],
+      ['>ERROR', ({ level }) => errorOfLevel(level.knownServiceMs, level)],
     ],
-    rows: outcomes.flatMap(({ subject, levels }) =>
-      levels.map(
-        ({
-          concurrency,
-          threads,
-          load,
-          ratePerSecond,
-          observedMs,
-          againMs,
-          predictedMs,
-          correctedMs,
-          knownServiceMs,
-        }) => [
-          subject.name,
-          String(concurrency),
-          String(threads),
-          `${Math.round(load * 100)}%`,
-          ratePerSecond.toFixed(1),
-          observedMs.toFixed(2),
-          againMs?.toFixed(2) ?? '',
-          ...[predictedMs, correctedMs, knownServiceMs].flatMap((ms) => [
-            Number.isFinite(ms) ? ms.toFixed(2) : 'overloaded',
-            percentText(relativeError(ms / observedMs)),
-          ]),
-        ],
-      ),
-    ),
-  };
+  );
 }
 
+const msText = (value: number): string => (Number.isFinite(value) ? value.toFixed(2) : 'overloaded');
+
+const errorOfLevel = (predictedMs: number, { observedMs }: LevelOutcome): string =>
+  percentText(relativeError(predictedMs / observedMs));
+
 function profilingTable(outcomes: readonly Outcome[]): BenchmarkTable {
-  return {
-    title: 'time that profiling took',
-    provenance: { kind: 'measured' },
-    columns: [
-      { title: 'MODEL' },
-      { title: 'SECONDS', align: 'right' },
-      { title: 'EXHAUSTIVE, ESTIMATED HOURS', align: 'right' },
-      { title: 'INSTANCE STARTS IN MS', align: 'right' },
-    ],
-    rows: outcomes.map(({ subject: { name, profile } }) => [
-      name,
-      (profile.tookMs / 1000).toFixed(1),
-      (profile.exhaustiveMs / 3_600_000).toFixed(1),
-      profile.startMs.toFixed(0),
-    ]),
-  };
+  return tableOf('time that profiling took', outcomes, [
+    ['MODEL', ({ subject: { name } }) => name],
+    ['>SECONDS', ({ subject: { profile } }) => (profile.tookMs / 1000).toFixed(1)],
+    ['>EXHAUSTIVE, ESTIMATED HOURS', ({ subject: { profile } }) => (profile.exhaustiveMs / 3_600_000).toFixed(1)],
+    ['>INSTANCE STARTS IN MS', ({ subject: { profile } }) => profile.startMs.toFixed(0)],
+  ]);
 }
 
 function stepTable({ phases }: StepOutcome): BenchmarkTable {
-  return {
-    title: 'a step of load: latency of a batch before the configuration changed, and steady after it',
-    provenance: { kind: 'measured' },
-    columns: [
-      { title: 'BATCH', align: 'right' },
-      { title: 'FROM' },
-      { title: 'BEFORE MS', align: 'right' },
-      { title: 'TO' },
-      { title: 'STEADY MS', align: 'right' },
-    ],
-    rows: phases.map(({ batch, from, beforeMs, to, steadyMs }) => [
-      String(batch),
-      from,
-      beforeMs.toFixed(1),
-      to,
-      steadyMs.toFixed(1),
-    ]),
-  };
+  return tableOf('a step of load: latency of a batch before the configuration changed, and steady after it', phases, [
+    ['>BATCH', ({ batch }) => String(batch)],
+    ['FROM', ({ from }) => from],
+    ['>BEFORE MS', ({ beforeMs }) => beforeMs.toFixed(1)],
+    ['TO', ({ to }) => to],
+    ['>STEADY MS', ({ steadyMs }) => steadyMs.toFixed(1)],
+  ]);
 }
 
 /** One row a second: the median of the requests sent in it. */
@@ -278,12 +225,7 @@ function timelineTable({ points }: StepOutcome): BenchmarkTable {
   return {
     title: 'the step of load, second by second',
     provenance: { kind: 'measured' },
-    columns: [
-      { title: 'SECOND', align: 'right' },
-      { title: 'BATCH', align: 'right' },
-      { title: 'MS', align: 'right' },
-      { title: 'CONFIGURATION' },
-    ],
+    columns: ['>SECOND', '>BATCH', '>MS', 'CONFIGURATION'],
     rows: Array.from(seconds, ([second, sent]) => [
       String(second),
       String(sent.at(-1)?.batch ?? ''),

@@ -22,7 +22,7 @@ import {
 import type { Report } from '../src/report/index.ts';
 import { azureLikeRows, writeAzure2019 } from '../test/support/azure-traces.ts';
 import { policies, type OfferSheet, type Policy } from '../src/schedule/index.ts';
-import type { Benchmark, BenchmarkOptions, BenchmarkResult } from './benchmark.ts';
+import { tableOf, type Benchmark, type BenchmarkOptions, type BenchmarkResult } from './benchmark.ts';
 import { manyGpus } from './hours/machines.ts';
 import { median } from './servers.ts';
 
@@ -90,74 +90,50 @@ async function run({ small, seed, progress }: BenchmarkOptions): Promise<Benchma
   return {
     settings: { machinePreset: preset, functions: 200, model: 'bert-base', ratePerS: 100, requests, rounds },
     tables: [
-      {
-        title: 'Invocations simulated by one core: 200 functions on 4 GPUs, Poisson arrivals drawn meanwhile',
-        provenance: measured,
-        columns: [
-          { title: 'SYSTEM' },
-          { title: 'TOLD TO' },
-          { title: 'LOADS', align: 'right' },
-          { title: 'PER CPU SECOND, BEST', align: 'right' },
-          { title: 'MEDIAN', align: 'right' },
-          { title: 'PER SECOND, MEDIAN', align: 'right' },
+      tableOf(
+        'Invocations simulated by one core: 200 functions on 4 GPUs, Poisson arrivals drawn meanwhile',
+        speeds,
+        [
+          ['SYSTEM', ({ system }) => system.name],
+          ['TOLD TO', ({ observer }) => observer],
+          ['>LOADS', ({ each }) => `${(median(each.map(({ loads }) => loads)) * 100).toFixed(0)}%`],
+          ['>PER CPU SECOND, BEST', ({ each }) => best(each).toFixed(0)],
+          ['>MEDIAN', ({ each }) => median(each.map(({ perCpuS }) => perCpuS)).toFixed(0)],
+          ['>PER SECOND, MEDIAN', ({ each }) => median(each.map(({ perS }) => perS)).toFixed(0)],
         ],
-        rows: speeds.map(({ system, observer, each }) => [
-          system.name,
-          observer,
-          `${(median(each.map(({ loads }) => loads)) * 100).toFixed(0)}%`,
-          best(each).toFixed(0),
-          median(each.map(({ perCpuS }) => perCpuS)).toFixed(0),
-          median(each.map(({ perS }) => perS)).toFixed(0),
-        ]),
-      },
-      {
-        title: 'Cost of one request by the size of the machine (GPUs like those of h100x8, the same load for each)',
-        provenance: measured,
-        columns: [
-          { title: 'GPUS', align: 'right' },
-          { title: 'FUNCTIONS', align: 'right' },
-          { title: 'CPU US A REQUEST, MEDIAN', align: 'right' },
+        measured,
+      ),
+      tableOf(
+        'Cost of one request by the size of the machine (GPUs like those of h100x8, the same load for each)',
+        [pairs.map(({ few }) => few), pairs.map(({ many }) => many)],
+        [
+          ['>GPUS', (each) => String(each[0]!.gpus)],
+          ['>FUNCTIONS', (each) => String(each[0]!.functions)],
+          ['>CPU US A REQUEST, MEDIAN', (each) => median(each.map(({ us }) => us)).toFixed(2)],
         ],
-        rows: [pairs.map(({ few }) => few), pairs.map(({ many }) => many)].map((each) => [
-          String(each[0]!.gpus),
-          String(each[0]!.functions),
-          median(each.map(({ us }) => us)).toFixed(2),
-        ]),
-      },
+        measured,
+      ),
       {
         title: 'JavaScript heap after a collection, the whole report kept',
         provenance: measured,
-        columns: [
-          { title: 'INVOCATIONS', align: 'right' },
-          { title: 'HEAP MIB', align: 'right' },
-        ],
+        columns: ['>INVOCATIONS', '>HEAP MIB'],
         rows: [
           [String(requests), (short / 2 ** 20).toFixed(1)],
           [String(requests * 8), (long / 2 ** 20).toFixed(1)],
         ],
       },
-      {
-        title: `${day.functions} functions (MobileNetV2, ResNet-50, MLP) over ${day.minutes} minutes, read from a file of the 2019 format (${(day.fileBytes / 1e6).toFixed(0)} MB)`,
-        provenance: measured,
-        columns: [
-          { title: 'INVOCATIONS', align: 'right' },
-          { title: 'SECONDS', align: 'right' },
-          { title: 'OF THESE TO OPEN', align: 'right' },
-          { title: 'PEAK RSS MIB', align: 'right' },
-          { title: 'P99 MS (SIMULATED)', align: 'right' },
-          { title: 'GOODPUT (SIMULATED)', align: 'right' },
+      tableOf(
+        `${day.functions} functions (MobileNetV2, ResNet-50, MLP) over ${day.minutes} minutes, read from a file of the 2019 format (${(day.fileBytes / 1e6).toFixed(0)} MB)`,
+        [day],
+        [
+          ['>INVOCATIONS', ({ invocations }) => String(invocations)],
+          ['>SECONDS', ({ tookS }) => tookS.toFixed(1)],
+          ['>OF THESE TO OPEN', ({ openS }) => openS.toFixed(1)],
+          ['>PEAK RSS MIB', ({ peakMiB }) => peakMiB.toFixed(0)],
+          ['>P99 MS (SIMULATED)', ({ report }) => (report.p99_ms ?? 0).toFixed(0)],
+          ['>GOODPUT (SIMULATED)', ({ report }) => `${((report.goodput ?? 0) * 100).toFixed(1)}%`],
         ],
-        rows: [
-          [
-            String(day.invocations),
-            day.tookS.toFixed(1),
-            day.openS.toFixed(1),
-            day.peakMiB.toFixed(0),
-            (day.report.p99_ms ?? 0).toFixed(0),
-            `${((day.report.goodput ?? 0) * 100).toFixed(1)}%`,
-          ],
-        ],
-      },
+      ),
     ],
     figures: {
       slowestCountedPerCpuS: slowestCounted,

@@ -1,7 +1,7 @@
 /** A benchmark's result as text for the terminal. Pure. */
 import { formatBytes, formatMs } from '../src/tools/index.ts';
 import { renderTable } from '../src/cli/table.ts';
-import type { BenchmarkColumn, BenchmarkResult, Provenance } from './benchmark.ts';
+import type { BenchmarkResult, Provenance } from './benchmark.ts';
 import type { Machine } from './machine.ts';
 
 /** One run, as printed and stored in bench/results/<name>.json. */
@@ -26,14 +26,7 @@ export function renderRun(run: BenchmarkRun): string {
     `settings  ${[...settings, `seed ${run.seed}`].join(', ')}`,
   ];
   for (const { title, provenance, columns, rows } of run.tables) {
-    lines.push(
-      '',
-      `${title} (${describeProvenance(provenance)})`,
-      renderTable(
-        columns.map(({ title: name, align }) => (align === 'right' ? `>${name}` : name)),
-        rows,
-      ),
-    );
+    lines.push('', `${title} (${describeProvenance(provenance)})`, renderTable(columns, rows));
   }
   if (run.aims !== undefined && run.aims.length > 0) {
     lines.push('', ...run.aims.map(({ aim, met, reached }) => `${met ? 'met   ' : 'MISSED'}  ${aim}: ${reached}`));
@@ -56,7 +49,7 @@ export function renderMarkdown(run: BenchmarkRun): string {
   ];
   if (run.aims !== undefined && run.aims.length > 0) {
     const rows = run.aims.map(({ aim, met, reached }) => [aim, reached, met ? 'met' : '**missed**']);
-    parts.push('## Aims', markdownTable([{ title: 'Aim' }, { title: 'Reached' }, { title: '' }], rows));
+    parts.push('## Aims', markdownTable(['Aim', 'Reached', ''], rows));
   }
   for (const { title, provenance, columns, rows } of run.tables) {
     parts.push(`## ${title}`, `Figures: ${describeProvenance(provenance)}.`, markdownTable(columns, rows));
@@ -65,9 +58,9 @@ export function renderMarkdown(run: BenchmarkRun): string {
   return `${parts.join('\n\n')}\n`;
 }
 
-function markdownTable(columns: readonly BenchmarkColumn[], rows: readonly (readonly string[])[]): string {
-  const rule = columns.map(({ align }) => (align === 'right' ? '---:' : '---'));
-  const titles = columns.map(({ title }) => title);
+function markdownTable(columns: readonly string[], rows: readonly (readonly string[])[]): string {
+  const rule = columns.map((title) => (title.startsWith('>') ? '---:' : '---'));
+  const titles = columns.map((title) => title.replace(/^>/, ''));
   return [markdownLine(titles), `| ${rule.join(' | ')} |`, ...rows.map(markdownLine)].join('\n');
 }
 

@@ -1,5 +1,5 @@
 /** Thousands of random machines, functions, policies, faults and loads; a plain model checks the scheduler. */
-import type { Benchmark, BenchmarkOptions, BenchmarkResult } from './benchmark.ts';
+import { type Benchmark, type BenchmarkOptions, type BenchmarkResult } from './benchmark.ts';
 import { searchSeeds, type BrokenSeed } from './seeds/search.ts';
 
 export const benchmark: Benchmark = {
@@ -28,7 +28,7 @@ function run({ small, seed, progress }: BenchmarkOptions): BenchmarkResult {
       {
         title: 'What the scenarios went through',
         provenance: { kind: 'measured' },
-        columns: [{ title: 'WHAT' }, { title: 'COUNT', align: 'right' }],
+        columns: ['WHAT', '>COUNT'],
         rows: [['scenarios', String(search.scenarios)], ...counts.map(([name, count]) => [words(name), String(count)])],
       },
       ...(broken === undefined ? [] : [brokenTable(broken)]),
@@ -57,7 +57,7 @@ function brokenTable({ seed, shrinks, scenario, events }: BrokenSeed): Benchmark
   return {
     title: `Seed ${seed}, shrunk ${shrinks} times: the last ${Math.min(eventsShown, events.length)} events`,
     provenance: { kind: 'measured' },
-    columns: [{ title: 'EVENT => ACTIONS' }],
+    columns: ['EVENT => ACTIONS'],
     rows: [
       [JSON.stringify(machine)],
       [JSON.stringify(operations)],

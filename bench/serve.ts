@@ -7,6 +7,7 @@ import { probeCuda } from '../src/gpu/index.ts';
 import { readMemory } from '../src/hardware/index.ts';
 import { buildEmulatedDriver } from '../test/emulated-driver/build.ts';
 import {
+  tableOf,
   BenchmarkNotPossible,
   type Benchmark,
   type BenchmarkOptions,
@@ -251,12 +252,15 @@ function notRun(why: string, limits: readonly string[]): BenchmarkResult {
   return {
     settings: { gpus: 0 },
     tables: [
-      {
-        title: 'p99, goodput and cold starts by number of functions',
-        provenance: emulatedOnly,
-        columns: [{ title: 'SYSTEM' }, { title: 'WHY NOT' }],
-        rows: paperSystems.map(({ name }) => [name, why]),
-      },
+      tableOf(
+        'p99, goodput and cold starts by number of functions',
+        paperSystems,
+        [
+          ['SYSTEM', ({ name }) => name],
+          ['WHY NOT', () => why],
+        ],
+        emulatedOnly,
+      ),
     ],
     figures: {},
     limits: ['anything: nothing was measured', ...limits],

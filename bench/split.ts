@@ -5,7 +5,13 @@ import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { ElementType, GraphBuilder } from '../src/onnx/index.ts';
 import { redisMissing, RedisServer } from '../test/support/redis-server.ts';
-import { BenchmarkNotPossible, type Benchmark, type BenchmarkOptions, type BenchmarkResult } from './benchmark.ts';
+import {
+  tableOf,
+  BenchmarkNotPossible,
+  type Benchmark,
+  type BenchmarkOptions,
+  type BenchmarkResult,
+} from './benchmark.ts';
 import { send } from './fleet/load.ts';
 import { median, Servers } from './servers.ts';
 
@@ -42,26 +48,14 @@ async function run({ small, progress }: BenchmarkOptions): Promise<BenchmarkResu
   return {
     settings: { rows, hidden: sizes.hidden, requests: sizes.requests, cores, pinned: isPinned },
     tables: [
-      {
-        title: 'A request of 64 rows, one after the other',
-        provenance: { kind: 'measured' },
-        columns: [
-          { title: 'workers', align: 'right' },
-          { title: 'p50 ms', align: 'right' },
-          { title: 'p99 ms', align: 'right' },
-          { title: 'against 1 worker', align: 'right' },
-          { title: 'parts' },
-          { title: 'cores' },
-        ],
-        rows: measured.map(({ p50Ms, p99Ms, parts, cores: which }, index) => [
-          String(sizes.workers[index]),
-          p50Ms.toFixed(1),
-          p99Ms.toFixed(1),
-          `${(base / p50Ms).toFixed(2)} x`,
-          parts,
-          which,
-        ]),
-      },
+      tableOf('A request of 64 rows, one after the other', measured, [
+        ['>workers', (_, index) => String(sizes.workers[index])],
+        ['>p50 ms', ({ p50Ms }) => p50Ms.toFixed(1)],
+        ['>p99 ms', ({ p99Ms }) => p99Ms.toFixed(1)],
+        ['>against 1 worker', ({ p50Ms }) => `${(base / p50Ms).toFixed(2)} x`],
+        ['parts', ({ parts }) => parts],
+        ['cores', ({ cores: which }) => which],
+      ]),
     ],
     figures: Object.fromEntries(measured.map(({ p50Ms }, index) => [`workers${sizes.workers[index]}MsP50`, p50Ms])),
     limits: [

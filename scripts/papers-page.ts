@@ -6,7 +6,7 @@ import { barChart, lineChart, type Line, type Origin } from './chart.ts';
 interface Table {
   readonly title: string;
   readonly provenance: { readonly kind: string; readonly preset?: string; readonly from?: string };
-  readonly columns: readonly { readonly title: string }[];
+  readonly columns: readonly string[];
   readonly rows: readonly (readonly string[])[];
 }
 
@@ -29,8 +29,12 @@ function tableOf({ tables }: Result, start: string): Table {
   return found[0]!;
 }
 
-function column({ columns, rows, title }: Table, name: string): string[] {
-  const index = columns.findIndex((each) => each.title === name);
+/** Titles without the mark of those that stand on the right. */
+const titlesOf = ({ columns }: Table): string[] => columns.map((title) => title.replace(/^>/, ''));
+
+function column(table: Table, name: string): string[] {
+  const { rows, title } = table;
+  const index = titlesOf(table).indexOf(name);
   if (index < 0) throw new Error(`the table '${title}' has no column '${name}'`);
   return rows.map((row) => row[index]!);
 }
@@ -152,7 +156,7 @@ const pictures = {
     alt: 'Machines that each configuration needs for a mean of 280 ms, by load',
     svg: () => {
       const table = tableOf(resultOf('papers'), 'SERF, Figure 15');
-      const configurations = table.columns.slice(4).map(({ title }) => title);
+      const configurations = titlesOf(table).slice(4);
       const lines = ['machines', ...configurations].map((title): Line => ({
         name: title === 'machines' ? 'SERF' : title,
         origin: 'simulated',
@@ -231,7 +235,7 @@ export function renderPapersPage(): string {
   const { computedCells, computedCellsWithin } = result.figures;
   const cells = papers.map((paper) => {
     const table = tableOf(result, `${paper}: every table and figure`);
-    const rows = table.rows.map((row) => Object.fromEntries(table.columns.map(({ title }, at) => [title, row[at]!])));
+    const rows = table.rows.map((row) => Object.fromEntries(titlesOf(table).map((title, at) => [title, row[at]!])));
     return { paper, rows, of: (word: string) => rows.filter((row) => row['word'] === word) };
   });
   const counts = cells.map(({ paper, of }) => {

@@ -1,5 +1,5 @@
 /** Calls during faults: one run, and the result of several. */
-import type { BenchmarkOptions, BenchmarkResult } from '../benchmark.ts';
+import { tableOf, type BenchmarkOptions, type BenchmarkResult } from '../benchmark.ts';
 import { AsyncLoad } from './asynchronous.ts';
 import { Ledger, troubles, type Outage, type Stream, type Trouble } from './ledger.ts';
 import { SyncLoad } from './load.ts';
@@ -156,7 +156,7 @@ export function reportFaults(pieces: readonly FaultsPiece[]): BenchmarkResult {
       {
         title: 'calls beside the faults',
         provenance: { kind: 'measured' },
-        columns: [{ title: 'WHAT' }, { title: 'COUNT', align: 'right' }],
+        columns: ['WHAT', '>COUNT'],
         rows: [
           ['answered rightly', String(answered)],
           ...rowsOf(calls, 'of these '),
@@ -168,29 +168,19 @@ export function reportFaults(pieces: readonly FaultsPiece[]): BenchmarkResult {
           ['called back twice', String(total((piece) => piece.calledBackTwice))],
         ],
       },
-      {
-        title: 'longest time without an answer',
-        provenance: { kind: 'measured' },
-        columns: [
-          { title: 'FAULT' },
-          { title: 'TIMES', align: 'right' },
-          { title: 'LONGEST MS', align: 'right' },
-          { title: 'CALLS' },
-        ],
-        rows: longest(pieces.flatMap(({ outages }) => outages)).map(({ fault, times, longestMs, stream }) => [
-          fault,
-          String(times),
-          longestMs.toFixed(0),
-          stream,
-        ]),
-      },
+      tableOf('longest time without an answer', longest(pieces.flatMap(({ outages }) => outages)), [
+        ['FAULT', ({ fault }) => fault],
+        ['>TIMES', ({ times }) => String(times)],
+        ['>LONGEST MS', ({ longestMs }) => longestMs.toFixed(0)],
+        ['CALLS', ({ stream }) => stream],
+      ]),
       ...(details.length === 0
         ? []
         : [
             {
               title: 'what went wrong',
               provenance: { kind: 'measured' as const },
-              columns: [{ title: 'SEED', align: 'right' as const }, { title: 'WHAT' }],
+              columns: ['>SEED', 'WHAT'],
               rows: details,
             },
           ]),

@@ -3,7 +3,7 @@ import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { pathToFileURL } from 'node:url';
-import type { BenchmarkOptions, BenchmarkResult } from '../benchmark.ts';
+import { tableOf, type BenchmarkOptions, type BenchmarkResult } from '../benchmark.ts';
 import { descendants, Servers, type StartedServer } from '../servers.ts';
 import { openInference, send, type HttpAnswer } from './answers.ts';
 import { sumGraph, sumModel, valuesMax } from './models.ts';
@@ -158,34 +158,23 @@ export function reportSteady(pieces: readonly SteadyPiece[]): BenchmarkResult {
   return {
     settings: { cycles, loads, steadySeconds: Math.round(seconds) },
     tables: [
-      {
-        title: `a host over ${cycles} publications and removals, and ${loads} loads`,
-        provenance: { kind: 'measured' },
-        columns: [
-          'CYCLES',
-          'LOADS',
-          'AFTER',
-          'MIB',
-          'OF THE HOST',
-          'DESCRIPTORS',
-          'PROCESSES',
-          'TEMPORARY FILES',
-          'DATA FILES',
-        ].map((title) => ({ title, align: 'right' as const })),
-        rows: pieces.flatMap((piece) =>
-          piece.sizes.map((each, index) => [
-            String(piece.cycles),
-            String(piece.loads),
-            ['a quarter', 'a half', 'all'][index]!,
-            String(inMebibytes(each.memoryBytes)),
-            String(inMebibytes(each.hostMemoryBytes)),
-            String(each.descriptors),
-            String(each.processes),
-            String(each.temporaryFiles),
-            String(each.dataFiles),
-          ]),
+      tableOf(
+        `a host over ${cycles} publications and removals, and ${loads} loads`,
+        pieces.flatMap((piece) =>
+          piece.sizes.map((each, index) => ({ ...each, piece, after: ['a quarter', 'a half', 'all'][index]! })),
         ),
-      },
+        [
+          ['>CYCLES', ({ piece }) => String(piece.cycles)],
+          ['>LOADS', ({ piece }) => String(piece.loads)],
+          ['>AFTER', ({ after }) => after],
+          ['>MIB', ({ memoryBytes }) => String(inMebibytes(memoryBytes))],
+          ['>OF THE HOST', ({ hostMemoryBytes }) => String(inMebibytes(hostMemoryBytes))],
+          ['>DESCRIPTORS', ({ descriptors }) => String(descriptors)],
+          ['>PROCESSES', ({ processes }) => String(processes)],
+          ['>TEMPORARY FILES', ({ temporaryFiles }) => String(temporaryFiles)],
+          ['>DATA FILES', ({ dataFiles }) => String(dataFiles)],
+        ],
+      ),
     ],
     figures: { cycles, loads, cyclesPerSecond: cycles / seconds, memoryBytesGrown: Math.max(...growths) },
     aims: [

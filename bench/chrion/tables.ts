@@ -1,6 +1,6 @@
 /** The results of the Chrion benchmark as tables and figures. Pure. */
 import { formatBytes } from '../../src/tools/index.ts';
-import type { BenchmarkResult, BenchmarkTable, Provenance } from '../benchmark.ts';
+import { tableOf, type BenchmarkResult, type BenchmarkTable, type Provenance } from '../benchmark.ts';
 import { medianMsOf, type MeasuredPattern } from './patterns.ts';
 import type { Pattern, Swapping } from './swapping.ts';
 
@@ -32,69 +32,45 @@ export function swappingTable(
   title: string,
 ): BenchmarkTable {
   const timed = (text: string): string => (isTimed ? text : '-');
-  return {
+  return tableOf(
     title,
-    provenance,
-    columns: [
-      { title: 'PLANS' },
-      { title: 'VARIANTS', align: 'right' },
-      { title: 'LEAST', align: 'right' },
-      { title: 'SWAPS', align: 'right' },
-      { title: 'PAPER', align: 'right' },
-      { title: 'SHRUNK', align: 'right' },
-      { title: 'GROWN', align: 'right' },
-      { title: 'EVICTED', align: 'right' },
-      { title: 'ON CPU', align: 'right' },
-      { title: 'LATE', align: 'right' },
-      { title: 'PAPER', align: 'right' },
-      { title: 'MEDIAN MS', align: 'right' },
-      { title: 'P99 MS', align: 'right' },
+    found,
+    [
+      ['PLANS', (each) => names[each.pattern]],
+      ['>VARIANTS', (each) => String(each.variants)],
+      ['>LEAST', (each) => percent(each.leastShare)],
+      ['>SWAPS', (each) => percent(swapRate(each))],
+      ['>PAPER', (each) => paper[each.pattern].swaps],
+      ['>SHRUNK', (each) => String(each.shrinks)],
+      ['>GROWN', (each) => String(each.growths)],
+      ['>EVICTED', (each) => String(each.evictions)],
+      ['>ON CPU', (each) => String(each.onCpu)],
+      ['>LATE', (each) => timed(percent(each.violations / each.requests))],
+      ['>PAPER', (each) => paper[each.pattern].violations],
+      ['>MEDIAN MS', (each) => timed(ms(each.medianMs))],
+      ['>P99 MS', (each) => timed(ms(each.p99Ms))],
     ],
-    rows: found.map((each) => [
-      names[each.pattern],
-      String(each.variants),
-      percent(each.leastShare),
-      percent(swapRate(each)),
-      paper[each.pattern].swaps,
-      String(each.shrinks),
-      String(each.growths),
-      String(each.evictions),
-      String(each.onCpu),
-      timed(percent(each.violations / each.requests)),
-      paper[each.pattern].violations,
-      timed(ms(each.medianMs)),
-      timed(ms(each.p99Ms)),
-    ]),
-  };
+    provenance,
+  );
 }
 
 export function patternTable(found: readonly MeasuredPattern[], provenance: Provenance, title: string): BenchmarkTable {
-  return {
+  return tableOf(
     title,
-    provenance,
-    columns: [
-      { title: 'PATTERN' },
-      { title: 'CORES', align: 'right' },
-      { title: 'PREDICTED MS', align: 'right' },
-      { title: 'MEDIAN MS', align: 'right' },
-      { title: 'MIN - MAX', align: 'right' },
-      { title: 'PREDICTED', align: 'right' },
-      { title: 'ON THE GPU', align: 'right' },
-      { title: 'OF THE ARENA', align: 'right' },
-      { title: 'DIFFERENCE', align: 'right' },
+    found,
+    [
+      ['PATTERN', (each) => each.name],
+      ['>CORES', (each) => String(each.cores)],
+      ['>PREDICTED MS', (each) => ms(each.predictedMs)],
+      ['>MEDIAN MS', (each) => ms(medianMsOf(each))],
+      ['>MIN - MAX', (each) => `${ms(Math.min(...each.runsMs))} - ${ms(Math.max(...each.runsMs))}`],
+      ['>PREDICTED', (each) => formatBytes(each.predictedBytes)],
+      ['>ON THE GPU', (each) => formatBytes(each.weightBytes)],
+      ['>OF THE ARENA', (each) => formatBytes(each.sharedBytes)],
+      ['>DIFFERENCE', (each) => each.difference.toExponential(0)],
     ],
-    rows: found.map((each) => [
-      each.name,
-      String(each.cores),
-      ms(each.predictedMs),
-      ms(medianMsOf(each)),
-      `${ms(Math.min(...each.runsMs))} - ${ms(Math.max(...each.runsMs))}`,
-      formatBytes(each.predictedBytes),
-      formatBytes(each.weightBytes),
-      formatBytes(each.sharedBytes),
-      each.difference.toExponential(0),
-    ]),
-  };
+    provenance,
+  );
 }
 
 export function figuresOf(

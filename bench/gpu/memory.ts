@@ -86,7 +86,6 @@ export function countPins(libraries: EmulatedDriver, emulator: Emulator, runs: n
 }
 
 const ms = (value: number): string => value.toFixed(1);
-const right = (title: string) => ({ title, align: 'right' as const });
 
 export function withMemory(result: BenchmarkResult, filled: readonly Filled[], pins: Pins): BenchmarkResult {
   const provenance = { kind: 'measured' } as const;
@@ -99,7 +98,7 @@ export function withMemory(result: BenchmarkResult, filled: readonly Filled[], p
           'A function comes from disk into pinned memory while another one is called: milliseconds for which the event ' +
           'loop of the GPU process stood still at most, of its own work and with waiting for the driver',
         provenance,
-        columns: ['precision', 'bytes', 'fill', 'own work', 'with waiting', 'calls answered'].map(right),
+        columns: ['>precision', '>bytes', '>fill', '>own work', '>with waiting', '>calls answered'],
         rows: filled.map(({ precision, bytes, fillMs, longestWorkMs, longestMs, answered }) =>
           [precision, formatBytes(bytes)].concat([fillMs, longestWorkMs, longestMs].map(ms), String(answered)),
         ),
@@ -107,7 +106,7 @@ export function withMemory(result: BenchmarkResult, filled: readonly Filled[], p
       {
         title: 'Pinned memory in runs one after the other',
         provenance,
-        columns: ['runs', 'inputs and outputs', 'pinned by the first run', 'pinned', 'freed'].map(right),
+        columns: ['>runs', '>inputs and outputs', '>pinned by the first run', '>pinned', '>freed'],
         rows: [
           [String(pins.runs), formatBytes(pins.bytes)].concat(
             [pins.allocationsBefore, pins.allocations, pins.frees].map(String),

@@ -5,7 +5,7 @@
 import { join } from 'node:path';
 import { processorUse } from '../../src/process/index.ts';
 import { ElementType, GraphBuilder } from '../../src/onnx/index.ts';
-import type { BenchmarkTable } from '../benchmark.ts';
+import { tableOf, type BenchmarkTable } from '../benchmark.ts';
 import { runLoad, type Load } from '../echo.ts';
 import { descendants, median, projectRoot, type Servers, type StartedServer } from '../servers.ts';
 
@@ -80,7 +80,6 @@ export function requestOf(
 }
 
 const file = (name: string): string => join(projectRoot, 'bench/http', name);
-const right = (title: string): BenchmarkTable['columns'][number] => ({ title, align: 'right' });
 const usedMs = (pid: number): number => processorUse(pid)?.usedMs ?? 0;
 
 async function measure(server: StartedServer, path: string, cell: Cell, requests: number): Promise<Measured> {
@@ -130,34 +129,18 @@ export async function compareBodySizes(
     const [own, others] = [found.get(keyOf(cell, 'turntable')), found.get(keyOf(cell, rival))];
     return own && others && median(own.map((one, round) => value(one) / value(others[round]!)));
   };
-  const rows = cells.flatMap((cell) =>
-    [...rivals, 'turntable' as const].map((server) => [
-      String(cell.bytes),
-      cell.form,
-      String(cell.clients),
-      server,
-      of(cell, server, (one) => one.p50Ms).toFixed(3),
-      of(cell, server, (one) => one.perSecond).toFixed(0),
-      of(cell, server, (one) => one.ownMs).toFixed(3),
-      of(cell, server, (one) => one.childrenMs).toFixed(3),
-    ]),
-  );
+  const rows = cells.flatMap((cell) => [...rivals, 'turntable' as const].map((server) => ({ cell, server })));
   return {
-    table: {
-      title: 'by the size of the body',
-      provenance: { kind: 'measured' },
-      columns: [
-        right('BYTES'),
-        { title: 'FORM' },
-        right('CLIENTS'),
-        { title: 'SERVER' },
-        right('P50 MS'),
-        right('REQUESTS/S'),
-        right('CPU MS'),
-        right("CHILD'S CPU MS"),
-      ],
-      rows,
-    },
+    table: tableOf('by the size of the body', rows, [
+      ['>BYTES', ({ cell }) => String(cell.bytes)],
+      ['FORM', ({ cell }) => cell.form],
+      ['>CLIENTS', ({ cell }) => String(cell.clients)],
+      ['SERVER', ({ server }) => server],
+      ['>P50 MS', ({ cell, server }) => of(cell, server, (one) => one.p50Ms).toFixed(3)],
+      ['>REQUESTS/S', ({ cell, server }) => of(cell, server, (one) => one.perSecond).toFixed(0)],
+      ['>CPU MS', ({ cell, server }) => of(cell, server, (one) => one.ownMs).toFixed(3)],
+      [">CHILD'S CPU MS", ({ cell, server }) => of(cell, server, (one) => one.childrenMs).toFixed(3)],
+    ]),
     p50Ratio: (rival, cell) => paired(rival, cell, (one) => one.p50Ms),
     rateShare: (rival, cell) => paired(rival, cell, (one) => one.perSecond),
   };

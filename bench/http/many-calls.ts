@@ -1,6 +1,6 @@
 /** Whether the host's memory stays as it is over many calls of mixed sizes, after what the first of them make it grow to. */
 import { residentBytes } from '../../src/process/index.ts';
-import type { BenchmarkTable } from '../benchmark.ts';
+import { tableOf, type BenchmarkTable } from '../benchmark.ts';
 import { runLoad } from '../echo.ts';
 import { descendants, type StartedServer } from '../servers.ts';
 import { bodySizesName, requestOf } from './body-sizes.ts';
@@ -48,15 +48,11 @@ export async function countOverManyCalls(
     Math.min(...later.map((each) => each[of])) - found[0]![of];
   const grownBytes = Math.max(grown('hostBytes'), grown('childrenBytes'));
   return {
-    table: {
-      title: 'memory over calls of mixed sizes',
-      provenance: { kind: 'measured' },
-      columns: (['CALLS', "HOST'S MB", "ITS PROCESSES' MB"] as const).map((title) => ({
-        title,
-        align: 'right' as const,
-      })),
-      rows: found.map((each) => [String(each.calls), megabytes(each.hostBytes), megabytes(each.childrenBytes)]),
-    },
+    table: tableOf('memory over calls of mixed sizes', found, [
+      ['>CALLS', (each) => String(each.calls)],
+      [">HOST'S MB", (each) => megabytes(each.hostBytes)],
+      [">ITS PROCESSES' MB", (each) => megabytes(each.childrenBytes)],
+    ]),
     grownBytes,
     isFlat: grownBytes <= varyingBytes,
   };

@@ -6,7 +6,7 @@ import { createHash } from 'node:crypto';
 import { readFile, writeFile } from 'node:fs/promises';
 import { setTimeout as pause } from 'node:timers/promises';
 import { ElementType, GraphBuilder, serializeModel } from '../../src/onnx/index.ts';
-import type { BenchmarkOptions, BenchmarkResult, BenchmarkTable } from '../benchmark.ts';
+import { tableOf, type BenchmarkOptions, type BenchmarkResult, type BenchmarkTable } from '../benchmark.ts';
 import { sumGraph } from '../chaos/models.ts';
 import { freePort, Program, Servers } from '../servers.ts';
 
@@ -165,26 +165,18 @@ async function residentOf(pid: number, field: 'VmRSS' | 'VmHWM'): Promise<number
 const megabytes = (bytes: number): string => (bytes / 1e6).toFixed(0);
 
 export function attacksTable(found: readonly Attacked[]): BenchmarkTable {
-  return {
-    title: `memory of a host under attack, limits.inFlight ${inFlight}, beside a caller that asks all the time`,
-    provenance: { kind: 'measured' },
-    columns: [
-      { title: 'ATTACK' },
-      { title: 'BEFORE MB', align: 'right' },
-      { title: 'PEAK MB', align: 'right' },
-      { title: 'AFTER MB', align: 'right' },
-      { title: 'CALLS ANSWERED', align: 'right' },
-      { title: 'ATTACKERS GOT' },
+  return tableOf(
+    `memory of a host under attack, limits.inFlight ${inFlight}, beside a caller that asks all the time`,
+    found,
+    [
+      ['ATTACK', ({ name }) => name],
+      ['>BEFORE MB', ({ beforeBytes }) => megabytes(beforeBytes)],
+      ['>PEAK MB', ({ peakBytes }) => megabytes(peakBytes)],
+      ['>AFTER MB', ({ afterBytes }) => megabytes(afterBytes)],
+      ['>CALLS ANSWERED', ({ honest, honestAnswered }) => `${honestAnswered} of ${honest}`],
+      ['ATTACKERS GOT', ({ answers }) => answers],
     ],
-    rows: found.map(({ name, answers, beforeBytes, peakBytes, afterBytes, honest, honestAnswered }) => [
-      name,
-      megabytes(beforeBytes),
-      megabytes(peakBytes),
-      megabytes(afterBytes),
-      `${honestAnswered} of ${honest}`,
-      answers,
-    ]),
-  };
+  );
 }
 
 export const attackAims = (found: readonly Attacked[]): NonNullable<BenchmarkResult['aims']> =>

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { ElementType, GraphBuilder } from '../../src/onnx/index.ts';
 import { makeArrivals } from '../many/arrivals.ts';
-import type { BenchmarkResult, BenchmarkTable } from '../benchmark.ts';
+import { tableOf, type BenchmarkResult, type BenchmarkTable } from '../benchmark.ts';
 import { Servers } from '../servers.ts';
 import { FloodClient, openLoop, warmMsOf, type Answer } from './clients.ts';
 import { MemoryLimit } from './memory-limit.ts';
@@ -77,26 +77,23 @@ interface FloodRequest {
 }
 
 export function floodsTable({ floods, means, kills, isAlive }: Floods): BenchmarkTable {
-  return {
-    title:
-      `floods to a host in ${limitBytes / 2 ** 30} GB (${means}), beside ${others.length} functions with ${perSecond} calls a second; ` +
+  return tableOf(
+    `floods to a host in ${limitBytes / 2 ** 30} GB (${means}), beside ${others.length} functions with ${perSecond} calls a second; ` +
       `${isAlive ? 'it lives' : 'it has died'}, ${kills} processes were ended for memory`,
-    provenance: { kind: 'measured' },
-    columns: [
-      { title: 'FLOOD' },
-      { title: 'REPLIES' },
-      { title: 'LONGEST STOP MS', align: 'right' },
-      { title: '% OF OTHERS IN SLO', align: 'right' },
+    floods,
+    [
+      ['FLOOD', (flood) => flood.name],
+      [
+        'REPLIES',
+        (flood) =>
+          Object.entries(flood.statuses)
+            .map(([status, count]) => `${count} x ${status}`)
+            .join(', '),
+      ],
+      ['>LONGEST STOP MS', (flood) => flood.longestStopMs.toFixed(0)],
+      ['>% OF OTHERS IN SLO', (flood) => (100 * onTimeShare(flood)).toFixed(2)],
     ],
-    rows: floods.map((flood) => [
-      flood.name,
-      Object.entries(flood.statuses)
-        .map(([status, count]) => `${count} x ${status}`)
-        .join(', '),
-      flood.longestStopMs.toFixed(0),
-      (100 * onTimeShare(flood)).toFixed(2),
-    ]),
-  };
+  );
 }
 
 export function floodAims({ floods, kills, isAlive }: Floods): NonNullable<BenchmarkResult['aims']> {

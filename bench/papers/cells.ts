@@ -1,5 +1,5 @@
 /** The cells of the papers' tables and figures, each beside ours. */
-import type { BenchmarkTable } from '../benchmark.ts';
+import { tableOf, type BenchmarkTable } from '../benchmark.ts';
 
 /**
  * - `computed`: against a printed number; counts as a hit within its aim.
@@ -80,28 +80,19 @@ export function onlyMeasurable(where: string, what: string, paper: string, why: 
 }
 
 export function cellTable(paper: string, cells: readonly Cell[]): BenchmarkTable {
-  return {
-    title: `${paper}: every table and figure`,
-    provenance: { kind: 'estimated', from: 'planners, the simulator and published tables; what was measured says so' },
-    columns: [
-      { title: 'where' },
-      { title: 'what' },
-      { title: 'paper', align: 'right' },
-      { title: 'ours', align: 'right' },
-      { title: 'difference', align: 'right' },
-      { title: 'word' },
-      { title: 'within its aim' },
-      { title: 'why' },
+  return tableOf(
+    `${paper}: every table and figure`,
+    cells,
+    [
+      ['where', ({ where }) => where],
+      ['what', ({ what }) => what],
+      ['>paper', ({ paper: theirs }) => theirs],
+      ['>ours', ({ ours }) => ours],
+      ['>difference', ({ difference }) => difference],
+      ['word', ({ word }) => word],
+      ['within its aim', ({ word, met }) => (met === undefined || word === 'fitted' ? '-' : met ? 'yes' : 'no')],
+      ['why', ({ why }) => why],
     ],
-    rows: cells.map(({ where, what, paper: theirs, ours, difference, word, met, why }) => [
-      where,
-      what,
-      theirs,
-      ours,
-      difference,
-      word,
-      met === undefined || word === 'fitted' ? '-' : met ? 'yes' : 'no',
-      why,
-    ]),
-  };
+    { kind: 'estimated', from: 'planners, the simulator and published tables; what was measured says so' },
+  );
 }

@@ -9,7 +9,7 @@ import {
 } from '../../src/plan/chrion/index.ts';
 import { lstmCells, lstmContextBytes } from '../../test/support/lstm-cells.ts';
 import table6 from '../../test/reference/chrion-table6.json' with { type: 'json' };
-import type { BenchmarkTable, Provenance } from '../benchmark.ts';
+import { tableOf, type BenchmarkTable, type Provenance } from '../benchmark.ts';
 import { cell, equalCell, onlyMeasurable, shape, type Cell } from './cells.ts';
 import { difference, type PaperPart } from './part.ts';
 
@@ -244,36 +244,23 @@ function reductionsOf({ paper, gpu, latencyOptimal, memoryOptimal }: Row): Reduc
 }
 
 function reductionTable(rows: readonly Row[]): BenchmarkTable {
-  return {
-    title: 'Chrion: what both patterns save of the GPU alone (Table 6)',
-    provenance,
-    columns: [
-      { title: 'Column' },
-      { title: 'Latency-Optimal, memory: paper', align: 'right' },
-      { title: 'ours', align: 'right' },
-      { title: 'latency: paper', align: 'right' },
-      { title: 'ours', align: 'right' },
-      { title: 'differs' },
-      { title: 'Memory-Optimal, memory: paper', align: 'right' },
-      { title: 'ours', align: 'right' },
-      { title: 'latency: paper', align: 'right' },
-      { title: 'ours', align: 'right' },
+  return tableOf(
+    'Chrion: what both patterns save of the GPU alone (Table 6)',
+    rows.map(reductionsOf),
+    [
+      ['Column', ({ column }) => column],
+      ['>Latency-Optimal, memory: paper', ({ latencyOptimal }) => percent(latencyOptimal.paper.memory)],
+      ['>ours', ({ latencyOptimal }) => percent(latencyOptimal.ours.memory)],
+      ['>latency: paper', ({ latencyOptimal }) => percent(latencyOptimal.paper.latency)],
+      ['>ours', ({ latencyOptimal }) => percent(latencyOptimal.ours.latency)],
+      ['differs', ({ latencyOptimal }) => signText(latencyOptimal.paper, latencyOptimal.ours)],
+      ['>Memory-Optimal, memory: paper', ({ memoryOptimal }) => percent(memoryOptimal.paper?.memory)],
+      ['>ours', ({ memoryOptimal }) => percent(memoryOptimal.ours.memory)],
+      ['>latency: paper', ({ memoryOptimal }) => percent(memoryOptimal.paper?.latency)],
+      ['>ours', ({ memoryOptimal }) => percent(memoryOptimal.ours.latency)],
     ],
-    rows: rows
-      .map(reductionsOf)
-      .map(({ column, latencyOptimal, memoryOptimal }) => [
-        column,
-        percent(latencyOptimal.paper.memory),
-        percent(latencyOptimal.ours.memory),
-        percent(latencyOptimal.paper.latency),
-        percent(latencyOptimal.ours.latency),
-        signText(latencyOptimal.paper, latencyOptimal.ours),
-        percent(memoryOptimal.paper?.memory),
-        percent(memoryOptimal.ours.memory),
-        percent(memoryOptimal.paper?.latency),
-        percent(memoryOptimal.ours.latency),
-      ]),
-  };
+    provenance,
+  );
 }
 
 function percent(value: number | undefined): string {
@@ -321,73 +308,50 @@ function whereReductionsDiffer(rows: readonly Row[]): string {
 }
 
 function patternTable(rows: readonly Row[]): BenchmarkTable {
-  return {
-    title: 'Chrion: Latency-Optimal (alpha 0), the fastest of our candidates, and Memory-Optimal (Table 6)',
-    provenance,
-    columns: [
-      { title: 'Column' },
-      { title: 'Latency-Optimal ms: paper', align: 'right' },
-      { title: 'ours', align: 'right' },
-      { title: 'difference', align: 'right' },
-      { title: 'MB: paper', align: 'right' },
-      { title: 'ours', align: 'right' },
-      { title: 'difference', align: 'right' },
-      { title: 'cores', align: 'right' },
-      { title: 'swept ms', align: 'right' },
-      { title: 'swept MB', align: 'right' },
-      { title: 'Memory-Optimal MB: paper', align: 'right' },
-      { title: 'ours', align: 'right' },
-      { title: 'ms: paper', align: 'right' },
-      { title: 'ours', align: 'right' },
+  return tableOf(
+    'Chrion: Latency-Optimal (alpha 0), the fastest of our candidates, and Memory-Optimal (Table 6)',
+    rows,
+    [
+      ['Column', ({ paper }) => paper.column],
+      ['>Latency-Optimal ms: paper', ({ paper }) => paper.latencyOptimalMs.toFixed(1)],
+      ['>ours', ({ latencyOptimal }) => latencyOptimal.latencyMs.toFixed(1)],
+      ['>difference', ({ paper, latencyOptimal }) => difference(latencyOptimal.latencyMs, paper.latencyOptimalMs)],
+      ['>MB: paper', ({ paper }) => paper.latencyOptimalMegabytes.toFixed(0)],
+      ['>ours', ({ latencyOptimal }) => megabytesOf(latencyOptimal).toFixed(0)],
+      [
+        '>difference',
+        ({ paper, latencyOptimal }) => difference(megabytesOf(latencyOptimal), paper.latencyOptimalMegabytes),
+      ],
+      ['>cores', ({ latencyOptimal }) => String(latencyOptimal.cores)],
+      ['>swept ms', ({ swept }) => swept.latencyMs.toFixed(1)],
+      ['>swept MB', ({ swept }) => megabytesOf(swept).toFixed(0)],
+      ['>Memory-Optimal MB: paper', ({ paper }) => paper.memoryOptimalMegabytes?.toFixed(0) ?? '-'],
+      ['>ours', ({ memoryOptimal }) => megabytesOf(memoryOptimal).toFixed(0)],
+      ['>ms: paper', ({ paper }) => paper.memoryOptimalMs?.toFixed(1) ?? '-'],
+      ['>ours', ({ memoryOptimal }) => memoryOptimal.latencyMs.toFixed(1)],
     ],
-    rows: rows.map(({ paper, latencyOptimal, swept, memoryOptimal }) => [
-      paper.column,
-      paper.latencyOptimalMs.toFixed(1),
-      latencyOptimal.latencyMs.toFixed(1),
-      difference(latencyOptimal.latencyMs, paper.latencyOptimalMs),
-      paper.latencyOptimalMegabytes.toFixed(0),
-      megabytesOf(latencyOptimal).toFixed(0),
-      difference(megabytesOf(latencyOptimal), paper.latencyOptimalMegabytes),
-      String(latencyOptimal.cores),
-      swept.latencyMs.toFixed(1),
-      megabytesOf(swept).toFixed(0),
-      paper.memoryOptimalMegabytes?.toFixed(0) ?? '-',
-      megabytesOf(memoryOptimal).toFixed(0),
-      paper.memoryOptimalMs?.toFixed(1) ?? '-',
-      memoryOptimal.latencyMs.toFixed(1),
-    ]),
-  };
+    provenance,
+  );
 }
 
 function aloneTable(rows: readonly Row[]): BenchmarkTable {
-  return {
-    title: 'Chrion: the GPU alone and the CPU alone (Table 6)',
-    provenance,
-    columns: [
-      { title: 'Column' },
-      { title: 'GPU ms: paper', align: 'right' },
-      { title: 'ours', align: 'right' },
-      { title: 'difference', align: 'right' },
-      { title: 'GPU MB: paper', align: 'right' },
-      { title: 'ours', align: 'right' },
-      { title: 'difference', align: 'right' },
-      { title: 'CPU ms: paper', align: 'right' },
-      { title: 'ours', align: 'right' },
-      { title: 'difference', align: 'right' },
+  return tableOf(
+    'Chrion: the GPU alone and the CPU alone (Table 6)',
+    rows,
+    [
+      ['Column', ({ paper }) => paper.column],
+      ['>GPU ms: paper', ({ paper }) => paper.gpuMs.toFixed(1)],
+      ['>ours', ({ gpu }) => gpu.latencyMs.toFixed(1)],
+      ['>difference', ({ paper, gpu }) => difference(gpu.latencyMs, paper.gpuMs)],
+      ['>GPU MB: paper', ({ paper }) => paper.gpuMegabytes.toFixed(0)],
+      ['>ours', ({ gpu }) => megabytesOf(gpu).toFixed(0)],
+      ['>difference', ({ paper, gpu }) => difference(megabytesOf(gpu), paper.gpuMegabytes)],
+      ['>CPU ms: paper', ({ paper }) => paper.cpuMs.toFixed(1)],
+      ['>ours', ({ cpu }) => cpu.latencyMs.toFixed(1)],
+      ['>difference', ({ paper, cpu }) => difference(cpu.latencyMs, paper.cpuMs)],
     ],
-    rows: rows.map(({ paper, gpu, cpu }) => [
-      paper.column,
-      paper.gpuMs.toFixed(1),
-      gpu.latencyMs.toFixed(1),
-      difference(gpu.latencyMs, paper.gpuMs),
-      paper.gpuMegabytes.toFixed(0),
-      megabytesOf(gpu).toFixed(0),
-      difference(megabytesOf(gpu), paper.gpuMegabytes),
-      paper.cpuMs.toFixed(1),
-      cpu.latencyMs.toFixed(1),
-      difference(cpu.latencyMs, paper.cpuMs),
-    ]),
-  };
+    provenance,
+  );
 }
 
 /** A plan's memory including the GPU's own software, as the paper measured it. */

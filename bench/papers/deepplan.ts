@@ -13,7 +13,7 @@ import {
 import { estimateLayers, namedModel, type LayerProfile } from '../../src/profile/index.ts';
 import paper from '../../test/reference/deepplan.json' with { type: 'json' };
 import { agreement } from '../../test/support/deepplan-agreement.ts';
-import type { BenchmarkColumn, BenchmarkTable } from '../benchmark.ts';
+import { tableOf, type BenchmarkTable } from '../benchmark.ts';
 import { cell, onlyMeasurable, shape, type Cell } from './cells.ts';
 import { deepplanCells } from './deepplan-cells.ts';
 import { difference, type PaperPart } from './part.ts';
@@ -194,7 +194,6 @@ function aim(text: string, met: boolean, reached: string): PaperPart['aims'][num
 
 const percent = (share: number): string => `${(share * 100).toFixed(1)}%`;
 const totalBytes = ({ layers }: LayerProfile): number => layers.reduce((sum, { bytes }) => sum + bytes, 0);
-const right = (title: string): BenchmarkColumn => ({ title, align: 'right' });
 
 function shareOf(
   rows: readonly Row[],
@@ -217,11 +216,11 @@ function table4Table(rows: readonly Row[]): BenchmarkTable {
     title: 'DeepPlan, Table 4: cold starts, ms',
     provenance,
     columns: [
-      { title: 'model' },
+      'model',
       ...['PipeSwitch', 'PT+DHA', 'PT+DHA, two at once'].flatMap((title) => [
-        right(`${title}, paper`),
-        right('ours'),
-        right('difference'),
+        `>${title}, paper`,
+        '>ours',
+        '>difference',
       ]),
     ],
     rows: rows.map((row) => {
@@ -238,54 +237,32 @@ function table4Table(rows: readonly Row[]): BenchmarkTable {
 }
 
 function speedUpTable(rows: readonly Row[]): BenchmarkTable {
-  return {
-    title: 'DeepPlan, section 5.2: warm and cold starts, ms; times as fast as PipeSwitch',
-    provenance,
-    columns: [
-      { title: 'model' },
-      right('warm'),
-      right('baseline'),
-      right('DHA'),
-      right('times'),
-      right('PT'),
-      right('times'),
-      right('PT+DHA times'),
-      right('paper'),
-      right('difference'),
-      right('interleave'),
-      right('times'),
+  return tableOf(
+    'DeepPlan, section 5.2: warm and cold starts, ms; times as fast as PipeSwitch',
+    rows,
+    [
+      ['model', ({ name }) => name],
+      ['>warm', ({ warmMs }) => warmMs.toFixed(2)],
+      ['>baseline', ({ coldMs }) => coldMs.baseline.toFixed(2)],
+      ['>DHA', ({ coldMs }) => coldMs.dha.toFixed(2)],
+      ['>times', (row) => gain(row, 'dha').toFixed(2)],
+      ['>PT', ({ coldMs }) => coldMs.pt.toFixed(2)],
+      ['>times', (row) => gain(row, 'pt').toFixed(2)],
+      ['>PT+DHA times', (row) => gain(row, 'pt+dha').toFixed(2)],
+      ['>paper', ({ name }) => paper.ptDhaSpeedUps[name].toFixed(2)],
+      ['>difference', (row) => difference(gain(row, 'pt+dha'), paper.ptDhaSpeedUps[row.name])],
+      ['>interleave', ({ coldMs }) => coldMs.interleave.toFixed(2)],
+      ['>times', (row) => gain(row, 'interleave').toFixed(2)],
     ],
-    rows: rows.map((row) => {
-      const { name, warmMs, coldMs } = row;
-      return [
-        name,
-        warmMs.toFixed(2),
-        coldMs.baseline.toFixed(2),
-        coldMs.dha.toFixed(2),
-        gain(row, 'dha').toFixed(2),
-        coldMs.pt.toFixed(2),
-        gain(row, 'pt').toFixed(2),
-        gain(row, 'pt+dha').toFixed(2),
-        paper.ptDhaSpeedUps[name].toFixed(2),
-        difference(gain(row, 'pt+dha'), paper.ptDhaSpeedUps[name]),
-        coldMs.interleave.toFixed(2),
-        gain(row, 'interleave').toFixed(2),
-      ];
-    }),
-  };
+    provenance,
+  );
 }
 
 function decisionTable(rows: readonly Row[]): BenchmarkTable {
   return {
     title: 'DeepPlan: layers with weights decided as in the published plans',
     provenance,
-    columns: [
-      { title: 'model' },
-      right('layers'),
-      right('initial approach'),
-      right('DeepPlan (DHA)'),
-      { title: 'otherwise (DHA)' },
-    ],
+    columns: ['model', '>layers', '>initial approach', '>DeepPlan (DHA)', 'otherwise (DHA)'],
     rows: rows.map(({ name, profile }) => {
       const initial = agreement(profile, initialApproach(profile), paper.plans[name].initial);
       const dha = agreement(profile, deepPlan(profile), paper.plans[name].dha);
@@ -300,13 +277,7 @@ function residencyTable(rows: readonly Row[]): BenchmarkTable {
   return {
     title: 'Beyond the paper: cold starts that find a prefix of the layers on the GPU, ms by share of the weights',
     provenance,
-    columns: [
-      { title: 'model' },
-      { title: 'mode' },
-      right('warm'),
-      ...shares.map((share) => right(`${share * 100}%`)),
-      right('kept for 1.05 x warm'),
-    ],
+    columns: ['model', 'mode', '>warm', ...shares.map((share) => `>${share * 100}%`), '>kept for 1.05 x warm'],
     rows: rows.flatMap(({ name, profile }) =>
       (['dha', 'interleave'] as const).map((mode) => {
         const residency = residencyOf(profile, machine, planColdStart(profile, machine, mode));

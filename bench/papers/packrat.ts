@@ -4,7 +4,7 @@ import { packratTable } from '../../test/support/packrat-table.ts';
 import { parsePoolProfile, type PoolProfile } from '../../src/profile/index.ts';
 import bert from '../../test/reference/packrat-bert.json' with { type: 'json' };
 import resnet from '../../test/reference/packrat-resnet.json' with { type: 'json' };
-import type { BenchmarkTable } from '../benchmark.ts';
+import { tableOf, type BenchmarkTable } from '../benchmark.ts';
 import { cell, equalCell, onlyMeasurable, shape, type Cell } from './cells.ts';
 import { difference, type PaperPart } from './part.ts';
 
@@ -143,24 +143,18 @@ function checkModel({ name, profile, check }: Model): Checked {
 }
 
 function checkTable(checked: readonly Checked[]): BenchmarkTable {
-  return {
-    title: "Packrat: the optimizer's published tables, all threads used (T = 1 to 18, B = 1 to 1024)",
-    provenance: { kind: 'estimated', from: "the paper's published measurements, one instance at a time" },
-    columns: [
-      { title: 'Model' },
-      { title: 'Check points equal', align: 'right' },
-      { title: 'Of these infeasible', align: 'right' },
-      { title: 'Cells faster with idle threads', align: 'right' },
-      { title: 'By up to', align: 'right' },
+  return tableOf(
+    "Packrat: the optimizer's published tables, all threads used (T = 1 to 18, B = 1 to 1024)",
+    checked,
+    [
+      ['Model', ({ name }) => name],
+      ['>Check points equal', ({ points, equal }) => `${equal} of ${points}`],
+      ['>Of these infeasible', ({ infeasible }) => String(infeasible)],
+      ['>Cells faster with idle threads', ({ idleFaster }) => String(idleFaster)],
+      ['>By up to', ({ idleMost }) => `${idleMost.toFixed(2)}x`],
     ],
-    rows: checked.map(({ name, points, equal, infeasible, idleFaster, idleMost }) => [
-      name,
-      `${equal} of ${points}`,
-      String(infeasible),
-      String(idleFaster),
-      `${idleMost.toFixed(2)}x`,
-    ]),
-  };
+    { kind: 'estimated', from: "the paper's published measurements, one instance at a time" },
+  );
 }
 
 interface Table2Row {
@@ -204,28 +198,20 @@ function knownPlan(
 }
 
 function table2Table(rows: readonly Table2Row[]): BenchmarkTable {
-  return {
-    title: "Packrat: BERT's best <instances, threads, batch> (Table 2)",
-    provenance: { kind: 'estimated', from: "the paper's published measurements, one instance at a time" },
-    columns: [
-      { title: 'T', align: 'right' },
-      { title: 'B', align: 'right' },
-      { title: 'Paper' },
-      { title: 'Paper ms', align: 'right' },
-      { title: 'Ours, idle threads allowed' },
-      { title: 'Ours ms', align: 'right' },
-      { title: 'Difference', align: 'right' },
+  return tableOf(
+    "Packrat: BERT's best <instances, threads, batch> (Table 2)",
+    rows,
+    [
+      ['>T', ({ threads }) => String(threads)],
+      ['>B', ({ batch }) => String(batch)],
+      ['Paper', ({ paper }) => paper],
+      ['>Paper ms', ({ paperMs }) => paperMs.toFixed(3)],
+      ['Ours, idle threads allowed', ({ ours }) => ours],
+      ['>Ours ms', ({ oursMs }) => oursMs.toFixed(3)],
+      ['>Difference', ({ paperMs, oursMs }) => difference(oursMs, paperMs)],
     ],
-    rows: rows.map(({ threads, batch, paper, paperMs, ours, oursMs }) => [
-      String(threads),
-      String(batch),
-      paper,
-      paperMs.toFixed(3),
-      ours,
-      oursMs.toFixed(3),
-      difference(oursMs, paperMs),
-    ]),
-  };
+    { kind: 'estimated', from: "the paper's published measurements, one instance at a time" },
+  );
 }
 
 function largePlanMs(): number {

@@ -2,7 +2,7 @@
 import { leastResources, serfTable, type ConfigurationPrediction } from '../../src/plan/index.ts';
 import { capacityPerSecond, predictService } from '../../src/plan/serf/predict.ts';
 import type { ServiceConfiguration } from '../../src/profile/index.ts';
-import type { BenchmarkTable } from '../benchmark.ts';
+import { tableOf, type BenchmarkTable } from '../benchmark.ts';
 import { shape, type Cell } from './cells.ts';
 import { configurationOf, likeImageNet, machines, nameOf, runCluster, type Policy } from './serf-cluster.ts';
 
@@ -88,26 +88,19 @@ function figure12(options: Options): ClusterFigures {
   return {
     cells,
     tables: [
-      {
-        title: 'SERF, Table I: its six configurations on 20 machines, service times that agree with its text',
-        provenance: { kind: 'estimated', from: 'service times assumed from what the paper says of them' },
-        columns: [
-          { title: 'service, inter-node, intra-node' },
-          { title: 'load', align: 'right' },
-          { title: 'requests/s and machine', align: 'right' },
-          { title: 'predicted ms', align: 'right' },
-          { title: 'simulated ms', align: 'right' },
-          { title: 'prediction is', align: 'right' },
+      tableOf(
+        'SERF, Table I: its six configurations on 20 machines, service times that agree with its text',
+        rows,
+        [
+          ['service, inter-node, intra-node', ({ configuration }) => nameOf(configuration)],
+          ['>load', ({ load }) => `${Math.round(load * 100)}%`],
+          ['>requests/s and machine', ({ perMachine }) => perMachine.toFixed(2)],
+          ['>predicted ms', ({ predictedMs }) => predictedMs.toFixed(1)],
+          ['>simulated ms', ({ simulated }) => simulated.toFixed(1)],
+          ['>prediction is', ({ predictedMs, simulated }) => percent(predictedMs / simulated - 1)],
         ],
-        rows: rows.map(({ configuration, load, perMachine, predictedMs, simulated }) => [
-          nameOf(configuration),
-          `${Math.round(load * 100)}%`,
-          perMachine.toFixed(2),
-          predictedMs.toFixed(1),
-          simulated.toFixed(1),
-          percent(predictedMs / simulated - 1),
-        ]),
-      },
+        { kind: 'estimated', from: 'service times assumed from what the paper says of them' },
+      ),
     ],
   };
 }
@@ -158,13 +151,7 @@ function figure14({ seconds, seed }: Options): ClusterFigures {
       {
         title: `SERF, Figure 14: mean ms by phase, ${moderate}, ${low} and ${moderate} requests/s and machine, 20 machines`,
         provenance: { kind: 'estimated', from: 'service times assumed from what the paper says of them' },
-        columns: [
-          { title: 'policy' },
-          { title: 'moderate', align: 'right' },
-          { title: 'low', align: 'right' },
-          { title: 'moderate', align: 'right' },
-          { title: 'changes', align: 'right' },
-        ],
+        columns: ['policy', '>moderate', '>low', '>moderate', '>changes'],
         rows: runs.map(({ name, meanMs, changes }) =>
           [name].concat(
             meanMs.map((ms) => ms.toFixed(1)),
@@ -201,11 +188,11 @@ function figure15(options: Options): ClusterFigures {
         title: 'SERF, Figure 15: fewest machines for a mean of 280 ms',
         provenance: { kind: 'estimated', from: 'service times assumed from what the paper says of them' },
         columns: [
-          { title: 'requests/s', align: 'right' },
-          { title: 'SERF' },
-          { title: 'machines', align: 'right' },
-          { title: 'simulated ms', align: 'right' },
-          ...tableI.map((configuration) => ({ title: nameOf(configuration), align: 'right' as const })),
+          '>requests/s',
+          'SERF',
+          '>machines',
+          '>simulated ms',
+          ...tableI.map((configuration) => `>${nameOf(configuration)}`),
         ],
         rows: rows.map(({ perMachine, best, fixed, ms }) =>
           [(perMachine * machines).toFixed(0), nameOf(best.configuration), String(best.machines), ms.toFixed(1)].concat(

@@ -3,7 +3,7 @@ import { predictService } from '../../src/plan/index.ts';
 import { simulateService } from '../../test/support/serf-simulation.ts';
 import cases from '../../test/reference/serf.json' with { type: 'json' };
 import kinds from '../../test/reference/serf-simulated-kinds.json' with { type: 'json' };
-import type { BenchmarkTable } from '../benchmark.ts';
+import { tableOf, type BenchmarkTable } from '../benchmark.ts';
 import { cell, onlyMeasurable, shape, type Cell } from './cells.ts';
 import { difference, type PaperPart } from './part.ts';
 import { clusterFigures } from './serf-figures.ts';
@@ -66,8 +66,11 @@ export function serfPart({ requests, seed }: SerfPartOptions): PaperPart {
     cells: [...serfCells([...smooth, ...reference]), ...cluster.cells],
     tables: [
       ...cluster.tables,
-      tableOf('SERF: Equation 12 against simulations, service times that grow smoothly', smooth, { requests, seed }),
-      tableOf('SERF: Equation 12 at low and high load, and where it is known to be off', reference, { requests, seed }),
+      errorTable('SERF: Equation 12 against simulations, service times that grow smoothly', smooth, { requests, seed }),
+      errorTable('SERF: Equation 12 at low and high load, and where it is known to be off', reference, {
+        requests,
+        seed,
+      }),
     ],
     aims: [
       {
@@ -157,33 +160,22 @@ function serfCells(rows: readonly Row[]): Cell[] {
   ];
 }
 
-function tableOf(title: string, rows: readonly Row[], { requests, seed }: SerfPartOptions): BenchmarkTable {
-  return {
-    title: `${title} (${requests.toLocaleString('en-US')} requests, seed ${seed})`,
-    provenance: { kind: 'estimated', from: 'Equation 12 and a discrete-event simulation; no machine is involved' },
-    columns: [
-      { title: 'Service' },
-      { title: 'Requests/s', align: 'right' },
-      { title: 'Load', align: 'right' },
-      { title: 'Reference ms', align: 'right' },
-      { title: 'Ours ms', align: 'right' },
-      { title: 'Difference', align: 'right' },
-      { title: 'Simulated (start) ms', align: 'right' },
-      { title: 'Formula is', align: 'right' },
-      { title: 'Simulated (fluid) ms', align: 'right' },
-      { title: 'Formula is', align: 'right' },
+function errorTable(title: string, rows: readonly Row[], { requests, seed }: SerfPartOptions): BenchmarkTable {
+  return tableOf(
+    `${title} (${requests.toLocaleString('en-US')} requests, seed ${seed})`,
+    rows,
+    [
+      ['Service', ({ kind }) => kind],
+      ['>Requests/s', ({ ratePerSecond }) => String(ratePerSecond)],
+      ['>Load', ({ utilisation }) => `${(utilisation * 100).toFixed(0)}%`],
+      ['>Reference ms', ({ referenceMs }) => referenceMs.toFixed(2)],
+      ['>Ours ms', ({ formulaMs }) => formulaMs.toFixed(2)],
+      ['>Difference', ({ referenceMs, formulaMs }) => difference(formulaMs, referenceMs)],
+      ['>Simulated (start) ms', ({ startMs }) => startMs.toFixed(1)],
+      ['>Formula is', ({ formulaMs, startMs }) => difference(formulaMs, startMs)],
+      ['>Simulated (fluid) ms', ({ fluidMs }) => fluidMs.toFixed(1)],
+      ['>Formula is', ({ formulaMs, fluidMs }) => difference(formulaMs, fluidMs)],
     ],
-    rows: rows.map(({ kind, ratePerSecond, utilisation, referenceMs, formulaMs, startMs, fluidMs }) => [
-      kind,
-      String(ratePerSecond),
-      `${(utilisation * 100).toFixed(0)}%`,
-      referenceMs.toFixed(2),
-      formulaMs.toFixed(2),
-      difference(formulaMs, referenceMs),
-      startMs.toFixed(1),
-      difference(formulaMs, startMs),
-      fluidMs.toFixed(1),
-      difference(formulaMs, fluidMs),
-    ]),
-  };
+    { kind: 'estimated', from: 'Equation 12 and a discrete-event simulation; no machine is involved' },
+  );
 }

@@ -10,7 +10,7 @@ import {
 } from '../../src/replay/index.ts';
 import type { Report } from '../../src/report/index.ts';
 import { policies } from '../../src/schedule/index.ts';
-import type { BenchmarkOptions, BenchmarkResult, BenchmarkTable } from '../benchmark.ts';
+import { type BenchmarkOptions, type BenchmarkResult, type BenchmarkTable } from '../benchmark.ts';
 import { cell as paperCell, onlyMeasurable, shape, type Cell } from './cells.ts';
 import type { PaperPart } from './part.ts';
 import {
@@ -151,11 +151,7 @@ async function cellOf(
 }
 
 function table(title: string, first: string, systems: readonly System[], rows: string[][]): BenchmarkTable {
-  const columns = [
-    { title: first, align: 'right' as const },
-    ...systems.map(({ name }) => ({ title: name, align: 'right' as const })),
-  ];
-  return { title, provenance, columns, rows };
+  return { title, provenance, columns: [first, ...systems.map(({ name }) => name)].map((each) => `>${each}`), rows };
 }
 
 async function figure13(scale: Scale): Promise<Part> {
@@ -403,15 +399,7 @@ async function chrionTable7(requests: number, seed: number): Promise<Part> {
       {
         title: 'Chrion, Table 7: loads per invocation, nine RNN functions on one GPU with 8.2 GB for models (fitted)',
         provenance: { kind: 'simulated', preset: 'one GPU of 8.2 GB at 12 GB/s, bytes and latencies of Table 6' },
-        columns: [
-          { title: 'plans' },
-          { title: 'paper', align: 'right' },
-          { title: 'ours', align: 'right' },
-          { title: 'mean ms', align: 'right' },
-          { title: 'p99 ms', align: 'right' },
-          { title: 'went to a smaller plan', align: 'right' },
-          { title: 'to a larger one', align: 'right' },
-        ],
+        columns: ['plans', '>paper', '>ours', '>mean ms', '>p99 ms', '>went to a smaller plan', '>to a larger one'],
         rows: variants.map(({ figure, plans }) => {
           const { meanMs, p99Ms, shrinkRate, growthRate } = results.get(figure)!;
           const isFixed = plans.length === 1;

@@ -1,6 +1,6 @@
 /** The tables of the serving benchmark. Pure. */
 import { median } from '../servers.ts';
-import type { BenchmarkColumn, BenchmarkResult, BenchmarkTable, Provenance } from '../benchmark.ts';
+import { type BenchmarkResult, type BenchmarkTable, type Provenance } from '../benchmark.ts';
 import type { Level } from './level.ts';
 
 /** Measurements of one system at one number of functions, in one round. */
@@ -50,7 +50,6 @@ function ms(value: number | null): string {
   return value.toFixed(size < 10 ? 2 : size < 100 ? 1 : 0);
 }
 const percent = (value: number | null): string => (value === null ? '-' : `${(100 * value).toFixed(1)}%`);
-const right = (title: string): BenchmarkColumn => ({ title, align: 'right' });
 
 /** The figure's three plots as one table. */
 export function servingTable(measured: Measured, systems: readonly string[], provenance: Provenance): BenchmarkTable {
@@ -59,9 +58,9 @@ export function servingTable(measured: Measured, systems: readonly string[], pro
     title: `p99, goodput (SLO ${sloMs} ms) and cold starts by number of functions, of which ${capacity} fit`,
     provenance,
     columns: [
-      right('FUNCTIONS'),
-      right('OF WHAT FITS'),
-      ...systems.flatMap((system) => [right(`${system} P99 MS`), right('GOODPUT'), right('COLD')]),
+      '>FUNCTIONS',
+      '>OF WHAT FITS',
+      ...systems.flatMap((system) => [`>${system} P99 MS`, '>GOODPUT', '>COLD']),
     ],
     rows: levels.map((functions) =>
       [String(functions), percent(functions / capacity)].concat(
@@ -79,7 +78,7 @@ export function tightTable(measured: Measured, systems: readonly string[], prove
   return {
     title: `Share answered within ${measured.tightSloMs} ms: the paper's SLO in proportion to a warm start, 10.7 times`,
     provenance,
-    columns: [right('FUNCTIONS'), ...systems.map(right)],
+    columns: ['>FUNCTIONS', ...systems.map((title) => `>${title}`)],
     rows: measured.levels.map((functions) =>
       [String(functions)].concat(systems.map((system) => percent(over(measured, system, functions, tightGoodput)))),
     ),
@@ -108,7 +107,7 @@ export function startTable({ cells }: Measured, systems: readonly string[], prov
   return {
     title: 'Loading and executing by kind of start, and what the host expected of it, mean milliseconds',
     provenance,
-    columns: [{ title: 'SYSTEM' }, right('WARM'), right('EXPECTED'), right('COLD'), right('EXPECTED')],
+    columns: ['SYSTEM', '>WARM', '>EXPECTED', '>COLD', '>EXPECTED'],
     rows: systems.map((system) =>
       [system].concat(
         (['warm', 'cold'] as const).flatMap((start) => [
@@ -124,15 +123,7 @@ export function simulatedTable(measured: Measured, systems: readonly string[], p
   return {
     title: "Measured beside the simulator, which had the host's own GPUs, policy and offers",
     provenance,
-    columns: [
-      { title: 'SYSTEM' },
-      right('FUNCTIONS'),
-      right('P99 MS'),
-      right('SIMULATED'),
-      right('COLD'),
-      right('SIMULATED'),
-      right('PLACED OTHERWISE'),
-    ],
+    columns: ['SYSTEM', '>FUNCTIONS', '>P99 MS', '>SIMULATED', '>COLD', '>SIMULATED', '>PLACED OTHERWISE'],
     rows: systems.flatMap((system) =>
       measured.levels.map((functions) => [
         system,
@@ -174,8 +165,15 @@ export function differenceTable(
     title: 'Mean latency and what makes it differ from the simulated one, milliseconds',
     provenance,
     columns: [
-      { title: 'SYSTEM' },
-      ...['FUNCTIONS', 'MEAN', 'SIMULATED', 'SENT LATE', 'ON THE WAY', 'IN THE HOST', 'QUEUED', 'SERVED'].map(right),
+      'SYSTEM',
+      '>FUNCTIONS',
+      '>MEAN',
+      '>SIMULATED',
+      '>SENT LATE',
+      '>ON THE WAY',
+      '>IN THE HOST',
+      '>QUEUED',
+      '>SERVED',
     ],
     rows: systems.flatMap((system) =>
       measured.levels.map((functions) =>

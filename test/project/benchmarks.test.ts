@@ -40,7 +40,7 @@ const run: BenchmarkRun = {
     {
       title: 'Sums',
       provenance: { kind: 'simulated', preset: 'p3.8xlarge' },
-      columns: [{ title: 'what' }, { title: 'ms', align: 'right' }],
+      columns: ['what', '>ms'],
       rows: [
         ['one', '1.0'],
         ['two', '12.0'],

@@ -16,9 +16,8 @@ export const fittedModels: readonly string[] = ['bert-base', 'bert-large', 'gpt2
 
 /** By model. */
 export function measuredLatencies(): ReadonlyMap<string, Latencies> {
-  const [{ columns, rows } = { columns: [], rows: [] }] = gpu.tables;
-  const at = (row: readonly string[], title: string): number =>
-    Number(row[columns.findIndex((column) => column.title === title)]);
+  const { columns, rows } = gpu.tables[0]!;
+  const at = (row: readonly string[], title: string): number => Number(row[columns.indexOf(`>${title}`)]);
   return new Map(
     rows.map((row) => [row[0]!, { warm: at(row, 'warm'), pipeswitch: at(row, 'pipeswitch'), dha: at(row, 'dha') }]),
   );
