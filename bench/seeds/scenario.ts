@@ -64,6 +64,8 @@ const shape = fc.record({
 });
 export type Shape = (typeof shape extends fc.Arbitrary<infer Value> ? Value : never) & {
   readonly shared?: SharedPrefix;
+  /** The first layers that all variants have. */
+  readonly kept?: number;
 };
 
 const functionMax = 12;
@@ -171,7 +173,7 @@ export const diskScenario: fc.Arbitrary<Scenario> = fc
 const member = fc.record({
   family: fc.constantFrom('a', 'a', 'b'),
   layers: fc.integer({ min: 1, max: 4 }),
-  own: fc.array(fc.integer({ min: 1, max: 30 }), { maxLength: 2 }),
+  own: fc.array(fc.integer({ min: 1, max: 30 }), { maxLength: 3 }),
 });
 
 /**
@@ -196,7 +198,9 @@ export const sharedScenario: fc.Arbitrary<Scenario> = fc
       const base = families[found.family];
       const all = [...base.slice(0, found.layers), ...found.own];
       const shared = layers === 0 ? {} : { shared: { base: found.family, layers: layers ?? found.layers } };
-      return { ...drawn, layers: all, variants: [], onGpu: true, ...shared };
+      // Each variant has all that is shared, and at least one layer of its own.
+      const variants = drawn.variants.slice(0, Math.max(0, found.own.length - 1));
+      return { ...drawn, layers: all, variants, kept: found.layers, onGpu: true, ...shared };
     };
     const operations: Operation[] = [...given.operations];
     for (const [at, functionIndex, layers] of changes) {
@@ -225,9 +229,22 @@ export function gpusOf({ gpuBytes }: Scenario): SchedulerGpu[] {
 }
 
 export function sheetOf(gpuCount: number, given: Shape, join?: JoinShape): OfferSheet {
-  const { lends, hiding, onGpu, cpu, workers, extraHostBytes, sloMs, priority, pinned, variants, shared, ...rest } =
-    given;
-  const smaller = variantsBelow(rest.layers, hiding, variants);
+  const {
+    lends,
+    hiding,
+    onGpu,
+    cpu,
+    workers,
+    extraHostBytes,
+    sloMs,
+    priority,
+    pinned,
+    variants,
+    shared,
+    kept,
+    ...rest
+  } = given;
+  const smaller = variantsBelow(rest.layers, hiding, variants, { shared, kept });
   const offerShape: OfferShape = {
     ...rest,
     batches: join && batchesOf(rest.warmMs, join),
@@ -252,19 +269,21 @@ function variantsBelow(
   layers: readonly number[],
   hiding: number,
   variants: Shape['variants'],
+  { shared, kept = 0 }: { readonly shared: SharedPrefix | undefined; readonly kept: number | undefined },
   variant = 1,
 ): OfferShape | undefined {
   const [next, ...rest] = variants;
   if (next === undefined || layers.length === 0) return undefined;
-  const left = layers.toSpliced(next.drops % layers.length, 1);
+  const left = layers.toSpliced(kept + (next.drops % (layers.length - kept)), 1);
   const { warmMs, cores } = next;
-  const smaller = variantsBelow(left, hiding, rest, variant + 1);
+  const smaller = variantsBelow(left, hiding, rest, { shared, kept }, variant + 1);
   return {
     plan: `variant ${variant}`,
     layers: left,
     warmMs,
     cores,
     overlapPrefix: Math.min(hiding, left.length),
+    shared,
     ...(smaller && { smaller }),
   };
 }

@@ -4,7 +4,6 @@
  * shares is the longest beginning of two of them, or a shorter one where that saves more as others join.
  */
 import { createHash } from 'node:crypto';
-import type { GpuOffer } from '../schedule/index.ts';
 import { getOrMake } from '../tools/index.ts';
 
 /** A layer with weights, in a function's plan for a GPU. */
@@ -126,9 +125,3 @@ export class Families<Fn> {
     return [...family.members.keys()].filter((other) => other !== fn && family.of(other) !== undefined);
   }
 }
-
-/** An offer that says what it shares. A function with several plans has a GPU's memory of its own. */
-export const sharing = (offer: GpuOffer, shared: SharedLayers | undefined): GpuOffer => {
-  const layers = shared?.loaded.length ?? 0;
-  return layers === 0 || offer.smaller !== undefined ? offer : { ...offer, shared: { base: shared!.base, layers } };
-};

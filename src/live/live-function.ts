@@ -15,7 +15,7 @@ import {
 } from '../schedule/index.ts';
 import type { Tensor } from '../tensor/index.ts';
 import { Correction } from './correction.ts';
-import { sharing, type PlannedLayer, type SharedLayers } from './families.ts';
+import type { PlannedLayer, SharedLayers } from './families.ts';
 import {
   toSchedulerPriority,
   type FunctionPlans,
@@ -52,7 +52,9 @@ export class LiveFunction {
   others: Readonly<Record<SideId, SideOffer | null>> = {};
   /** When these offers were last asked for. */
   refreshedMs = -Infinity;
-  /** Undefined while it may not use GPUs. */
+  /** As they were made for it; undefined while it may not use GPUs. */
+  ownPlans: FunctionPlans | undefined;
+  /** The same with what it shares. */
   plans: FunctionPlans | undefined;
   /** The plans' offers, corrected by observations. */
   offers: readonly (GpuOffer | null)[] = [];
@@ -129,14 +131,16 @@ export interface Pending {
 }
 
 /** Its plans' current offers, with the sizes of joined runs. */
-export function offersOf({ plans, joined, correction, shared }: LiveFunction): readonly (GpuOffer | null)[] {
+export function offersOf({ plans, joined, correction }: LiveFunction): readonly (GpuOffer | null)[] {
   if (plans === undefined) return [];
-  const offers = joined === undefined ? plans.offers : plans.offers.map((offer) => joining(offer, joined));
-  return correction.offers(shared.some(Boolean) ? offers.map((offer, gpu) => sharing(offer, shared[gpu])) : offers);
+  return correction.offers(joined === undefined ? plans.offers : plans.offers.map((offer) => joining(offer, joined)));
 }
 
 /** By GPU: the layers of its plan, of several the largest, if others may have them. */
-export function plannedLayers({ plans, layers }: LiveFunction): readonly (readonly PlannedLayer[] | undefined)[] {
+export function plannedLayers({
+  ownPlans: plans,
+  layers,
+}: LiveFunction): readonly (readonly PlannedLayer[] | undefined)[] {
   if (plans === undefined || layers === undefined || layers.some(({ id }) => id === undefined)) return [];
   return plans.offers.map((offer, gpu) => {
     const planned = plans.planOf(gpu, plans.mode, offer.plan).layers.flatMap(({ method }, index) => {

@@ -4,6 +4,7 @@ import { checkVariants, named, type FunctionId, type SideId, type SideOffer } fr
 import { Correction } from './correction.ts';
 import { hostBlocksOf, LiveFunction, plannedLayers, offersOf, sheetOf, type FunctionLayer } from './live-function.ts';
 import type { LiveState, Scheduled } from './live-views.ts';
+import { sharingPlans } from './shared-plans.ts';
 import type { FunctionPlans, JoinedSizes, OwnCause, ScheduledSettings } from './types.ts';
 
 /** The offers beside the GPUs are asked for at most this often per function. */
@@ -24,8 +25,8 @@ export class LiveFunctions {
     for (const offer of plans.offers) checkVariants(key, offer);
     const fn = this.of(key, settings);
     // Other plans have another profile; the old observations say nothing about it.
-    if (fn.plans !== plans) fn.correction = new Correction();
-    fn.plans = plans;
+    if (fn.ownPlans !== plans) fn.correction = new Correction();
+    fn.ownPlans = plans;
     fn.settings = settings;
     fn.isPinned = isPinned;
     this.#share(fn);
@@ -44,8 +45,9 @@ export class LiveFunctions {
 
   /** Names its layers as they are shared now. */
   #divide(fn: LiveFunction): void {
-    fn.shared = (fn.plans?.offers ?? []).map((_, gpu) => this.#state.families.on(fn, gpu));
+    fn.shared = (fn.ownPlans?.offers ?? []).map((_, gpu) => this.#state.families.on(fn, gpu));
     for (const shared of fn.shared) if (shared !== undefined) fn.sharedLayers.set(shared.base, shared.loaded);
+    fn.plans = fn.ownPlans && sharingPlans(fn.ownPlans, fn.shared);
     fn.offers = offersOf(fn);
     if (fn.hostBlocks !== undefined) fn.hostBlocks = hostBlocksOf(fn);
   }
@@ -93,7 +95,7 @@ export class LiveFunctions {
       await fn?.withdrawal?.over;
       return;
     }
-    fn.plans = undefined;
+    fn.ownPlans = fn.plans = undefined;
     fn.isPinned = false;
     this.#state.families.set(fn, []);
     await this.withdraw(fn, 'unload');
@@ -110,7 +112,7 @@ export class LiveFunctions {
     const fn = this.#state.functions.get(key);
     if (fn === undefined) return;
     this.#state.functions.delete(key);
-    fn.plans = undefined;
+    fn.ownPlans = fn.plans = undefined;
     this.#state.host?.place.forget(fn);
     this.#state.families.set(fn, []);
     await this.withdraw(fn, 'unload');

@@ -29,8 +29,8 @@ describe('plan variants', () => {
     bench.arrive(3);
     await pass(60);
     const { orders } = bench.process;
-    expect(orders.indexOf('keep memory of f0@1 on 0')).toBeLessThan(orders.indexOf('load f3@1 to 0 under memory'));
-    expect(orders).toContain('keep memory of f0@1 on 0');
+    expect(orders.indexOf('keep 0,2 of f0@1 on 0')).toBeLessThan(orders.indexOf('load f3@1 to 0 under memory'));
+    expect(orders).toContain('keep 0,2 of f0@1 on 0');
     expect(bench.evictions).toEqual([]);
     expect(bench.process.overfull).toBeUndefined();
     expect(bench.shell.counts).toMatchObject({ shrinks: 1, growths: 0 });

@@ -40,8 +40,8 @@ export interface GpuRunner {
   trim(key: string, gpu: Given<GpuId>, layers: number): Promise<number>;
   /** Frees layers for all functions that have them. */
   release(key: string, gpu: Given<GpuId>, layers: readonly number[]): Promise<number>;
-  /** Frees the layers that this variant does not have. Resolves with the bytes freed. */
-  keep(key: string, gpu: Given<GpuId>, variant: string): Promise<number>;
+  /** Frees the function's other layers. Resolves with the bytes freed. */
+  keep(key: string, gpu: Given<GpuId>, layers: readonly number[]): Promise<number>;
 }
 
 /** Settings by which a function is scheduled. */

@@ -291,10 +291,13 @@ export class Gpu implements MemoryListener {
   variantOf(fn: ServedFunction, slot: Slot | undefined): GpuOffer {
     const top = fn.sheet.gpus[this.number]!;
     if (top.smaller === undefined) return top;
-    const resident = slot?.offer;
+    // What it shares is in all of its variants.
+    const hasBaseAlone = slot?.base !== undefined && !slot.hasOwn;
+    const resident = hasBaseAlone ? undefined : slot?.offer;
     if (resident !== undefined && isVariantOf(top, resident)) return resident;
     const { memory } = this;
-    return this.#shared.variants.toLoad(fn, top, memory.freeBytes, memory.attainableBytes(fn));
+    const freeBytes = memory.freeBytes + (hasBaseAlone ? top.prefixBytes[slot.prefix]! : 0);
+    return this.#shared.variants.toLoad(fn, top, freeBytes, memory.attainableBytes(fn));
   }
 
   /**

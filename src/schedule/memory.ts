@@ -3,7 +3,7 @@ import { evictionOrder, recencyList, RecencyOrder, type EvictionFacts, type Evic
 import type { ServedFunction } from './function.ts';
 import type { Numbered } from './heap.ts';
 import { MissCost, type Pressure } from './miss-cost.ts';
-import { sameBytes, trimmedPrefix, wholeBytes, wholePrefix, type GpuOffer } from './offer.ts';
+import { sameBytes, trimmedPrefix, variantNamed, wholeBytes, wholePrefix, type GpuOffer } from './offer.ts';
 import type { Policy } from './policy.ts';
 import type { Popularity } from './learnt.ts';
 import type { Variants } from './plan-variants.ts';
@@ -233,8 +233,9 @@ export class GpuMemory implements EvictionFacts {
       return true;
     }
     const resident = slot.offer!;
-    if (base === undefined || base.prefix !== slot.low || !sameBytes(resident, offer!)) return false;
-    if (offer!.shared!.layers <= slot.low) return false;
+    if (base === undefined || base.prefix !== slot.low || this.#growing.has(slot)) return false;
+    const variant = variantNamed(offer!, resident.plan);
+    if (!sameBytes(resident, variant) || offer!.shared!.layers <= slot.low) return false;
     if (slot.base !== undefined && slot.base !== base) return false;
     this.setPinned(slot, false);
     this.hold(slot);
@@ -245,7 +246,7 @@ export class GpuMemory implements EvictionFacts {
     slot.link(base, offer);
     if (!wasInUse) this.#useBase(slot, base);
     this.#extend(base, offer!, Math.min(prefix, layers));
-    if (prefix > layers) slot.setPrefix(offer!, prefix);
+    if (prefix > layers) slot.setPrefix(variant, prefix);
     else this.#leave(slot);
     return true;
   }
@@ -254,7 +255,7 @@ export class GpuMemory implements EvictionFacts {
    * Takes the room for a larger variant of a function that is held and there as a whole. Returns false as `reserve` does.
    */
   startGrowth(slot: Resident, variant: GpuOffer): boolean {
-    const neededBytes = wholeBytes(variant) - slot.bytes;
+    const neededBytes = wholeBytes(variant) - wholeBytes(slot.offer!);
     if (!this.#makeRoom(neededBytes, slot)) return false;
     this.usedBytes += neededBytes;
     this.#growing.set(slot, variant);
@@ -266,7 +267,7 @@ export class GpuMemory implements EvictionFacts {
     const variant = this.#growing.get(slot);
     if (variant === undefined) return;
     this.#growing.delete(slot);
-    if (this.#pinned.has(slot)) this.#pinnedBytes += wholeBytes(variant) - slot.bytes;
+    if (this.#pinned.has(slot)) this.#pinnedBytes += wholeBytes(variant) - wholeBytes(slot.offer!);
     slot.setPrefix(variant, wholePrefix(variant));
   }
 

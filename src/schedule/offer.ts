@@ -55,7 +55,7 @@ export interface GpuOffer {
   readonly warmMs: number;
   /** Sizes of joined runs, ascending. Left out: calls run one by one. */
   readonly batches?: readonly BatchTime[];
-  /** What other functions have as well; left out: nothing. Not for a function with plan variants. */
+  /** What other functions have as well; left out: nothing. The same in all variants, of which each has more than that. */
   readonly shared?: SharedPrefix;
   /** Bytes of each prefix, from 0 for nothing to those of everything. */
   readonly prefixBytes: readonly number[];
@@ -291,9 +291,12 @@ export function checkVariants(functionName: string, top: GpuOffer): void {
   if (shared !== undefined && !(shared.layers >= 1 && shared.layers <= wholePrefix(top)))
     throw new RangeError(`${functionName} shares ${shared.layers} layers, and its plan loads ${wholePrefix(top)}`);
   if (top.smaller === undefined) return;
-  if (shared !== undefined) throw new RangeError(`${functionName} has several plans, so it can share no layers`);
   const plans = new Set<string>();
   for (let variant: GpuOffer | undefined = top; variant !== undefined; variant = variant.smaller) {
+    if (variant.shared?.base !== shared?.base || variant.shared?.layers !== shared?.layers)
+      throw new RangeError(`plan '${variant.plan}' of ${functionName} shares other layers than the plan before it`);
+    if (shared !== undefined && wholePrefix(variant) === shared.layers)
+      throw new RangeError(`plan '${variant.plan}' of ${functionName} has no layers beside those that it shares`);
     if (variant.plan === undefined) throw new RangeError(`a plan in the variants of ${functionName} has no name`);
     if (plans.has(variant.plan)) throw new RangeError(`${functionName} has two plans named '${variant.plan}'`);
     plans.add(variant.plan);

@@ -310,6 +310,17 @@ describe('a sheet', () => {
     expect(() => bench.add({ ...variants, smaller: { plan: 'larger', layers: [61] } })).toThrow(
       "plan 'larger' of function 2 keeps no less on the GPU than 'gpu', which is before it",
     );
+    const shared = { base: 'base', layers: 1 };
+    const [two, one] = [
+      { layers: [30, 20], plan: 'two' },
+      { layers: [30], plan: 'one' },
+    ];
+    expect(() => bench.add({ ...two, shared, smaller: one })).toThrow(
+      "plan 'one' of function 3 shares other layers than the plan before it",
+    );
+    expect(() => bench.add({ ...two, shared, smaller: { ...one, shared } })).toThrow(
+      "plan 'one' of function 4 has no layers beside those that it shares",
+    );
   });
 });
 

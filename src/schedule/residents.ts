@@ -16,7 +16,7 @@ export class Resident {
   isIdle = false;
   /** The layers that it shares on this GPU, */
   base: Base | undefined = undefined;
-  /** by this offer. */
+  /** by this offer, of several variants the largest. */
   #based: GpuOffer | undefined = undefined;
   /** It runs, loads or is awaited, so its base stays. */
   usesBase = false;
@@ -88,9 +88,8 @@ export class Resident {
     this.#kept = 0;
   }
 
-  /** The same layers under an offer with other times. */
+  /** Its own layers, the same, under an offer with other times. */
   replaceOffer(offer: GpuOffer): void {
-    if (this.base !== undefined) this.#based = offer;
     if (this.hasOwn || this.base === undefined) this.#offer = offer;
   }
 

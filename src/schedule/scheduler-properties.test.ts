@@ -43,6 +43,8 @@ test('layers that functions share are there once, stay while one of them uses th
   );
   expect(played.evictions).toBeGreaterThan(500);
   expect(played.gpuLosses).toBeGreaterThan(50);
+  expect(played.shrinks).toBeGreaterThan(50);
+  expect(played.growths).toBeGreaterThan(5);
 });
 
 test('host memory keeps what runs and loads read, and nothing waits for it for ever, whatever is lost, refused or changed', () => {

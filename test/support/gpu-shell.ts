@@ -31,14 +31,13 @@ export const layerMs = 5;
 /** Two functions and a half. */
 const capacityBytes = 100;
 
-/** @param executed the last layers, which stay in host memory */
-const planOf = (primary: number, executed: number): ColdStartPlan => ({
+const planOf = (primary: number, loaded: readonly number[]): ColdStartPlan => ({
   mode: 'pipeswitch',
   primary,
   secondaries: [],
-  bytesGpu: (layerCount - executed) * layerBytes,
+  bytesGpu: loaded.length * layerBytes,
   layers: Array.from({ length: layerCount }, (_, layer) =>
-    layer < layerCount - executed
+    loaded.includes(layer)
       ? ({ name: `layer ${layer}`, method: 'load', link: 0 } as const)
       : ({ name: `layer ${layer}`, method: 'dha', link: null } as const),
   ),
@@ -82,12 +81,17 @@ export function plansFor(gpuCount: number, hasVariants = false, executed = 0): F
   const offers = Array.from({ length: gpuCount }, (_, link) =>
     hasVariants ? { ...offerOf(link, 'gpu'), smaller: offerOf(link, 'memory') } : offerOf(link, undefined, executed),
   );
-  return { mode: 'pipeswitch', isTooLarge: false, offers, planOf: (gpu) => planOf(gpu, hasVariants ? 0 : executed) };
+  return {
+    mode: 'pipeswitch',
+    isTooLarge: false,
+    offers,
+    planOf: (gpu, _mode, variant) => planOf(gpu, layersOf(variant, hasVariants ? 0 : executed)),
+  };
 }
 
 /** Layers that a run or load brings to its GPU. */
-const loadedBy = ({ layers }: ColdStartPlan, variant: string | undefined): readonly number[] =>
-  layersOf(variant).filter((layer) => layers[layer]!.method === 'load');
+const loadedBy = ({ layers }: ColdStartPlan): readonly number[] =>
+  [...layers.keys()].filter((layer) => layers[layer]!.method === 'load');
 
 /** The host had no memory for an answer. */
 export class NoMemory extends Error {}
@@ -145,7 +149,7 @@ class MadeUpProcess implements GpuRunner, HostRunner {
     const deaths = this.#deaths;
     await this.#freed[gpu];
     this.#mustLive(deaths);
-    const loaded = loadedBy(plan, variant);
+    const loaded = loadedBy(plan);
     const failure = this.failures.shift();
     if (typeof failure === 'string') {
       await this.#pass(1, signal);
@@ -182,7 +186,7 @@ class MadeUpProcess implements GpuRunner, HostRunner {
     const deaths = this.#deaths;
     await this.#freed[gpu];
     this.#mustLive(deaths);
-    const missing = this.#bring(key, gpu, loadedBy(plan, variant));
+    const missing = this.#bring(key, gpu, loadedBy(plan));
     this.#completeMs.set(`${key} ${gpu}`, performance.now() + missing * layerMs);
     await this.#pass(missing * layerMs + this.loadAnswerMs, signal);
     return { bytes: missing * layerBytes, fromDisk: false };
@@ -223,9 +227,8 @@ class MadeUpProcess implements GpuRunner, HostRunner {
     throw new Error(`${key} shares nothing on GPU ${gpu}`);
   }
 
-  keep(key: string, gpu: number, variant: string): Promise<number> {
-    this.orders.push(`keep ${variant} of ${key} on ${gpu}`);
-    const kept = layersOf(variant);
+  keep(key: string, gpu: number, kept: readonly number[]): Promise<number> {
+    this.orders.push(`keep ${kept.join()} of ${key} on ${gpu}`);
     return this.#free(key, gpu, (had) => had.filter((layer) => kept.includes(layer)));
   }
 

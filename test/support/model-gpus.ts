@@ -41,6 +41,8 @@ export class ModelGpus {
   readonly #brought = new Map<LoadOrder, SharedPrefix | undefined>();
   readonly running: (Running | undefined)[];
   readonly #growing: Map<number, Action & { kind: 'grow' }>[];
+  /** By growth: the offer that it was ordered by. */
+  readonly #grownFrom = new Map<Action, GpuOffer>();
   /** By GPU: the invocation that waits longest beyond the bound, and how often it was passed over since. */
   readonly #passed: { readonly invocation: number; readonly count: number }[] = [];
   shrinks = 0;
@@ -67,7 +69,9 @@ export class ModelGpus {
     const base = this.shared[gpu]!.get(offer.shared.base);
     // What it has of its own lies above all that it shares.
     const prefix = own?.prefix ?? Math.min(base?.prefix ?? 0, offer.shared.layers);
-    return prefix === 0 ? undefined : { prefix, bytes: offer.prefixBytes[prefix]!, plan: offer.plan };
+    if (prefix === 0) return undefined;
+    if (own === undefined) return { prefix, bytes: offer.prefixBytes[prefix]!, plan: offer.plan };
+    return { prefix, bytes: own.bytes + offer.prefixBytes[own.shared?.layers ?? 0]!, plan: own.plan };
   }
 
   isLoading(functionIndex: number, gpu: number): boolean {
@@ -103,11 +107,13 @@ export class ModelGpus {
     const sheet = this.#ledger.sheets.get(functionIndex)!;
     for (const [gpu, offer] of sheet.gpus.entries()) {
       const own = this.resident[gpu]!.get(functionIndex);
-      if (own === undefined || !offer?.shared) continue;
+      // What grows is not shared before it has grown.
+      if (own === undefined || !offer?.shared || this.#growing[gpu]!.has(functionIndex)) continue;
       const { base, layers } = offer.shared;
+      const { prefixBytes } = variantNamed(offer, own.plan);
       const low = own.shared?.layers ?? 0;
       const isOther = own.shared !== undefined && own.shared.base !== base;
-      if (isOther || layers <= low || own.prefixBytes?.join() !== offer.prefixBytes.join()) continue;
+      if (isOther || layers <= low || own.prefixBytes?.join() !== prefixBytes.join()) continue;
       if ((this.shared[gpu]!.get(base)?.prefix ?? 0) !== low) continue;
       own.shared = offer.shared;
       // What is on its way of it is on its way for the others as well.
@@ -116,7 +122,7 @@ export class ModelGpus {
       if (this.running[gpu]?.functionIndex === functionIndex) this.#runWith[gpu] = offer.shared;
       const prefix = Math.min(own.prefix, layers);
       this.shared[gpu]!.set(base, { prefix, bytes: offer.prefixBytes[prefix]!, plan: offer.plan });
-      if (own.prefix > layers) own.bytes = offer.prefixBytes[own.prefix]! - offer.prefixBytes[layers]!;
+      if (own.prefix > layers) own.bytes = prefixBytes[own.prefix]! - prefixBytes[layers]!;
       else this.resident[gpu]!.delete(functionIndex);
     }
   }
@@ -127,7 +133,10 @@ export class ModelGpus {
     const growth = this.#growing[gpu]!.get(functionIndex);
     if (growth === undefined) return;
     this.#growing[gpu]!.delete(functionIndex);
-    this.resident[gpu]!.get(functionIndex)!.plan = growth.plan;
+    const resident = this.resident[gpu]!.get(functionIndex)!;
+    resident.plan = growth.plan;
+    resident.prefixBytes = variantNamed(this.#grownFrom.get(growth)!, growth.plan).prefixBytes;
+    this.changed(functionIndex);
   }
 
   run(action: Action & { kind: 'run' }): void {
@@ -299,7 +308,7 @@ export class ModelGpus {
     if (this.loading[gpu]!.has(functionIndex)) refuse(`function ${functionIndex} grows while it is being loaded`);
     if (this.#growing[gpu]!.has(functionIndex)) refuse(`function ${functionIndex} grows already`);
     const [{ bytes, ms, link }, ...others] = load.way.transfers;
-    const neededBytes = wholeBytes(variantNamed(top, plan)) - resident.bytes;
+    const neededBytes = wholeBytes(variantNamed(top, plan)) - wholeBytes(before);
     if (link !== gpu || others.length > 0 || !this.#ledger.up[gpu])
       refuse(`function ${functionIndex} grows over other links`);
     if (bytes[0] !== neededBytes || neededBytes <= 0)
@@ -307,6 +316,7 @@ export class ModelGpus {
     resident.bytes += neededBytes;
     resident.prefix = wholePrefix(variantNamed(top, plan));
     this.#growing[gpu]!.set(functionIndex, action);
+    this.#grownFrom.set(action, top);
     this.growths++;
     const isValid = (): boolean => this.#growing[gpu]!.get(functionIndex) === action;
     this.#ledger.plan(
@@ -326,7 +336,8 @@ export class ModelGpus {
     const after = variantNamed(gpus[gpu]!, plan);
     if (after.plan !== plan || after.warmMs > sloMs) refuse(`plan ${plan} of function ${functionIndex} misses its SLO`);
     if (bytes <= 0 || wholeBytes(before) - wholeBytes(after) !== bytes) refuse(`${bytes} bytes do not come of ${plan}`);
-    this.resident[gpu]!.set(functionIndex, { prefix: wholePrefix(after), bytes: wholeBytes(after), plan });
+    const { prefixBytes } = after;
+    Object.assign(resident, { prefix: wholePrefix(after), bytes: resident.bytes - bytes, plan, prefixBytes });
     this.shrinks++;
   }
 
@@ -421,7 +432,8 @@ export class ModelGpus {
       if (!sheet || !top || sheet.pinned || wanted.has(functionIndex) || this.#isBusy(functionIndex, gpu)) continue;
       const offer = variantNamed(top, resident.plan);
       // Of a former plan.
-      if (offer.plan !== resident.plan || wholeBytes(offer) !== resident.bytes) continue;
+      const ownBytes = wholeBytes(offer) - offer.prefixBytes[resident.shared?.layers ?? 0]!;
+      if (offer.plan !== resident.plan || ownBytes !== resident.bytes) continue;
       for (let variant: GpuOffer | undefined = offer.smaller; variant !== undefined; variant = variant.smaller) {
         if (variant.warmMs <= sheet.sloMs && wholeBytes(variant) > 0) {
           refuse(`something goes from GPU ${gpu}, and function ${functionIndex} could do with plan ${variant.plan}`);

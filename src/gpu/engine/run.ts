@@ -99,9 +99,13 @@ export class Run {
   #needs(): { missing: number[]; fromHost: Set<number> } {
     const missing: number[] = [];
     const fromHost = new Set<number>();
-    for (const index of this.#layersRead()) {
-      const isOfPlan = this.#options.plan.layers[index]!.method === 'load' || !this.#context.readsHost;
-      const isCoded = this.#program.layout.layers[index]!.coded !== undefined;
+    const { layers } = this.#options.plan;
+    for (const { index, bytes, coded } of this.#program.layout.layers) {
+      const isLoaded = layers[index]!.method === 'load';
+      // A plan may keep more than a part of the function reads: what others share with it.
+      if (bytes === 0 || (!isLoaded && this.#program.layersRead?.includes(index) === false)) continue;
+      const isOfPlan = isLoaded || !this.#context.readsHost;
+      const isCoded = coded !== undefined;
       if (this.#residency.has(index)) {
         // What another function has loaded stays for this one as well, if it is of its plan.
         if (isOfPlan) this.#residency.hold([index]);

@@ -131,12 +131,6 @@ export class HybridFunctions {
     for (const { open } of this.#functions.get(key)?.variants.values() ?? []) retire(open, shapesKey(shapes));
   }
 
-  /** Frees all layers on a GPU but those of a plan. Resolves with the number of freed bytes. */
-  async keep(key: string, gpu: number, id: string): Promise<number> {
-    const { promise } = this.#variant(this.#planned(key), id);
-    return await this.#engine.keep(key, gpu, new Set(promise.layers));
-  }
-
   /** @throws GpuError */
   async run(key: string, id: string, inputs: readonly Tensor[], options: RunOptions): Promise<RunResult> {
     const planned = this.#planned(key);

@@ -164,9 +164,9 @@ export class GpuClient {
     return await this.#process.call('trim', { key, gpu, layers });
   }
 
-  /** Frees the layers that a plan of the function does not read. Resolves with the bytes freed. */
-  async keep(key: string, gpu: number, variant: string): Promise<number> {
-    return await this.#process.call('keep', { key, gpu, variant });
+  /** Frees the function's other layers. Resolves with the bytes freed. */
+  async keep(key: string, gpu: number, layers: readonly number[]): Promise<number> {
+    return await this.#process.call('keep', { key, gpu, layers });
   }
 
   /** Frees layers that functions share, for all of these. Resolves with the bytes freed. */

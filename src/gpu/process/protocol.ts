@@ -147,7 +147,7 @@ export interface GpuApi {
   load(order: Omit<OnGpu, 'variant'>): LoadResult;
   /** Answers with the bytes freed, as `keep` does. Runs and loads on the GPU that are asked for later find them free. */
   trim(order: OfFunction & { readonly gpu: number; readonly layers: number }): number;
-  keep(order: OfFunction & { readonly gpu: number; readonly variant: string }): number;
+  keep(order: OfFunction & { readonly gpu: number; readonly layers: readonly number[] }): number;
   /** Frees layers that functions share, for all of these. */
   release(order: OfFunction & { readonly gpu: number; readonly layers: readonly number[] }): number;
   addPlan(order: OfFunction & { readonly plan: HybridPlan }): HybridPromise;

@@ -104,10 +104,7 @@ export class GpuService {
       return await this.#engine.load(key, { gpu, plan, signal });
     },
     trim: ({ key, gpu, layers }) => this.#frees.run(String(gpu), () => this.#engine.trim(key, gpu, layers)),
-    keep: ({ key, gpu, variant }) =>
-      this.#frees.run(String(gpu), async () =>
-        variant === wholePlan ? 0 : await (await this.#hybrid()).keep(key, gpu, variant),
-      ),
+    keep: ({ key, gpu, layers }) => this.#frees.run(String(gpu), () => this.#engine.keep(key, gpu, new Set(layers))),
     release: ({ key, gpu, layers }) => this.#frees.run(String(gpu), () => this.#engine.release(key, gpu, layers)),
     addPlan: async ({ key, plan }) => await (await this.#hybrid()).addPlan(key, plan),
     dropPlan: async ({ key, plan }) => await (await this.#hybrid()).dropPlan(key, plan),

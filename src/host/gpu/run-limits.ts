@@ -54,6 +54,6 @@ export function runLimits({ limitMs: limitOf, onOver }: RunLimitsOptions): (runn
     load: (key, options) => runner.load(key, options),
     trim: (key, gpu, layers) => runner.trim(key, gpu, layers),
     release: (key, gpu, layers) => runner.release(key, gpu, layers),
-    keep: (key, gpu, variant) => runner.keep(key, gpu, variant),
+    keep: (key, gpu, layers) => runner.keep(key, gpu, layers),
   });
 }

@@ -394,4 +394,51 @@ describe.skipIf(emulatorMissing)('a host whose GPU holds half of nine functions 
     expect(after.filter(({ placement }) => !placement.startsWith('gpu0'))).toEqual([]);
     expect(gpus.live.counts.shrinks).toBeGreaterThan(shrinks);
   });
+
+  test('ten twins cost the bytes of one, versions those of their own layers, and these alone shrink', async () => {
+    const { live } = host.gpus!;
+    const [lstm] = kinds as [Kind];
+    const twins = Array.from({ length: 10 }, (_, index) => `twin-${index}`);
+    const versions = Array.from({ length: 4 }, (_, index) => `version-${index}`);
+    const publish = async (name: string, seed: number, ownSeed: number): Promise<void> => {
+      const { model } = buildArchitecture('lstm', { batch: 1, ...base }, seed);
+      const weights = model.graph.initializer;
+      const others = buildArchitecture('lstm', { batch: 1, ...base }, ownSeed).model.graph.initializer;
+      weights.splice(weights.length / 2, Infinity, ...others.slice(weights.length / 2));
+      await addFunction({ ...lstm, name, model: () => model });
+      const file = await readFile(join(folder, 'functions', name, 'model.onnx'));
+      const published = await fetch(`${host.url}/functions/${name}?slo=60s`, { method: 'PUT', body: file });
+      expect([name, published.status]).toEqual([name, 201]);
+    };
+    for (const name of twins) await publish(name, 5, 5);
+    for (const [index, name] of versions.entries()) await publish(name, 6, 7 + index);
+    await host.gpus!.settled();
+    const before = live.counts.starts;
+    for (const name of twins) expect(problemsIn([await invoke(name)])).toEqual([]);
+    const { cold, disk, partial, warm } = live.counts.starts;
+    expect([cold + disk - before.cold - before.disk, partial - before.partial]).toEqual([1, 0]);
+    expect(warm - before.warm).toBe(twins.length - 1);
+    const whole = bytesOf(variantsOf('lstm-base')[0]!);
+    for (const name of twins) {
+      const { bytes, shared } = live.resident(`${name}@1`, 0);
+      expect([bytes, shared?.bytes, shared?.keys.length]).toEqual([whole, whole, twins.length - 1]);
+    }
+    for (const name of versions) {
+      expect(problemsIn([await invoke(name)])).toEqual([]);
+      expect(live.resident(`${name}@1`, 0).shared!.bytes).toBeGreaterThan(whole / 4);
+      expect(variantsOf(name).length).toBeGreaterThanOrEqual(2);
+    }
+    const { shrinks } = live.counts;
+    const all = [...names, ...versions, ...twins];
+    for (let call = 0; call < 80; call++) {
+      const answer = await invoke(all[random.below(all.length)]!);
+      expect(problemsIn([answer])).toEqual([]);
+      await live.gpusIdle();
+      await vi.waitFor(async () => expect(await weightBytes()).toBe(live.residentBytes(0)), { interval: 20 });
+    }
+    expect(live.counts.shrinks).toBeGreaterThan(shrinks);
+    const shrunk = versions.reduce((sum, name) => sum + live.planChanges(`${name}@1`).shrinks, 0);
+    expect(shrunk).toBeGreaterThan(0);
+    for (const name of twins) expect(live.planChanges(`${name}@1`)).toMatchObject({ shrinks: 0 });
+  });
 });

@@ -89,7 +89,7 @@ describe.skipIf(emulatorMissing)('the GPU process with plans over GPU and CPU', 
       expectAnswer(whole.outputs, example.expected);
       for (const variant of [variants[1]!, variants[0]!]) {
         const before = (await client.state()).memory[0]!.weightBytes;
-        expect(await client.keep('f@1', 0, variant.plan)).toBe(before - variant.weightBytes);
+        expect(await client.keep('f@1', 0, variant.layers)).toBe(before - variant.weightBytes);
         expect((await client.state()).memory[0]!.weightBytes).toBe(variant.weightBytes);
         const plan = loading(coverage.layers, variant.layers);
         const result = await client.run('f@1', example.inputs, { gpu: 0, plan, variant: variant.plan });
