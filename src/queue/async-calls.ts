@@ -20,7 +20,7 @@ import type {
   CancelOutcome,
 } from './calls.ts';
 import { CallbackSender, type CallbackSenderOptions } from './callback-sender.ts';
-import { keptFor, openQueue, startWorker } from './job-queues.ts';
+import { JobQueues, keptFor, startWorker } from './job-queues.ts';
 import { isRefusal } from './redis-link.ts';
 import { RedisNews } from './redis-news.ts';
 import { QueueError } from './types.ts';
@@ -62,8 +62,7 @@ export class AsyncCalls {
   readonly #callbacks: CallbackSender;
   /** Ids of cancelled calls, for the host that runs them. */
   readonly #cancellations: RedisNews;
-  readonly #endListening: () => void;
-  #calls: Queue<CallJob, CallEnd> | undefined;
+  readonly #queues: JobQueues<CallJob, CallEnd>;
   #workers: readonly Worker[] = [];
   readonly #counts = {
     accepted: 0,
@@ -79,8 +78,7 @@ export class AsyncCalls {
     this.#store = new CallStore(options.link, options.keepMs);
     this.#callbacks = new CallbackSender({ ...options, store: this.#store });
     this.#cancellations = new RedisNews(options.link, 'cancel');
-    // A queue object that was created while Redis went away is useless; a new one costs nothing.
-    this.#endListening = options.link.onChange(() => this.#dropQueues());
+    this.#queues = new JobQueues(options.link);
   }
 
   get counts() {
@@ -231,25 +229,17 @@ export class AsyncCalls {
   /** Takes no more calls and lets running ones finish within `graceMs`; the others wait for the next host. */
   async stop(graceMs: number): Promise<void> {
     this.#stopping = true;
-    this.#endListening();
     if (this.#workers.length > 0) {
       const closed = Promise.all(this.#workers.map((worker) => worker.close())).catch(() => undefined);
       // Without Redis a worker waits for Redis to confirm finished calls; they will be run again.
       await doneWithin(graceMs, Promise.race([closed, this.#options.link.away()]));
     }
     this.#cancellations.close();
-    this.#dropQueues();
+    await Promise.all([this.#queues.close(), this.#callbacks.close()]);
   }
 
   get queue(): Queue<CallJob, CallEnd> {
-    this.#calls ??= openQueue<CallJob, CallEnd>(this.#options.link, 'calls');
-    return this.#calls;
-  }
-
-  #dropQueues(): void {
-    void this.#calls?.close().catch(() => undefined);
-    this.#calls = undefined;
-    this.#callbacks.dropQueue();
+    return this.#queues.to('calls');
   }
 
   /** @throws QueueError 'unavailable', at once while Redis is away */

@@ -3,10 +3,10 @@
  * BullMQ counts the tries and keeps what became of them.
  */
 import { clientId } from './call-ids.ts';
-import { DelayedError, UnrecoverableError, type Job, type Queue, type Worker } from 'bullmq';
+import { DelayedError, UnrecoverableError, type Job, type Worker } from 'bullmq';
 import type { CallStore } from './call-store.ts';
 import { postCallback, type CallbackOptions } from './callback.ts';
-import { keptFor, openQueue, startWorker } from './job-queues.ts';
+import { JobQueues, keptFor, startWorker } from './job-queues.ts';
 import { Receivers } from './receivers.ts';
 import type { RedisLink } from './redis-link.ts';
 import { given, type Log } from '../tools/index.ts';
@@ -37,11 +37,12 @@ export class CallbackSender {
   readonly #store: CallStore;
   readonly #receivers = new Receivers(callbacksPerReceiver);
   readonly counts = { callbacksDelivered: 0, callbacksGivenUp: 0 };
-  #queue: Queue<CallbackJob, void> | undefined;
+  readonly #queues: JobQueues<CallbackJob, void>;
 
   constructor(options: CallbackSenderOptions) {
     this.#options = options;
     this.#store = options.store;
+    this.#queues = new JobQueues(options.link);
   }
 
   /** Starts to send callbacks, also those of other hosts. */
@@ -53,16 +54,14 @@ export class CallbackSender {
     });
   }
 
-  /** The next callback opens a new queue. */
-  dropQueue(): void {
-    void this.#queue?.close().catch(() => undefined);
-    this.#queue = undefined;
+  async close(): Promise<void> {
+    await this.#queues.close();
   }
 
   async ask(id: string, url: string | undefined): Promise<void> {
     if (url === undefined) return;
     const { attemptsMax: attempts, backoffMs } = this.#options.callback;
-    await this.#opened().add(
+    await this.#queues.to('callbacks').add(
       'callback',
       { id, origin: new URL(url).origin },
       {
@@ -77,15 +76,11 @@ export class CallbackSender {
   /** @param url undefined: the client wants none */
   async stateOf(id: string, url: string | undefined): Promise<CallbackState | undefined> {
     if (url === undefined) return undefined;
-    const job = await this.#opened().getJob(jobOf(id));
+    const job = await this.#queues.to('callbacks').getJob(jobOf(id));
     if (job === undefined) return { state: 'pending', attempts: 0 };
     const { attemptsMade: attempts, failedReason: lastError, finishedOn } = job;
     if (finishedOn === undefined) return { state: 'pending', attempts, ...given({ lastError }) };
     return (await job.isFailed()) ? { state: 'given-up', attempts, lastError } : { state: 'delivered', attempts };
-  }
-
-  #opened(): Queue<CallbackJob, void> {
-    return (this.#queue ??= openQueue<CallbackJob, void>(this.#options.link, 'callbacks'));
   }
 
   async #callBack(job: Job<CallbackJob, void>, token: string | undefined): Promise<void> {

@@ -26,11 +26,11 @@ import {
   type Membership,
 } from '../fleet/index.ts';
 import { manifestBytes, type FunctionManifest } from './manifest.ts';
-import { keys, leftoverMs, type OverflowJob } from './names.ts';
+import { JobQueues } from './job-queues.ts';
+import { keys, leftoverMs, workerQueue, type OverflowJob } from './names.ts';
 import { decodeAnswer, encodeInput, inputBytes, type AddressedAnswer } from './payload.ts';
 import type { RedisLink } from './redis-link.ts';
 import { QueueError } from './types.ts';
-import { WorkerQueues } from './worker-queues.ts';
 import type { OverflowOffer, OverflowOptions, OverflowResult, QueueState } from './types.ts';
 import { doneWithin, given, smoothed, type Log } from '../tools/index.ts';
 
@@ -78,11 +78,12 @@ const forgetfulness = 0.9;
 export class OverflowQueue {
   readonly #options: BullMqQueueOptions;
   readonly #link: RedisLink;
+  /** By worker. */
+  readonly #queues: JobQueues<OverflowJob>;
   readonly #id = randomBytes(6).toString('hex');
   readonly #pending = new Map<string, Pending>();
   #membership: Membership | undefined;
   #choice: MemberChoice | undefined;
-  #queues: WorkerQueues | undefined;
   readonly #answered: Record<string, number> = {};
   readonly #counts = { movedElsewhere: 0, takenBack: 0, doubleRuns: 0, lateAnswers: 0 };
   readonly #quiet: (() => void)[] = [];
@@ -97,6 +98,7 @@ export class OverflowQueue {
   constructor(options: BullMqQueueOptions) {
     this.#options = options;
     this.#link = options.link;
+    this.#queues = new JobQueues(options.link);
     this.#endListening = this.#link.onChange((works) => {
       if (!works) this.#lost();
     });
@@ -107,15 +109,19 @@ export class OverflowQueue {
     const { log, onWorkerLost } = this.#options;
     this.#membership = membership;
     this.#choice = new MemberChoice(membership);
-    this.#queues = new WorkerQueues(this.#link, membership);
     membership.follow({
       gone: ({ kind, name, title }, isLost) => {
         if (kind !== 'worker') return;
+        void this.#queues.closeTo(workerQueue(name));
         log.info({ worker: title }, 'a worker is gone');
         if (isLost) onWorkerLost?.(title);
         for (const pending of this.#pending.values()) {
           if (pending.worker.name === name) this.#elsewhere(pending, 'it is gone');
         }
+      },
+      // A host's name is one of no queue.
+      leftover: (name) => {
+        if (!name.includes(':')) void this.#queues.remove(workerQueue(name));
       },
     });
     this.#answers = this.#link.waiting();
@@ -215,7 +221,7 @@ export class OverflowQueue {
       if (this.#settle(pending)) pending.reject(new QueueError('stopping', 'the overflow queue is stopping'));
     }
     await this.#link.commands.del(keys.answers(this.#link, this.#id)).catch(() => undefined);
-    await this.#queues?.close();
+    await this.#queues.close();
   }
 
   #best(key: string, except: ReadonlySet<string>): Candidate | undefined {
@@ -248,7 +254,7 @@ export class OverflowQueue {
         ...given({ priority }),
       };
       const stored = this.#link.commands.set(keys.input(this.#link, jobId), encodeInput(input), 'PX', leftoverMs);
-      const added = this.#queues!.to(worker.name).add('invoke', job, {
+      const added = this.#queues.to(workerQueue(worker.name)).add('invoke', job, {
         jobId,
         attempts: 1,
         // Kept for a while: the answer may be looked up after the job is done.
@@ -257,7 +263,7 @@ export class OverflowQueue {
       });
       await Promise.all([stored, added]);
     } catch (error) {
-      await this.#queues?.closeTo(worker.name);
+      await this.#queues.closeTo(workerQueue(worker.name));
       if (!this.#settle(pending)) return;
       const failure = error instanceof QueueError ? error : this.#link.failure(error);
       pending.reject(failure);
@@ -278,7 +284,7 @@ export class OverflowQueue {
   async #takeBack(pending: Pending): Promise<boolean> {
     const jobId = jobIdOf(pending);
     try {
-      const removed = await this.#queues?.to(pending.worker.name).remove(jobId);
+      const removed = await this.#queues.to(workerQueue(pending.worker.name)).remove(jobId);
       await this.#link.commands.del(keys.input(this.#link, jobId));
       return removed === 1;
     } catch {
@@ -291,7 +297,7 @@ export class OverflowQueue {
     const { worker, triedIds } = pending;
     const tried = triedIds.size;
     const job = await this.#queues
-      ?.to(worker.name)
+      .to(workerQueue(worker.name))
       .getJobState(jobIdOf(pending))
       .catch(() => undefined);
     const answers = Object.values(this.#answered).reduce((sum, count) => sum + count, 0);
