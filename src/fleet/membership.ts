@@ -47,6 +47,8 @@ export interface MemberFollower {
   readonly changed?: () => void;
   /** What members tell of manifests has changed. */
   readonly manifestsChanged?: () => void;
+  /** After each report of this member: for what is to be done in Redis as often. The next one waits for it. */
+  readonly spoken?: () => Promise<void>;
 }
 
 interface Heard {
@@ -187,6 +189,7 @@ export class Membership {
       .set(link.key('member', this.name), text, 'PX', goneAfterMs)
       .exec();
     await this.#read();
+    for (const { spoken } of this.#followers) await spoken?.();
   }
 
   async #read(): Promise<void> {

@@ -60,8 +60,8 @@ interface Pending {
   takeBackTimer: NodeJS.Timeout | undefined;
   worker: Member;
   sentMs: number;
-  /** At the last heartbeat its input was not in Redis: its answer is on the way, or lost. */
-  inputMissed: boolean;
+  /** When its input was first not in Redis (performance.now()): its answer is on the way, or lost. */
+  missedMs: number | undefined;
 }
 
 /** Of the answers, at most this share of invocations may be run by the host although a worker has begun them. */
@@ -72,7 +72,7 @@ const fetchBytesPerMs = 50_000;
 const timerMsMax = 2 ** 31 - 1;
 /** Assumed round trip to a worker before any answer has been measured. */
 const firstOverheadMs = 2;
-/** The share of a measured round trip that is left after each heartbeat. */
+/** The share of a measured round trip that is left after each report. */
 const forgetfulness = 0.9;
 
 export class OverflowQueue {
@@ -89,8 +89,6 @@ export class OverflowQueue {
   readonly #quiet: (() => void)[] = [];
   readonly #endListening: () => void;
   #answers: Redis | undefined;
-  #timer: NodeJS.Timeout | undefined;
-  #beating = false;
   #count = 0;
   #overheadMs: number | undefined;
   #stopping = false;
@@ -123,10 +121,10 @@ export class OverflowQueue {
       leftover: (name) => {
         if (!name.includes(':')) void this.#queues.remove(workerQueue(name));
       },
+      spoken: async () => await this.#lookAfter(),
     });
     this.#answers = this.#link.waiting();
     void this.#listen(this.#answers);
-    this.#timer = setInterval(() => void this.#beat(), reportEveryMs);
   }
 
   /**
@@ -168,7 +166,7 @@ export class OverflowQueue {
         worker,
         triedIds: new Set(),
         sentMs: performance.now(),
-        inputMissed: false,
+        missedMs: undefined,
       };
       this.#pending.set(id, pending);
       options.signal?.addEventListener('abort', onAbort, { once: true });
@@ -215,7 +213,6 @@ export class OverflowQueue {
       this.#checkQuiet();
     });
     await doneWithin(graceMs, quiet);
-    clearInterval(this.#timer);
     this.#endListening();
     for (const pending of this.#pending.values()) {
       if (this.#settle(pending)) pending.reject(new QueueError('stopping', 'the overflow queue is stopping'));
@@ -242,7 +239,7 @@ export class OverflowQueue {
     try {
       if (manifest === undefined) throw new QueueError('no-worker', `${key} is no longer served`);
       pending.sentMs = performance.now();
-      pending.inputMissed = false;
+      pending.missedMs = undefined;
       this.#choice!.give(manifest.revision, worker.name, fetchMsOf(manifest));
       const jobId = jobIdOf(pending);
       const { deadlineMs, dueMs, priority } = options;
@@ -377,28 +374,16 @@ export class OverflowQueue {
     }
   }
 
-  async #beat(): Promise<void> {
-    if (this.#beating || this.#stopping || !this.#link.works) return;
-    this.#beating = true;
-    try {
-      // A once long round trip would keep every invocation away, and so never be measured again.
-      if (this.#overheadMs !== undefined && this.#overheadMs > firstOverheadMs) this.#overheadMs *= forgetfulness;
-      await this.#lookAfter();
-    } catch {
-      // Redis went away in between, which its connection reports; or it is slow, and the next heartbeat comes soon.
-    } finally {
-      this.#beating = false;
-    }
-  }
-
   /**
    * Keeps the inputs of invocations at workers alive. A worker removes an input in the same step that adds its answer,
-   * so an input that is missing for a whole heartbeat, while no answer waits, is lost.
+   * so an input that is missing for longer than the time between two reports, while no answer waits, is lost.
    */
   async #lookAfter(): Promise<void> {
+    // A once long round trip would keep every invocation away, and so never be measured again.
+    if (this.#overheadMs !== undefined && this.#overheadMs > firstOverheadMs) this.#overheadMs *= forgetfulness;
     const sinceMs = performance.now() - reportEveryMs;
     const watched = [...this.#pending.values()].filter(({ sentMs }) => sentMs < sinceMs);
-    if (watched.length === 0) return;
+    if (watched.length === 0 || this.#stopping) return;
     const command = this.#link.commands.pipeline();
     const jobIds = watched.map(jobIdOf);
     for (const jobId of jobIds) command.pexpire(keys.input(this.#link, jobId), leftoverMs);
@@ -411,8 +396,8 @@ export class OverflowQueue {
       const isMissing = replies?.[index]?.[1] === 0;
       // A busy host lags behind with its answers; this one may be among them.
       if (isMissing && answersWait) continue;
-      if (isMissing && pending.inputMissed) this.#elsewhere(pending, 'it was lost in Redis');
-      else pending.inputMissed = isMissing;
+      if (!isMissing) pending.missedMs = undefined;
+      else if ((pending.missedMs ??= performance.now()) < sinceMs) this.#elsewhere(pending, 'it was lost in Redis');
     }
   }
 
