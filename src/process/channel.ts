@@ -1,7 +1,7 @@
 /** The two transports for messages to and from a process or thread, with one interface. */
 import { Socket, type OnReadOpts, type SocketConstructorOpts } from 'node:net';
 import type { MessagePort, Worker } from 'node:worker_threads';
-import { encodeMessage, FrameDecoder, type FrameRegion, type Message, type Tensor } from '../tensor/index.ts';
+import { encodeMessage, FrameDecoder, reuse, type FrameRegion, type Message, type Tensor } from '../tensor/index.ts';
 
 /** One end of a channel: messages arrive whole and in order, or not at all. */
 export interface Channel<Out extends object> {
@@ -94,6 +94,7 @@ export function frameWriter<Out extends object>(socket: Socket, region?: FrameRe
       const [first, ...rest] = buffers;
       if (rest.length === 0) {
         socket.write(first!);
+        if (socket.writableLength === 0) reuse(first!);
         // It is a copy.
         sent?.();
         return;

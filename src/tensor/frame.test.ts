@@ -4,7 +4,7 @@ import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { decodeMessage, encodeMessage, FrameDecoder } from './frame.ts';
+import { decodeMessage, encodeMessage, FrameDecoder, reuse } from './frame.ts';
 
 function frame(header: unknown, tensorBytes: number, payload = Buffer.alloc(0)): Buffer {
   const json = Buffer.from(JSON.stringify(header));
@@ -200,4 +200,45 @@ test('thousands of different headers, some repeated, are each read right', () =>
       { header: { text }, tensors: [{ data: { 0: run % 256 } }] },
     ]);
   }
+});
+
+test('messages of any size, read in any pieces, have their tensors at multiples of 8 bytes where each read had one message', () => {
+  const property = fc.property(
+    fc.array(fc.record({ text: fc.string(), values: fc.nat(40) }), { maxLength: 20 }),
+    (sent) => {
+      const decoder = new FrameDecoder();
+      for (const { text, values } of sent) {
+        const data = new Uint8Array(8 * values + 3).fill(values);
+        const tensor = { name: text, datatype: 'UINT8', shape: [data.length], data } as const;
+        const stream = Buffer.concat(encodeMessage({ header: { text }, tensors: [tensor] }));
+        const [read] = [...readIntoSpace(decoder, stream, [stream.byteLength])];
+        const [message] = read!.messages;
+        expect(message).toMatchObject({ header: { text }, tensors: [{ name: text, data: Buffer.from(data) }] });
+        expect(message!.tensors[0]!.data.byteOffset % 8).toBe(0);
+      }
+    },
+  );
+  fc.assert(property);
+});
+
+test('a frame that the system has taken is overwritten by the next one, and no frame that waits', () => {
+  const property = fc.property(fc.array(fc.record({ bytes: fc.nat(70_000), isTaken: fc.boolean() })), (sent) => {
+    const waiting: { readonly frame: Uint8Array; readonly run: number }[] = [];
+    let taken: Uint8Array | undefined;
+    for (const [run, { bytes, isTaken }] of sent.entries()) {
+      const data = Buffer.alloc(bytes, run);
+      const [frame] = encodeMessage({ header: {}, tensors: [{ name: 'x', datatype: 'UINT8', shape: [bytes], data }] });
+      if (taken !== undefined && frame!.buffer === taken.buffer) expect(frame!.byteOffset).toBe(taken.byteOffset);
+      taken = isTaken ? frame : undefined;
+      if (isTaken) reuse(frame!);
+      else if (bytes <= 64 * 1024) waiting.push({ frame: frame!, run });
+    }
+    // One that was written before the last does not make room.
+    for (const { frame } of waiting.slice(0, -1)) reuse(frame);
+    for (const { frame, run } of waiting) {
+      const { data } = decodeMessage(frame).tensors[0]!;
+      expect(data.every((value) => value === run % 256)).toBe(true);
+    }
+  });
+  fc.assert(property, { numRuns: 30 });
 });

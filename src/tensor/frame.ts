@@ -66,8 +66,8 @@ export interface TensorHeader {
 const prefixBytes = 12;
 /** Below this, one copy into one buffer is cheaper than a vectored write of several. */
 const joinBytesMax = 64 * 1024;
-/** Size of the memory that small frames share until they are written. */
-const slabBytes = 64 * 1024;
+/** Size of the memory that joined frames share until they are written. */
+const slabBytes = 2 * joinBytesMax;
 /** No real header is larger; the limit keeps a corrupt stream from reserving gigabytes. */
 const headerBytesMax = 16 * 1024 * 1024;
 /** Added to the bytes of a header whose tensors are in a {@link FrameRegion}. */
@@ -85,8 +85,11 @@ const readBytesMin = 64 * 1024;
 export function encodeMessage({ header, tensors }: Message<object>, region?: FrameRegion): Uint8Array[] {
   let tensorBytes = 0;
   for (const { data } of tensors) tensorBytes += data.byteLength;
-  const json = tensors.length === 0 ? JSON.stringify(header) : withTensors(JSON.stringify(header), tensors);
-  const headerBytes = Buffer.byteLength(json);
+  const text = tensors.length === 0 ? JSON.stringify(header) : withTensors(JSON.stringify(header), tensors);
+  const textBytes = Buffer.byteLength(text);
+  // Elements of any type are read where they are if the frame is aligned in the memory of its reader.
+  const headerBytes = aligned(prefixBytes + textBytes) - prefixBytes;
+  const json = text + spaces.slice(0, headerBytes - textBytes);
   const place = region?.put(tensors, tensorBytes);
   if (place !== undefined) {
     const frame = reserve(prefixBytes + headerBytes + placeBytes);
@@ -113,6 +116,10 @@ export function encodeMessage({ header, tensors }: Message<object>, region?: Fra
   return [first];
 }
 
+const alignment = 8;
+const spaces = ' '.repeat(alignment);
+const aligned = (bytes: number): number => Math.ceil(bytes / alignment) * alignment;
+
 /** The text of a {@link TensorHeader}. Written by hand: JSON.stringify on objects costs three times as much. */
 export function tensorHeaderText({ name, datatype, shape, data }: Tensor): string {
   const size = `"parameters":{"binary_data_size":${data.byteLength}}`;
@@ -135,12 +142,20 @@ let slab = Buffer.alloc(0);
 let slabUsedBytes = 0;
 
 function reserve(bytes: number): Buffer {
-  if (bytes > slabBytes / 4) return Buffer.allocUnsafeSlow(bytes);
+  if (bytes > slabBytes) return Buffer.allocUnsafeSlow(bytes);
   if (slabUsedBytes + bytes > slab.byteLength) {
     slab = Buffer.allocUnsafeSlow(slabBytes);
     slabUsedBytes = 0;
   }
   return slab.subarray(slabUsedBytes, (slabUsedBytes += bytes));
+}
+
+/**
+ * The system has taken all of a frame: the next one is written over it, if it was the latest. New memory for each frame
+ * costs a page fault for each 4 KiB of it.
+ */
+export function reuse({ buffer, byteOffset, byteLength }: Uint8Array): void {
+  if (buffer === slab.buffer && byteOffset + byteLength === slabUsedBytes) slabUsedBytes = byteOffset;
 }
 
 /**
@@ -256,8 +271,9 @@ export class FrameDecoder<Header extends object = Record<string, unknown>> {
   /** So many bytes were read into {@link space}. Returns the messages that are now complete. */
   filled(bytes: number): Message<Header>[] {
     const space = this.space();
-    if (space === this.#slab) this.#slab = space.subarray(bytes);
-    return this.push(space.subarray(0, bytes));
+    const messages = this.push(space.subarray(0, bytes));
+    if (space === this.#slab) this.#slab = space.subarray(this.idle ? aligned(bytes) : bytes);
+    return messages;
   }
 
   /** Takes the next chunk and returns the messages that are now complete. */

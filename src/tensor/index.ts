@@ -5,6 +5,7 @@ export { TensorError } from './error.ts';
 export {
   decodeMessage,
   encodeMessage,
+  reuse,
   FrameDecoder,
   tensorHeaderText,
   type FrameAccount,
