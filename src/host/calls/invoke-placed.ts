@@ -102,7 +102,8 @@ export class PlacedInvoker {
           case 'cpu':
           case 'other': {
             const outcome = await this.#elsewhere(version, input, wish, options, placed);
-            if ('result' in outcome) return { ...outcome, inputsAreSpent: refused === 0 };
+            if ('result' in outcome)
+              return { result: outcome.result, placement: outcome.placement, inputsAreSpent: refused === 0 };
             ({ placed, failure } = outcome);
             break;
           }
@@ -251,7 +252,7 @@ export class PlacedInvoker {
       ...given({ variant, precision }),
       ...(start === 'warm' ? {} : { coldCause: gpus.coldCauseOf(version.key) }),
       ...(isHandlerCold ? { isHandlerCold } : {}),
-      ...bringing(why),
+      isBringing: isBringing(why),
     };
   }
 
@@ -372,13 +373,12 @@ function told(
   const { predictedMs } = why;
   const placement: Placement =
     there === undefined
-      ? { kind: 'cpu-pool', coldStart, overflow, predictedMs, ...bringing(why) }
+      ? { kind: 'cpu-pool', coldStart, overflow, predictedMs, isBringing: isBringing(why) }
       : { kind: 'other', where: there.where, coldStart, overflow, predictedMs };
   return { result, placement };
 }
 
-const bringing = ({ reason }: Why): { readonly isBringing?: true } =>
-  reason === 'bringing' ? { isBringing: true } : {};
+const isBringing = ({ reason }: Why): true | undefined => (reason === 'bringing' ? true : undefined);
 
 /** Orders the outputs as the model does. */
 function inOrder(outputs: readonly Tensor[], { metadata }: FunctionVersion): readonly Tensor[] {
@@ -402,8 +402,8 @@ const keptOff: WhyNot = { reason: 'optional-input', words: 'its program has no r
 
 /** What the scheduler learns from a run. `awayMs`: the part of the handler's time spent waiting for other functions. */
 function observed(result: PoolResult, elapsedMs: number, awayMs: number, isRemote: boolean): Observation {
-  const { coreMs, ...here } = observationOf(result, elapsedMs, awayMs);
-  return isRemote ? { runMs: coreMs } : { coreMs, ...here };
+  const here = observationOf(result, elapsedMs, awayMs);
+  return isRemote ? { runMs: here.coreMs } : here;
 }
 
 /** `inferMs`, `batchSize` and `batchRows` are absent if the instance itself ran the model. */

@@ -12,7 +12,7 @@ interface Told {
   /** Why it ran elsewhere than it would have otherwise; undefined if it did not. */
   readonly overflow?: Overflow | undefined;
   /** It was late everywhere, and ran so that the calls behind it find their function there. */
-  readonly isBringing?: boolean;
+  readonly isBringing?: true | undefined;
   /** The scheduler's prediction from arrival to answer; undefined if no scheduler was asked. */
   readonly predictedMs?: number | undefined;
   /** Why its weights were missing, if it waited for them. */
@@ -162,9 +162,9 @@ export interface InvocationRecord {
   /** Why it missed its SLO, and by how much, if it did. */
   readonly miss: Miss | undefined;
   /** Its answer, with the times and the placement; undefined without one. Recorders must not keep it: it has outputs. */
-  readonly ran?: Ran;
+  readonly ran?: Ran | undefined;
   /** Why it has none. */
-  readonly failure?: HostError;
+  readonly failure?: HostError | undefined;
 }
 
 /** Records the host's traffic. Called on the path of every request: it must neither block nor throw. */
