@@ -78,10 +78,10 @@ async function loadOnce(
     lease = await weights.lease(missing, either);
     await residency.reserve(missing, either);
     const decoding = await decodingOf(context, residency, missing);
-    transfer = new Transfer(residency, plan, missing, (gpu) => context.lane(gpu), null, decoding);
+    transfer = new Transfer(context, residency, plan, missing, decoding);
     while (transfer.next !== undefined && !either.aborted) {
       if (!weights.isFilled(transfer.next)) await orCancelled(weights.layerFilled(transfer.next), either);
-      await transfer.submitWithin(context.windowBytes);
+      await transfer.submit();
     }
   } catch (error) {
     if (!preempt.signal.aborted || signal?.aborted === true) throw context.failed(error);

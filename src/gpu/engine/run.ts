@@ -142,7 +142,7 @@ export class Run {
     const transfer =
       start === 'warm' && !trace
         ? undefined
-        : new Transfer(residency, plan, missing, (gpu) => this.#context.lane(gpu), anatomy, decoding);
+        : new Transfer(this.#context, residency, plan, missing, decoding, anatomy);
     try {
       let startedMs = performance.now();
       if (transfer !== undefined) await this.#submitAsRead(transfer, missing);
@@ -223,7 +223,7 @@ export class Run {
 
   /** Submits one layer's copies, and waits if too many are under way. */
   async #submitCopy(transfer: Transfer): Promise<void> {
-    await transfer.submitWithin(this.#context.windowBytes);
+    await transfer.submit();
     if (this.#options.signal?.aborted === true) throw cancelled();
   }
 

@@ -7,10 +7,11 @@ import type { ColdStartPlan } from '../../plan/index.ts';
 import { getOrMake } from '../../tools/index.ts';
 import type { DeviceAddress } from '../driver/types.ts';
 import { alignUp } from '../program/arena.ts';
-import { hostBytes, type CodedLayer } from '../program/types.ts';
+import { hostBytes } from '../program/types.ts';
 import { GpuError } from '../types.ts';
 import type { Anatomy } from './anatomy.ts';
 import { DecodeChecks } from './coded-layers.ts';
+import { CopyGroups, isCoded } from './copy-groups.ts';
 import type { Decoder } from './decoder.ts';
 import type { DeviceBlock } from './device-memory.ts';
 import type { GpuLane } from './lane.ts';
@@ -30,48 +31,6 @@ interface Staging {
   /** Of copies to it that were not passed on. */
   readonly left: Fence[];
 }
-
-/**
- * Of the bytes that may be under way, what a copy may bring beside its first layer: half a MiB by default. Submitting a
- * copy takes about as long as copying that much, and a network like ResNet-50 has a hundred layers that are smaller
- * (PipeSwitch, Bai et al., OSDI 2020, groups layers for the same reason).
- */
-const groupShare = 1 / 512;
-
-/**
- * The layers that one copy brings: the first of these, and small ones after it whose bytes follow on the host and on the
- * GPU alike.
- *
- * @param isOwn whether a layer comes over the GPU's own link
- */
-export function copiedTogether(
-  residency: Residency,
-  layers: readonly number[],
-  windowBytes: number,
-  isOwn: (layer: number) => boolean = (): boolean => true,
-): number[] {
-  const { weights } = residency;
-  const first = layers[0]!;
-  if (isCoded(residency, first)) return [first];
-  const block = residency.block(first)!;
-  const apart = block.address - weights.address(first);
-  let end = block.address + block.size;
-  const together = [first];
-  while (together.length < layers.length) {
-    const next = layers[together.length]!;
-    if (isCoded(residency, next)) break;
-    const { address, size } = residency.block(next) ?? {};
-    if (address !== end || address - weights.address(next) !== apart || !weights.isFilled(next)) break;
-    if (!weights.place(next)!.isPinnedWith(weights.place(first)!)) break;
-    if (address + size! - block.address - block.size > groupShare * windowBytes) break;
-    if (!isOwn(next)) break;
-    end = address + size!;
-    together.push(next);
-  }
-  return together;
-}
-
-const isCoded = ({ weights }: Residency, layer: number): boolean => weights.layout.layers[layer]!.coded !== undefined;
 
 /** What a transfer with coded layers needs to decode them. */
 export interface Decoding {
@@ -101,12 +60,21 @@ export async function decodingOf(
 /** Limit for the memory on a helping GPU, unless one layer is larger. */
 const stagingBytesMax = 64 * 2 ** 20;
 
+/** Where bytes stop on their way from host memory: a place in a ring, or the places of their layers. */
+interface Stop {
+  readonly address: DeviceAddress;
+  /** Must have ended before they are written. */
+  readonly before: readonly Fence[];
+  readonly ring: Staging | null;
+}
+
 export class Transfer {
   /** Layers still to be submitted, in order of execution. */
   readonly #missing: number[];
+  readonly #context: RunContext;
   readonly #residency: Residency;
   readonly #plan: ColdStartPlan;
-  readonly #laneOf: (gpu: number) => GpuLane | undefined;
+  readonly #groups: CopyGroups;
   readonly #anatomy: Anatomy | null;
   readonly #stagings = new Map<number, Staging | null>();
   readonly #decoding: Decoding | null;
@@ -119,19 +87,21 @@ export class Transfer {
   #window: Promise<unknown> = Promise.resolve();
 
   constructor(
+    context: RunContext,
     residency: Residency,
     plan: ColdStartPlan,
     missing: readonly number[],
-    laneOf: (gpu: number) => GpuLane | undefined,
-    anatomy: Anatomy | null,
-    decoding: Decoding | null = null,
+    decoding: Decoding | null,
+    anatomy: Anatomy | null = null,
   ) {
+    this.#context = context;
     this.#residency = residency;
     this.#plan = plan;
     this.#missing = [...missing];
-    this.#laneOf = laneOf;
     this.#anatomy = anatomy;
     this.#decoding = decoding;
+    const isOwn = (layer: number): boolean => this.#link(layer) === null;
+    this.#groups = new CopyGroups(residency, { layers: missing, windowBytes: context.windowBytes, isOwn });
     if (decoding !== null) residency.lane.decoding.begin(decoding.checks);
   }
 
@@ -141,14 +111,14 @@ export class Transfer {
   }
 
   /**
-   * Submits the copies of the next layer, and waits if more than a window of bytes is under way. Its host memory must
-   * be filled.
+   * Submits the copy of the next layers, and waits if more than a window of bytes is under way. The first one's host
+   * memory must be filled.
    */
-  async submitWithin(windowBytes: number): Promise<void> {
+  async submit(): Promise<void> {
     const before = this.submittedBytes;
-    this.#submitNext(windowBytes);
+    this.#submitNext();
     this.#windowFilled += this.submittedBytes - before;
-    if (this.#windowFilled * 2 < windowBytes) return;
+    if (this.#windowFilled * 2 < this.#context.windowBytes) return;
     this.#windowFilled = 0;
     const previous = this.#window;
     this.#window = Promise.all([...this.streams].map((stream) => stream.finished()));
@@ -157,27 +127,34 @@ export class Transfer {
     await previous;
   }
 
-  #submitNext(windowBytes: number): void {
+  /** The ring of the GPU whose link a layer takes; null where that is the GPU's own link. */
+  #link(layer: number): Staging | null {
+    const { index } = this.#residency.lane;
+    const link = this.#plan.layers[layer]!.link ?? index;
+    return link === index ? null : this.#staging(link);
+  }
+
+  #submitNext(): void {
     const [layer] = this.#missing;
     if (layer === undefined) return;
     this.#residency.checkHas(layer);
     const startMs = performance.now();
     const { lane: primary } = this.#residency;
-    const link = this.#plan.layers[layer]!.link ?? primary.index;
-    const staging = link === primary.index ? null : this.#staging(link);
-    const isOwn = (next: number): boolean => (this.#plan.layers[next]!.link ?? primary.index) === primary.index;
-    const layers = staging === null ? copiedTogether(this.#residency, this.#missing, windowBytes, isOwn) : [layer];
+    const through = this.#link(layer);
+    const ring = isCoded(this.#residency, layer) ? this.#ring(layer) : null;
+    // Half of the ring is decoded while the other half is filled.
+    const layers = this.#groups.next(this.#missing, (ring?.block.bytes ?? 0) / 2);
     const allReady = (fence: Fence): void => layers.forEach((each) => this.#residency.setReady(each, fence));
-    const { coded } = this.#residency.weights.layout.layers[layer]!;
     try {
-      if (coded !== undefined) allReady(this.#copyCoded(layer, coded, staging));
-      else allReady(staging === null ? this.#copyOwn(layers) : this.#copyThrough(layer, staging));
+      allReady(this.#bring(layers, through, ring));
     } catch (error) {
       // They stay among the missing layers, so that their memory is freed, but only after the work submitted for them.
-      const last = coded === undefined ? (staging === null ? primary.load : staging.lane.migration) : primary.migration;
+      const last = ring !== null ? primary.migration : through !== null ? through.lane.migration : primary.load;
       allReady(last.fence());
-      staging?.left.push(staging.lane.load.fence(), staging.lane.migration.fence());
-      if (coded !== undefined) this.#stagings.get(primary.index)?.left.push(primary.load.fence());
+      for (const each of new Set([through, ring])) {
+        for (const lane of new Set([primary, through?.lane ?? primary]))
+          each?.left.push(lane.load.fence(), lane.migration.fence());
+      }
       throw error;
     }
     this.#missing.splice(0, layers.length);
@@ -198,94 +175,53 @@ export class Transfer {
     if (this.#decoding !== null) void this.#residency.lane.decoding.end(this.#decoding.checks, this.streams);
   }
 
-  /** @param layers that lie together */
-  #copyOwn(layers: readonly number[]): Fence {
-    const { lane, weights } = this.#residency;
-    const blocks = layers.map((layer) => this.#residency.block(layer)!);
-    const [first, last] = [blocks[0]!, blocks.at(-1)!];
-    const { load } = lane;
-    this.#begin(lane, load);
-    load.waitForAll(blocks.flatMap(({ fences }) => fences));
-    const bytes = last.address + last.bytes - first.address;
-    this.#timed('copy', layers, lane, () => load.cuda.copy(first.address, weights.address(layers[0]!), bytes));
-    return load.fence();
-  }
-
-  #copyThrough(layer: number, staging: Staging): Fence {
-    const { weights } = this.#residency;
-    const { lane } = staging;
-    const { load, migration } = lane;
-    const block = this.#residency.block(layer)!;
-    this.#begin(lane, load);
-    this.#begin(lane, migration);
-    const { at, overwrites } = placeInRing(staging, block.bytes);
-    load.waitForAll(staging.block.fences);
-    load.waitForAll(overwrites);
-    const address = staging.block.address + at;
-    this.#timed('copy', [layer], lane, () => load.cuda.copy(address, weights.address(layer), block.bytes));
-    migration.wait(load.fence());
-    migration.waitForAll(block.fences);
-    this.#timed('migration', [layer], lane, () => migration.cuda.copy(block.address, address, block.bytes));
-    const fence = migration.fence();
-    staging.filled.push({ low: at, high: at + block.bytes, until: fence });
-    staging.last = fence;
-    return fence;
-  }
-
-  /** Brings a coded layer to the GPU's own ring, over either link, and decodes it from there. */
-  #copyCoded(layer: number, coded: CodedLayer, staging: Staging | null): Fence {
-    const { lane } = this.#residency;
-    const { migration } = lane;
-    const { codedBytes } = coded;
-    const block = this.#residency.block(layer)!;
-    const ring = this.#staging(lane.index);
-    if (ring === null)
-      throw new GpuError('out-of-memory', `GPU ${lane.index} has no ${codedBytes} bytes free for coded layers`);
-    const { at, overwrites } = placeInRing(ring, codedBytes);
-    const address = ring.block.address + at;
-    const arrived = this.#bringCoded(layer, codedBytes, address, [...ring.block.fences, ...overwrites], staging);
-    this.#begin(lane, migration);
-    migration.wait(arrived);
-    migration.waitForAll(block.fences);
-    const { decoder, checks } = this.#decoding!;
-    const order = { coded: address, codedBytes, pack: coded, to: block.address, failed: checks.address(block) };
-    this.#timed('decode', [layer], lane, () => decoder.decode(migration.cuda, order));
-    const fence = migration.fence();
-    ring.filled.push({ low: at, high: at + codedBytes, until: fence });
-    ring.last = fence;
-    return fence;
-  }
-
-  /** @param before what must have left the place in the ring */
-  #bringCoded(
-    layer: number,
-    bytes: number,
-    to: DeviceAddress,
-    before: readonly Fence[],
-    staging: Staging | null,
-  ): Fence {
+  /**
+   * Brings layers that lie together in host memory to their places: through another GPU's ring, or over the GPU's own
+   * link, and coded ones through the GPU's own ring. Returns when they are there.
+   */
+  #bring(layers: readonly number[], through: Staging | null, ring: Staging | null): Fence {
     const { lane: primary, weights } = this.#residency;
-    const lane = staging?.lane ?? primary;
-    const { load, migration } = lane;
-    this.#begin(lane, load);
-    if (staging === null) {
-      load.waitForAll(before);
-      this.#timed('copy', [layer], lane, () => load.cuda.copy(to, weights.address(layer), bytes));
-      return load.fence();
+    const bytes = this.#groups.spanBytes(layers);
+    const host = weights.address(layers[0]!);
+    const blocks = layers.map((layer) => this.#residency.block(layer)!);
+    const before = blocks.flatMap(({ fences }) => fences);
+    const own: Stop = ring === null ? { address: blocks[0]!.address, before, ring } : stopIn(ring, bytes);
+    const move = (kind: 'copy' | 'migration', lane: GpuLane, from: DeviceAddress, to: Stop, after?: Fence): Fence => {
+      const stream = kind === 'copy' ? lane.load : lane.migration;
+      this.#begin(lane, stream);
+      if (after !== undefined) stream.wait(after);
+      stream.waitForAll(to.before);
+      this.#timed(kind, layers, lane, () => stream.cuda.copy(to.address, from, bytes));
+      return stream.fence();
+    };
+    let arrived: Fence;
+    if (through === null) arrived = move('copy', primary, host, own);
+    else {
+      const stop = stopIn(through, bytes);
+      const passing = move('copy', through.lane, host, stop);
+      arrived = move('migration', through.lane, stop.address, own, passing);
+      leaves(stop, bytes, arrived);
     }
-    this.#begin(lane, migration);
-    const { at, overwrites } = placeInRing(staging, bytes);
-    load.waitForAll(staging.block.fences);
-    load.waitForAll(overwrites);
-    const address = staging.block.address + at;
-    this.#timed('copy', [layer], lane, () => load.cuda.copy(address, weights.address(layer), bytes));
-    migration.wait(load.fence());
+    if (ring === null) return arrived;
+    const { migration } = primary;
+    this.#begin(primary, migration);
+    migration.wait(arrived);
     migration.waitForAll(before);
-    this.#timed('migration', [layer], lane, () => migration.cuda.copy(to, address, bytes));
-    const fence = migration.fence();
-    staging.filled.push({ low: at, high: at + bytes, until: fence });
-    staging.last = fence;
-    return fence;
+    for (const [index, layer] of layers.entries()) {
+      const coded = own.address + weights.address(layer) - host;
+      this.#timed('decode', [layer], primary, () => this.#decode(layer, coded, blocks[index]!));
+    }
+    const decoded = migration.fence();
+    leaves(own, bytes, decoded);
+    return decoded;
+  }
+
+  #decode(layer: number, coded: DeviceAddress, block: DeviceBlock): void {
+    const { lane, weights } = this.#residency;
+    const { decoder, checks } = this.#decoding!;
+    const pack = weights.layout.layers[layer]!.coded!;
+    const failed = checks.address(block);
+    decoder.decode(lane.migration.cuda, { coded, codedBytes: pack.codedBytes, pack, to: block.address, failed });
   }
 
   #begin(lane: GpuLane, stream: OrderedStream): void {
@@ -300,16 +236,25 @@ export class Transfer {
     else this.#anatomy[kind](layers, lane, submit);
   }
 
+  /** The GPU's own ring. @throws GpuError 'out-of-memory' */
+  #ring(layer: number): Staging {
+    const { index } = this.#residency.lane;
+    const ring = this.#staging(index);
+    if (ring !== null) return ring;
+    const bytes = hostBytes(this.#residency.weights.layout.layers[layer]!);
+    throw new GpuError('out-of-memory', `GPU ${index} has no ${bytes} bytes free for coded layers`);
+  }
+
   /**
-   * Memory on a helping GPU, or on the GPU itself for coded layers. Null if it cannot help (no connection to the primary, or no memory); its layers then use
-   * the primary's link.
+   * Memory on a helping GPU, or on the GPU itself for coded layers. Null if it cannot help (no connection to the
+   * primary, or no memory); its layers then use the primary's link.
    */
   #staging(gpu: number): Staging | null {
     return getOrMake(this.#stagings, gpu, () => this.#openStaging(gpu));
   }
 
   #openStaging(gpu: number): Staging | null {
-    const lane = this.#laneOf(gpu);
+    const lane = this.#context.lane(gpu);
     const primary = this.#residency.lane;
     const isOwn = lane === primary;
     if (lane === undefined || (!isOwn && primary.without.has('helping-gpus'))) return null;
@@ -331,18 +276,26 @@ export class Transfer {
   }
 }
 
-/** A layer's place in the ring, and the fences of the bytes that must have left it first. */
-function placeInRing(staging: Staging, bytes: number): { readonly at: number; readonly overwrites: readonly Fence[] } {
-  if (staging.at + bytes > staging.block.bytes) staging.at = 0;
-  const at = staging.at;
-  staging.at = alignUp(at + bytes);
-  const overwrites: Fence[] = [];
-  for (let index = staging.filled.length - 1; index >= 0; index--) {
-    const { low, high, until } = staging.filled[index]!;
+/** The next place in a ring. The bytes that are there must have left it first. */
+function stopIn(ring: Staging, bytes: number): Stop {
+  if (ring.at + bytes > ring.block.bytes) ring.at = 0;
+  const at = ring.at;
+  ring.at = alignUp(at + bytes);
+  const before = [...ring.block.fences];
+  for (let index = ring.filled.length - 1; index >= 0; index--) {
+    const { low, high, until } = ring.filled[index]!;
     if (low >= at + bytes || at >= high) continue;
-    overwrites.push(until);
+    before.push(until);
     // Later layers wait for this layer, which waited for that one.
-    if (at <= low && high <= at + bytes) staging.filled.splice(index, 1);
+    if (at <= low && high <= at + bytes) ring.filled.splice(index, 1);
   }
-  return { at, overwrites };
+  return { address: ring.block.address + at, before, ring };
+}
+
+/** The bytes of a stop in a ring are read until then. */
+function leaves({ address, ring }: Stop, bytes: number, until: Fence): void {
+  if (ring === null) return;
+  const low = address - ring.block.address;
+  ring.filled.push({ low, high: low + bytes, until });
+  ring.last = until;
 }

@@ -10,12 +10,12 @@ import type { Engine } from '../engine/engine.ts';
 import type { DeviceBlock } from '../engine/device-memory.ts';
 import type { GpuLane } from '../engine/lane.ts';
 import type { Residency } from '../engine/residency.ts';
-import { copiedTogether } from '../engine/transfer.ts';
+import { CopyGroups } from '../engine/copy-groups.ts';
 import type { IoBuffers } from '../engine/pinned-pool.ts';
 import type { Fence } from '../engine/streams.ts';
 import type { ColdStartPlan } from '../../plan/index.ts';
 import type { MeasuredLayerProfile, MeasureOptions } from './types.ts';
-import type { Program } from '../program/types.ts';
+import { hostBytes, type Program } from '../program/types.ts';
 import { sampleInput } from './inputs.ts';
 import { putInputs, spreadOf, timed } from './timing.ts';
 
@@ -321,31 +321,25 @@ class MeasuringSession {
     const { load } = this.#lane;
     const { weights } = this.#residency;
     const { layers } = this.#program.layout;
+    let left = [...this.#onGpu].toSorted((a, b) => a - b);
+    const groups = new CopyGroups(this.#residency, { layers: left, windowBytes: this.#windowBytes });
     const copies: (readonly number[])[] = [];
-    for (
-      let left = [...this.#onGpu].toSorted((a, b) => a - b);
-      left.length > 0;
-      left = left.slice(copies.at(-1)!.length)
-    )
-      copies.push(copiedTogether(this.#residency, left, this.#windowBytes));
-    const bytesOf = (copy: readonly number[]): number => sumOf(copy.map((index) => layers[index]!.bytes));
-    // A coded layer goes to memory that is not its own: its place keeps what it holds.
+    for (; left.length > 0; left = left.slice(copies.at(-1)!.length))
+      copies.push(groups.next(left, this.#staging?.bytes ?? 0));
+    const bytesOf = (copy: readonly number[]): number => sumOf(copy.map((index) => hostBytes(layers[index]!)));
+    // Coded layers go to memory that is not their own: their places keep what they hold.
     const toOf = (layer: number): number =>
       layers[layer]!.coded === undefined ? this.#residency.block(layer)!.address : this.#staging!.address;
-    const copiedBytes = (copy: readonly number[]): number => {
-      const [first, last] = [this.#residency.block(copy[0]!)!, this.#residency.block(copy.at(-1)!)!];
-      return layers[copy[0]!]!.coded?.codedBytes ?? last.address + last.bytes - first.address;
-    };
     const times = await timed(
       this.#lane,
       load,
       copies.map((copy) => () => {
-        load.cuda.copy(toOf(copy[0]!), weights.address(copy[0]!), copiedBytes(copy));
+        load.cuda.copy(toOf(copy[0]!), weights.address(copy[0]!), groups.spanBytes(copy));
       }),
     );
     const loads = layers.map(() => 0);
     for (const [at, copy] of copies.entries())
-      for (const index of copy) loads[index] = (times[at]! * layers[index]!.bytes) / bytesOf(copy);
+      for (const index of copy) loads[index] = (times[at]! * hostBytes(layers[index]!)) / bytesOf(copy);
     return loads;
   }
 

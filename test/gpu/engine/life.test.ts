@@ -428,6 +428,44 @@ it('small layers that lie together come in one copy, up to a share of the window
   });
 });
 
+/** Layers of 256 bytes, for many launches in little memory. */
+const manyLayers = (count: number): readonly number[] => Array.from({ length: count }, () => 64);
+
+it('copies grow as a load proceeds, and become smaller again towards its end', async () => {
+  await fc.assert(
+    fc.asyncProperty(
+      fc.array(fc.integer({ min: 1, max: 12 }), { minLength: 20, maxLength: 120 }),
+      fc.constantFrom(2 ** 17, 2 ** 18, 2 ** 20),
+      async (sizes, windowBytes) => {
+        const layerWords = sizes.map((size) => 64 * size);
+        await onEngine({ windowBytes, hostBytes: 2 ** 21, slabBytes: 2 ** 21 }, async ({ engine, add, run }) => {
+          const chain = add({ layerWords });
+          await engine.stage(chain.key);
+          const { lane } = engine.internals(chain.key, 0);
+          using copy = vi.spyOn(lane.load.cuda, 'copy');
+          await run(chain, { mode: 'pipeswitch' });
+          const copies = copy.mock.calls.map(([, , bytes]) => bytes);
+          let leftBytes = 4 * layerWords.reduce((sum, words) => sum + words, 0);
+          let next = 0;
+          for (const [index, bytes] of copies.entries()) {
+            const grown = Math.min((windowBytes / 512) * 1.25 ** index, windowBytes / 16);
+            const most = Math.max(windowBytes / 512, Math.min(grown, leftBytes / 8));
+            const firstBytes = 4 * layerWords[next]!;
+            expect(bytes - firstBytes).toBeLessThanOrEqual(most);
+            leftBytes -= bytes;
+            for (let left = bytes; left > 0; next++) left -= 4 * layerWords[next]!;
+            // It has all that it may have.
+            const following = layerWords[next];
+            if (following !== undefined) expect(bytes - firstBytes + 4 * following).toBeGreaterThan(most);
+          }
+          expect([leftBytes, next]).toEqual([0, layerWords.length]);
+        });
+      },
+    ),
+    { numRuns: 12 },
+  );
+});
+
 it('no copy goes over two regions of pinned memory, though they adjoin', async () => {
   await onEngine({ windowBytes: 2 ** 21, slabBytes: 4096, hostAdjoins: true }, async ({ engine, add, run }) => {
     const chain = add({ layerWords: Array.from({ length: 8 }, () => 256) });
