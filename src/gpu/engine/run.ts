@@ -1,12 +1,12 @@
 /** One run of a program: missing layers are copied while present layers execute. */
 import type { Tensor } from '../../tensor/index.ts';
-import { CudaError, type CudaEvent } from '../driver/types.ts';
+import { CudaError, type CudaEvent, type CudaGraph } from '../driver/types.ts';
 import { matchInputs } from '../program/input-shapes.ts';
 import type { Program, ProgramTensor } from '../program/types.ts';
 import { given } from '../../tools/index.ts';
 import type { RunOptions, RunResult, StartKind } from '../types.ts';
 import { Anatomy } from './anatomy.ts';
-import type { Binding, IoPlace } from './binding.ts';
+import type { Binding, IoPlace, Stretch } from './binding.ts';
 import type { Exchange } from './exchange.ts';
 import type { GpuLane } from './lane.ts';
 import { cancelled, orCancelled } from './mutex.ts';
@@ -16,6 +16,9 @@ import type { RunContext } from './run-context.ts';
 import { CodedLayersWrong, type FollowedDecoding } from './coded-layers.ts';
 import { repair } from './repair.ts';
 import { decodingOf, Transfer } from './transfer.ts';
+
+/** Copies that are submitted before a graph, as a share of those before launches. */
+const graphLookahead = 16;
 
 interface Submitted {
   readonly done: Promise<unknown>;
@@ -140,9 +143,7 @@ export class Run {
     const decoding = await decodingOf(this.#context, residency, missing);
     // A warm run has nothing to copy. One that is traced goes layer by layer as others do.
     const transfer =
-      start === 'warm' && !trace
-        ? undefined
-        : new Transfer(this.#context, residency, plan, missing, decoding, anatomy);
+      start === 'warm' && !trace ? undefined : new Transfer(this.#context, residency, plan, missing, decoding, anatomy);
     try {
       let startedMs = performance.now();
       if (transfer !== undefined) await this.#submitAsRead(transfer, missing);
@@ -161,7 +162,7 @@ export class Run {
       try {
         this.#copyInputs(binding.inputs, buffer);
         if (transfer === undefined) graph = await this.#executeWarm(binding);
-        else await this.#executeBehind(binding, transfer, anatomy);
+        else await this.#executeBehind(binding, transfer, missing, anatomy);
         this.#copyOutputs(outputs, buffer);
         lane.execution.cuda.record(timers[1]);
       } finally {
@@ -227,35 +228,61 @@ export class Run {
     if (this.#options.signal?.aborted === true) throw cancelled();
   }
 
-  /** Launches each layer after its weights have arrived, with the copies some way ahead. */
-  async #executeBehind(binding: Binding, transfer: Transfer, anatomy: Anatomy | null): Promise<void> {
+  /**
+   * Launches each layer after its weights have arrived, with the copies some way ahead. Pieces of the program that are in
+   * place already need no graph that waits: theirs are launched at once.
+   */
+  async #executeBehind(
+    binding: Binding,
+    transfer: Transfer,
+    missing: readonly number[],
+    anatomy: Anatomy | null,
+  ): Promise<void> {
     const { execution } = this.#lane;
     if (this.#options.plan.mode === 'baseline') {
       while (transfer.next !== undefined) await this.#submitCopy(transfer);
       execution.waitForAll(this.#residency.layers.flatMap((layer) => this.#residency.ready(layer) ?? []));
     }
+    const brought = new Set(missing);
     let executedBytes = 0;
     const startBytes = transfer.submittedBytes;
-    const { layers } = this.#program.layout;
-    for (const { layer, first, end } of binding.layers) {
-      const reads = this.#readsOf(first, end);
-      const last = Math.max(layer, ...reads);
+    const { lookaheadBytes } = this.#context;
+    const submitAhead = async (last: number, aheadBytes: number): Promise<void> => {
       while (
         transfer.next !== undefined &&
-        (transfer.next <= last || transfer.submittedBytes - startBytes - executedBytes < this.#context.lookaheadBytes)
+        (transfer.next <= last || transfer.submittedBytes - startBytes - executedBytes < aheadBytes)
       ) {
         await this.#submitCopy(transfer);
       }
-      if (this.#residency.has(layer)) executedBytes += layers[layer]!.bytes;
-      if (anatomy !== null) {
-        // All waits at once, so that the time before them is a stall and the time after is execution.
-        const waits = [...reads].map((read) => execution.wait(this.#residency.ready(read)));
-        anatomy.executionStarts(layer, [...reads], waits.includes(true));
+    };
+    const { layers } = this.#program.layout;
+    for (const piece of binding.pieces) {
+      if (anatomy === null && this.#isInPlace(binding, piece, brought)) {
+        // A graph is submitted so soon that the link does not wait for it.
+        if (piece.graph !== null) await submitAhead(-1, lookaheadBytes / graphLookahead);
+        if (this.#launchGraph(binding, piece)) continue;
       }
-      await this.#launch(binding, first, end);
-      anatomy?.executionEnds(layer);
+      for (const { layer, first, end } of piece.layers) {
+        const reads = this.#readsOf(first, end);
+        await submitAhead(Math.max(layer, ...reads), lookaheadBytes);
+        if (brought.has(layer)) executedBytes += layers[layer]!.bytes;
+        if (anatomy !== null) {
+          // All waits at once, so that the time before them is a stall and the time after is execution.
+          const waits = [...reads].map((read) => execution.wait(this.#residency.ready(read)));
+          anatomy.executionStarts(layer, [...reads], waits.includes(true));
+        }
+        await this.#launch(binding, first, end);
+        anatomy?.executionEnds(layer);
+      }
     }
     while (transfer.next !== undefined) await this.#submitCopy(transfer);
+  }
+
+  /** Whether no launch of a piece has to wait for a layer. */
+  #isInPlace(binding: Binding, piece: Stretch, brought: ReadonlySet<number>): boolean {
+    if (binding.brings(piece)) return false;
+    const reads = [...this.#readsOf(piece.first, piece.end)];
+    return reads.every((layer) => !brought.has(layer) && this.#lane.execution.isBehind(this.#residency.ready(layer)));
   }
 
   #readsOf(first: number, end: number): Set<number> {
@@ -304,38 +331,43 @@ export class Run {
   /** All layers are there. Returns whether a captured graph ran. */
   async #executeWarm(binding: Binding): Promise<boolean> {
     const { execution } = this.#lane;
-    const count = this.#program.launches.length;
-    const isWhole = this.#exchange === undefined;
-    // The first run goes launch by launch, because libraries load their kernels then.
-    const isReady = isWhole && this.#context.graphs && !binding.graphRefused && binding.warmRuns++ > 0 && count > 1;
-    if (!isReady) {
-      await this.#launch(binding, 0, count);
-      return false;
-    }
+    const { whole } = binding;
     // A graph cannot wait for events recorded outside of it.
-    for (const layer of this.#residency.layers) execution.wait(this.#residency.ready(layer));
-    const earlier = binding.graph;
-    let graph = earlier;
-    if (graph === null || binding.stale) {
+    if (this.#isCaptured(binding, whole))
+      for (const layer of this.#residency.layers) execution.wait(this.#residency.ready(layer));
+    if (this.#launchGraph(binding, whole)) return true;
+    await this.#launch(binding, whole.first, whole.end);
+    return false;
+  }
+
+  /** Whether launches run as a graph. Their first run goes launch by launch, because libraries load their kernels then. */
+  #isCaptured(binding: Binding, { first, end, runs }: Stretch): boolean {
+    return this.#exchange === undefined && this.#context.graphs && !binding.graphRefused && runs > 0 && end - first > 1;
+  }
+
+  /** Runs launches whose layers are in place as a graph. Returns false if they have to go one by one. */
+  #launchGraph(binding: Binding, stretch: Stretch): boolean {
+    const { execution } = this.#lane;
+    const isCaptured = this.#isCaptured(binding, stretch);
+    stretch.runs++;
+    if (!isCaptured) return false;
+    const earlier = stretch.graph;
+    if (earlier === null || binding.isStale(stretch)) {
+      let graph: CudaGraph | null = null;
       try {
         graph = execution.cuda.capture(() => {
-          for (let index = 0; index < count; index++) binding.submit(index, execution.cuda);
+          for (let index = stretch.first; index < stretch.end; index++) binding.submit(index, execution.cuda);
         }, earlier ?? undefined);
       } catch (error) {
         if (!(error instanceof CudaError) || error.isFatal) throw error;
-        graph = null;
         binding.graphRefused = true;
         binding.forgetStaged();
       }
-      binding.graph = graph;
-      binding.stale = false;
+      binding.captured(stretch, graph);
       if (earlier !== null && graph !== earlier) this.#lane.retireGraph(earlier);
     }
-    if (graph === null) {
-      await this.#launch(binding, 0, count);
-      return false;
-    }
-    execution.cuda.launchGraph(graph);
+    if (stretch.graph === null) return false;
+    execution.cuda.launchGraph(stretch.graph);
     return true;
   }
 

@@ -157,10 +157,15 @@ export class OrderedStream {
     return this.#streams.fence(this, this.#clock);
   }
 
+  /** Whether later work of this stream comes after the fence anyway. */
+  isBehind(fence: Fence | null): boolean {
+    if (fence === null || fence.passed || fence.stream === this) return true;
+    return (this.#clock[fence.stream.id] ?? 0) >= fence.sequence;
+  }
+
   /** Later work of this stream comes after the fence. Returns whether that takes a wait. */
   wait(fence: Fence | null): boolean {
-    if (fence === null || fence.passed || fence.stream === this) return false;
-    if ((this.#clock[fence.stream.id] ?? 0) >= fence.sequence) return false;
+    if (fence === null || this.isBehind(fence)) return false;
     this.#streams.submitWait(this, fence);
     for (const [id, sequence] of fence.clock.entries()) {
       if ((this.#clock[id] ?? 0) < sequence) this.#clock[id] = sequence;

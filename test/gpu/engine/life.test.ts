@@ -455,14 +455,81 @@ it('copies grow as a load proceeds, and become smaller again towards its end', a
             leftBytes -= bytes;
             for (let left = bytes; left > 0; next++) left -= 4 * layerWords[next]!;
             // It has all that it may have.
-            const following = layerWords[next];
-            if (following !== undefined) expect(bytes - firstBytes + 4 * following).toBeGreaterThan(most);
+            expect(bytes - firstBytes + 4 * (layerWords[next] ?? Infinity)).toBeGreaterThan(most);
           }
           expect([leftBytes, next]).toEqual([0, layerWords.length]);
         });
       },
     ),
     { numRuns: 12 },
+  );
+});
+
+it('a partial run launches what is in place as graphs, one for some sixteen launches, and the rest one by one', async () => {
+  await onEngine({}, async ({ engine, add, run }) => {
+    const chain = add({ layerWords: manyLayers(100) });
+    await engine.stage(chain.key);
+    await run(chain);
+    const { lane } = engine.internals(chain.key, 0);
+    const partial = async (kept: number): Promise<{ readonly launches: number; readonly graphs: number }> => {
+      await engine.trim(chain.key, 0, kept);
+      using launch = vi.spyOn(lane.execution.cuda, 'launch');
+      using graph = vi.spyOn(lane.execution.cuda, 'launchGraph');
+      using capture = vi.spyOn(lane.execution.cuda, 'capture');
+      expect((await run(chain)).start).toBe('partial');
+      // Those that are captured are submitted, but not launched. One more brings the input.
+      const captured = capture.mock.calls.length * 16;
+      return { launches: launch.mock.calls.length - captured - 1, graphs: graph.mock.calls.length };
+    };
+    // Kernels of libraries are loaded by the first run of a piece.
+    expect(await partial(50)).toEqual({ launches: 100, graphs: 0 });
+    expect(await partial(50)).toEqual({ launches: 100 - 48, graphs: 3 });
+    expect(await partial(70)).toEqual({ launches: 100 - 48, graphs: 3 });
+    expect(await partial(70)).toEqual({ launches: 100 - 64, graphs: 4 });
+    expect(await partial(15)).toEqual({ launches: 100, graphs: 0 });
+  });
+});
+
+it('graphs of pieces have the addresses of now, whatever goes, comes, moves or is read in host memory', async () => {
+  const step = fc.record({
+    what: fc.constantFrom('run', 'trim', 'other', 'host', 'ahead'),
+    kept: fc.nat(40),
+    turns: fc.nat(3),
+  });
+  await fc.assert(
+    fc.asyncProperty(fc.array(step, { minLength: 4, maxLength: 16 }), fc.nat(1000), async (steps, seed) => {
+      await onEngine({ seed: seed + 1, gpuBytes: 34 * 1024 }, async ({ engine, add, run }) => {
+        const [chain, other] = [add({ layerWords: manyLayers(40), tied: true }), add({ layerWords: manyLayers(70) })];
+        for (const { what, kept, turns: runs } of steps) {
+          if (what === 'trim') await engine.trim(chain.key, 0, kept);
+          else if (what === 'ahead') {
+            await engine.trim(other.key, 0, 0);
+            await engine.trim(chain.key, 0, Math.min(kept, 10));
+            await inHost(engine, chain.key);
+            const plan = planFor(chain, { mode: 'pipeswitch' });
+            const loading = codeOf(engine.load(chain.key, { gpu: 0, plan }));
+            await turns(runs);
+            // The run comes before what has been submitted of the load has ended.
+            await engine.trim(chain.key, 0, 36);
+            await run(chain);
+            await loading;
+          } else if (what === 'other') {
+            // There is not room for both, so that one's layers come to where the other's were.
+            await engine.trim(chain.key, 0, Math.min(kept, 30));
+            await run(other);
+            await engine.trim(other.key, 0, kept);
+          } else {
+            await engine.trim(other.key, 0, 0);
+            const fromHost = (layer: number): boolean => what === 'host' && layer % 8 === kept % 8;
+            for (let turn = 0; turn <= runs; turn++) await run(chain, { mode: 'dha', fromHost });
+          }
+        }
+        await engine.trim(other.key, 0, 0);
+        await run(chain);
+        expect((await run(chain)).start).toBe('warm');
+      });
+    }),
+    { numRuns: 25 },
   );
 });
 
