@@ -4,7 +4,7 @@ import * as rows from '../row-rules/rules.ts';
 import * as shapes from '../shapes/rules.ts';
 import { axisFromFront } from '../../onnx/index.ts';
 import { elementCount } from '../../tensor/index.ts';
-import { floats, Unsupported, type Term, type Write } from '../writing.ts';
+import { floats, Unsupported, type Term, type Write, type Writer } from '../writing.ts';
 
 const softmax: OperatorFacts = {
   ...ordinary,
@@ -65,6 +65,32 @@ const hardmax: Write = (writer) => {
   writer.give(writer.map('Where', [isFirst, one, zero], x.datatype));
 };
 
+/** Normalizes x, viewed in `shape`, from `axis` on, by a scale and a shift in another view. */
+function giveNormalized(writer: Writer, shape: readonly number[], axis: number, weights: readonly number[]): void {
+  const x = writer.viewed(writer.required(0, floats), shape);
+  const [scale, bias] = [1, 2].map((place) => writer.viewed(writer.required(place, floats), weights));
+  const attributes = { axis, epsilon: { float: writer.attribute('epsilon', 1e-5) } };
+  writer.give(writer.made('LayerNormalization', [x, scale, bias], x, attributes));
+}
+
+/** Each channel of each item is a row. */
+const instanceNormalization: Write = (writer) => {
+  const { name, shape } = writer.required(0);
+  const [items = 1, channels, ...sizes] = shape;
+  if (channels === undefined) throw new Unsupported(`'${name}' has no channels`);
+  giveNormalized(writer, [items, channels, elementCount(sizes)], 2, [channels, 1]);
+};
+
+/** All channels of a group are one row. There is a weight for each channel, before opset 21 for each group. */
+const groupNormalization: Write = (writer) => {
+  const [items = 1, channels = 0, ...sizes] = writer.required(0).shape;
+  const groups = writer.attribute('num_groups', 0);
+  const each = channels / groups;
+  if (groups < 1 || !Number.isInteger(each)) throw new Unsupported(`${channels} channels do not make ${groups} groups`);
+  const weights = [groups, writer.opset < 21 ? 1 : each, 1];
+  giveNormalized(writer, [items, groups, each, elementCount(sizes)], 2, weights);
+};
+
 /** Its parameters broadcast to the channels, so it is elementwise. */
 const batchNormalization: Write = (writer) => {
   const x = writer.required(0, floats);
@@ -123,7 +149,8 @@ export const normalization = {
   Hardmax: { ...softmax, jumps: always, write: hardmax },
   ...each('LayerNormalization RMSNormalization SimplifiedLayerNormalization', ofRows),
   ...each('com.microsoft.SkipLayerNormalization com.microsoft.SkipSimplifiedLayerNormalization', skipping),
-  ...each('InstanceNormalization GroupNormalization', { ...ofChannels, layer: 'norm' }),
+  InstanceNormalization: { ...ofChannels, layer: 'norm', write: instanceNormalization },
+  GroupNormalization: { ...ofChannels, layer: 'norm', write: groupNormalization },
   'com.microsoft.EmbedLayerNormalization': {
     ...ordinary,
     shapes({ inputs: [ids, , words], outputCount }) {

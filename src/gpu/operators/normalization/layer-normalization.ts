@@ -1,6 +1,6 @@
 /**
- * Normalisation of rows: LayerNormalization, RMSNormalization and ONNX Runtime's variants of them,
- * InstanceNormalization, GroupNormalization, and `turntable.AddLayerNormalization`, which fusion makes:
+ * Normalisation of rows: LayerNormalization, RMSNormalization and ONNX Runtime's variants of them, and
+ * `turntable.AddLayerNormalization`, which fusion makes:
  *
  *     S = A + B (+ addend)
  *     Y = LayerNormalization(S, scale, bias)
@@ -49,7 +49,7 @@ function keep(name: string, value: Value | undefined, index: string): string {
   return `${name}[${index}] = ${store(`(${computed})(x)`)}`;
 }
 
-export function emitNormalization(emitter: Emitter, normalization: Normalization): void {
+function emitNormalization(emitter: Emitter, normalization: Normalization): void {
   const { hint, addends, columns, centered = true, scale, bias, sum, mean, inverse } = normalization;
   const epsilon = normalization.epsilon ?? emitter.attribute('epsilon', 1e-5);
   const [input] = addends;
@@ -173,49 +173,6 @@ const skipOperator = <Type extends KernelName>(type: Type, hint: string, centere
   },
 });
 
-/** Each channel of each item is a row. */
-const instanceNormalization = {
-  type: 'InstanceNormalization',
-  emit(emitter) {
-    const input = emitter.required(0);
-    const channels = input.shape[1];
-    if (channels === undefined) throw new Unsupported(`'${input.name}' has no channels`);
-    const index = `(row) % ${channels}u`;
-    emitNormalization(emitter, {
-      hint: 'instance_normalization',
-      addends: [input],
-      columns: elementCount(input.shape.slice(2)),
-      scale: { value: emitter.required(1), index },
-      bias: { value: emitter.required(2), index },
-    });
-  },
-} satisfies Kernels;
-
-/** All channels of a group are one row. There is a weight for each channel, before opset 21 for each group. */
-const groupNormalization = {
-  type: 'GroupNormalization',
-  emit(emitter) {
-    const input = emitter.required(0);
-    const groups = emitter.attribute('num_groups', 0);
-    const channels = input.shape[1] ?? 0;
-    if (groups < 1 || channels % groups !== 0) {
-      throw new Unsupported(`${channels} channels do not make ${groups} groups`);
-    }
-    const spatial = elementCount(input.shape.slice(2));
-    const weight = (value: Value): Weighting => ({
-      value,
-      index: emitter.opset < 21 ? `(row) % ${groups}u` : spatial === 0 ? '0' : `(at) / ${spatial}u % ${channels}u`,
-    });
-    emitNormalization(emitter, {
-      hint: 'group_normalization',
-      addends: [input],
-      columns: (channels / groups) * spatial,
-      scale: weight(emitter.required(1)),
-      bias: weight(emitter.required(2)),
-    });
-  },
-} satisfies Kernels;
-
 export const rowNormalizationOperators = [
   rowOperator('LayerNormalization', 'layer_normalization', true),
   rowOperator('RMSNormalization', 'rms_normalization', false),
@@ -223,6 +180,4 @@ export const rowNormalizationOperators = [
   addLayerNormalization,
   skipOperator('com.microsoft.SkipLayerNormalization', 'skip_layer_normalization', true),
   skipOperator('com.microsoft.SkipSimplifiedLayerNormalization', 'skip_rms_normalization', false),
-  instanceNormalization,
-  groupNormalization,
 ] as const satisfies readonly Kernels[];
