@@ -1,6 +1,6 @@
 /** What is known about ONNX's operators, in one record each, and what follows from it alone: shapes, layers, cells. */
 import type * as Unroll from './unroll/index.ts';
-export { erf } from './families/elementwise.ts';
+export { geluAt, type Arithmetic } from './gelu.ts';
 export { families, fused, argumentsOf, factsOf, kernelFacts } from './records.ts';
 export { runBytesOf } from './run-bytes.ts';
 export { accumulatorOf, elementOf, floatLiteral, plain, type Element } from './element.ts';

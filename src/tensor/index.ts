@@ -48,6 +48,7 @@ export {
   elements,
   packBytes,
   rowsOf,
+  scalarOf,
   tensorOf,
   type ArrayOf,
   type Tensor,

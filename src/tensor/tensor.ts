@@ -136,6 +136,14 @@ export function elements(tensor: Tensor, from = 0, to?: number): NumericArray {
   return new arrayOf[tensor.datatype](aligned.buffer as ArrayBuffer, aligned.byteOffset, aligned.byteLength / width);
 }
 
+/** The number in a tensor of one element; undefined for other tensors, and for 16-bit floats. */
+export function scalarOf(tensor: Tensor | undefined): number | undefined {
+  if (tensor === undefined || elementCount(tensor.shape) !== 1) return undefined;
+  if (tensor.datatype === 'FP16' || tensor.datatype === 'BF16' || tensor.datatype === 'BYTES') return undefined;
+  const [element] = elements(tensor);
+  return element === undefined ? undefined : Number(element);
+}
+
 /** Makes a tensor from a typed array (as raw bytes, not copied) or from strings (as BYTES). */
 export function tensorOf(
   name: string,

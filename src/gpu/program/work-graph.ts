@@ -1,7 +1,7 @@
 /** A prepared graph that fusion can change by replacing nodes. */
 import { append } from '../../tools/index.ts';
 import { nodeProto, type AttributeValue, type NodeProto } from '../../onnx/index.ts';
-import { elementCount, elements, tensorOf, type Tensor } from '../../tensor/index.ts';
+import { scalarOf, tensorOf, type Tensor } from '../../tensor/index.ts';
 import { operatorName } from './prepare.ts';
 import type { BaseWeight } from './base.ts';
 import { livingNodes, type PreparedGraph, type PreparedNode, type PreparedValue } from './prepared.ts';
@@ -116,11 +116,7 @@ export class WorkGraph {
 
   /** The number in a constant of one element; undefined for other values, and for 16-bit floats. */
   scalar(value: string): number | undefined {
-    const tensor = this.constants.get(value);
-    if (tensor === undefined || elementCount(tensor.shape) !== 1) return undefined;
-    if (tensor.datatype === 'FP16' || tensor.datatype === 'BF16' || tensor.datatype === 'BYTES') return undefined;
-    const [element] = elements(tensor);
-    return element === undefined ? undefined : Number(element);
+    return scalarOf(this.constants.get(value));
   }
 
   /** Adds a value with a new name. */

@@ -3,8 +3,9 @@
  * granularity. A layer of `src/onnx` is one leaf with weights; activations and poolings that are modules in PyTorch are
  * leaves without weights; every other operator runs after the leaf before it.
  */
-import { isParameter, type Graph, type GraphNode, type Weight } from '../../onnx/index.ts';
-import { factsOf, layers, type InferredShapes, type Layer } from '../../operators/index.ts';
+import { isParameter, smallTensor, type Graph, type GraphNode, type Weight } from '../../onnx/index.ts';
+import { factsOf, geluAt, layers, type Arithmetic, type InferredShapes, type Layer } from '../../operators/index.ts';
+import { scalarOf } from '../../tensor/index.ts';
 
 export interface Leaf {
   readonly name: string;
@@ -91,26 +92,15 @@ function isFree(graph: Graph, node: GraphNode, values: InferredShapes['values'])
  * is one kernel in every framework, and five nodes in an export.
  */
 function fusedNodes(graph: Graph, nodes: readonly GraphNode[]): Set<GraphNode> {
-  const fused = new Set<GraphNode>();
-  const constants = (node: GraphNode) => node.uses.filter((value) => graph.weightsBehind(value).length > 0).length;
-  for (const erf of nodes) {
-    if (erf.proto.opType !== 'Erf') continue;
-    const scaled = graph.producer(erf.proto.input[0] ?? '');
-    const [sum] = graph.consumers(erf.outputs[0] ?? '');
-    if (scaled === undefined || sum?.proto.opType !== 'Add' || constants(sum) !== 1) continue;
-    fused.add(scaled).add(sum);
-    for (
-      let [next] = graph.consumers(sum.outputs[0] ?? ''), steps = 0;
-      next?.proto.opType === 'Mul' && steps < 2;
-      steps++
-    ) {
-      fused.add(next);
-      for (const value of next.uses) {
-        const half = graph.producer(value);
-        if (half?.proto.opType === 'Mul' && constants(half) === 1) fused.add(half);
-      }
-      [next] = graph.consumers(next.outputs[0] ?? '');
-    }
-  }
-  return fused;
+  const arithmetic: Arithmetic<GraphNode> = {
+    producer: (value) => graph.producer(value),
+    onlyConsumer(value) {
+      const users = graph.consumers(value);
+      return users.length === 1 && !graph.outputs.includes(value) ? users[0] : undefined;
+    },
+    scalar: (value) => scalarOf(smallTensor(graph.weight(value), 1)),
+  };
+  const gelus = nodes.flatMap((root) => geluAt(arithmetic, root) ?? []);
+  const exact = gelus.flatMap(({ nodes: tree, approximate }) => (approximate === 'none' ? tree : []));
+  return new Set(exact.filter(({ proto }) => proto.opType !== 'Erf'));
 }
