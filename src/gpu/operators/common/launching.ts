@@ -35,19 +35,21 @@ export interface IndexOptions {
   readonly scalars?: Readonly<Record<string, number>>;
   /** Threads of a block. */
   readonly threads?: number;
+  /** Indices of a thread, from its `i` on; they divide the count. */
+  readonly perThread?: number;
 }
 
 /**
- * Adds and launches a kernel that runs `body` for each `i` below `count`, in a thread of its own. Empty lines are
- * dropped. With a count of 0 nothing is launched.
+ * Adds and launches a kernel that runs `body` for each `i` below `count`, in a thread of its own or in one for several.
+ * Empty lines are dropped. With a count of 0 nothing is launched.
  */
 export function forEachIndex(
-  emitter: Emitter,
+  emitter: Pick<Emitter, 'kernel' | 'launch'>,
   hint: string,
   count: number,
   parameters: readonly Parameter[],
   body: readonly string[],
-  { scalars = {}, threads = threadsPerBlock }: IndexOptions = {},
+  { scalars = {}, threads = threadsPerBlock, perThread = 1 }: IndexOptions = {},
 ): void {
   if (count === 0) return;
   const index = indexType(count);
@@ -56,7 +58,7 @@ export function forEachIndex(
     hint,
     [
       `KERNEL void NAME(${all.join(', ')}) {`,
-      `  const ${index} i = (${index})blockIdx.x * blockDim.x + threadIdx.x;`,
+      `  const ${index} i = ((${index})blockIdx.x * blockDim.x + threadIdx.x) * ${perThread}u;`,
       `  if (i >= ${count}u) return;`,
       ...body.filter((line) => line !== '').map((line) => `  ${line}`),
       '}',
@@ -65,8 +67,8 @@ export function forEachIndex(
   );
   emitter.launch({
     kernel,
-    grid: [Math.ceil(count / threads)],
-    block: [Math.min(threads, Math.ceil(count / 32) * 32)],
+    grid: [Math.ceil(count / perThread / threads)],
+    block: [Math.min(threads, Math.ceil(count / perThread / 32) * 32)],
     arguments: [
       ...argumentsOf(parameters),
       ...Object.values(scalars).map((value) => ({ type: 'i32', value }) as const),

@@ -13,8 +13,8 @@ import {
   fp16ToNumber,
 } from '../../../tensor/index.ts';
 import { parametersOf, written } from '../common/elements.ts';
-import { broadcastStrides, collapse } from '../common/indexing.ts';
-import { argumentsOf, declared } from '../common/launching.ts';
+import { broadcastStrides, collapse, coordinates, indexType, weightedSum } from '../common/indexing.ts';
+import { forEachIndex } from '../common/launching.ts';
 import type { Buffer, Emitter, Value } from '../types.ts';
 
 export interface ElementwiseStep {
@@ -37,7 +37,6 @@ export interface ElementwiseTree {
   };
 }
 
-const threadsPerBlock = 256;
 /** Bytes that a thread loads at once. */
 const vectorBytes = 16;
 
@@ -68,23 +67,6 @@ function vectorLength(sizes: readonly number[], operands: readonly Operand[], re
   return 1;
 }
 
-/** Splits `index` into coordinates. Divisors are constants, which the compiler turns into multiplications. */
-function coordinates(sizes: readonly number[], type: string): string[] {
-  const lines = [`${type} rest = index;`];
-  for (let axis = sizes.length - 1; axis > 0; axis--) {
-    lines.push(`const ${type} c${axis} = rest % ${sizes[axis]}u; rest /= ${sizes[axis]}u;`);
-  }
-  lines.push(`const ${type} c0 = rest;`);
-  return lines;
-}
-
-function offsetOf(strides: readonly number[]): string {
-  const terms = strides.flatMap((stride, axis) =>
-    stride === 0 ? [] : [stride === 1 ? `c${axis}` : `c${axis} * ${stride}u`],
-  );
-  return terms.length === 0 ? '0' : terms.join(' + ');
-}
-
 /** Whether an operand's elements have the indices of the result's. */
 const isWhole = (sizes: readonly number[], strides: readonly number[]): boolean =>
   sizes.length === 0 || (strides.length === 1 && strides[0] === 1);
@@ -101,9 +83,10 @@ function walkOf(result: Value, read: readonly Value[]) {
 
 /** C statements that load a vector or an element of each operand, and C expressions of the elements by name. */
 function loadsOf({ sizes, operands, length }: Walk): { lines: string[]; expressions: [name: string, text: string][] } {
+  const places = sizes.map((_, axis) => `c${axis}`);
   const loads = operands.map(({ value, strides }, place) => {
     const { stored, computed, load } = elementOf(value.kept);
-    const offset = isWhole(sizes, strides) ? 'index' : offsetOf(strides);
+    const offset = isWhole(sizes, strides) ? 'i' : weightedSum(places, strides);
     if (length > 1 && strides.at(-1) === 1) {
       const vector = `const Vector<${stored}, ${length}>`;
       const line = `${vector} a${place} = *(${vector}*)(p${place} + (${offset}));`;
@@ -131,7 +114,7 @@ function computedLines(
   });
   const { stored, store } = elementOf(kept);
   const result = store(`v${steps.length - 1}`);
-  if (length === 1) return [...lines, `out[index] = ${result};`];
+  if (length === 1) return [...lines, `out[i] = ${result};`];
   return [
     `Vector<${stored}, ${length}> result;`,
     '#pragma unroll',
@@ -139,7 +122,7 @@ function computedLines(
     ...lines.map((line) => `  ${line}`),
     `  result.at[lane] = ${result};`,
     '}',
-    `*(Vector<${stored}, ${length}>*)(out + index) = result;`,
+    `*(Vector<${stored}, ${length}>*)(out + i) = result;`,
   ];
 }
 
@@ -176,12 +159,12 @@ export function emitElementwise({ steps, value, scalar, recorder }: ElementwiseT
   );
   const { sizes, operands, length } = walk;
   const { lines, expressions } = loadsOf(walk);
-  const index = result.elements > 2 ** 31 ? 'unsigned long long' : 'unsigned int';
+  const index = indexType(result.elements);
   const needsCoordinates = operands.some(
     ({ strides }) => !isWhole(sizes, strides) && strides.some((stride) => stride !== 0),
   );
   const body = [
-    ...(needsCoordinates ? coordinates(sizes, index) : []),
+    ...(needsCoordinates ? coordinates('i', sizes) : []).map((at, axis) => `const ${index} c${axis} = ${at};`),
     ...lines,
     ...computedLines(steps, new Map([...literals, ...expressions]), length, result.kept),
   ];
@@ -189,24 +172,11 @@ export function emitElementwise({ steps, value, scalar, recorder }: ElementwiseT
     ...Object.fromEntries(operands.map((operand, place) => [`p${place}`, operand.value])),
     out: written(result),
   });
-  const source = [
-    `KERNEL void NAME(${declared(parameters).join(', ')}) {`,
-    `  const ${index} index = (blockIdx.x * (${index})blockDim.x + threadIdx.x) * ${length}u;`,
-    `  if (index >= ${result.elements}u) return;`,
-    ...body.map((line) => (line.startsWith('#') ? line : `  ${line}`)),
-    '}',
-  ].join('\n');
-  const threads = Math.ceil(result.elements / length);
-  const block = Math.min(threadsPerBlock, Math.ceil(threads / 32) * 32);
-  recorder.launch(
-    {
-      kernel: recorder.kernel('elementwise', source),
-      grid: [Math.ceil(threads / block)],
-      block: [block],
-      arguments: argumentsOf(parameters),
-    },
-    replaceable(walk, result),
-  );
+  const launcher = {
+    kernel: recorder.kernel.bind(recorder),
+    launch: (launch: Parameters<Emitter['launch']>[0]) => recorder.launch(launch, replaceable(walk, result)),
+  };
+  forEachIndex(launcher, 'elementwise', result.elements, parameters, body, { perThread: length });
 }
 
 /** The only element of a tensor as a C expression, of the type that its datatype is computed in. */
