@@ -31,7 +31,7 @@ export interface Value extends Term {
   /** True for weights and folded constants. */
   readonly constant: boolean;
   /** The type of its bytes: FP32 weights and activations may be kept in 16 bits. */
-  readonly kept: DataType;
+  readonly storedType: DataType;
 }
 
 export type KernelArgument =

@@ -5,7 +5,7 @@ import { elementBytes, elementCount } from '../../tensor/index.ts';
 import type { Buffer } from '../operators/types.ts';
 import { alignUp, planArena, type ArenaItem } from './arena.ts';
 import type { FunctionBase } from './base.ts';
-import { keptType, type Emission } from './emission.ts';
+import { typeOfWeight, type Emission } from './emission.ts';
 import { narrowedSources } from './narrowed.ts';
 import type { PreparedGraph } from './prepared.ts';
 import type { DraftLaunch } from './recorder.ts';
@@ -19,7 +19,7 @@ export function layoutOf(base: FunctionBase, settings: ProgramSettings): WeightL
   const narrowed = narrowedSources(base, settings);
   const weights = base.weights.map((weight): ProgramWeight => {
     const { narrowable: _, ...kept } = weight;
-    const datatype = keptType(weight, settings);
+    const datatype = typeOfWeight(weight, settings);
     const size = elementCount(weight.shape) * elementBytes[datatype];
     const byteOffset = bytes[weight.layer]!;
     bytes[weight.layer] = alignUp(byteOffset + size);

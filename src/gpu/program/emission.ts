@@ -16,8 +16,8 @@ import type { WorkGraph, WorkNode } from './work-graph.ts';
 export type Storage =
   | { readonly kind: 'weight'; readonly weight: number; readonly bytes: number }
   | { readonly kind: 'constant'; readonly data: Uint8Array; readonly bytes: number }
-  /** `kept`: the type of the elements in memory, if not that of the graph. */
-  | { readonly kind: 'activation'; readonly bytes: number; readonly kept?: DataType | undefined };
+  /** `storedType`: the type of the elements in memory, if not that of the graph. */
+  | { readonly kind: 'activation'; readonly bytes: number; readonly storedType?: DataType | undefined };
 
 export class Storages {
   readonly #all: Storage[] = [];
@@ -27,8 +27,8 @@ export class Storages {
     return { id: this.#all.length - 1, byteOffset: 0, bytes: storage.bytes };
   }
 
-  activation(bytes: number, kept?: DataType): Buffer {
-    return this.add({ kind: 'activation', bytes, kept });
+  activation(bytes: number, storedType?: DataType): Buffer {
+    return this.add({ kind: 'activation', bytes, storedType });
   }
 
   of({ id }: Pick<Buffer, 'id'>): Storage {
@@ -59,7 +59,7 @@ export function narrowType({ precision }: ProgramSettings): 'FP16' | 'BF16' | un
 }
 
 /** The type in which a weight is kept. */
-export function keptType(
+export function typeOfWeight(
   weight: { readonly datatype: DataType; readonly narrowable: boolean },
   settings: ProgramSettings,
 ): DataType {
@@ -107,13 +107,13 @@ export class Emission {
     const { weights, constants, values, viewed } = this.graph;
     const behind = viewed.get(name);
     if (behind !== undefined) {
-      const bytes = elementBytes[this.kept(behind.of)];
+      const bytes = elementBytes[this.storedType(behind.of)];
       return partOf(this.buffer(behind.of), behind.from * bytes, elementCount(values.get(name)!.shape) * bytes);
     }
     const place = weights.get(name);
     const weight = place === undefined ? undefined : this.#prepared.base.weights[place];
     if (place !== undefined && weight !== undefined) {
-      const bytes = elementCount(weight.shape) * elementBytes[keptType(weight, this.settings)];
+      const bytes = elementCount(weight.shape) * elementBytes[typeOfWeight(weight, this.settings)];
       return this.storages.add({ kind: 'weight', weight: place, bytes });
     }
     const constant = constants.get(name);
@@ -122,25 +122,25 @@ export class Emission {
     }
     const value = values.get(name);
     if (value === undefined) throw new Unsupported(`the shape of '${name}' is not known`);
-    const kept = this.#narrowed.get(name);
-    return this.storages.activation(elementCount(value.shape) * elementBytes[kept ?? value.datatype], kept);
+    const storedType = this.#narrowed.get(name);
+    return this.storages.activation(elementCount(value.shape) * elementBytes[storedType ?? value.datatype], storedType);
   }
 
   /** Keeps a value's bytes in another type than that of the graph: see narrow-values.ts. */
-  keepAs(name: string, type: DataType): void {
+  storeAs(name: string, type: DataType): void {
     this.#narrowed.set(name, type);
     // The search for elementwise nodes may have made a buffer of the old type.
     this.#buffers.delete(name);
   }
 
   /** The type of a value's bytes, also of a view's: it may be narrower than that of the graph. */
-  kept(name: string): DataType {
+  storedType(name: string): DataType {
     const { weights, values } = this.graph;
     const storage = this.storages.of(this.buffer(name));
-    if (storage.kind === 'activation' && storage.kept !== undefined) return storage.kept;
+    if (storage.kind === 'activation' && storage.storedType !== undefined) return storage.storedType;
     const place = weights.get(name) ?? (storage.kind === 'weight' ? storage.weight : undefined);
     const weight = place === undefined ? undefined : this.#prepared.base.weights[place];
-    return weight === undefined ? values.get(name)!.datatype : keptType(weight, this.settings);
+    return weight === undefined ? values.get(name)!.datatype : typeOfWeight(weight, this.settings);
   }
 
   value(name: string): Value {
@@ -155,7 +155,7 @@ export class Emission {
       elements: elementCount(shape),
       buffer,
       constant: this.storages.of(buffer).kind !== 'activation',
-      kept: this.kept(name),
+      storedType: this.storedType(name),
     };
   }
 
@@ -204,7 +204,11 @@ export class Emission {
     for (const [index, name] of names.entries()) {
       const [weight, before] = [this.graph.weight(name), this.graph.weight(first)];
       const isNext = weights.get(name) === place + index && weight?.layer === before?.layer;
-      if (!isNext || this.kept(name) !== this.kept(first) || this.buffer(name).bytes !== this.buffer(first).bytes) {
+      if (
+        !isNext ||
+        this.storedType(name) !== this.storedType(first) ||
+        this.buffer(name).bytes !== this.buffer(first).bytes
+      ) {
         throw new Unsupported(`the weights '${names.join("', '")}' do not lie side by side`);
       }
     }
@@ -216,10 +220,10 @@ export class Emission {
 
   #outputsTogether(names: readonly string[]): Series {
     const { datatype, shape } = this.graph.values.get(names[0]!)!;
-    const kept = this.#narrowed.get(names[0]!);
-    const bytes = elementCount(shape) * elementBytes[kept ?? datatype];
+    const storedType = this.#narrowed.get(names[0]!);
+    const bytes = elementCount(shape) * elementBytes[storedType ?? datatype];
     const stepBytes = alignUp(bytes);
-    const buffer = this.storages.activation(stepBytes * (names.length - 1) + bytes, kept);
+    const buffer = this.storages.activation(stepBytes * (names.length - 1) + bytes, storedType);
     for (const [index, name] of names.entries()) this.setBuffer(name, partOf(buffer, index * stepBytes, bytes));
     return { buffer, stepBytes };
   }

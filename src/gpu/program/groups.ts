@@ -91,7 +91,7 @@ export function emitNodes(
   if (narrow !== undefined) {
     const isNarrowWeight = (value: string): boolean => graph.weight(value)?.narrowable === true;
     const values = narrowValues({ graph, isElementwise: (node) => groups.has(node), isNarrowWeight });
-    for (const value of values) emission.keepAs(value, narrow);
+    for (const value of values) emission.storeAs(value, narrow);
   }
   const failed = new Set(emission.obstacles.map(({ node }) => node));
   const nodes = graph.nodes;

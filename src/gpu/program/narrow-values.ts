@@ -5,7 +5,7 @@
  *     LayerNormalization > x16 > JointProduct > q16 k16 v16 > HeadProduct > scores32 > Softmax > p16 > HeadProduct > ...
  *
  * The graph's types do not change: a value of type FP32 may be in memory in 16 bits, as weights may. Only kernels that
- * heed `Value.kept` can handle one, so its producer and all its consumers must be of the kinds below.
+ * heed `Value.storedType` can handle one, so its producer and all its consumers must be of the kinds below.
  */
 import { kernelFacts } from '../../operators/index.ts';
 import { isView, rootOf } from './fusion/patterns.ts';

@@ -9,7 +9,7 @@ import { getOrMake, replaceFile } from '../../tools/index.ts';
 import { GpuError, type ProgramSettings } from '../types.ts';
 import { alignUp } from './arena.ts';
 import type { BaseWeight, FunctionBase } from './base.ts';
-import { keptType } from './emission.ts';
+import { typeOfWeight } from './emission.ts';
 import { fillFrom } from './files.ts';
 import type { WeightSource } from './types.ts';
 
@@ -33,7 +33,7 @@ function narrowedFile(base: FunctionBase, settings: ProgramSettings): NarrowedFi
   const path = join(dirname(base.derivedPath), `${settings.precision}.bin`);
   let bytes = 0;
   const weights = base.weights.flatMap((weight): Narrowed[] => {
-    const datatype = keptType(weight, settings);
+    const datatype = typeOfWeight(weight, settings);
     if (datatype === weight.datatype) return [];
     const source = { path, byteOffset: bytes };
     bytes = alignUp(bytes + elementCount(weight.shape) * elementBytes[datatype]);

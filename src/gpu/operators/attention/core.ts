@@ -18,7 +18,7 @@ export function emitAttention(emitter: Emitter, attention: Attention): void {
   const { batch, q, k, v, y, scale, changes, scores } = attention;
   const { heads, queries, keys, size, valueSize } = sizesOf(attention);
   const keyHeads = k.heads;
-  const types = [q, k, v, y].map(({ kept }) => kept);
+  const types = [q, k, v, y].map(({ storedType }) => storedType);
   if (scores === undefined && isOneKernel(emitter.settings, types, sizesOf(attention))) {
     emitOneKernel(emitter, attention, 'zero');
     return;
@@ -26,9 +26,9 @@ export function emitAttention(emitter: Emitter, attention: Attention): void {
   const group = heads / keyHeads;
   const planes = [batch, keyHeads, group];
   const each = ({ batch: item, head }: Heads): number[] => [item, group * head, head];
-  const scoreType: DataType = q.kept === 'FP64' ? 'FP64' : 'FP32';
+  const scoreType: DataType = q.storedType === 'FP64' ? 'FP64' : 'FP32';
   const scoreCount = batch * heads * queries * keys;
-  const raw = { buffer: emitter.scratch(scoreCount * elementBytes[scoreType]), kept: scoreType };
+  const raw = { buffer: emitter.scratch(scoreCount * elementBytes[scoreType]), storedType: scoreType };
   emitProduct(emitter, {
     rows: queries,
     columns: keys,
@@ -45,7 +45,7 @@ export function emitAttention(emitter: Emitter, attention: Attention): void {
     return changes.slice(0, count).reduce((score, change) => change.score(score, at), x);
   };
   const parameters = changes.flatMap((change) => change.parameters);
-  const shares = { buffer: emitter.scratch(scoreCount * elementBytes[v.kept]), kept: v.kept };
+  const shares = { buffer: emitter.scratch(scoreCount * elementBytes[v.storedType]), storedType: v.storedType };
   emitSoftmaxRows(emitter, {
     hint: 'attention_softmax',
     input: raw,

@@ -66,10 +66,10 @@ function readQuery(emitter: Emitter) {
   const [batch, rows, width] = query.shape as [number, number, number];
   const packed = key === undefined || value === undefined;
   const size = packed ? width / (heads + 2 * keyHeads) : width / heads;
-  const bytes = elementBytes[query.kept];
+  const bytes = elementBytes[query.storedType];
   const inQuery = (offset: number, count: number): Heads => ({
     buffer: emitter.part(query.buffer, offset * bytes, (query.elements - offset) * bytes),
-    kept: query.kept,
+    storedType: query.storedType,
     heads: count,
     rows,
     size,
@@ -103,7 +103,7 @@ function rotated(emitter: Emitter, { batch, before, lengths }: Cache, heads: rea
     parameters: ids === undefined ? [lengths] : parametersOf({ positions: ids }),
   };
   return heads.map((of) => {
-    const to = scratchHeads(emitter, of.kept, batch, of);
+    const to = scratchHeads(emitter, of.storedType, batch, of);
     emitRotation(emitter, rotation, of, to);
     return to;
   });
@@ -142,7 +142,7 @@ function emit(emitter: Emitter): void {
   const [turnedQ = q, turnedK = k] = isTurned ? rotated(emitter, cache, [q, k]) : [];
   const presentOf = (output: Value | undefined, past: Value | undefined, fresh: Heads): Heads => {
     const sizes = { ...fresh, rows: total };
-    const present = output ? headsApart(output, sizes) : scratchHeads(emitter, fresh.kept, batch, sizes);
+    const present = output ? headsApart(output, sizes) : scratchHeads(emitter, fresh.storedType, batch, sizes);
     emitPresent(emitter, cache, past, fresh, present);
     return present;
   };

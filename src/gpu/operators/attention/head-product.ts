@@ -10,13 +10,13 @@ import { emitOneKernel, isOneKernel } from './one-kernel.ts';
 export type HeadStrides = readonly [offset: number, row: number, head: number, batch: number];
 
 /** Reads the attribute. @throws Unsupported unless it has four numbers */
-export function headsOf(emitter: Emitter, { buffer, kept }: Value, name: string): Omit<Heads, keyof HeadSizes> {
+export function headsOf(emitter: Emitter, { buffer, storedType }: Value, name: string): Omit<Heads, keyof HeadSizes> {
   const [offset, row, head, batch] = emitter.attribute<readonly number[]>(name, []);
   if (offset === undefined || row === undefined || head === undefined || batch === undefined) {
     throw new Unsupported(`its attribute '${name}' does not have four numbers`);
   }
-  const start = offset * elementBytes[kept];
-  return { buffer: emitter.part(buffer, start, buffer.bytes - start), kept, batch, head, row };
+  const start = offset * elementBytes[storedType];
+  return { buffer: emitter.part(buffer, start, buffer.bytes - start), storedType, batch, head, row };
 }
 
 const floats: readonly DataType[] = ['FP32', 'FP16', 'BF16'];
@@ -31,8 +31,8 @@ function emitProductOfHeads(emitter: Emitter): void {
   if (d === undefined) return;
   const size = (name: string): number => emitter.attribute<number>(name, 0);
   const placed = (value: Value, name: string) => {
-    const { buffer, kept, row, batch, head } = headsOf(emitter, value, name);
-    return { buffer, kept, leading: row, batchStrides: [batch, head] };
+    const { buffer, storedType, row, batch, head } = headsOf(emitter, value, name);
+    return { buffer, storedType, leading: row, batchStrides: [batch, head] };
   };
   emitProduct(emitter, {
     rows: size('m'),
@@ -68,7 +68,7 @@ function emitWhole(emitter: Emitter): void {
     size: number('size'),
     valueSize: number('valueSize'),
   };
-  const types = [query, key, value, output].map(({ kept }) => kept);
+  const types = [query, key, value, output].map(({ storedType }) => storedType);
   if (!isOneKernel(emitter.settings, types, sizes)) {
     throw new Unsupported(`attention of ${types.join(', ')} by heads of ${sizes.size} is not one kernel`);
   }

@@ -55,19 +55,19 @@ export interface Attention {
 export const rowAt = (of: Heads): string => `b * ${of.batch} + h * ${of.head} + r * ${of.row}`;
 
 /** Contiguous [batch, heads, rows, size]. */
-export function headsApart({ buffer, kept }: Stored, { heads, rows, size }: HeadSizes): Heads {
-  return { buffer, kept, heads, rows, size, batch: heads * rows * size, head: rows * size, row: size };
+export function headsApart({ buffer, storedType }: Stored, { heads, rows, size }: HeadSizes): Heads {
+  return { buffer, storedType, heads, rows, size, batch: heads * rows * size, head: rows * size, row: size };
 }
 
 /** The same in scratch memory. */
-export function scratchHeads(emitter: Emitter, kept: DataType, batch: number, sizes: HeadSizes): Heads {
-  const buffer = emitter.scratch(batch * sizes.heads * sizes.rows * sizes.size * elementBytes[kept]);
-  return headsApart({ buffer, kept }, sizes);
+export function scratchHeads(emitter: Emitter, storedType: DataType, batch: number, sizes: HeadSizes): Heads {
+  const buffer = emitter.scratch(batch * sizes.heads * sizes.rows * sizes.size * elementBytes[storedType]);
+  return headsApart({ buffer, storedType }, sizes);
 }
 
 /** Contiguous [batch, rows, heads, size]. */
-export function headsTogether({ buffer, kept }: Stored, { heads, rows, size }: HeadSizes): Heads {
-  return { buffer, kept, heads, rows, size, batch: heads * rows * size, head: size, row: heads * size };
+export function headsTogether({ buffer, storedType }: Stored, { heads, rows, size }: HeadSizes): Heads {
+  return { buffer, storedType, heads, rows, size, batch: heads * rows * size, head: size, row: heads * size };
 }
 
 /**

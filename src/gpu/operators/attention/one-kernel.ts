@@ -90,8 +90,8 @@ export function isOneKernel(
 const headAt = ({ batch, head }: Heads): string => weightedSum(['(b)', '(h)'], [batch, head]);
 
 /** Whether four elements can be moved at once: the start and all strides are multiples of four elements. */
-function isWide({ buffer, kept, batch, head, row, size }: Heads): boolean {
-  const places = [buffer.byteOffset / elementBytes[kept], batch, head, row, size];
+function isWide({ buffer, storedType, batch, head, row, size }: Heads): boolean {
+  const places = [buffer.byteOffset / elementBytes[storedType], batch, head, row, size];
   return places.every((place) => place % 4 === 0);
 }
 
@@ -105,13 +105,13 @@ export function emitOneKernel(emitter: Emitter, attention: Attention, empty: Emp
   const score = changes.reduce((text, change) => change.score(text, at), scaled);
   const parameters = changes.flatMap((change) => change.parameters);
   const definitions = Object.entries({ Q: q, K: k, V: v, Y: y }).flatMap(([name, of]) => [
-    [`${name}_TYPE`, elementOf(of.kept).stored],
+    [`${name}_TYPE`, elementOf(of.storedType).stored],
     [`${name}_AT(b, h)`, headAt(of)],
     [`${name}_ROW`, `${of.row}u`],
     [`${name}_WIDE`, isWide(of) ? 1 : 0],
     name === 'Y'
-      ? ['Y_STORE(x)', elementOf(of.kept).store('(x)')]
-      : [`${name}_LOAD(x)`, elementOf(of.kept).load('(x)')],
+      ? ['Y_STORE(x)', elementOf(of.storedType).store('(x)')]
+      : [`${name}_LOAD(x)`, elementOf(of.storedType).load('(x)')],
   ]);
   const kernel = emitter.kernel(
     'attention',

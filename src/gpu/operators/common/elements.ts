@@ -8,7 +8,7 @@ import { forEachIndex, wordType, type IndexOptions, type Parameter } from './lau
 export interface Stored {
   readonly buffer: Buffer;
   /** The type of its bytes. */
-  readonly kept: DataType;
+  readonly storedType: DataType;
 }
 
 /** A tensor that a kernel uses; without `access` it is read. */
@@ -18,8 +18,8 @@ export interface Use extends Stored {
   readonly isMoved?: boolean;
 }
 
-export const written = ({ buffer, kept }: Stored): Use => ({ buffer, kept, access: 'write' });
-export const changed = ({ buffer, kept }: Stored): Use => ({ buffer, kept, access: 'read-write' });
+export const written = ({ buffer, storedType }: Stored): Use => ({ buffer, storedType, access: 'write' });
+export const changed = ({ buffer, storedType }: Stored): Use => ({ buffer, storedType, access: 'read-write' });
 export const asBits = (use: Use): Use => ({ ...use, isMoved: true });
 
 /** C expressions and statements over a tensor's elements. */
@@ -34,8 +34,8 @@ export interface Elements {
   readonly set: (index: string, value: string) => string;
 }
 
-const elementFor = ({ kept, isMoved }: Use): Element =>
-  isMoved === true ? plain(wordType(elementBytes[kept])) : elementOf(kept);
+const elementFor = ({ storedType, isMoved }: Use): Element =>
+  isMoved === true ? plain(wordType(elementBytes[storedType])) : elementOf(storedType);
 
 export function elementsOf(name: string, use: Use): Elements {
   const { stored, computed, load, store } = elementFor(use);

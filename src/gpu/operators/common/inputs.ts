@@ -16,15 +16,15 @@ export function requiredOutput(emitter: Emitter, index = 0): Value {
  * operators that rarely read such a value. The others convert it while they read.
  */
 export function asDeclared(emitter: Emitter, value: Value): Value {
-  if (value.kept === value.datatype) return value;
+  if (value.storedType === value.datatype) return value;
   return { ...value, ...convert(emitter, value, value.datatype) };
 }
 
 /** The same elements in another type, in scratch memory. */
-export function convert(emitter: Emitter, { buffer, kept }: Stored, to: DataType): Stored {
-  const count = buffer.bytes / elementBytes[kept];
-  const converted = { buffer: emitter.scratch(count * elementBytes[to]), kept: to };
-  const tensors = { input: { buffer, kept }, output: written(converted) };
+export function convert(emitter: Emitter, { buffer, storedType }: Stored, to: DataType): Stored {
+  const count = buffer.bytes / elementBytes[storedType];
+  const converted = { buffer: emitter.scratch(count * elementBytes[to]), storedType: to };
+  const tensors = { input: { buffer, storedType }, output: written(converted) };
   forEachElement(emitter, 'convert', count, tensors, ({ input, output }) => output.set('i', input.at('i')));
   return converted;
 }
@@ -33,5 +33,5 @@ export function convert(emitter: Emitter, { buffer, kept }: Stored, to: DataType
 export function scratchValue(emitter: Emitter, datatype: DataType, shape: readonly number[]): Value {
   const elements = elementCount(shape);
   const buffer = emitter.scratch(elements * elementBytes[datatype]);
-  return { name: 'in between', datatype, shape, elements, buffer, constant: false, kept: datatype };
+  return { name: 'in between', datatype, shape, elements, buffer, constant: false, storedType: datatype };
 }

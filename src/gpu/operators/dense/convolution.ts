@@ -95,26 +95,26 @@ function emitProducts(
 }
 
 function emitPointwise(emitter: Emitter, convolution: Convolution, input: Value, weight: Value, output: Value): void {
-  const narrow = input.kept !== weight.kept && emitter.settings.products !== 'own';
-  const windows = narrow ? convert(emitter, input, weight.kept) : input;
+  const narrow = input.storedType !== weight.storedType && emitter.settings.products !== 'own';
+  const windows = narrow ? convert(emitter, input, weight.storedType) : input;
   emitProducts(emitter, convolution, convolution.images, weight, windows, output);
 }
 
 function emitWindows(emitter: Emitter, convolution: Convolution, input: Value, weight: Value, output: Value): void {
   const { images, groups, outputSizes } = convolution;
-  const kept = emitter.settings.products === 'own' ? input.datatype : weight.kept;
+  const storedType = emitter.settings.products === 'own' ? input.datatype : weight.storedType;
   const perImage = groups * depthOf(convolution) * elementCount(outputSizes);
-  const turn = Math.max(1, Math.min(images, Math.floor(windowBytesMax / (perImage * elementBytes[kept]))));
-  const windows = emitter.scratch(turn * perImage * elementBytes[kept]);
-  const inputBytes = (input.elements / images) * elementBytes[input.kept];
-  const outputBytes = (output.elements / images) * elementBytes[output.kept];
+  const turn = Math.max(1, Math.min(images, Math.floor(windowBytesMax / (perImage * elementBytes[storedType]))));
+  const windows = emitter.scratch(turn * perImage * elementBytes[storedType]);
+  const inputBytes = (input.elements / images) * elementBytes[input.storedType];
+  const outputBytes = (output.elements / images) * elementBytes[output.storedType];
   for (let first = 0; first < images; first += turn) {
     const now = Math.min(turn, images - first);
     const from = emitter.part(input.buffer, first * inputBytes, now * inputBytes);
-    const part = { buffer: emitter.part(windows, 0, now * perImage * elementBytes[kept]), kept };
-    emitWindowMatrix(emitter, convolution, now, { buffer: from, kept: input.kept }, part);
+    const part = { buffer: emitter.part(windows, 0, now * perImage * elementBytes[storedType]), storedType };
+    emitWindowMatrix(emitter, convolution, now, { buffer: from, storedType: input.storedType }, part);
     const to = emitter.part(output.buffer, first * outputBytes, now * outputBytes);
-    emitProducts(emitter, convolution, now, weight, part, { buffer: to, kept: output.kept });
+    emitProducts(emitter, convolution, now, weight, part, { buffer: to, storedType: output.storedType });
   }
 }
 

@@ -30,7 +30,7 @@ export function factorOf(
 ): Required<Factor> {
   return {
     buffer: value.buffer,
-    kept: value.kept,
+    storedType: value.storedType,
     transposed,
     // The library needs a leading dimension of at least 1, even for empty rows.
     leading: Math.max(1, transposed ? rows : columns),
@@ -76,7 +76,7 @@ function emitMatmul(emitter: Emitter, { bias, transA = false, transB = false, ..
     b: factorOf(right, batch),
     d: output,
     ...others,
-    bias: bias && (bias.kept === output.kept ? bias : convert(emitter, bias, output.kept)).buffer,
+    bias: bias && (bias.storedType === output.storedType ? bias : convert(emitter, bias, output.storedType)).buffer,
   });
 }
 
@@ -113,11 +113,11 @@ function jointBiases(
   output: Value,
 ): { readonly buffer: Buffer; readonly stride: number } {
   const { buffer, stepBytes } = emitter.weightsTogether(places);
-  const stride = stepBytes / elementBytes[bias.kept];
-  if (bias.kept === output.kept) return { buffer, stride };
+  const stride = stepBytes / elementBytes[bias.storedType];
+  if (bias.storedType === output.storedType) return { buffer, stride };
   const columns = bias.elements;
-  const spread = scratchValue(emitter, output.kept, [places.length, columns]);
-  const tensors = { input: { buffer, kept: bias.kept }, output: written(spread) };
+  const spread = scratchValue(emitter, output.storedType, [places.length, columns]);
+  const tensors = { input: { buffer, storedType: bias.storedType }, output: written(spread) };
   forEachElement(emitter, 'biases', spread.elements, tensors, (of) =>
     of.output.set('i', of.input.at(`i / ${columns}u * ${stride}u + i % ${columns}u`)),
   );
@@ -143,18 +143,18 @@ const jointProduct = {
       columns,
       depth,
       batch: [count],
-      a: { buffer: a.buffer, kept: a.kept, leading: depth, batchStrides: [0] },
+      a: { buffer: a.buffer, storedType: a.storedType, leading: depth, batchStrides: [0] },
       b: {
         buffer: factors.buffer,
-        kept: matrix.kept,
+        storedType: matrix.storedType,
         transposed,
         leading: transposed ? depth : columns,
-        batchStrides: [factors.stepBytes / elementBytes[matrix.kept]],
+        batchStrides: [factors.stepBytes / elementBytes[matrix.storedType]],
       },
       d: {
         buffer: results.buffer,
-        kept: output.kept,
-        batchStrides: [results.stepBytes / elementBytes[output.kept]],
+        storedType: output.storedType,
+        batchStrides: [results.stepBytes / elementBytes[output.storedType]],
       },
       alpha: emitter.attribute('alpha', 1),
       bias: biases?.buffer,
@@ -183,7 +183,7 @@ const gemm = {
     const isBias =
       added !== undefined &&
       beta === 1 &&
-      added.kept === output.kept &&
+      added.storedType === output.storedType &&
       added.elements === right.columns &&
       (added.shape.at(-1) ?? 1) === right.columns;
     if (added !== undefined && !isBias) emitAddend(emitter, added, beta, output);

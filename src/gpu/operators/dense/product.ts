@@ -76,14 +76,14 @@ export function emitProduct(emitter: Emitter, product: Product): void {
     return;
   }
   const joined = joinBatch(placed(withOneType(emitter, product)));
-  const type = libraryTypes[joined.a.kept];
-  const typeD = libraryTypes[d.kept];
+  const type = libraryTypes[joined.a.storedType];
+  const typeD = libraryTypes[d.storedType];
   const [outer, calls] = splitBatch(joined);
   const byLibrary =
     emitter.settings.products !== 'own' &&
     type !== undefined &&
     typeD !== undefined &&
-    joined.b.kept === joined.a.kept &&
+    joined.b.storedType === joined.a.storedType &&
     (typeD === type || typeD === 'f32') &&
     calls <= callsMax;
   if (byLibrary) emitLibraryCalls(emitter, joined, outer, type, typeD);
@@ -93,11 +93,11 @@ export function emitProduct(emitter: Emitter, product: Product): void {
 /** Converts the factor of the wider type to the narrower one, in scratch memory. */
 function withOneType(emitter: Emitter, product: Product): Product {
   const { a, b } = product;
-  if (a.kept === b.kept || emitter.settings.products === 'own') return product;
-  if (libraryTypes[a.kept] === undefined || libraryTypes[b.kept] === undefined) return product;
-  return elementBytes[a.kept] > elementBytes[b.kept]
-    ? { ...product, a: { ...a, ...convert(emitter, a, b.kept) } }
-    : { ...product, b: { ...b, ...convert(emitter, b, a.kept) } };
+  if (a.storedType === b.storedType || emitter.settings.products === 'own') return product;
+  if (libraryTypes[a.storedType] === undefined || libraryTypes[b.storedType] === undefined) return product;
+  return elementBytes[a.storedType] > elementBytes[b.storedType]
+    ? { ...product, a: { ...a, ...convert(emitter, a, b.storedType) } }
+    : { ...product, b: { ...b, ...convert(emitter, b, a.storedType) } };
 }
 
 /** Joins dimensions of the batch. If the items of A are adjacent and share B, they become more rows of one product. */
@@ -165,11 +165,16 @@ function emitLibraryCalls(emitter: Emitter, product: Placed, axis: number, type:
       return emitter.part(buffer, start * bytes, extent * bytes);
     };
     emitter.matmul(description, {
-      a: at(a.buffer, elementBytes[a.kept], a.batchStrides, extentOf(a, rows, depth, description.strideA, size)),
-      b: at(b.buffer, elementBytes[b.kept], b.batchStrides, extentOf(b, depth, columns, description.strideB, size)),
+      a: at(a.buffer, elementBytes[a.storedType], a.batchStrides, extentOf(a, rows, depth, description.strideA, size)),
+      b: at(
+        b.buffer,
+        elementBytes[b.storedType],
+        b.batchStrides,
+        extentOf(b, depth, columns, description.strideB, size),
+      ),
       d: at(
         d.buffer,
-        elementBytes[d.kept],
+        elementBytes[d.storedType],
         d.batchStrides,
         description.strideD * (size - 1) + d.leading * (rows - 1) + columns,
       ),
@@ -208,12 +213,12 @@ export function activationExpression(activation: Activation, value: string, type
 /** A product for the engine's own kernel. @throws Unsupported */
 export function ownProduct(product: Placed): ComputedProduct {
   const { rows, columns, depth, batch, a, b, d, bias, alpha = 1, activation = 'none', accumulate = false } = product;
-  const sum = accumulatorOf(d.kept);
+  const sum = accumulatorOf(d.storedType);
   const isFloat = sum === 'float' || sum === 'double';
   if (!isFloat && (alpha !== 1 || activation !== 'none')) {
-    throw new Unsupported(`a product of ${d.kept} with a factor or an activation`);
+    throw new Unsupported(`a product of ${d.storedType} with a factor or an activation`);
   }
-  const [typeA, typeB, typeD] = [elementOf(a.kept), elementOf(b.kept), elementOf(d.kept)];
+  const [typeA, typeB, typeD] = [elementOf(a.storedType), elementOf(b.storedType), elementOf(d.storedType)];
   const plane = coordinates('(plane)', batch);
   const place = (strides: readonly number[], leading: number, outer: string, inner: string): string =>
     `(u64)(${weightedSum(plane, strides)}) + (u64)(${outer}) * ${leading} + (${inner})`;
@@ -238,7 +243,7 @@ export function ownProduct(product: Placed): ComputedProduct {
     parameters: parametersOf({
       a,
       b,
-      bias: bias && { buffer: bias, kept: d.kept },
+      bias: bias && { buffer: bias, storedType: d.storedType },
       d: accumulate ? changed(d) : written(d),
     }),
     a: typeA.load(`a[${at(a, '(row)', '(depth)')}]`),
@@ -302,10 +307,10 @@ export function kernelOf(product: ComputedProduct): { source: string; blocks: nu
 /** A product of depth 0: the activation of the bias, added to D if it accumulates. */
 function emitEmptySum(emitter: Emitter, product: Placed): void {
   const { rows, columns, batch, d, bias, activation = 'none', accumulate = false } = product;
-  const sum = accumulatorOf(d.kept);
+  const sum = accumulatorOf(d.storedType);
   const at = weightedSum(coordinates('i', [...batch, rows, columns]), [...d.batchStrides, d.leading, 1]);
   const tensors = {
-    bias: bias && { buffer: bias, kept: d.kept },
+    bias: bias && { buffer: bias, storedType: d.storedType },
     output: accumulate ? changed(d) : written(d),
   };
   forEachElement(emitter, 'empty_product', rows * columns * elementCount(batch), tensors, (of) => {

@@ -150,8 +150,8 @@ function directionsOf(emitter: Emitter, type: string, directions: number): reado
 
 /** A direction's part of a value [directions, ...]. */
 export function partOfValue({ emitter, directions }: Recurrence, value: Value, direction: number): Use {
-  const bytes = (value.elements / directions) * elementBytes[value.kept];
-  return { buffer: emitter.part(value.buffer, direction * bytes, bytes), kept: value.kept };
+  const bytes = (value.elements / directions) * elementBytes[value.storedType];
+  return { buffer: emitter.part(value.buffer, direction * bytes, bytes), storedType: value.storedType };
 }
 
 /** The memory of a state, filled with its initial value: part of the output with the last state, or scratch. */
@@ -164,13 +164,13 @@ export function initialState(
   const { emitter, batch, hidden, datatype, lengths } = recurrence;
   const bytes = batch * hidden * elementBytes[datatype];
   const buffer = output === undefined ? emitter.scratch(bytes) : partOfValue(recurrence, output, direction).buffer;
-  const state = { buffer, kept: datatype };
+  const state = { buffer, storedType: datatype };
   if (initial === undefined) {
     emitter.fill(buffer, 0, bytes);
     return state;
   }
   const given = partOfValue(recurrence, initial, direction);
-  emitter.copy(given.kept === datatype ? given.buffer : convert(emitter, given, datatype).buffer, buffer, bytes);
+  emitter.copy(given.storedType === datatype ? given.buffer : convert(emitter, given, datatype).buffer, buffer, bytes);
   // The last state of an empty sequence is 0, as in ONNX Runtime; the specification does not say.
   if (lengths !== undefined) {
     forEachElement(
@@ -200,12 +200,12 @@ export function emitStateProduct(at: Direction, part: StatePart, given?: Use): v
   const { emitter, cell, r, h, narrowH, hidden, batch, direction, sequence } = at;
   if (sequence !== undefined) {
     const from = given === undefined ? { name: 'h', use: h } : { name: 'scaled', use: given };
-    const to = { name: stateName(at, part), use: { buffer, kept: gateType } };
+    const to = { name: stateName(at, part), use: { buffer, storedType: gateType } };
     const rows = { rows: gates * hidden, first: firstGate * hidden, allRows: cell.gates * hidden };
     sequence.kernel.product(sequence.weights, rows, from, to);
     return;
   }
-  const gateBytesOfWeight = hidden * hidden * elementBytes[r.kept];
+  const gateBytesOfWeight = hidden * hidden * elementBytes[r.storedType];
   const weights = partOfValue(at, r, direction).buffer;
   const state = given ?? narrowH ?? h;
   if (given === undefined && narrowH !== undefined) {
@@ -220,8 +220,8 @@ export function emitStateProduct(at: Direction, part: StatePart, given?: Use): v
     depth: hidden,
     batch: [],
     a: { ...state, leading: hidden },
-    b: { buffer: ofGates, kept: r.kept, transposed: true, leading: hidden },
-    d: { buffer, kept: gateType },
+    b: { buffer: ofGates, storedType: r.storedType, transposed: true, leading: hidden },
+    d: { buffer, storedType: gateType },
   });
 }
 
@@ -263,9 +263,9 @@ export function forEachUnit<Given extends Uses>(
     gates.some((gate) => gate >= firstGate && gate < firstGate + count);
   const parts = at.fromState.filter(isWanted);
   const states = Object.fromEntries(
-    parts.map((part) => [stateName(at, part), { buffer: part.buffer, kept: gateType }]),
+    parts.map((part) => [stateName(at, part), { buffer: part.buffer, storedType: gateType }]),
   );
-  const uses = { x: { buffer: x, kept: gateType }, lengths, bias, ...states, ...tensors };
+  const uses = { x: { buffer: x, storedType: gateType }, lengths, bias, ...states, ...tensors };
   const text = (of: Readonly<Record<string, Elements | undefined>>): readonly string[] => {
     const biasAt = (row: string): string => (bias === undefined ? '' : ` + ${of['bias']!.at(row)}`);
     const values = gates.flatMap((gate) => {
@@ -293,11 +293,11 @@ const hasTimes = ({ lengths, sequence }: Direction): boolean => lengths !== unde
 /** The state and its part of Y, which {@link writeState} writes. */
 export function stateTensors(at: Direction, step: number) {
   const { emitter, h, y, steps, batch, hidden, directions, direction, reversed } = at;
-  const bytes = elementBytes[h.kept];
+  const bytes = elementBytes[h.storedType];
   const time = reversed ? steps - 1 - step : step;
   const start = (time * directions + direction) * batch * hidden * bytes;
-  const whole = y && { buffer: y.buffer, kept: y.kept };
-  const part = y && { buffer: emitter.part(y.buffer, start, batch * hidden * bytes), kept: y.kept };
+  const whole = y && { buffer: y.buffer, storedType: y.storedType };
+  const part = y && { buffer: emitter.part(y.buffer, start, batch * hidden * bytes), storedType: y.storedType };
   const target = hasTimes(at) ? whole : part;
   return { h: changed(h), y: target && written(target) };
 }
@@ -319,11 +319,15 @@ export const activatedGate = ({ clip, activate }: Direction, place: number, x: s
 function sequenceOf(recurrence: Recurrence, direction: number, launches: number): Sequence | undefined {
   const { emitter, cell, r, batch, hidden, steps } = recurrence;
   const rows = cell.gates * hidden;
-  const bytes = rows * hidden * elementBytes[r.kept];
+  const bytes = rows * hidden * elementBytes[r.storedType];
   if (!isOneKernel(bytes, batch, steps, launches)) return undefined;
-  const weights = { buffer: emitter.scratch(bytes), kept: r.kept };
+  const weights = { buffer: emitter.scratch(bytes), storedType: r.storedType };
   const from = { buffer: partOfValue(recurrence, r, direction).buffer, start: 0, strides: [1, hidden] };
-  moveStrided(emitter, 'turn_weights', [hidden, rows], r.kept, from, { ...weights, start: 0, strides: [rows, 1] });
+  moveStrided(emitter, 'turn_weights', [hidden, rows], r.storedType, from, {
+    ...weights,
+    start: 0,
+    strides: [rows, 1],
+  });
   return { weights, kernel: new RecurrentSequence(emitter, { batch, hidden, steps }) };
 }
 
@@ -354,11 +358,11 @@ export function emitRecurrence(
       depth: input,
       batch: [],
       a: { ...x, leading: Math.max(1, input) },
-      b: { buffer: weights.buffer, kept: w.kept, transposed: true, leading: Math.max(1, input) },
-      d: { buffer: fromInput, kept: gateType },
+      b: { buffer: weights.buffer, storedType: w.storedType, transposed: true, leading: Math.max(1, input) },
+      d: { buffer: fromInput, storedType: gateType },
     });
     const bias = emitter.input(3);
-    const narrow = { buffer: emitter.scratch(batch * hidden * elementBytes[r.kept]), kept: r.kept };
+    const narrow = { buffer: emitter.scratch(batch * hidden * elementBytes[r.storedType]), storedType: r.storedType };
     // A product, and a kernel for the units.
     const sequence = sequenceOf(recurrence, direction, 2 * gatesTogether.length);
     emitSteps({
@@ -370,7 +374,7 @@ export function emitRecurrence(
       fromState: statePartsOf(recurrence, gatesTogether),
       bias: bias && partOfValue(recurrence, bias, direction),
       h: initialState(recurrence, direction, emitter.input(5), emitter.output(1)),
-      narrowH: r.kept === datatype ? undefined : narrow,
+      narrowH: r.storedType === datatype ? undefined : narrow,
       sequence,
       emitted: sequence === undefined ? steps : 1,
     });

@@ -56,8 +56,8 @@ function emitGru(emitter: Emitter): void {
     const { hidden, batch, h, narrowH } = at;
     const [first, second] = at.fromState;
     const reset = activatedGate(at, 0, 'x1 + s1');
-    const { kept } = narrowH ?? h;
-    const scaled = second && { buffer: emitter.scratch(batch * hidden * elementBytes[kept]), kept };
+    const { storedType } = narrowH ?? h;
+    const scaled = second && { buffer: emitter.scratch(batch * hidden * elementBytes[storedType]), storedType };
     for (let step = 0; step < at.emitted; step++) {
       emitStateProduct(at, first!);
       if (scaled !== undefined && second !== undefined) {

@@ -51,7 +51,9 @@ interface Operand {
  * dimension.
  */
 function vectorLength(sizes: readonly number[], operands: readonly Operand[], result: Value): number {
-  const widest = Math.max(...[...operands.map(({ value }) => value), result].map((each) => elementBytes[each.kept]));
+  const widest = Math.max(
+    ...[...operands.map(({ value }) => value), result].map((each) => elementBytes[each.storedType]),
+  );
   const inner = sizes.at(-1) ?? 1;
   for (let length = Math.min(8, vectorBytes / widest); length > 1; length /= 2) {
     const fits =
@@ -60,7 +62,7 @@ function vectorLength(sizes: readonly number[], operands: readonly Operand[], re
         const stride = strides.at(-1) ?? 0;
         if (stride === 0) return true;
         const outer = strides.slice(0, -1).every((each) => each % length === 0);
-        return stride === 1 && outer && value.buffer.byteOffset % (length * elementBytes[value.kept]) === 0;
+        return stride === 1 && outer && value.buffer.byteOffset % (length * elementBytes[value.storedType]) === 0;
       });
     if (fits) return length;
   }
@@ -85,7 +87,7 @@ function walkOf(result: Value, read: readonly Value[]) {
 function loadsOf({ sizes, operands, length }: Walk): { lines: string[]; expressions: [name: string, text: string][] } {
   const places = sizes.map((_, axis) => `c${axis}`);
   const loads = operands.map(({ value, strides }, place) => {
-    const { stored, computed, load } = elementOf(value.kept);
+    const { stored, computed, load } = elementOf(value.storedType);
     const offset = isWhole(sizes, strides) ? 'i' : weightedSum(places, strides);
     if (length > 1 && strides.at(-1) === 1) {
       const vector = `const Vector<${stored}, ${length}>`;
@@ -103,7 +105,7 @@ function computedLines(
   steps: readonly ElementwiseStep[],
   expressions: ReadonlyMap<string, string>,
   length: number,
-  kept: DataType,
+  storedType: DataType,
 ): string[] {
   const expressionOf = new Map(expressions);
   const lines = steps.map(({ name, inputs, output, expression }, index) => {
@@ -112,7 +114,7 @@ function computedLines(
     expressionOf.set(name, `v${index}`);
     return `const ${computed} v${index} = (${computed})(${expression(given)});`;
   });
-  const { stored, store } = elementOf(kept);
+  const { stored, store } = elementOf(storedType);
   const result = store(`v${steps.length - 1}`);
   if (length === 1) return [...lines, `out[i] = ${result};`];
   return [
@@ -131,7 +133,7 @@ function replaceable({ sizes, operands }: Walk, result: Value): Buffer[] {
   const canTake = ({ value, strides }: Operand): boolean =>
     operands.filter((other) => other.value.buffer.id === value.buffer.id).length === 1 &&
     isWhole(sizes, strides) &&
-    elementBytes[value.kept] === elementBytes[result.kept] &&
+    elementBytes[value.storedType] === elementBytes[result.storedType] &&
     elementCount(value.shape) === result.elements;
   return operands.filter(canTake).map(({ value }) => value.buffer);
 }
@@ -166,7 +168,7 @@ export function emitElementwise({ steps, value, scalar, recorder }: ElementwiseT
   const body = [
     ...(needsCoordinates ? coordinates('i', sizes) : []).map((at, axis) => `const ${index} c${axis} = ${at};`),
     ...lines,
-    ...computedLines(steps, new Map([...literals, ...expressions]), length, result.kept),
+    ...computedLines(steps, new Map([...literals, ...expressions]), length, result.storedType),
   ];
   const parameters = parametersOf({
     ...Object.fromEntries(operands.map((operand, place) => [`p${place}`, operand.value])),

@@ -22,8 +22,8 @@ interface Transfer {
 
 /** @param run number of adjacent elements in both tensors; the word must divide it */
 function transferOf(data: Value, output: Value, run: number): Transfer {
-  if (data.kept !== data.datatype) {
-    const from = elementOf(data.kept);
+  if (data.storedType !== data.datatype) {
+    const from = elementOf(data.storedType);
     const to = elementOf(output.datatype);
     return {
       perWord: 1,

@@ -29,7 +29,7 @@ function movePieces(emitter: Emitter, whole: Value, pieces: readonly Piece[], ro
       const inWhole = sideOf(whole, [rowLength, 1], start);
       const inPiece = sideOf(value, [length, 1]);
       const [from, to] = join ? [inPiece, inWhole] : [inWhole, inPiece];
-      moveStrided(emitter, hint, [rows, length], whole.kept, from, to);
+      moveStrided(emitter, hint, [rows, length], whole.storedType, from, to);
     }
     return;
   }
@@ -47,7 +47,7 @@ function moveTogether(
   rowLength: number,
   join: boolean,
 ): void {
-  const bytes = elementBytes[whole.kept];
+  const bytes = elementBytes[whole.storedType];
   const offsets = [whole, ...pieces.map(({ value }) => value)].map(({ buffer }) => buffer.byteOffset);
   const lengths = [rowLength, ...pieces.flatMap(({ start, length }) => [start, length])];
   const word = widestWord(bytes, [...offsets, ...lengths.map((length) => length * bytes)]);
@@ -98,7 +98,7 @@ const concat = {
     const count = emitter.node.proto.input.length;
     const given = Array.from({ length: count }, (_, index) => emitter.required(index));
     // Pieces and whole must have one type: all in 16 bits, or none.
-    const values = given.map((value) => (value.kept === output.kept ? value : asDeclared(emitter, value)));
+    const values = given.map((value) => (value.storedType === output.storedType ? value : asDeclared(emitter, value)));
     movePieces(emitter, output, piecesOf(values, axis), elementCount(output.shape.slice(0, axis)), true);
   },
 } satisfies Kernels;

@@ -53,8 +53,8 @@ const col2im = {
 const bitCast = {
   type: 'BitCast',
   viewOf: (emitter) => {
-    const { datatype, kept } = emitter.required(0);
-    if (kept !== datatype) throw new Unsupported('its input is a weight in another type');
+    const { datatype, storedType } = emitter.required(0);
+    if (storedType !== datatype) throw new Unsupported('its input is a weight in another type');
     return 0;
   },
   emit: emitNoView,

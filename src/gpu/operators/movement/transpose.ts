@@ -93,6 +93,7 @@ function emit(emitter: Emitter): void {
 
 export const transpose = {
   type: 'Transpose',
-  viewOf: (emitter) => (isView(emitter) && emitter.required(0).kept === emitter.required(0).datatype ? 0 : undefined),
+  viewOf: (emitter) =>
+    isView(emitter) && emitter.required(0).storedType === emitter.required(0).datatype ? 0 : undefined,
   emit,
 } satisfies Kernels;

@@ -40,12 +40,13 @@ interface Weighting {
   readonly index: string;
 }
 
-const element = (name: string, value: Value, index: string): string => elementOf(value.kept).load(`${name}[${index}]`);
+const element = (name: string, value: Value, index: string): string =>
+  elementOf(value.storedType).load(`${name}[${index}]`);
 
 /** C statement that writes x to an output; does nothing if the output is unused. */
 function keep(name: string, value: Value | undefined, index: string): string {
   if (value === undefined) return '(void)0';
-  const { computed, store } = elementOf(value.kept);
+  const { computed, store } = elementOf(value.storedType);
   return `${name}[${index}] = ${store(`(${computed})(x)`)}`;
 }
 
@@ -80,7 +81,7 @@ function emitNormalization(emitter: Emitter, normalization: Normalization): void
     team,
     rows,
     definitions: {
-      ...typeDefinitions(input.kept, output.kept, accumulator),
+      ...typeDefinitions(input.storedType, output.storedType, accumulator),
       INDEX: indexType(input.elements),
       ROWS: `${rows}u`,
       COLUMNS: `${columns}u`,

@@ -64,11 +64,11 @@ function emitSoftmax(emitter: Emitter, { hint, logarithm, coerced, scale = 1, ma
   }
   const output = requiredOutput(emitter);
   if (output.elements === 0) return;
-  const scaled = `${elementOf(input.kept).load('input[at]')}${scale === 1 ? '' : ` * ${floatLiteral(scale)}`}`;
+  const scaled = `${elementOf(input.storedType).load('input[at]')}${scale === 1 ? '' : ` * ${floatLiteral(scale)}`}`;
   const masked =
     mask === undefined
       ? ''
-      : ` + ${elementOf(mask.kept).load(`mask[${broadcastIndex('(at)', mask.shape, input.shape)}]`)}`;
+      : ` + ${elementOf(mask.storedType).load(`mask[${broadcastIndex('(at)', mask.shape, input.shape)}]`)}`;
   emitSoftmaxRows(emitter, {
     hint,
     input,
@@ -100,13 +100,13 @@ export function emitSoftmaxRows(emitter: Emitter, softmax: SoftmaxRows): void {
   if (rows * columns === 0) return;
   const team = inner === 1 ? teamForRows(rows, columns) : alone;
   const held = heldPerThread(columns, team);
-  const accumulator = accumulatorOf(input.kept);
+  const accumulator = accumulatorOf(input.storedType);
   const math = mathOf(accumulator);
   launchTeams(emitter, hint, 'softmax', {
     team,
     rows,
     definitions: {
-      ...typeDefinitions(input.kept, output.kept, accumulator),
+      ...typeDefinitions(input.storedType, output.storedType, accumulator),
       INDEX: indexType(rows * columns),
       ROWS: `${rows}u`,
       COLUMNS: `${columns}u`,

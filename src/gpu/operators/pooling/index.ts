@@ -78,7 +78,7 @@ function emitPool(emitter: Emitter, { hint, maximum, map = 'x', finish = 'total'
   const kernel = emitter.kernel(
     hint,
     teamKernel('pool', {
-      ...typeDefinitions(input.kept, output.kept, accumulator),
+      ...typeDefinitions(input.storedType, output.storedType, accumulator),
       ...Object.fromEntries(named),
       BLOCK: block,
       INDEX: indexType(Math.max(input.elements, output.elements)),

@@ -90,9 +90,9 @@ const matmulNBits = {
       columns,
       depth,
       batch: [],
-      a: { buffer: a.buffer, kept: a.datatype, leading: depth },
+      a: { buffer: a.buffer, storedType: a.datatype, leading: depth },
       b: { ...whole, transposed: true, leading: depth },
-      d: { buffer: output.buffer, kept: output.datatype },
+      d: { buffer: output.buffer, storedType: output.datatype },
     });
   },
 } satisfies Kernels;

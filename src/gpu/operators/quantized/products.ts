@@ -123,9 +123,9 @@ function emitDynamic(emitter: Emitter): void {
   emitter.launch({ kernel, grid: [parts], block: [block], arguments: [read(input.buffer), write(ranges)] });
   const tensors = {
     ...(count > 0 && { input, output: written(requiredOutput(emitter)) }),
-    ranges: { buffer: ranges, kept: 'FP32' },
-    scales: written({ buffer: scale, kept: 'FP32' }),
-    zeros: written({ buffer: zero, kept: 'UINT8' }),
+    ranges: { buffer: ranges, storedType: 'FP32' },
+    scales: written({ buffer: scale, storedType: 'FP32' }),
+    zeros: written({ buffer: zero, storedType: 'UINT8' }),
   } as const;
   // An empty tensor has a scale and a zero point too.
   forEachElement(emitter, 'dynamic_quantize', Math.max(1, count), tensors, (of) => [

@@ -18,9 +18,9 @@ const determinant = {
       throw new Unsupported(`'${given.name}' of shape [${given.shape.join(',')}] is not made of square matrices`);
     }
     const output = requiredOutput(emitter);
-    const kept = given.datatype === 'FP64' ? 'FP64' : 'FP32';
-    const copy = emitter.scratch(Math.max(1, given.elements) * elementBytes[kept]);
-    const tensors = { input: given, copy: written({ buffer: copy, kept }), output: written(output) };
+    const storedType = given.datatype === 'FP64' ? 'FP64' : 'FP32';
+    const copy = emitter.scratch(Math.max(1, given.elements) * elementBytes[storedType]);
+    const tensors = { input: given, copy: written({ buffer: copy, storedType }), output: written(output) };
     forEachElement(
       emitter,
       'determinant',
