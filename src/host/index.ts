@@ -27,7 +27,7 @@ export { collectStore } from './store/collect-store.ts';
 export { importData } from './store/import-data.ts';
 export { putFolder } from './store/put-folder.ts';
 export type { FunctionSettings } from './types.ts';
-export { anatomyMode } from './dashboard/index.ts';
+export { plannedColdStart } from './dashboard/index.ts';
 export type {
   FleetHostAnswer,
   FunctionRow,

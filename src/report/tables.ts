@@ -1,6 +1,6 @@
 /** A report as tables, sentences and figures, the same for the terminal and the page. */
 import { formatBytes, formatMs } from '../tools/index.ts';
-import type { Report, Tally } from './types.ts';
+import type { Comparison, Report, Tally } from './types.ts';
 
 /** A report under its name in a comparison. */
 export interface NamedReport {
@@ -80,6 +80,18 @@ const tallyFigures: readonly (readonly [column: string, text: (tally: Tally) => 
 ];
 export const tallyColumns = tallyFigures.map(([column]) => column);
 export const tallyCells = (tally: Tally): string[] => tallyFigures.map(([, text]) => text(tally));
+
+/** Goodput and p99 with each seed, where there are several. */
+export function seedsTable(systems: Comparison['systems']): ReportTable[] {
+  if (systems.every(({ seeds }) => seeds.length < 2)) return [];
+  const all = new Set(systems.flatMap(({ seeds }) => seeds.map(({ seed }) => seed)));
+  const rows = [...all].map((seed) => {
+    const own = systems.map(({ seeds }) => seeds.find((row) => row.seed === seed));
+    const cells = own.map((row) => (row === undefined ? '-' : `${percent(row.goodput)}, ${ms(row.p99_ms)}`));
+    return [String(seed)].concat(cells);
+  });
+  return [{ title: 'Goodput and p99 by seed', columns: ['>SEED', ...systems.map(({ name }) => `>${name}`)], rows }];
+}
 
 /** @param functionsMax how many functions are listed, those with the highest p99 first */
 export function tablesOf(report: Report, functionsMax: number): ReportTable[] {

@@ -236,7 +236,7 @@ describe('the anatomy of a cold start', () => {
 
     const answer = await get<AnatomyAnswer>(host, '/api/anatomy?model=resnet50&machine=p3.8xlarge');
 
-    expect(answer.modes.map(({ mode }) => mode)).toEqual([
+    expect(answer.timelines.map(({ name }) => name)).toEqual([
       'baseline',
       'pipeswitch',
       'dha',
@@ -245,7 +245,7 @@ describe('the anatomy of a cold start', () => {
       'interleave',
     ]);
     expect(answer.provenance).toContain('simulated');
-    const [baseline, pipeswitch] = answer.modes;
+    const [baseline, pipeswitch] = answer.timelines;
     expect(baseline!.latencyMs).toBeGreaterThan(pipeswitch!.latencyMs);
   });
 

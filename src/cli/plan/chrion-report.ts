@@ -3,7 +3,7 @@ import type { PlanReport, PlanTimeline } from '../../host/index.ts';
 import { type ChrionPlan, loadChrion } from '../../plan/index.ts';
 import type { GraphProfile, OperatorProfile } from '../../profile/index.ts';
 import { formatBytes, formatMs, given } from '../../tools/index.ts';
-import { renderTable } from '../table.ts';
+import { counted, renderTable } from '../table.ts';
 
 const { hybridPlanOf, planCpuOnly, planGpuOnly, planVariants, planChrion, planMemoryOptimal } = await loadChrion();
 
@@ -176,7 +176,6 @@ export const hybridPage = (
 ): Omit<PlanReport, 'format' | 'version'> => ({
   name,
   provenance,
-  modes: [],
   timelines: plans.map(([title, plan]) => timelineOf(title, plan)),
 });
 
@@ -184,7 +183,7 @@ export const hybridPage = (
 function timelineOf(name: string, plan: ChrionPlan): PlanTimeline {
   const { latencyMs, gpuBytes, cores, segments, operators, copies } = plan;
   const lanes = ['GPU', ...Array.from({ length: cores }, (_, index) => `core ${index + 1}`)];
-  const calls = `${count(cores, 'core')} in ${count(segments.length, 'call')}`;
+  const calls = `${counted(cores, 'core')} in ${counted(segments.length, 'call')}`;
   return {
     name,
     latencyMs,
@@ -213,5 +212,3 @@ function timelineOf(name: string, plan: ChrionPlan): PlanTimeline {
     })),
   };
 }
-
-const count = (number: number, what: string): string => `${number} ${what}${number === 1 ? '' : 's'}`;

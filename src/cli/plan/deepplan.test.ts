@@ -120,11 +120,12 @@ describe('turntable plan deepplan', () => {
     const file = fileOf('layers.json', { ...profile, layers: [{ ...profile.layers[1], name: '</script><b>&"' }] });
     const page = join(folder, 'timeline.html');
     await deepplan('--profile', file, '--mode', 'all', '--html', page, '--json');
-    const { provenance, modes } = savedIn(readFileSync(page, 'utf8')) as PlanReport;
+    const { provenance, timelines } = savedIn(readFileSync(page, 'utf8')) as PlanReport;
     expect(provenance).toMatch(/^simulated on machine p3\.8xlarge; times of layers as given/);
-    expect(modes.map(({ mode }) => mode)).toEqual(coldStartModes);
-    expect(modes[1]!.layers).toMatchObject([{ name: '</script><b>&"', executionMs: [0.5, expect.any(Number)] }]);
-    expect(modes[1]!.stallMs).toBe(0.5);
+    expect(timelines.map(({ name }) => name)).toEqual(coldStartModes);
+    const { note, lanes } = timelines[1]!;
+    expect(note).toMatch(/^stalls 0.5 ms, /);
+    expect(lanes.at(-1)!.bars).toMatchObject([{ look: 'stall' }, { name: '</script><b>&"', startMs: 0.5 }]);
   });
 
   test('turntable plan deepplan writes the profile that it used, which gives the same plan again', async () => {

@@ -13,7 +13,7 @@ import {
   type Residency,
   type Span,
 } from '../../plan/index.ts';
-import { anatomyMode } from '../../host/index.ts';
+import { plannedColdStart } from '../../host/index.ts';
 import type { LayerProfile } from '../../profile/index.ts';
 import { telling, usage } from '../error.ts';
 import { formatBytes } from '../../tools/index.ts';
@@ -70,8 +70,7 @@ async function run(options: DeepplanOptions): Promise<void> {
     writePlanPage(options.html, {
       name: `Cold start of ${source.name}`,
       provenance: `simulated on machine ${machine.name}; times of layers ${source.provenance}`,
-      modes: outcomes.map(({ plan, timeline }) => anatomyMode(plan, timeline)),
-      timelines: [],
+      timelines: outcomes.map(({ plan, timeline }) => plannedColdStart(plan, timeline)),
     });
   }
   if (options.json === true) {

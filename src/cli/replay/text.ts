@@ -7,6 +7,7 @@ import {
   notesOf,
   percent,
   provenanceText,
+  seedsTable,
   systemsOf,
   tablesOf,
   tallyCells,
@@ -77,22 +78,8 @@ export function renderComparison({ verdict, systems }: Comparison): string {
     verdict,
     ...systems.flatMap(({ name, report }) => warningLines(report, name)),
     renderTable(columns, [how, machines, ...differing(systems), ...rows]),
-    ...seedsTable(systems),
+    ...seedsTable(systems).map((table) => renderTable(table.columns, table.rows)),
   ].join('\n\n');
-}
-
-/** Goodput and p99 with each seed, where there are several. */
-function seedsTable(systems: Comparison['systems']): string[] {
-  const seeds = [...new Set(systems.flatMap((system) => system.seeds.map(({ seed }) => seed)))];
-  if (systems.every((system) => system.seeds.length < 2)) return [];
-  const rows = seeds.map((seed) => {
-    const cells = systems.map((system) => {
-      const row = system.seeds.find((each) => each.seed === seed);
-      return row === undefined ? '-' : `${percent(row.goodput)} ${ms(row.p99_ms)}`;
-    });
-    return [String(seed)].concat(cells);
-  });
-  return [renderTable(['>SEED', ...systems.map(({ name }) => `>${name}`)], rows)];
 }
 
 /** " (x0.53)": how often the first's value; a sign tells whether that is better. */

@@ -4,7 +4,7 @@
  */
 import { loadMachine, MachineError, machinePresets } from '../../hardware/index.ts';
 import { coldStartModes, planColdStart, simulate } from '../../plan/index.ts';
-import { anatomyMode } from './anatomy-layers.ts';
+import { plannedColdStart } from './cold-start-timeline.ts';
 import type { AnatomyAnswer, AnatomyChoices } from './api-types.ts';
 import { estimateLayers, modelNames, namedModel, ProfileError } from '../../profile/index.ts';
 
@@ -42,18 +42,13 @@ export function computeAnatomy({
     if (primary >= machine.gpus.length) {
       throw new AnatomyError(`${machineName} has no GPU ${primary}; it has ${machine.gpus.length}`);
     }
-    const { model, name, dimensions } = namedModel(modelName);
+    const { model, dimensions } = namedModel(modelName);
     const { profile } = estimateLayers(model, machine, { gpu: primary, dimensions });
-    const modes = coldStartModes.map((mode) => {
+    const timelines = coldStartModes.map((mode) => {
       const plan = planColdStart(profile, machine, mode, { primary });
-      return anatomyMode(plan, simulate(profile, machine, plan));
+      return plannedColdStart(plan, simulate(profile, machine, plan));
     });
-    return {
-      model: name,
-      machine: machineName,
-      provenance: `simulated on ${machineName}, layer times estimated`,
-      modes,
-    };
+    return { provenance: `simulated on ${machineName}, layer times estimated`, timelines };
   } catch (error) {
     if (error instanceof MachineError || error instanceof ProfileError) throw new AnatomyError(error.message);
     throw error;

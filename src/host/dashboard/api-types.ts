@@ -382,50 +382,21 @@ export interface TickEvent extends SecondTotals {
   readonly fleet: string | null;
 }
 
-/** Start and end, milliseconds from the start of the cold start. */
-export type SpanAnswer = readonly [number, number];
-
-export interface AnatomyLayer {
-  readonly name: string;
-  readonly method: 'load' | 'dha';
-  readonly link: number | null;
-  readonly copyMs: SpanAnswer | null;
-  readonly migrationMs: SpanAnswer | null;
-  readonly executionMs: SpanAnswer;
-  readonly fromHost: boolean;
-  readonly stallMs: number;
-}
-
-export interface AnatomyMode {
-  /** baseline, pipeswitch, dha, pt, pt+dha or interleave. */
-  readonly mode: string;
-  readonly latencyMs: number;
-  readonly stallMs: number;
-  readonly gpuBytes: number;
-  readonly layers: readonly AnatomyLayer[];
-}
-
+/** `GET /api/anatomy`: the timelines of a cold start in every mode. */
 export interface AnatomyAnswer {
-  readonly model: string;
-  readonly machine: string;
   /** Where the times come from. */
   readonly provenance: string;
-  readonly modes: readonly AnatomyMode[];
-}
-
-/** What `plan deepplan --html` and `plan chrion --html` write for the page. */
-export interface PlanReport {
-  readonly format: 'turntable-plan';
-  readonly version: 1;
-  readonly name: string;
-  /** Where the times come from. */
-  readonly provenance: string;
-  /** Of cold starts. */
-  readonly modes: readonly AnatomyMode[];
-  /** Of graphs over a GPU and cores. */
   readonly timelines: readonly PlanTimeline[];
 }
 
+/** What `plan deepplan --html` and `plan chrion --html` write for the page. */
+export interface PlanReport extends AnatomyAnswer {
+  readonly format: 'turntable-plan';
+  readonly version: 1;
+  readonly name: string;
+}
+
+/** A cold start in one mode, or a graph over a GPU and cores; milliseconds from its start. */
 export interface PlanTimeline {
   readonly name: string;
   readonly latencyMs: number;

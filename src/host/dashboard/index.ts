@@ -14,7 +14,7 @@ export {
   type RecordedColdStart,
   type ViewSources,
 } from './views.ts';
-export { anatomyMode } from './anatomy-layers.ts';
+export { plannedColdStart } from './cold-start-timeline.ts';
 export { machineAnswer, usageNow } from './machine.ts';
 export { eventText } from './event-text.ts';
 export { troubleAnswer, troubleOf } from './trouble.ts';

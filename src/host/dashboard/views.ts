@@ -28,7 +28,7 @@ import type { DiskUse } from '../store/index.ts';
 import type { FunctionVersion, Registry } from '../types.ts';
 import { rowsView, stateShown } from '../rollout/versions.ts';
 import type { Timeline } from '../../plan/index.ts';
-import { anatomyLayers } from './anatomy-layers.ts';
+import { coldStartTimeline } from './cold-start-timeline.ts';
 import type {
   AnatomyAnswer,
   ColdStartAnswer,
@@ -296,21 +296,11 @@ export function recordedColdStarts({ gpus }: ViewSources): RecordedColdStarts {
 export function recordedAnatomy({ gpus }: ViewSources, id: number): AnatomyAnswer | undefined {
   const found = gpus?.coldStarts().find((coldStart) => coldStart.id === id);
   if (found === undefined) return undefined;
-  const { functionName, gpu, gpuName, mode, timeline, loadedBytes, atMs, stallMs, aheadMs, cause } = found;
+  const { gpu, gpuName, mode, timeline, loadedBytes, atMs, stallMs, aheadMs, cause } = found;
   const ahead = aheadMs > 0 ? `, loaded ahead of the run for ${Math.round(aheadMs)} ms` : '';
   return {
-    model: functionName,
-    machine: 'here',
     provenance: `measured on GPU ${gpu} (${gpuName}) at ${new Date(atMs).toISOString()}; ${cause}${ahead}`,
-    modes: [
-      {
-        mode,
-        latencyMs: timeline.latencyMs,
-        stallMs: Math.max(stallMs, timeline.stallMs),
-        gpuBytes: loadedBytes,
-        layers: anatomyLayers(timeline),
-      },
-    ],
+    timelines: [coldStartTimeline(mode, timeline, loadedBytes, Math.max(stallMs, timeline.stallMs))],
   };
 }
 

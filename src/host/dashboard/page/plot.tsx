@@ -31,8 +31,7 @@ export interface PlotProps {
   readonly series: readonly PlotSeries[];
   /** `most`: the largest value of an axis, all of whose labels have one unit. */
   readonly format: (value: number, most?: number) => string;
-  readonly height?: number;
-  readonly logarithmic?: boolean;
+  readonly logarithmic?: boolean | undefined;
   readonly onZoom?: (range: readonly [number, number]) => void;
   readonly onReset?: () => void;
 }
@@ -54,7 +53,17 @@ export const line = (
   look: 'line' | 'dashed' = 'line',
 ): PlotSeries => ({ label, colour, look, values });
 
+/** A level that the series are to stay below, or above. */
+export const limit = (label: string, colour: string, atMs: readonly number[], value: number): PlotSeries =>
+  line(
+    label,
+    colour,
+    atMs.map(() => value),
+    'dashed',
+  );
+
 const syncKey = 'turntable';
+const height = 190;
 
 /** Ranges longer than this have ticks on whole minutes. */
 const minutesFromS = 240;
@@ -77,13 +86,7 @@ const wholePower = (value: number): number | null =>
 /** @param latest values that may change during the life of a plot */
 function optionsOf(
   element: HTMLElement,
-  {
-    series,
-    height,
-    logarithmic,
-    x,
-    yRange,
-  }: Required<Pick<PlotProps, 'series' | 'height' | 'logarithmic'>> & Pick<PlotProps, 'x' | 'yRange'>,
+  { series, logarithmic = false, x, yRange }: Pick<PlotProps, 'series' | 'logarithmic' | 'x' | 'yRange'>,
   latest: { readonly current: Pick<PlotProps, 'format' | 'series' | 'x'> & { readonly onZoom: PlotProps['onZoom'] } },
   onPointed: (index: number | null) => void,
 ): uPlot.Options {
@@ -176,19 +179,7 @@ function optionsOf(
   };
 }
 
-export function Plot({
-  title,
-  summary,
-  atMs,
-  series,
-  format,
-  height = 190,
-  logarithmic = false,
-  x,
-  yRange,
-  onZoom,
-  onReset,
-}: PlotProps) {
+export function Plot({ title, summary, atMs, series, format, logarithmic, x, yRange, onZoom, onReset }: PlotProps) {
   const host = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
   /** The step under the pointer, in this plot or in one beside it. */
@@ -206,7 +197,7 @@ export function Plot({
 
   useEffect(() => {
     const element = host.current!;
-    const options = optionsOf(element, { series, height, logarithmic, x, yRange }, latest, setPointed);
+    const options = optionsOf(element, { series, logarithmic, x, yRange }, latest, setPointed);
     const made = new uPlot(options, data, element);
     plot.current = made;
     const onDouble = (): void => latest.current.onReset?.();
@@ -219,7 +210,7 @@ export function Plot({
       plot.current = null;
     };
     // Everything else reaches the plot through `latest` or setData.
-  }, [shape, height]);
+  }, [shape]);
 
   useEffect(() => plot.current?.setData(data), [data]);
 

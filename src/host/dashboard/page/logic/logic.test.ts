@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import type { FleetHostAnswer } from '../../fleet-types.ts';
 import type { FunctionRow, HistoryAnswer, TickEvent, TrafficColumns } from '../../api-types.ts';
-import { lanesOf, mergedBars } from './anatomy-lanes.ts';
+import { mergedBars } from './merged-bars.ts';
 import { curlOf, exampleBody } from './curl.ts';
 import { errorNote, errorSums, isFlood } from './errors.ts';
 import { fleetHeadline, hostNote, hostPage, placesOf, sortHosts } from './fleet.ts';
@@ -435,10 +435,9 @@ describe('the map of a memory', () => {
             1,
           );
           let end = 0;
-          for (const { from, share, resident } of blocks) {
-            expect(from).toBeCloseTo(end, 9);
+          for (const { share, resident } of blocks) {
             expect(share).toBeCloseTo(resident.bytes / whole, 9);
-            end = from + share;
+            end += share;
           }
           expect(blocks.length + small.count).toBe(sizes.length);
           expect(end + small.share).toBeLessThanOrEqual(1 + 1e-9);
@@ -454,41 +453,11 @@ describe('the map of a memory', () => {
   });
 });
 
-describe('the lanes of a cold start', () => {
-  const layer = {
-    name: 'a',
-    method: 'load' as const,
-    link: 0,
-    copyMs: [0, 2] as const,
-    migrationMs: null,
-    executionMs: [2, 3] as const,
-    fromHost: false,
-    stallMs: 2,
-  };
+it('bars narrower than a pixel are merged into one that names the first and the last', () => {
+  const bars = [1, 2, 3].map((at) => ({ look: 'copy' as const, name: `l${at}`, startMs: at, endMs: at + 0.5 }));
 
-  it('the lanes of a cold start are one for each link, NVLink if used, and the execution with its stalls', () => {
-    const lanes = lanesOf({
-      layers: [
-        layer,
-        { ...layer, name: 'b', link: 2, copyMs: [0, 3], migrationMs: [3, 4], executionMs: [4, 5], stallMs: 1 },
-      ],
-    });
-
-    expect(lanes.map(({ name }) => name)).toEqual(['PCIe 0', 'PCIe 2', 'NVLink', 'Execution']);
-    expect(lanes.at(-1)!.bars.map(({ look, startMs, endMs }) => [look, startMs, endMs])).toEqual([
-      ['stall', 0, 2],
-      ['gpu', 2, 3],
-      ['stall', 3, 4],
-      ['gpu', 4, 5],
-    ]);
-  });
-
-  it('merge bars narrower than a pixel into one that names the first and the last', () => {
-    const bars = [1, 2, 3].map((at) => ({ look: 'copy' as const, name: `l${at}`, startMs: at, endMs: at + 0.5 }));
-
-    expect(mergedBars(bars, 1)).toEqual([{ look: 'copy', name: 'l1 … l3', startMs: 1, endMs: 3.5 }]);
-    expect(mergedBars(bars, 0.1)).toEqual(bars);
-  });
+  expect(mergedBars(bars, 1)).toEqual([{ look: 'copy', name: 'l1 … l3', startMs: 1, endMs: 3.5 }]);
+  expect(mergedBars(bars, 0.1)).toEqual(bars);
 });
 
 describe('reports', () => {

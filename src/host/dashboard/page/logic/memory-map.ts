@@ -1,39 +1,16 @@
 /** A memory as a strip of blocks to scale. */
 import type { MemoryAnswer, Resident } from '../../api-types.ts';
 
-export interface Block {
-  readonly resident: Resident;
-  /** Start of the block, as a share of the whole strip. */
-  readonly from: number;
-  readonly share: number;
-}
-
-/** The largest first, so that names have room; blocks too small to see are one block at the end. */
-export function memoryBlocks(
-  residents: readonly Resident[],
-  capacityBytes: number,
-  leastShare = 0.004,
-): { readonly blocks: readonly Block[]; readonly small: { count: number; from: number; share: number } } {
-  const whole = Math.max(
-    capacityBytes,
-    residents.reduce((sum, { bytes }) => sum + bytes, 0),
-    1,
-  );
-  const blocks: Block[] = [];
-  let from = 0;
-  const small = { count: 0, from: 0, share: 0 };
-  for (const resident of residents.toSorted((one, other) => other.bytes - one.bytes)) {
-    const share = resident.bytes / whole;
-    if (share < leastShare) {
-      small.count++;
-      small.share += share;
-      continue;
-    }
-    blocks.push({ resident, from, share });
-    from += share;
-  }
-  small.from = from;
-  return { blocks, small };
+/** The largest first, so that names have room; those too small to see are counted together. Shares are of the strip. */
+export function memoryBlocks(residents: readonly Resident[], capacityBytes: number, leastShare = 0.004) {
+  const sum = residents.reduce((bytes, resident) => bytes + resident.bytes, 0);
+  const whole = Math.max(capacityBytes, sum, 1);
+  const all = residents
+    .toSorted((one, other) => other.bytes - one.bytes)
+    .map((resident) => ({ resident, share: resident.bytes / whole }));
+  const blocks = all.filter(({ share }) => share >= leastShare);
+  const small = all.slice(blocks.length);
+  return { blocks, small: { count: small.length, share: small.reduce((total, { share }) => total + share, 0) } };
 }
 
 /** 0 (just used) to 1 (unused for an hour or more), on a logarithmic scale; blocks fade by it. */

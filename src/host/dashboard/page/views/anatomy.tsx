@@ -2,15 +2,14 @@ import { useEffect, useState } from 'preact/hooks';
 import type {
   AnatomyAnswer,
   AnatomyChoices,
-  AnatomyMode,
   BarLook,
   PlanReport,
   PlanTimeline,
   RecordedColdStarts,
   TimelineBar,
 } from '../../api-types.ts';
-import { lanesOf, mergedBars } from '../logic/anatomy-lanes.ts';
-import { formatBytes, formatMs, formatTime } from '../logic/format.ts';
+import { mergedBars } from '../logic/merged-bars.ts';
+import { formatMs, formatTime } from '../logic/format.ts';
 import { answerOf, usePolled } from '../state.ts';
 import { Field, Message, Options } from './parts.tsx';
 
@@ -45,7 +44,7 @@ export function Anatomy({ asked }: { readonly asked: string | undefined }) {
     never,
   );
   const answer = answerOf(loaded);
-  const longestMs = Math.max(...(answer?.modes.map(({ latencyMs }) => latencyMs) ?? [1]));
+  const longestMs = Math.max(...(answer?.timelines.map(({ latencyMs }) => latencyMs) ?? [1]));
   return (
     <section aria-labelledby="anatomy-title">
       <h1 id="anatomy-title">Anatomy of a cold start</h1>
@@ -84,8 +83,8 @@ export function Anatomy({ asked }: { readonly asked: string | undefined }) {
           <p class="muted">
             {answer.provenance}. Bars narrower than a pixel are drawn as one; point at a bar for its layer.
           </p>
-          {answer.modes.map((mode) => (
-            <Timeline key={mode.mode} timeline={timelineOf(mode)} longestMs={longestMs} />
+          {answer.timelines.map((timeline) => (
+            <Timeline key={timeline.name} timeline={timeline} longestMs={longestMs} />
           ))}
         </>
       )}
@@ -105,16 +104,9 @@ function Legend({ of }: { readonly of: readonly BarLook[] }) {
   );
 }
 
-const timelineOf = (mode: AnatomyMode): PlanTimeline => ({
-  name: mode.mode,
-  latencyMs: mode.latencyMs,
-  note: `stalls ${formatMs(mode.stallMs)}, ${formatBytes(mode.gpuBytes)} on the GPU`,
-  lanes: lanesOf(mode),
-});
-
 /** The timelines of a plan, one above the other on one time scale. */
 export function Plan({ plan }: { readonly plan: PlanReport }) {
-  const timelines = [...plan.modes.map(timelineOf), ...plan.timelines];
+  const { timelines } = plan;
   const longestMs = Math.max(...timelines.map(({ latencyMs }) => latencyMs));
   const shown = new Set(timelines.flatMap(({ lanes }) => lanes.flatMap(({ bars }) => bars.map(({ look }) => look))));
   return (

@@ -3,7 +3,7 @@ import { formatBytes, formatMs, formatRate, formatShare } from '../logic/format.
 import { latestOf } from '../logic/points.ts';
 import { coarser } from '../logic/series.ts';
 import { saidOnce } from '../logic/trouble.ts';
-import { line, Plot } from '../plot.tsx';
+import { limit, line, Plot } from '../plot.tsx';
 import { answerOf, useAction, usePolled } from '../state.ts';
 import { Homes } from './fleet.tsx';
 import { Events } from './events.tsx';
@@ -133,12 +133,7 @@ function FunctionPlots({ answer }: { readonly answer: FunctionAnswer }) {
         series={[
           line('p50', '--cpu', columns.p50Ms),
           line('p99', '--late', columns.p99Ms),
-          line(
-            'SLO',
-            '--muted',
-            columns.atMs.map(() => row.sloMs),
-            'dashed',
-          ),
+          limit('SLO', '--muted', columns.atMs, row.sloMs),
         ]}
       />
       <Plot

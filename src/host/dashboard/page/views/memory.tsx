@@ -218,7 +218,7 @@ function Strip({ title, capacityBytes, usedBytes: used, limit, free, residents, 
         <details>
           <summary>{residents.length === 1 ? 'The only entry' : `All ${residents.length} entries`}</summary>
           <div class="scroll">
-            <Table class="residents" headings={['Function', 'Version', 'Bytes', 'State', 'Last use', 'Why']}>
+            <Table headings={['Function', 'Version', 'Bytes', 'State', 'Last use', 'Why']}>
               {residents
                 .toSorted((one, other) => other.lastUseMs - one.lastUseMs)
                 .slice(0, entriesMax)

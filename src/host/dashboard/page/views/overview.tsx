@@ -26,9 +26,9 @@ const placeLooks = [
 ] as const;
 
 /** Steps of a second come with the event stream; coarser ones are requested when one is over. */
-export function useHistory(path: string, { range, paused }: Pick<TimeProps, 'range' | 'paused'>, live: Live) {
+function useHistory({ range, paused }: Pick<TimeProps, 'range' | 'paused'>, live: Live) {
   const everyMs = range.ms <= 900_000 ? 60_000 : range.ms <= 7_200_000 ? 5000 : 30_000;
-  const polled = usePolled<HistoryAnswer>(`${path}range=${range.id}`, everyMs, paused);
+  const polled = usePolled<HistoryAnswer>(`/api/history?range=${range.id}`, everyMs, paused);
   const asked = answerOf(polled);
   const [history, setHistory] = useState<HistoryAnswer | undefined>(undefined);
   const asksAgain = useRef(false);
@@ -75,7 +75,7 @@ export function areas(
 export function Overview({ live, ...time }: TimeProps & { readonly live: Live }) {
   const { range, paused, onPause } = time;
   const [zoom, setZoom] = useState<readonly [number, number] | null>(null);
-  const { history, failed } = useHistory('/api/history?', time, live);
+  const { history, failed } = useHistory(time, live);
   const errors = answerOf(usePolled<ErrorsAnswer>(`/api/errors?range=${range.id}`, 5000, paused));
   useEffect(() => setZoom(null), [range]);
   if (history === undefined)

@@ -6,6 +6,7 @@ import {
   figures as reportFigures,
   notesOf,
   provenanceText,
+  seedsTable,
   systemsOf,
   tablesOf,
   tallyCells,
@@ -20,7 +21,7 @@ import {
 } from '../../../../report/index.ts';
 import { formatMs, formatShare } from '../logic/format.ts';
 import { bestOf, isFlat, isWide, shareWithin, shareRange, type SavedReport } from '../logic/reports.ts';
-import { line, Plot, type PlotSeries } from '../plot.tsx';
+import { limit, line, Plot, type PlotSeries } from '../plot.tsx';
 import { Plan } from './anatomy.tsx';
 import { CopyButton, Message, Table } from './parts.tsx';
 
@@ -68,7 +69,9 @@ export function Reports({ reports, comparison, onClose }: ReportsProps) {
           <Verdict key={name} name={alone === undefined ? name : undefined} report={report} />
         ))}
         <Figures reports={reports} onClose={onClose} />
-        {comparison !== undefined && <Seeds systems={comparison.systems} />}
+        {seedsTable(comparison?.systems ?? []).map((table) => (
+          <Rows key={table.title} {...table} />
+        ))}
       </section>
       <div class="plots">
         <Distribution reports={reports} />
@@ -140,21 +143,6 @@ function Figures({ reports, onClose }: Pick<ReportsProps, 'reports' | 'onClose'>
         </tbody>
       </table>
     </div>
-  );
-}
-
-function Seeds({ systems }: Pick<Comparison, 'systems'>) {
-  const seeds = [...new Set(systems.flatMap((system) => system.seeds.map(({ seed }) => seed)))];
-  if (systems.every((system) => system.seeds.length < 2)) return null;
-  const rows = seeds.map((seed) => {
-    const cells = systems.map((system) => {
-      const row = system.seeds.find((each) => each.seed === seed);
-      return row === undefined ? '–' : `${formatShare(row.goodput)}, ${formatMs(row.p99_ms)}`;
-    });
-    return [String(seed)].concat(cells);
-  });
-  return (
-    <Rows title="Goodput and p99 by seed" columns={['Seed', ...systems.map(({ name }) => `>${name}`)]} rows={rows} />
   );
 }
 
@@ -307,16 +295,7 @@ function OverTime({ reports }: Pick<ReportsProps, 'reports'>) {
     if (isFlat(series)) return null;
     const isLatency = at === 0;
     const rule =
-      isLatency && typeof sloMs === 'number' && otherSlos.length === 0
-        ? [
-            line(
-              'SLO',
-              '--failed',
-              starts.map(() => sloMs),
-              'dashed',
-            ),
-          ]
-        : [];
+      isLatency && typeof sloMs === 'number' && otherSlos.length === 0 ? [limit('SLO', '--failed', starts, sloMs)] : [];
     return (
       <Plot
         key={title}
@@ -367,19 +346,7 @@ function ByValue({
       {...(isShare && { yRange: shareRange(series, rule?.value) })}
       logarithmic={!isShare && isWide(series)}
       format={format}
-      series={[
-        ...series,
-        ...(rule === undefined
-          ? []
-          : [
-              line(
-                rule.name,
-                '--failed',
-                xs.map(() => rule.value),
-                'dashed',
-              ),
-            ]),
-      ]}
+      series={[...series, ...(rule === undefined ? [] : [limit(rule.name, '--failed', xs, rule.value)])]}
     />
   );
 }
