@@ -11,9 +11,8 @@ import { tensorOf } from '../tensor/index.ts';
 import { proportionalBytes } from './instance/index.ts';
 
 const mebibyte = 2 ** 20;
-/** Of each process: it varies from one look to the next. The heap of a shared one keeps sessions that were released. */
+/** Of each process: it varies from one look to the next. */
 const marginOfProcessBytes = 2 * mebibyte;
-const releasedBytesMax = 8 * mebibyte;
 const width = 256;
 
 let folder: string;
@@ -76,7 +75,7 @@ async function mostOverBytes(neighbours: readonly Neighbour[], memoryMib: number
     for (const pid of pids) sizes.set(pid, (await proportionalBytes(pid)) ?? 0);
     // What a load takes at its peak is another part of the memory.
     for (const pid of pidsIn('loading')) loading.add(pid);
-    let over = -memoryMib * mebibyte - releasedBytesMax;
+    let over = -memoryMib * mebibyte;
     for (const [pid, size] of sizes) if (size > 0 && !loading.has(pid)) over += size - marginOfProcessBytes;
     mostBytes = Math.max(mostBytes, over);
   };

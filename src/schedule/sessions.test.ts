@@ -57,6 +57,26 @@ test('spare sessions go one by one before any function loses its last, and only 
   expect(sessions.of(all[0]!)).toMatchObject({ bytes: 30, spares: 0 });
 });
 
+test('sessions however small go for the first one of a function when nothing runs, and not while something does', () => {
+  fc.assert(
+    fc.property(
+      fc.array(fc.integer({ min: 1, max: 4 }), { minLength: 1, maxLength: 6 }),
+      fc.boolean(),
+      (sizes, isBusy) => {
+        const { sessions, all, closed, run } = open({ functions: sizes.length + 2 });
+        for (const [number, bytes] of sizes.entries()) run(number, bytes);
+        const [running, wanting] = all.slice(sizes.length) as [ServedFunction, ServedFunction];
+        // One that waits for its session to be made gives no room either.
+        sessions.open(running, { bytes: 10, runs: 1, loadMs: 1, readyMs: isBusy ? 0 : 1 });
+        // What the processes themselves take is more than there is.
+        sessions.setRoom(-1000);
+        sessions.want(wanting, 5, 'first');
+        expect(closed).toHaveLength(isBusy ? 0 : sizes.length);
+      },
+    ),
+  );
+});
+
 test('instances that will take over take the room of sessions that are worth less than their function has, and no other', () => {
   const { sessions, all, closed, run } = open();
   run(0, 30, 20);

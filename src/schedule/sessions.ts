@@ -36,6 +36,8 @@ export class Sessions {
   /** Functions without a run in their session, and functions that have spare ones. */
   readonly #idle: ValueOrder<ServedFunction>;
   readonly #spare: ValueOrder<ServedFunction>;
+  /** No run in them has ended yet. */
+  readonly #making = new Set<ServedFunction>();
   /** Of sessions made without an order that found no room: what is idle next goes for them. */
   readonly #wanted = new Map<ServedFunction, number>();
   #roomBytes: number;
@@ -75,8 +77,13 @@ export class Sessions {
 
   /** Whether a session of so many bytes could be made now, by closing others; where nothing runs it always can. */
   hasRoomFor(bytes: number): boolean {
-    const busyBytes = this.#usedBytes - this.#idleBytes - this.#spareBytes;
+    const busyBytes = this.#busyBytes;
     return busyBytes < 1 || this.#roomBytes - busyBytes - this.#wantedBytes >= bytes;
+  }
+
+  /** Of sessions in which something runs, or that are being made. */
+  get #busyBytes(): number {
+    return this.#usedBytes - this.#idleBytes - this.#spareBytes;
   }
 
   /** Whether there is room without closing a session that is worth at least as much. */
@@ -95,6 +102,7 @@ export class Sessions {
     this.#makeRoom(session.bytes);
     this.#of.set(fn, { ...session, spares: 0, isLeft: false });
     this.#usedBytes += session.bytes;
+    if (session.readyMs > 0) this.#making.add(fn);
   }
 
   /** A run begins in it. */
@@ -111,6 +119,7 @@ export class Sessions {
     if (session === undefined) return;
     session.runs--;
     session.readyMs = 0;
+    this.#making.delete(fn);
     if (session.isLeft) {
       if (session.runs === 0) this.#evict(fn, 'unload');
       return;
@@ -132,7 +141,7 @@ export class Sessions {
     this.#usedBytes += bytes - (before?.bytes ?? 0);
     this.#spareBytes += spareBytesOf({ bytes, spares }) - (before === undefined ? 0 : spareBytesOf(before));
     this.#want(fn, 0);
-    if (bytes === 0) this.#of.delete(fn);
+    if (bytes === 0) this.#delete(fn);
     else {
       const kept = before ?? { loadMs, runs, readyMs: 0, isLeft: false };
       this.#of.set(fn, { ...kept, bytes, spares });
@@ -151,8 +160,12 @@ export class Sessions {
       return;
     }
     // What the scheduler itself ordered is in its books.
-    this.#want(fn, this.#of.has(fn) ? 0 : bytes);
-    this.#makeRoom(0);
+    const own = this.#of.get(fn);
+    this.#want(fn, own === undefined ? bytes : 0);
+    // Where nothing runs but in sessions that are still to be made, nothing else will ever give them room.
+    let makingBytes = 0;
+    for (const making of this.#making) makingBytes += this.#of.get(making)!.bytes;
+    this.#makeRoom(0, this.#busyBytes <= makingBytes);
   }
 
   /** The function was removed. */
@@ -162,6 +175,11 @@ export class Sessions {
     if (session === undefined) return;
     if (session.runs > 0) session.isLeft = true;
     else this.#evict(fn, 'unload');
+  }
+
+  #delete(fn: ServedFunction): void {
+    this.#of.delete(fn);
+    this.#making.delete(fn);
   }
 
   #want(fn: ServedFunction, bytes: number): void {
@@ -185,17 +203,18 @@ export class Sessions {
     this.#idleBytes -= session.bytes - spareBytesOf(session);
   }
 
-  #makeRoom(neededBytes: number): void {
+  #makeRoom(neededBytes: number, isLast = false): void {
     const missingBytes = (): number => this.#usedBytes + this.#wantedBytes + neededBytes - this.#roomBytes;
     while (missingBytes() > 0 && this.#giveSpare());
-    for (const victim of this.#victims(missingBytes())) this.#evict(victim, 'capacity');
+    for (const victim of this.#victims(missingBytes(), isLast)) this.#evict(victim, 'capacity');
   }
 
   /**
    * The sessions worth least that together make the room, without those that it does not take. Where all idle sessions
-   * are too little, the rest comes from a session in which something runs, and a small one would go for nothing.
+   * are too little, the rest comes from a session in which something runs, and a small one would go for nothing. `isLast`:
+   * nothing runs.
    */
-  #victims(missingBytes: number): ServedFunction[] {
+  #victims(missingBytes: number, isLast: boolean): ServedFunction[] {
     const taken: { readonly fn: ServedFunction; readonly key: number }[] = [];
     const isEnough = this.#idleBytes >= missingBytes;
     let bytes = 0;
@@ -205,13 +224,13 @@ export class Sessions {
       taken.push({ fn, key: this.#idle.keyOf(fn) });
       this.#idle.remove(fn);
       bytes += this.#of.get(fn)!.bytes;
-      if (!isEnough && this.#isSmall(fn, missingBytes)) passed++;
+      if (!isEnough && !isLast && this.#isSmall(fn, missingBytes)) passed++;
     }
     const victims: ServedFunction[] = [];
     for (const { fn, key } of taken.reverse()) {
       // What is not enough without it is not enough with it either.
       const withoutBytes = bytes - this.#of.get(fn)!.bytes;
-      const stays = isEnough ? withoutBytes >= missingBytes : this.#isSmall(fn, missingBytes);
+      const stays = isEnough ? withoutBytes >= missingBytes : !isLast && this.#isSmall(fn, missingBytes);
       this.#idle.restore(fn, key);
       if (!stays) victims.push(fn);
       else bytes = withoutBytes;
@@ -255,7 +274,7 @@ export class Sessions {
     const { bytes } = session;
     this.#hold(fn);
     this.#spare.remove(fn);
-    this.#of.delete(fn);
+    this.#delete(fn);
     this.#usedBytes -= bytes;
     this.#spareBytes -= spareBytesOf(session);
     // A session of 0 bytes is not counted: the place handles it alone.

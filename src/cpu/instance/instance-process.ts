@@ -19,7 +19,6 @@ import { handlerStack } from './handler-stack.ts';
 import { failure } from './failure.ts';
 import { InstanceModel, type InstanceCall } from './instance-model.ts';
 import { OtherCalls, type OtherAnswered } from './others.ts';
-import { bytesBetween, memoryUse, ownBytes, type MemoryUse } from './process-memory.ts';
 import { bodyIn, bodyTensor, timesTensor, withTensors } from './protocol.ts';
 import type { CallHeader, FromInstance, Joining, LoadedLate, Phase, ResultHeader, ToInstance } from './protocol.ts';
 import { WaitMeter, type DiskRead } from './wait-meter.ts';
@@ -46,9 +45,6 @@ interface Loaded {
   readonly number: number;
   readonly model: InstanceModel;
   readonly handler: Handler | undefined;
-  readonly bytes: number;
-  /** Its latest run was long: of the next one it is measured how much memory it takes. The first counts as long. */
-  isLong: boolean;
 }
 
 const sessions = new Map<number, Loaded>();
@@ -57,16 +53,6 @@ let current: number | undefined;
 tagOutput(() => current);
 
 const waits = new WaitMeter();
-
-/** The C library keeps freed memory until asked to return it, which takes milliseconds: done when no message waits. */
-const trimBytesMin = 8 * 2 ** 20;
-const trimBytesMax = 64 * 2 ** 20;
-let releasedBytes = 0;
-
-/** A shorter run cannot take much memory, and measuring takes 10 us. */
-const longRunMs = 5;
-/** Less is not worth telling. */
-const takenBytesMin = 8 * 2 ** 20;
 
 /** A run of one or several calls, with its times, measured or expected. */
 interface Run {
@@ -81,8 +67,6 @@ interface Run {
   disk: DiskRead | undefined;
   loaded: LoadedLate | undefined;
   mixing: string | undefined;
-  /** Before it; undefined where that is not measured, or others have run since. */
-  memory: MemoryUse | undefined;
   /** Ends the message that started or resumed the run. */
   letGo: () => void;
 }
@@ -94,30 +78,26 @@ let nextAsking = 0;
 async function load(header: ToInstance & { op: 'load' }): Promise<void> {
   const { session, handlerPath, lazily } = header;
   const startMs = performance.now();
-  const before = ownBytes();
+  const before = heap.ownBytes();
   host.send({ op: 'loading' });
   try {
     const handler = handlerPath === undefined ? undefined : await loadHandler(handlerPath, session);
     const model = new InstanceModel(header);
     const { sharedProblem } = lazily ? {} : await model.load();
     const loadMs = performance.now() - startMs;
-    const bytes = ownBytes() - before;
-    sessions.set(session, { number: session, model, handler, bytes, isLong: true });
+    const bytes = heap.ownBytes() - before;
+    sessions.set(session, { number: session, model, handler });
     host.send({ op: 'loaded', loadMs, bytes, ...given({ sharedProblem, disk: waits.of(loadMs).disk }) });
   } catch (error) {
     host.send({ op: 'load-failed', message: messageOf(error) });
   }
 }
 
+/** The C library keeps what is freed until it is asked to return it: 0.1 ms for a small session, 1 ms for 8 MB. */
 function release({ session }: ToInstance & { op: 'release' }): undefined {
-  const loaded = sessions.get(session);
+  sessions.get(session)?.model.release();
   sessions.delete(session);
-  loaded?.model.release();
-  releasedBytes += loaded?.bytes ?? 0;
-  if (releasedBytes >= (waiting > 1 ? trimBytesMax : trimBytesMin)) {
-    heap.trim();
-    releasedBytes = 0;
-  }
+  heap.trim();
   host.send({ op: 'released' });
 }
 
@@ -144,7 +124,6 @@ function run(header: ToInstance & { op: 'run' }, message: Message<ToInstance>): 
     disk: undefined,
     loaded: undefined,
     mixing: undefined,
-    memory: session.isLong ? memoryUse() : undefined,
     letGo: () => undefined,
   };
   if (!isAtOnce) return holding(mine, () => runSteps(mine, header.asksForModel));
@@ -196,7 +175,6 @@ function leave(
   const id = nextAsking++;
   asking.set(id, { run: mine, back });
   worked(mine);
-  mine.memory = undefined;
   host.send({ op: 'ask', id, call, asked }, tensors);
   mine.letGo();
 }
@@ -286,7 +264,6 @@ async function loadLate(mine: Run, calls: readonly InstanceCall[], late: Instanc
   phase('load', 0);
   try {
     mine.loaded = await late.load();
-    mine.memory = memoryUse();
     for (const call of calls) call.loadMs = mine.loaded.loadMs;
   } catch (error) {
     const message = messageOf(error);
@@ -331,10 +308,7 @@ function answer(mine: Run): void {
     postprocessMs,
   }));
   worked(mine);
-  mine.session.isLong = mine.busyMs >= longRunMs;
-  const taken = mine.memory === undefined ? 0 : bytesBetween(mine.memory, memoryUse());
-  const takenBytes = taken < takenBytesMin ? undefined : taken;
-  host.send({ op: 'ran', results, ...given({ loaded, mixing, takenBytes }) }, [timesTensor(mine, times), ...replies]);
+  host.send({ op: 'ran', results, ...given({ loaded, mixing }) }, [timesTensor(mine, times), ...replies]);
   heap.trimWhenIdle();
 }
 

@@ -94,12 +94,15 @@ export class Processes {
   readonly #shared = new Set<SharedProcess>();
   /** Replicas that are loading or loaded. */
   readonly #replicas = new Set<Replica>();
+  /** Replicas that have ended: their processes have not given the memory back yet. */
+  readonly #leaving = new Set<Replica>();
   /** Cores of replicas without a lease; undefined while nothing is leased. */
   #sharedCores: readonly number[] | undefined;
   readonly #unleased = new Set<Instance>();
   readonly #reservations = new Set<Reservation>();
   /** Functions that the scheduler knows to be short of room for their first session. */
   readonly #short = new Set<string>();
+  #whenFreed: (() => void)[] = [];
   #isStopped = false;
 
   constructor(options: ProcessesOptions) {
@@ -137,11 +140,18 @@ export class Processes {
     return this.#ledger.usedBytes;
   }
 
-  /** What processes hold and what is reserved, without blank processes that would make room for a session. */
+  /**
+   * What processes hold and what is reserved, without blank processes that would make room for a session, and without
+   * what is on its way back: nothing has to go for that.
+   */
   get heldBytes(): number {
     const { blankBytes } = this.#ledger;
     const blanksKept = Math.floor((this.memoryBytes * blanksShareMax) / blankBytes);
-    return this.usedBytes + this.#reservedBytes - Math.max(0, this.#blanks.size - blanksKept) * blankBytes;
+    let leavingBytes = 0;
+    for (const { bytes } of this.#leaving) leavingBytes += bytes;
+    return (
+      this.usedBytes - leavingBytes + this.#reservedBytes - Math.max(0, this.#blanks.size - blanksKept) * blankBytes
+    );
   }
 
   get #reservedBytes(): number {
@@ -180,9 +190,12 @@ export class Processes {
   }
 
   /** Memory for sessions in processes of their own, beside what the function has; undefined if there is no room. */
-  reserve(key: string, sessionsBytes: readonly number[]): Reservation | undefined {
+  async reserve(key: string, sessionsBytes: readonly number[]): Promise<Reservation | undefined> {
     const bytes = sessionsBytes.reduce((sum, each) => sum + each + this.#ledger.blankBytes, 0);
-    if (!this.#makeRoom({ key, bytes, purpose: 'list' }, 0)) return undefined;
+    while (!this.#makeRoom({ key, bytes, purpose: 'list' }, 0)) {
+      if (this.#leaving.size === 0 || this.#isStopped) return undefined;
+      await new Promise<void>((resolve) => this.#whenFreed.push(resolve));
+    }
     const reservation: Reservation = {
       bytes,
       [Symbol.dispose]: () => {
@@ -201,12 +214,8 @@ export class Processes {
     this.settled();
   }
 
-  /** A run of the replica has ended. @param runBytes what runs of it keep at least, by what they were given */
-  ran(replica: Replica, runBytes: number): void {
-    if (replica.isAlone && runBytes > replica.runBytes) {
-      this.#ledger.change(replica.instance, runBytes - replica.runBytes);
-      replica.runBytes = runBytes;
-    }
+  /** A run of the replica has ended. */
+  ran(replica: Replica): void {
     if (replica.pendingBytes === 0 || !replica.hasRun) return;
     // The next measurement finds it.
     this.#ledger.pend(replica.instance, -replica.pendingBytes);
@@ -272,7 +281,7 @@ export class Processes {
     let isAsked = false;
     for (;;) {
       // If no sessions are loaded, waiting would free nothing.
-      const isAlone = this.#replicas.size === 0 && wanted.purpose === 'first';
+      const isAlone = this.#replicas.size + this.#leaving.size === 0 && wanted.purpose === 'first';
       if (isAlone || this.usedBytes + this.#reservedBytes + wanted.bytes <= this.memoryBytes) return true;
       const mayKeep = this.#blanks.size <= blanksKept || this.#mayKeepBlanks(this.#blanks.size);
       if (!mayKeep && this.#blanks.giveUp()) continue;
@@ -325,9 +334,14 @@ export class Processes {
       onMove,
       onEnd: (end) => {
         this.#replicas.delete(replica);
+        this.#leaving.add(replica);
         this.#ledger.pend(instance, -replica.pendingBytes);
-        this.#ledger.change(instance, -replica.bytes);
         onEnd(replica, end);
+      },
+      onFreed: () => {
+        this.#leaving.delete(replica);
+        this.#ledger.change(instance, -replica.bytes);
+        this.#whenFreed.splice(0).forEach((resolve) => resolve());
         this.settled();
       },
     });

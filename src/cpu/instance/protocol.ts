@@ -138,14 +138,13 @@ export type FromInstance =
     }
   /**
    * One result per call, in their order; their {@link timesTensor} follows, then the tensors of all results. `loaded`:
-   * the model was loaded for it. `mixing`, `takenBytes`: see {@link RunResult}.
+   * the model was loaded for it. `mixing`: see {@link RunResult}.
    */
   | {
       readonly op: 'ran';
       readonly results: readonly ResultHeader[];
       readonly loaded?: LoadedLate;
       readonly mixing?: string;
-      readonly takenBytes?: number;
     };
 
 /** A model that was loaded at its first run. `sharedProblem`: as with `loaded`. */
@@ -241,8 +240,6 @@ export interface RunResult extends MessageTimes {
   readonly loaded: LoadedLate | undefined;
   /** How a joined run gave a call something else than its run alone, which it was answered from. */
   readonly mixing: string | undefined;
-  /** How much memory the process was given for it, where that is much. In a process of its own it keeps this. */
-  readonly takenBytes: number | undefined;
   readonly results: readonly {
     readonly header: ResultHeader;
     readonly times: CallTimes;
@@ -258,7 +255,7 @@ export function takeResults(header: FromInstance & { op: 'ran' }, tensors: reado
     times: callTimesOf(numbers, call),
     tensors: own,
   }));
-  const { loaded, mixing, takenBytes } = header;
+  const { loaded, mixing } = header;
   const bytes = numbers[2]!;
   // Written out, here and in the other half: iterators and spreads took ten microseconds of each answer.
   return {
@@ -268,7 +265,6 @@ export function takeResults(header: FromInstance & { op: 'ran' }, tensors: reado
     results,
     loaded,
     mixing,
-    takenBytes,
   };
 }
 
@@ -281,6 +277,6 @@ export function droppedResults(header: FromInstance & { op: 'ran' }, busyMs: num
     times,
     tensors: [],
   }));
-  const { loaded, mixing, takenBytes } = header;
-  return { busyMs, coreWaitMs: 0, disk: undefined, results, loaded, mixing, takenBytes };
+  const { loaded, mixing } = header;
+  return { busyMs, coreWaitMs: 0, disk: undefined, results, loaded, mixing };
 }

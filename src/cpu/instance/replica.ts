@@ -37,6 +37,8 @@ export interface ReplicaOptions {
   /** A run leaves its process for a while, or is back. */
   readonly onMove: (isAway: boolean) => void;
   readonly onEnd: (end: ReplicaEnd) => void;
+  /** After its end: its process has given the memory back, or is gone. */
+  readonly onFreed: () => void;
 }
 
 export class Replica implements Sender {
@@ -91,6 +93,7 @@ export class Replica implements Sender {
         culprit: isSuspect ? undefined : suspect?.spec.key,
       };
       this.#end({ reason, isExpected: false, ...mine });
+      options.onFreed();
     });
   }
 
@@ -179,14 +182,12 @@ export class Replica implements Sender {
   }
 
   /** Ends it. Resolves when its memory is free. */
-  release(reason: string): Promise<void> {
-    if (this.#state === 'gone') return Promise.resolve();
+  async release(reason: string): Promise<void> {
+    if (this.#state === 'gone') return;
     this.#end({ reason, isExpected: true, isSuspect: false, crash: undefined, culprit: undefined });
-    if (this.isAlone) {
-      this.instance.kill(reason);
-      return Promise.resolve();
-    }
-    return this.instance.release(this.#session);
+    if (this.isAlone) this.instance.kill(reason);
+    else await this.instance.release(this.#session);
+    this.#options.onFreed();
   }
 
   #end(end: ReplicaEnd): void {

@@ -17,13 +17,10 @@ describe('the size of a session', () => {
   it('has beside it what its runs keep: by its graph, until a process with runs has been weighed', () => {
     const facts = new FunctionFacts();
     const estimated = { ...spec, runBytes: 30 * mebibyte };
-    facts.took(22 * mebibyte);
     expect(facts.runBytes(estimated)).toBe(30 * mebibyte);
     facts.weighed(25 * mebibyte);
     facts.weighed(3 * mebibyte);
     expect(facts.runBytes(estimated)).toBe(25 * mebibyte);
-    facts.took(40 * mebibyte);
-    expect(facts.runBytes(estimated)).toBe(40 * mebibyte);
     expect(facts.sessionBytes(spec)).toBe(130 * mebibyte);
   });
 });

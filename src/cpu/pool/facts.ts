@@ -13,9 +13,8 @@ const sessionBytesSpare = 2 * 2 ** 20;
 
 export class FunctionFacts {
   #sessionBytes: number | undefined;
-  /** Most that runs keep beside the session; of its graph until a process with runs has been weighed. */
-  #runBytes = 0;
-  #isWeighed = false;
+  /** Most that runs keep beside the session; undefined until a process with runs has been weighed. */
+  #runBytes: number | undefined;
   #loadMs: number | undefined;
   #startMs: number | undefined;
 
@@ -36,18 +35,12 @@ export class FunctionFacts {
 
   /** What its runs keep: in a process of its own in an arena, in a shared one in the heap of all its sessions. */
   runBytes({ runBytes = 0 }: InstanceSpec): number {
-    return this.#isWeighed ? this.#runBytes : Math.max(this.#runBytes, runBytes);
-  }
-
-  /** A process was given so much in a run. A later run may be given less: it finds what earlier ones have left. */
-  took(bytes: number): void {
-    this.#runBytes = Math.max(this.#runBytes, bytes);
+    return this.#runBytes ?? runBytes;
   }
 
   /** A process of its own, in which it has run, keeps so much beside the session. */
   weighed(bytes: number): void {
-    this.took(bytes);
-    this.#isWeighed = true;
+    this.#runBytes = Math.max(this.#runBytes ?? 0, bytes);
   }
 
   /** A session was loaded while its process grew by `grownBytes`. Returns the size that it counts with, as above. */

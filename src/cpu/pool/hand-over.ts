@@ -134,8 +134,8 @@ export class HandOver {
   #ran(slot: Slot, replica: Replica, tickets: readonly Ticket[], outcome: RunOutcome): void {
     const { pace, latency, conduct } = this.#pool;
     if (outcome.kind === 'ran') {
-      const { busyMs, loaded, results, takenBytes = 0 } = outcome.result;
-      this.#took(replica, takenBytes);
+      const { busyMs, loaded, results } = outcome.result;
+      this.#pool.resources.processes.ran(replica);
       slot.deathsInRow = 0;
       conduct.answered(
         replica.isAlone,
@@ -150,15 +150,6 @@ export class HandOver {
       if (replica.state === 'idle') this.#rested(slot, replica);
     }
     this.#pool.finished(replica, tickets, outcome);
-  }
-
-  /** A run was given so much memory. */
-  #took(replica: Replica, bytes: number): void {
-    const { facts, resources, spec } = this.#pool;
-    resources.processes.ran(replica, bytes);
-    if (bytes === 0) return;
-    facts.took(bytes);
-    if (replica.isAlone) resources.factsChanged(spec.key);
   }
 
   /** An instance has no more work. */

@@ -192,8 +192,9 @@ export class PoolLists {
     }
     const leases = this.#pool.resources.cores.lease(this.#pool.spec.key, added);
     if (leases === undefined) return { state: 'refused', kind, reason: this.#tooFewCores(to) };
-    const reservation = this.#reserve(leases);
+    const reservation = await this.#reserve(leases);
     if (reservation === undefined) return { state: 'refused', kind, reason: noRoomText };
+    if (this.active !== list) return givenBack(kind, leases, reservation);
     this.#target = to;
     try {
       await list.extend(to, leases, reservation);
@@ -207,8 +208,9 @@ export class PoolLists {
     const kind = 'switch';
     const leases = this.#leasesFor(to);
     if (leases === undefined) return { state: 'refused', kind, reason: this.#tooFewCores(to) };
-    const reservation = this.#reserve(leases);
+    const reservation = await this.#reserve(leases);
     if (reservation === undefined) return { state: 'refused', kind, reason: noRoomText };
+    if (this.active !== from) return givenBack(kind, leases, reservation);
     const list = new InstanceList(this.#pool, to, leases);
     this.#starting = list;
     this.#target = to;
@@ -223,7 +225,7 @@ export class PoolLists {
     // The list may have been dropped meanwhile.
     if (this.active !== from) {
       this.#drain(list, 'reconfigured');
-      return { state: 'failed', kind, reason: 'its instances were given back meanwhile' };
+      return givenBack(kind);
     }
     this.#activate(list, 'reconfigured', () => this.#pool.resources.tookOver(this.#pool.spec.key));
     return { state: 'done', kind };
@@ -248,13 +250,11 @@ export class PoolLists {
   }
 
   /** The memory of an instance for each lease, beside those that serve; else the leases end. */
-  #reserve(leases: readonly CoreLease[]): Reservation | undefined {
+  async #reserve(leases: readonly CoreLease[]): Promise<Reservation | undefined> {
     const { facts, resources, spec } = this.#pool;
     const bytes = facts.sessionBytes(spec) + facts.runBytes(spec);
-    const reservation = resources.processes.reserve(
-      spec.key,
-      leases.map(() => bytes),
-    );
+    const sessionsBytes = leases.map(() => bytes);
+    const reservation = await resources.processes.reserve(spec.key, sessionsBytes);
     if (reservation === undefined) for (const lease of leases) lease[Symbol.dispose]();
     return reservation;
   }
@@ -275,4 +275,10 @@ export class PoolLists {
   #all(): InstanceList[] {
     return [this.active, this.#starting, ...this.#draining].filter((list) => list !== undefined);
   }
+}
+
+/** The list that was to change was dropped meanwhile: what the change holds goes back. */
+function givenBack(kind: ReconfigurationKind, ...held: readonly (readonly Disposable[] | Disposable)[]): Ending {
+  for (const each of held.flat()) each[Symbol.dispose]();
+  return { state: 'failed', kind, reason: 'its instances were given back meanwhile' };
 }

@@ -128,6 +128,7 @@ export class InstanceSet {
       onTurn: () => undefined,
       onMove: () => undefined,
       onEnd: () => undefined,
+      onFreed: () => undefined,
     });
     const measured = { replica, threads, cores };
     this.#loaded.push(measured);
