@@ -180,7 +180,6 @@ class Machine implements AsyncDisposable {
         {
           instancesMin: 0,
           instancesMax: 1,
-          queueMax: 10_000,
           batchMax: 1,
           batchDelayMs: 0,
           idleMs: 3_600_000,

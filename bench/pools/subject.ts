@@ -107,7 +107,6 @@ export class BenchPool implements AsyncDisposable {
       {
         instancesMin: 0,
         instancesMax: cores,
-        queueMax: 100_000,
         batchMax,
         batchDelayMs: 0,
         idleMs: 3_600_000,

@@ -247,7 +247,7 @@ describe('a configuration', () => {
     expect(changes.map(({ cause }) => cause)).toEqual(['test', 'test', 'unload', 'unload', 'test', 'idle']);
   });
 
-  it('once released is not started again by earlier calls or by a waiting change', async () => {
+  it('once released is not started again by earlier calls or by a change under way', async () => {
     start();
     register('a');
     register('b', {}, { idleMs: 0 });
@@ -256,9 +256,7 @@ describe('a configuration', () => {
     await pools.configure('b', thin, { cause: 'test' });
     for (const key of ['a', 'b', 'c']) await pools.invoke(key, input(1));
     const begun = pools.configure('a', fat, { cause: 'begun' });
-    const waiting = pools.configure('a', { groups: [{ instances: 1, threads: 1, batch: 1 }] }, { cause: 'waiting' });
     await pools.unload('a');
-    expect(await waiting).toMatchObject({ state: 'superseded' });
     expect(await begun).toMatchObject({ state: 'failed', configuration: undefined });
     // `b` is configured but uncalled, and `c` ran on demand.
     for (const key of ['a', 'b', 'c']) {
@@ -443,7 +441,7 @@ describe('a change of configuration', () => {
     ]);
   });
 
-  it('is begun one at a time, and of the waiting changes only the last', async () => {
+  it('is one at a time: another is refused until it is over', async () => {
     start();
     register('f');
     const outcomes = await Promise.all(
@@ -453,9 +451,10 @@ describe('a change of configuration', () => {
     );
     expect(outcomes.map((outcome) => [outcome.state, outcome.kind])).toEqual([
       ['done', 'switch'],
-      ['superseded', 'none'],
-      ['done', 'scale'],
+      ['refused', 'none'],
+      ['refused', 'none'],
     ]);
+    expect(state('f')).toMatchObject({ configuration: thin, starting: undefined });
   });
 
   it('fails no request however often instances are killed meanwhile', async () => {

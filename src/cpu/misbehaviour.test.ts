@@ -55,10 +55,7 @@ async function call({
     log: (_pid, _key, line) => logged.push(line),
     ...given({ replies }),
   });
-  pools.register(
-    { key: 'bad@1', modelPath, threads: 1, handlerPath },
-    { ...poolLimits, instancesMax: 1, queueMax: 10 },
-  );
+  pools.register({ key: 'bad@1', modelPath, threads: 1, handlerPath }, { ...poolLimits, instancesMax: 1 });
   return await pools.invoke('bad@1', requestOf('x'));
 }
 

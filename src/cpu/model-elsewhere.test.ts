@@ -13,7 +13,7 @@ let modelPath: string;
 let pools: CpuPools;
 let handlers = 0;
 
-const limits: PoolLimits = { ...poolLimits, instancesMax: 1, queueMax: 100 };
+const limits: PoolLimits = { ...poolLimits, instancesMax: 1 };
 
 /** Numbers in, numbers out; both halves must run in one process with the same request object. */
 const numbers = `

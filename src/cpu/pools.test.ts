@@ -112,20 +112,6 @@ describe('an invocation', () => {
     expect(getEventListeners(client.signal, 'abort')).toHaveLength(0);
   });
 
-  it('beyond the limit of the queue is refused at once', async () => {
-    pools = on.start();
-    pools.register(on.spec('relu'), { ...limits, queueMax: 3, instancesMax: 1 });
-    const attempts = await Promise.allSettled(Array.from({ length: 5 }, () => pools.invoke('relu', input(1, 2, 3, 4))));
-    expect(attempts.map((attempt) => attempt.status)).toEqual([
-      'fulfilled',
-      'fulfilled',
-      'fulfilled',
-      'rejected',
-      'rejected',
-    ]);
-    expect(attempts[4]).toMatchObject({ reason: { code: 'queue-full' } });
-  });
-
   it('of a higher priority is served before those that came earlier', async () => {
     pools = on.start();
     pools.register(on.spec('relu'), { ...limits, instancesMax: 1 });

@@ -219,8 +219,8 @@ class MachinePools {
 
   /**
    * Runs the function on instances of this list, pinned to cores of their own, as soon as they are ready. Until then,
-   * and if one cannot be started, it runs as before. No invocation waits for a change. One change of a function is
-   * under way at a time; of the waiting changes only the latest is begun.
+   * and if one cannot be started, it runs as before. No invocation waits for a change. While one change of a function is
+   * under way, another is refused.
    *
    * Rejects with {@link CpuError} `unknown-function` and `stopping` only.
    */

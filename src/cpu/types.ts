@@ -49,12 +49,10 @@ export type Reconfiguration = {
   readonly configuration: PoolConfiguration | undefined;
 } & (
   | { readonly state: 'done' }
-  /** It cannot run on this machine or with this model: `reason` in one sentence. Nothing was started. */
+  /** It cannot run now on this machine or with this model: `reason` in one sentence. Nothing was started. */
   | { readonly state: 'refused'; readonly reason: string }
   /** An instance could not be started; the previous configuration is still active. */
   | { readonly state: 'failed'; readonly reason: string }
-  /** A later call came before this one was begun. */
-  | { readonly state: 'superseded' }
 );
 
 /**
@@ -79,8 +77,6 @@ export interface PoolLimits {
   readonly instancesMin: number;
   /** Most instances at once. */
   readonly instancesMax: number;
-  /** Requests waiting beyond this are refused with {@link CpuError} `queue-full`. */
-  readonly queueMax: number;
   /** Most requests that one run of the model may serve; 1 where its batch dimension is fixed to 1. */
   readonly batchMax: number;
   /** Rows that every run must have, where the model's batch dimension is fixed to them. */

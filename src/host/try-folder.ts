@@ -104,7 +104,6 @@ const stepMsMax = 60_000;
 const limits: PoolLimits = {
   instancesMin: 0,
   instancesMax: 1,
-  queueMax: 1000,
   batchMax: 1,
   batchDelayMs: 0,
   idleMs: Infinity,

@@ -217,7 +217,7 @@ export class PoolTaker implements RemoteTaker {
   }
 
   async #register(manifest: FunctionManifest): Promise<void> {
-    const { queueMax, idleMs } = this.#options;
+    const { idleMs } = this.#options;
     try {
       await this.#cache.bring(manifest);
     } catch (error) {
@@ -238,7 +238,6 @@ export class PoolTaker implements RemoteTaker {
         ...manifest.limits,
         instancesMin: 0,
         instancesMax: Math.max(1, Math.floor(this.cores / threads)),
-        queueMax,
         idleMs,
       },
     );

@@ -22,7 +22,6 @@ import { writeReluModel } from './models.ts';
 export const poolLimits: PoolLimits = {
   instancesMin: 0,
   instancesMax: 2,
-  queueMax: 10_000,
   batchMax: 1,
   batchDelayMs: 0,
   idleMs: 3_600_000,

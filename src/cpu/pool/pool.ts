@@ -177,12 +177,6 @@ export class Pool implements ListOwner {
           return;
         }
       }
-      const { queueMax } = this.limits;
-      if (this.waiting.length >= queueMax) {
-        const text = `${queueMax} invocations of ${this.spec.key} are waiting already, which is its limit`;
-        ticket.reject(new CpuError('queue-full', text));
-        return;
-      }
       ticket.cold = active.slots.ready === 0;
       ticket.stages?.enter(ticket.cold ? 'load' : 'turn');
       this.waiting.add(ticket);

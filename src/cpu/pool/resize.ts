@@ -27,13 +27,6 @@ import type { CoreLease } from './cores.ts';
 import { InstanceList, noRoomText } from './instance-list.ts';
 import type { ListOwner } from './list-owner.ts';
 
-interface Request {
-  readonly configuration: PoolConfiguration;
-  readonly cause: string;
-  readonly startMs: number;
-  readonly resolve: (outcome: Reconfiguration) => void;
-}
-
 type Ending =
   | { readonly state: 'done'; readonly kind: ReconfigurationKind }
   | { readonly state: 'refused' | 'failed'; readonly kind: ReconfigurationKind; readonly reason: string };
@@ -47,8 +40,6 @@ export class PoolLists {
   /** The configuration that is being started, in place or beside. */
   #target: PoolConfiguration | undefined;
   readonly #draining = new Set<InstanceList>();
-  #isUnderWay = false;
-  #next: Request | undefined;
 
   constructor(pool: ListOwner) {
     this.#pool = pool;
@@ -74,16 +65,24 @@ export class PoolLists {
     return this.#all().flatMap((list) => list.slots.state(this.#pool.resources.processes));
   }
 
-  configure(configuration: PoolConfiguration, cause: string): Promise<Reconfiguration> {
-    return new Promise((resolve) => {
-      const request = { configuration, cause, startMs: performance.now(), resolve };
-      if (!this.#isUnderWay) {
-        this.#begin(request);
-        return;
+  async configure(to: PoolConfiguration, cause: string): Promise<Reconfiguration> {
+    const startMs = performance.now();
+    const from = this.active.configuration;
+    let ending: Ending;
+    if (this.#target !== undefined) ending = { state: 'refused', kind: 'none', reason: 'another change is under way' };
+    else {
+      this.#target = to;
+      try {
+        ending = await this.#change(to);
+      } catch (error) {
+        ending = { state: 'failed', kind: 'none', reason: (error as Error).message };
       }
-      this.#supersedeNext();
-      this.#next = request;
-    });
+      this.#target = undefined;
+    }
+    const ms = performance.now() - startMs;
+    const outcome = { ...ending, ms, configuration: this.active.configuration };
+    this.#tell(outcome, cause, from, to);
+    return outcome;
   }
 
   /** Ends one of several instances, so that another function has room. */
@@ -105,7 +104,6 @@ export class PoolLists {
    */
   async drop(cause: GiveUpCause): Promise<void> {
     const from = this.active;
-    this.#supersedeNext();
     this.#starting?.end(cause);
     const startMs = performance.now();
     this.#activate(new InstanceList(this.#pool), cause);
@@ -119,40 +117,6 @@ export class PoolLists {
   /** Ends everything now. */
   end(reason: string): void {
     for (const list of this.#all()) list.end(reason);
-  }
-
-  /** Cancels the waiting change, if there is one. */
-  #supersedeNext(): void {
-    const next = this.#next;
-    if (next === undefined) return;
-    this.#next = undefined;
-    const inForce = this.active.configuration;
-    const ms = performance.now() - next.startMs;
-    this.#finish(next, inForce, { state: 'superseded', kind: 'none', ms, configuration: inForce });
-  }
-
-  #begin(request: Request): void {
-    this.#isUnderWay = true;
-    const from = this.active.configuration;
-    this.#change(request.configuration).then(
-      (ending) => this.#ended(request, from, ending),
-      (error: Error) => this.#ended(request, from, { state: 'failed', kind: 'none', reason: error.message }),
-    );
-  }
-
-  #ended(request: Request, from: PoolConfiguration | undefined, ending: Ending): void {
-    this.#target = undefined;
-    const ms = performance.now() - request.startMs;
-    this.#finish(request, from, { ...ending, ms, configuration: this.active.configuration });
-    this.#isUnderWay = false;
-    const next = this.#next;
-    this.#next = undefined;
-    if (next !== undefined) this.#begin(next);
-  }
-
-  #finish(request: Request, from: PoolConfiguration | undefined, outcome: Reconfiguration): void {
-    this.#tell(outcome, request.cause, from, request.configuration);
-    request.resolve(outcome);
   }
 
   #tell(
@@ -195,7 +159,6 @@ export class PoolLists {
     const reservation = await this.#reserve(leases);
     if (reservation === undefined) return { state: 'refused', kind, reason: noRoomText };
     if (this.active !== list) return givenBack(kind, leases, reservation);
-    this.#target = to;
     try {
       await list.extend(to, leases, reservation);
     } catch (error) {
@@ -213,7 +176,6 @@ export class PoolLists {
     if (this.active !== from) return givenBack(kind, leases, reservation);
     const list = new InstanceList(this.#pool, to, leases);
     this.#starting = list;
-    this.#target = to;
     try {
       await list.start(reservation);
     } catch (error) {

@@ -212,7 +212,7 @@ export class PoolsController {
     const noteOutcome = async (): Promise<void> => {
       const { state: outcome } = await pools.configure(key, { groups, batchTimeoutMs }, { cause });
       if (outcome === 'done') controlled.failures = 0;
-      else if (outcome !== 'superseded') controlled.failures++;
+      else controlled.failures++;
     };
     noteOutcome().catch((error: unknown) => {
       logger.debug({ function: key, err: error }, 'not reconfigured: the function is gone, or the host is stopping');

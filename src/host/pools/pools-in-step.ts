@@ -85,7 +85,6 @@ function limitsOf(version: FunctionVersion, isCurrent: boolean, config: HostConf
     // A pin keeps the serving version; instances of replaced versions are released.
     instancesMin: settings.pinned && isCurrent ? 1 : 0,
     instancesMax: instancesMaxOf(version, config),
-    queueMax: config.cpu.queueMax,
     batchMax: rowsJoinedMax(version),
     ...(isOpen ? undefined : { batchFixed: dimension.kind === 'fixed' ? dimension.rows : 1 }),
     batchDelayMs: settings.batching.delayMs,

@@ -41,7 +41,6 @@ export async function measureDispatchMs(options: DispatchTimeOptions): Promise<n
       {
         instancesMin: 0,
         instancesMax: 1,
-        queueMax: 1,
         batchMax: 1,
         batchDelayMs: 0,
         idleMs: timeoutMs,
