@@ -11,7 +11,7 @@ import {
   type Popularity,
 } from '../../src/replay/index.ts';
 import { cubeShares, diskBound, diskTrace, filledWith, rotated, type DiskScene } from './disk.ts';
-import { bert, coldBursts, diurnal, mmpp, namesOf, oneHot, poisson, type TraceOf } from './loads.ts';
+import { bert, coldBursts, diurnal, mmpp, namesOf, oneHot, poisson, type LoadShape, type TraceOf } from './loads.ts';
 import { h100x8, manyGpus, p3 } from './machines.ts';
 import type { HoursAim, HoursRow } from './row.ts';
 import { sizedFunctions } from './sizes.ts';
@@ -40,14 +40,33 @@ export function hoursRows(scale: Scale): HoursRow[] {
   ];
 }
 
-type Part = Pick<HoursRow, 'name' | 'load'> & { readonly trace: TraceOf } & Partial<HoursRow>;
+type Part = Pick<HoursRow, 'name' | 'load'> & {
+  readonly trace: TraceOf;
+  /** Of all functions. */
+  readonly sloMs?: number;
+} & Partial<HoursRow>;
 
-const row = (scale: Scale, part: Part): HoursRow => ({
+const row = (scale: Scale, { sloMs: ofAllMs = sloMs, ...part }: Part): HoursRow => ({
   machine: p3,
   warmup: scale.warmup,
-  sloMsOf: () => sloMs,
+  sloMsOf: () => ofAllMs,
   admission: 'best-effort',
   ...part,
+});
+
+/** Requests for so many functions of BERT-Base, as many as the scale says. */
+const berts = (
+  { requests, warmup }: Scale,
+  count: number,
+  ratePerS: number,
+  more: Partial<Pick<LoadShape, 'popularity' | 'requests'>> = {},
+): TraceOf => poisson({ functions: bert(count), ratePerS, requests: requests + warmup, ...more });
+
+const zipf = (exponent: number): Popularity => ({ kind: 'zipf', exponent });
+const skewed = (requestShare: number, functionShare: number): Popularity => ({
+  kind: 'skewed',
+  requestShare,
+  functionShare,
 });
 
 /** The same load with shedding and without. */
@@ -71,7 +90,7 @@ function issueRows(scale: Scale): HoursRow[] {
       name: `copies-${ratePerS}`,
       load: `bert-base=3000 at ${ratePerS}/s on h100x8`,
       machine: h100x8,
-      trace: poisson({ functions: bert(3000), ratePerS, requests: warmup * 2 }),
+      trace: berts(scale, 3000, ratePerS, { requests: warmup * 2 }),
       warmup,
       seeds: 1,
       aims: [goodputAim(0.99), p99Aim('modulo', 1.2)],
@@ -82,7 +101,7 @@ function issueRows(scale: Scale): HoursRow[] {
     name: 'hundred-gpus',
     load: `bert-base=${gpus * 375} at ${gpus * 62.5}/s on ${gpus} GPUs of h100x8, two on a switch`,
     machine: manyGpus(gpus),
-    trace: poisson({ functions: bert(gpus * 375), ratePerS: gpus * 62.5, requests: scale.requests * 6 }),
+    trace: berts(scale, gpus * 375, gpus * 62.5, { requests: scale.requests * 6 }),
     warmup: scale.requests * 3,
     seeds: 1,
     aims: [
@@ -99,7 +118,7 @@ function issueRows(scale: Scale): HoursRow[] {
       name: `hot-${count}-gpus`,
       load: `one function at 70% of what ${count} GPUs of p3.8xlarge execute`,
       machine: manyGpus(count, p3),
-      trace: poisson({ functions: bert(1), ratePerS: 0.7 * perGpu * count, requests: all }),
+      trace: berts(scale, 1, 0.7 * perGpu * count),
       aims: [goodputAim(0.99)],
     });
   return [
@@ -112,7 +131,7 @@ function issueRows(scale: Scale): HoursRow[] {
     row(scale, {
       name: 'overflow-sessions',
       load: 'bert-base=360 at 100/s, CPU 60 ms on 8 cores in sessions that take 500 ms to make',
-      trace: poisson({ functions: bert(360), ratePerS: 100, requests: all }),
+      trace: berts(scale, 360, 100),
       cpu: { latencyMs: 60, cores: 8 },
       aims: [goodputAim(0.99)],
     }),
@@ -132,17 +151,17 @@ function issueRows(scale: Scale): HoursRow[] {
     ...bothWays(scale, {
       name: 'links',
       load: 'bert-base=200 at 400/s, past what the links carry',
-      trace: poisson({ functions: bert(200), ratePerS: 400, requests: all }),
+      trace: berts(scale, 200, 400),
     }),
     ...bothWays(scale, {
       name: 'links-300',
       load: 'bert-base=300 at 200/s, past what the links carry',
-      trace: poisson({ functions: bert(300), ratePerS: 200, requests: all }),
+      trace: berts(scale, 300, 200),
     }),
     ...bothWays(scale, {
       name: 'mixed-slo',
       load: 'bert-base=300 at 100/s, SLOs of 20, 100 and 1000 ms in turn',
-      trace: poisson({ functions: bert(300), ratePerS: 100, requests: all }),
+      trace: berts(scale, 300, 100),
       sloMsOf: (index) => mixedSlos[index % mixedSlos.length]!,
       classOf: (index) => `${mixedSlos[index % mixedSlos.length]} ms`,
     }),
@@ -178,16 +197,14 @@ const mixedSlos = [20, 100, 1000];
 
 /** A warm run fits the SLO, a cold start does not. */
 function shortSloRows(scale: Scale): HoursRow[] {
-  const all = scale.requests + scale.warmup;
-  const shortSloMs = 15;
   return [1, 50, 300].flatMap((count) =>
     bothWays(
       scale,
       {
         name: `short-slo-${count}`,
         load: `bert-base=${count} at ${count === 300 ? 100 : 20}/s, SLO 15 ms, which a cold start exceeds`,
-        trace: poisson({ functions: bert(count), ratePerS: count === 300 ? 100 : 20, requests: all }),
-        sloMsOf: () => shortSloMs,
+        trace: berts(scale, count, count === 300 ? 100 : 20),
+        sloMs: 15,
       },
       count === 300 ? {} : { aims: [goodputAim(0.96)] },
     ),
@@ -196,30 +213,23 @@ function shortSloRows(scale: Scale): HoursRow[] {
 
 /** An SLO with room for less than one other load, and GPUs that no other helps to load. */
 function tightSloRows(scale: Scale): HoursRow[] {
-  const tightSloMs = 12;
   return bothWays(scale, {
     name: 'tight-slo',
     load: 'bert-base=1104 at 420/s on 16 GPUs of p3.8xlarge, Zipf 0.7, SLO 12 ms',
     machine: manyGpus(16, p3),
-    trace: poisson({
-      functions: bert(1104),
-      ratePerS: 420,
-      requests: scale.requests + scale.warmup,
-      popularity: { kind: 'zipf', exponent: 0.7 },
-    }),
-    sloMsOf: () => tightSloMs,
+    trace: berts(scale, 1104, 420, { popularity: zipf(0.7) }),
+    sloMs: 12,
   });
 }
 
 /** No GPU lends a link, so a start that finds nothing is late, and one that finds the hiding prefix is not. */
 function lateAnywayRow(scale: Scale): HoursRow {
-  const shortSloMs = 30;
   return row(scale, {
     name: 'late-anyway',
     load: 'bert-base=408 at 210/s on 8 GPUs of p3.8xlarge, SLO 30 ms, which a start that finds nothing exceeds',
     machine: manyGpus(8, p3),
-    trace: poisson({ functions: bert(408), ratePerS: 210, requests: scale.requests + scale.warmup }),
-    sloMsOf: () => shortSloMs,
+    trace: berts(scale, 408, 210),
+    sloMs: 30,
   });
 }
 
@@ -228,46 +238,32 @@ function lateAnywayRow(scale: Scale): HoursRow {
  * calls grow, what these wait for is worth no more for that.
  */
 function twoGpusRows(scale: Scale): HoursRow[] {
-  const requests = scale.requests + scale.warmup;
-  const shortSloMs = 30;
-  const sloMs = 200;
   return [
     row(scale, {
       name: 'called-alike-shed',
       load: 'bert-base=150 at 126/s on 2 GPUs of p3.8xlarge, SLO 30 ms, which a start that finds nothing exceeds, shedding',
       machine: manyGpus(2, p3),
-      trace: poisson({ functions: bert(150), ratePerS: 126, requests }),
-      sloMsOf: () => shortSloMs,
+      trace: berts(scale, 150, 126),
+      sloMs: 30,
       admission: 'shed',
     }),
     row(scale, {
       name: 'late-lines',
       load: 'bert-base=240 at 232/s on 2 GPUs of p3.8xlarge, Zipf 0.7, SLO of each third 200 ms, of the others 600 ms',
       machine: manyGpus(2, p3),
-      trace: poisson({
-        functions: bert(240),
-        ratePerS: 232,
-        requests,
-        popularity: { kind: 'zipf', exponent: 0.7 },
-      }),
-      sloMsOf: (index) => (index % 3 === 0 ? sloMs : 3 * sloMs),
+      trace: berts(scale, 240, 232, { popularity: zipf(0.7) }),
+      sloMsOf: (index) => (index % 3 === 0 ? 200 : 600),
     }),
   ];
 }
 
 /** Few functions get most calls: where two of them are on one GPU, it is worth a copy that costs more than an SLO. */
 function fewHotRows(scale: Scale): HoursRow[] {
-  const hotSloMs = 20;
   return bothWays(scale, {
     name: 'few-hot',
     load: 'bert-base=204 at 0.6 times what the GPUs can execute, 90% of them on 10% of the functions, SLO 20 ms',
-    trace: poisson({
-      functions: bert(204),
-      ratePerS: 0.6 * executionsPerS(),
-      requests: scale.requests + scale.warmup,
-      popularity: { kind: 'skewed', requestShare: 0.9, functionShare: 0.1 },
-    }),
-    sloMsOf: () => hotSloMs,
+    trace: berts(scale, 204, 0.6 * executionsPerS(), { popularity: skewed(0.9, 0.1) }),
+    sloMs: 20,
   });
 }
 
@@ -306,8 +302,8 @@ function sizeRows(scale: Scale): HoursRow[] {
     });
   return [
     part('sizes', '3', [3]),
-    part('sizes-zipf', '3', [3], { kind: 'zipf', exponent: 0.8 }),
-    part('sizes-slos', '1.5, 3 and 10', [1.5, 3, 10], { kind: 'zipf', exponent: 0.8 }),
+    part('sizes-zipf', '3', [3], zipf(0.8)),
+    part('sizes-slos', '1.5, 3 and 10', [1.5, 3, 10], zipf(0.8)),
   ];
 }
 
@@ -319,7 +315,7 @@ function stationaryRows(scale: Scale): HoursRow[] {
       row(scale, {
         name: `n-${count}`,
         load: `bert-base=${count} at 100/s`,
-        trace: poisson({ functions: bert(count), ratePerS: 100, requests }),
+        trace: berts(scale, count, 100),
       }),
     ),
     row(scale, {
@@ -341,37 +337,14 @@ function stationaryRows(scale: Scale): HoursRow[] {
 }
 
 function popularityRows(scale: Scale): HoursRow[] {
-  const requests = scale.requests + scale.warmup;
-  const skewed = [
-    { name: 'skew-99-1', title: '99% of them on 1% of the functions', requestShare: 0.99, functionShare: 0.01 },
-    { name: 'skew-80-20', title: '80% of them on 20% of the functions', requestShare: 0.8, functionShare: 0.2 },
-  ];
-  return [
-    ...skewed.map(({ name, title, requestShare, functionShare }) =>
-      row(scale, {
-        name,
-        load: `bert-base=400 at 150/s, ${title}`,
-        trace: poisson({
-          functions: bert(400),
-          ratePerS: 150,
-          requests,
-          popularity: { kind: 'skewed', requestShare, functionShare },
-        }),
-      }),
-    ),
-    ...[0.8, 1, 1.5].map((exponent) =>
-      row(scale, {
-        name: `zipf-${exponent}`,
-        load: `bert-base=400 at 150/s, Zipf ${exponent}`,
-        trace: poisson({
-          functions: bert(400),
-          ratePerS: 150,
-          requests,
-          popularity: { kind: 'zipf', exponent },
-        }),
-      }),
-    ),
-  ];
+  const popularities = [
+    ['skew-99-1', '99% of them on 1% of the functions', skewed(0.99, 0.01)],
+    ['skew-80-20', '80% of them on 20% of the functions', skewed(0.8, 0.2)],
+    ...[0.8, 1, 1.5].map((exponent) => [`zipf-${exponent}`, `Zipf ${exponent}`, zipf(exponent)] as const),
+  ] as const;
+  return popularities.map(([name, title, popularity]) =>
+    row(scale, { name, load: `bert-base=400 at 150/s, ${title}`, trace: berts(scale, 400, 150, { popularity }) }),
+  );
 }
 
 function changingRows(scale: Scale): HoursRow[] {
@@ -405,13 +378,12 @@ function changingRows(scale: Scale): HoursRow[] {
 
 /** Everything fits: only execution time on the GPUs is scarce. */
 function overloadRows(scale: Scale): HoursRow[] {
-  const requests = scale.requests + scale.warmup;
   const capacityPerS = executionsPerS();
   return [0.5, 0.8, 0.95, 1.2, 2, 5, 10].flatMap((times) =>
     bothWays(scale, {
       name: `times-${times}`,
       load: `bert-base=100 at ${times} times what the GPUs can execute (${capacityPerS.toFixed(0)}/s)`,
-      trace: poisson({ functions: bert(100), ratePerS: capacityPerS * times, requests }),
+      trace: berts(scale, 100, capacityPerS * times),
       ...(times === 2 ? { aims: [goodputAim(0.45)] } : {}),
     }),
   );
@@ -448,7 +420,7 @@ function diskRows(scale: Scale): HoursRow[] {
       load: `bert-base=200 at 20/s, popularity by the cube, 60 GB of host memory, ${load}`,
       trace: diskTrace(of),
       warmup: 0,
-      sloMsOf: () => diskSloMs,
+      sloMs: diskSloMs,
       host: { capacityBytes: of.hostBytes, diskGBps: of.diskGBps, filledWith: of.isFilled ? filledWith(of) : [] },
       seeds: 5,
       aims: aimsOf(diskBound(of)),
@@ -471,12 +443,7 @@ function diskRows(scale: Scale): HoursRow[] {
       return row(scale, {
         name: `disk-edge-${functions}`,
         load: `bert-base=${functions} at 100/s, Zipf 1: ${((functions * bytes) / 1e9).toFixed(1)} GB for ${(host / 1e9).toFixed(1)} GB of host memory`,
-        trace: poisson({
-          functions: bert(functions),
-          ratePerS: 100,
-          requests: scale.requests / 4 + scale.warmup / 4,
-          popularity: { kind: 'zipf', exponent: 1 },
-        }),
+        trace: berts(scale, functions, 100, { popularity: zipf(1), requests: scale.requests / 4 + scale.warmup / 4 }),
         warmup: scale.warmup / 4,
         // The first functions are called most.
         host: {
@@ -492,14 +459,9 @@ function diskRows(scale: Scale): HoursRow[] {
     row(scale, {
       name: 'disk-zipf',
       load: 'bert-base=300 at 20/s, Zipf 1, 60 GiB of host memory, disk 0.875 GB/s, empty at the start',
-      trace: poisson({
-        functions: bert(300),
-        ratePerS: 20,
-        requests: scale.requests / 5,
-        popularity: { kind: 'zipf', exponent: 1 },
-      }),
+      trace: berts(scale, 300, 20, { popularity: zipf(1), requests: scale.requests / 5 }),
       warmup: 0,
-      sloMsOf: () => diskSloMs,
+      sloMs: diskSloMs,
       host: { capacityBytes: 60 * 2 ** 30, diskGBps: p3.disk!.readGBps, filledWith: [] },
       aims: [
         {
