@@ -12,19 +12,22 @@ const quickDeathsMax = 3;
 const restartDelayMs = 1000;
 const restartDelayMsMax = 60_000;
 
-export class BlankSet {
+/** What it asks of a process. */
+export type BlankProcess = Pick<Instance, 'hasStarted' | 'whenStarted' | 'onDead' | 'kill'>;
+
+export class BlankSet<Process extends BlankProcess> {
   readonly #size: number;
   readonly #warn: (line: string) => void;
-  readonly #start: () => Instance;
+  readonly #start: () => Process;
   readonly #mayAdd: () => boolean;
-  readonly #blanks = new Set<Instance>();
+  readonly #blanks = new Set<Process>();
   #deathsInRow = 0;
   #stopped = false;
   #willRefill = false;
   #refillTimer: NodeJS.Timeout | undefined;
 
   /** @param mayAdd whether there is room for one more */
-  constructor(size: number, warn: (line: string) => void, start: () => Instance, mayAdd: () => boolean = () => true) {
+  constructor(size: number, warn: (line: string) => void, start: () => Process, mayAdd: () => boolean = () => true) {
     this.#size = size;
     this.#warn = warn;
     this.#start = start;
@@ -40,9 +43,9 @@ export class BlankSet {
    *
    * @param anew always a new process: if something was wrong with one blank process, it may be wrong with all of them
    */
-  take(anew: boolean): Instance {
+  take(anew: boolean): Process {
     if (anew) return this.#start();
-    let taken: Instance | undefined;
+    let taken: Process | undefined;
     for (const blank of this.#blanks) {
       if (taken === undefined || (!taken.hasStarted && blank.hasStarted)) taken = blank;
     }

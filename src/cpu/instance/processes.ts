@@ -90,7 +90,7 @@ export class Processes {
   memoryBytes: number;
   readonly #options: ProcessesOptions;
   readonly #ledger: MemoryLedger;
-  readonly #blanks: BlankSet;
+  readonly #blanks: BlankSet<Instance>;
   readonly #shared = new Set<SharedProcess>();
   /** Replicas that are loading or loaded. */
   readonly #replicas = new Set<Replica>();
