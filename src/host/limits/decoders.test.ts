@@ -1,5 +1,5 @@
 import { once } from 'node:events';
-import { deflateSync, gzipSync } from 'node:zlib';
+import { createGunzip, deflateSync, gzipSync, type Gunzip } from 'node:zlib';
 import { describe, expect, test } from 'vitest';
 import { openDecoder } from './decoders.ts';
 import { Gathering } from './gathering.ts';
@@ -27,6 +27,42 @@ async function heldFor(
   decoder.end(packed);
   await once(decoder, 'close');
   return { mostBytes, afterBytes: inFlight.bytes, size: gathering.bytes };
+}
+
+interface Handle {
+  write(...piece: unknown[]): void;
+  /** Called when a chunk is inflated. */
+  cb: () => void;
+}
+
+/** Counts the handles of zlib that make a piece on another thread. */
+function countRunning() {
+  const { _handle: handle } = createGunzip() as unknown as { readonly _handle: Handle };
+  const prototype = Object.getPrototypeOf(handle) as Handle;
+  const write: (this: Handle, ...piece: unknown[]) => void = Reflect.get(prototype, 'write');
+  const running = new Set<Handle>();
+  const known = new WeakSet<Handle>();
+  const counted = { most: 0, [Symbol.dispose]: () => void Object.assign(prototype, { write }) };
+  Object.assign(prototype, {
+    write(this: Handle & Record<PropertyKey, unknown>, ...piece: unknown[]): void {
+      running.add(this);
+      counted.most = Math.max(counted.most, running.size);
+      const { cb } = this;
+      this.cb = () => {
+        running.delete(this);
+        cb();
+      };
+      if (!known.has(this)) {
+        known.add(this);
+        const owner = Reflect.ownKeys(this).find((key) => String(key) === 'Symbol(owner_symbol)')!;
+        const decoder = this[owner] as Gunzip;
+        decoder.prependListener('data', () => running.delete(this));
+        decoder.once('close', () => running.delete(this));
+      }
+      write.apply(this, piece);
+    },
+  });
+  return counted;
 }
 
 const body = Buffer.alloc(20 * mebibyte, 'turntable');
@@ -59,6 +95,35 @@ describe('a decompressor', () => {
     expect(inFlight.bytes).toBe(5 * mebibyte);
     held.grow(-5 * mebibyte);
     expect(inFlight.bytes).toBe(0);
+  });
+
+  test('inflates at most two pieces at a time, in the order of their streams, whatever becomes of the others', async () => {
+    using running = countRunning();
+    const { held } = account(1e9);
+    const order: number[] = [];
+    const streams = Array.from({ length: 12 }, (_, index) => {
+      const decoder = openDecoder('gzip', held)!;
+      decoder.on('error', () => undefined);
+      // One in three is abandoned, one is damaged, and one is whole.
+      decoder.on('data', () => {
+        order.push(index);
+        if (index % 3 === 0) decoder.destroy();
+      });
+      const packed = gzipSync(body);
+      if (index % 3 === 1) packed.fill(255, packed.byteLength >> 1);
+      const closed = new Promise((resolve) => decoder.once('close', resolve));
+      decoder.end(packed);
+      return { index, closed, decoder };
+    });
+    await Promise.all(streams.map(({ closed }) => closed));
+    expect(running.most).toBe(2);
+    // A stream of many pieces has no second one before each other stream has its first.
+    const firsts = streams.map(({ index }) => order.indexOf(index));
+    const second = order.indexOf(2, order.indexOf(2) + 1);
+    expect(Math.max(...firsts)).toBeLessThan(second);
+    expect(streams.filter(({ decoder }) => decoder.readableEnded).map(({ index }) => index)).toEqual([2, 5, 8, 11]);
+    // None of them has kept its turn.
+    expect((await heldFor('gzip', gzipSync(body))).size).toBe(body.byteLength);
   });
 
   test.each(['br', 'zstd', 'identity', 'constructor'])('of %s there is none', (encoding) => {
