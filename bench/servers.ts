@@ -69,12 +69,17 @@ export class Servers implements AsyncDisposable {
   }
 
   /** Starts a worker of a host's queue, and waits until it is ready. */
-  startWorker(name: string, flags: readonly string[], through: readonly string[] = []): Promise<StartedServer> {
+  startWorker(
+    name: string,
+    flags: readonly string[],
+    through: readonly string[] = [],
+    environment: Readonly<Record<string, string>> = {},
+  ): Promise<StartedServer> {
     // The data folder of the host, unless the flags name another store.
     const store = ['--store', join(this.folder, 'data')];
     const own = ['--name', name, '--log-level', 'error', '--data', join(this.folder, name)];
     const words = ['worker', ...own, ...store, ...flags];
-    return this.start([turntable, ...words], {}, through, /takes overflow/);
+    return this.start([turntable, ...words], environment, through, /takes overflow/);
   }
 
   /** Starts a Node program that prints its URL, or another line, when it is ready. */

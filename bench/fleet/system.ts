@@ -1,4 +1,7 @@
-/** Three hosts of one fleet over TLS with two emulated GPUs each, two workers, Redis and their store, all of which can fail. */
+/**
+ * Three hosts of one fleet over TLS with two emulated GPUs each, two workers, Redis over TLS and their store, all of which
+ * can fail.
+ */
 import { once } from 'node:events';
 import { readFile, rename } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -17,6 +20,7 @@ export class FleetSystem implements AsyncDisposable {
   readonly hasGpus: boolean;
   /** Of every host. */
   pems = { cert: '', key: '', ca: '' };
+  readonly #redisUrl: string;
   readonly #servers: Servers;
   readonly #driver: EmulatedDriver | undefined;
   readonly #workers: StartedServer[] = [];
@@ -25,11 +29,17 @@ export class FleetSystem implements AsyncDisposable {
   /** By host, odd while it is down: a call during which it changed had no living host. */
   readonly #epochs: number[];
 
-  private constructor(servers: Servers, redis: RedisServer, driver: EmulatedDriver | undefined, allPorts: number[]) {
+  private constructor(
+    servers: Servers,
+    redis: { readonly server: RedisServer; readonly url: string },
+    driver: EmulatedDriver | undefined,
+    allPorts: number[],
+  ) {
     const ports = allPorts.slice(0, allPorts.length / 2);
     this.#fleetPorts = allPorts.slice(ports.length);
     this.#servers = servers;
-    this.redis = redis;
+    this.redis = redis.server;
+    this.#redisUrl = redis.url;
     this.#driver = driver;
     this.hasGpus = driver !== undefined;
     this.urls = ports.map((port) => `http://127.0.0.1:${port}`);
@@ -39,13 +49,15 @@ export class FleetSystem implements AsyncDisposable {
 
   static async start(hosts: number, workers: number): Promise<FleetSystem> {
     const servers = await Servers.create();
-    const redis = await RedisServer.start({ durable: true });
+    const files = await makeMemberCertificate({ folder: join(servers.folder, 'tls'), names: ['127.0.0.1'], days: 2 });
+    const port = await freePort();
+    const server = await RedisServer.start({ durable: true, tls: { port, ...files } });
+    const redis = { server, url: `rediss://127.0.0.1:${port}` };
     const ports: number[] = [];
     while (ports.length < 2 * hosts) ports.push(await freePort());
     const system = new FleetSystem(servers, redis, await buildEmulatedDriver(), ports);
     try {
       await servers.makeFolder('functions');
-      const files = await makeMemberCertificate({ folder: join(servers.folder, 'tls'), names: ['127.0.0.1'], days: 2 });
       const [cert, key, ca] = await Promise.all(
         [files.cert, files.key, files.ca].map(async (file) => await readFile(file, 'utf8')),
       );
@@ -85,8 +97,8 @@ export class FleetSystem implements AsyncDisposable {
 
   async startWorker(index: number): Promise<void> {
     const store = ['--store', join(this.folder, 'store')];
-    const flags = ['--redis', this.redis.url, '--cores', '1', ...store];
-    this.#workers[index] = await this.#servers.startWorker(`worker-${index}`, flags);
+    const flags = ['--redis', this.#redisUrl, '--cores', '1', ...store];
+    this.#workers[index] = await this.#servers.startWorker(`worker-${index}`, flags, [], this.#trust);
   }
 
   async killWorker(index: number): Promise<void> {
@@ -150,14 +162,19 @@ export class FleetSystem implements AsyncDisposable {
   async #start(host: number): Promise<void> {
     const flags = ['--port', new URL(this.urls[host]!).port, '--grpc-port', 'off', '--cpu-cores', '1'];
     flags.push('--cpu-profiling', 'off', '--data', join(this.#servers.folder, `data-${host}`));
-    flags.push('--redis', this.redis.url, '--fleet', 'bench', '--store', join(this.#servers.folder, 'store'));
+    flags.push('--redis', this.#redisUrl, '--fleet', 'bench', '--store', join(this.#servers.folder, 'store'));
     const tls = join(this.#servers.folder, 'tls');
     flags.push('--fleet-tls-cert', join(tls, '127.0.0.1.pem'), '--fleet-tls-key', join(tls, '127.0.0.1.key'));
     flags.push('--fleet-tls-ca', join(tls, 'ca.pem'), '--fleet-port', String(this.#fleetPorts[host]), '--drain', '2s');
     const gpus = { devices: [{ memoryBytes: 2 ** 26 }, { memoryBytes: 2 ** 26 }] };
     const environment =
       this.#driver === undefined ? {} : { ...this.#driver.environment, TURNTABLE_EMULATOR: JSON.stringify(gpus) };
-    this.#hosts[host] = await this.#servers.startHost(flags, environment);
+    this.#hosts[host] = await this.#servers.startHost(flags, { ...this.#trust, ...environment });
+  }
+
+  /** Redis' certificate is one of the fleet's CA. */
+  get #trust(): Readonly<Record<string, string>> {
+    return { NODE_EXTRA_CA_CERTS: join(this.#servers.folder, 'tls', 'ca.pem') };
   }
 }
 
