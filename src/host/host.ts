@@ -170,7 +170,7 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
   const dependencies = new Dependencies({
     dataDir: config.dataDir,
     certificates: [tls, fleetTls].flatMap((files) => (files === undefined ? [] : () => files.ends)),
-    redis: queueing?.health,
+    redis: queueing && (() => queueing.link.health),
     store: store.watch && (() => store.watch?.trouble),
     workers:
       queueing && (() => workersNow(queueing, waitingCount(pools, gpus && { waiting: () => live.waitingCount }))),
@@ -374,7 +374,7 @@ function viewsOf(
     memory,
     dependencies,
     diskUse: store.diskUse,
-    redis: () => queueing?.health(),
+    redis: () => queueing?.link.health,
     fleet: fleet === undefined ? undefined : config.fleet.name,
   };
 }

@@ -31,7 +31,7 @@ import { keys, leftoverMs, workerQueue, type OverflowJob } from './names.ts';
 import { decodeAnswer, encodeInput, inputBytes, type AddressedAnswer } from './payload.ts';
 import type { RedisLink } from './redis-link.ts';
 import { QueueError } from './types.ts';
-import type { OverflowOffer, OverflowOptions, OverflowResult, QueueState } from './types.ts';
+import type { OverflowOptions, OverflowResult, QueueState } from './types.ts';
 import { doneWithin, given, smoothed, type Log } from '../tools/index.ts';
 
 export interface BullMqQueueOptions {
@@ -177,13 +177,9 @@ export class OverflowQueue {
     });
   }
 
-  /** The best offer for a function; undefined if no worker takes it. Cheap: it is on the path of each request. */
-  offer(key: string): OverflowOffer | undefined {
-    if (this.#stopping || !this.#link.works) return undefined;
-    const best = this.#best(key, new Set());
-    if (best === undefined) return undefined;
-    const { at, ms, offer, startMs } = best;
-    return { worker: at.title, predictedMs: ms, callMs: offer.callMs, startMs };
+  /** The worker that would answer first; undefined if none takes the function. Cheap: on the path of each request. */
+  offer(key: string): Candidate | undefined {
+    return this.#stopping || !this.#link.works ? undefined : this.#best(key, new Set());
   }
 
   /** Latest measured round trip in milliseconds; undefined before the first. */

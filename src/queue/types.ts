@@ -26,18 +26,6 @@ export interface OverflowResult {
   readonly worker: string;
 }
 
-/** What the workers promise for an invocation that is sent now. */
-export interface OverflowOffer {
-  /** Name of the worker that would run it. */
-  readonly worker: string;
-  /** Milliseconds until its answer: round trip, waiting, loading and running. */
-  readonly predictedMs: number;
-  /** Its own run's part of that; undefined if it was never measured. */
-  readonly callMs: number | undefined;
-  /** Until the function could run there: starting, and fetching the model. */
-  readonly startMs: number;
-}
-
 export interface QueueState {
   /** Invocations at workers without an answer. */
   readonly outstanding: number;

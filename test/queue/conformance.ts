@@ -162,10 +162,10 @@ export function overflowQueueConformance(
     quick.callMs = 20;
     await using made = await make([slow, quick], 10);
     const before = made.queue.offer('f@1');
-    expect(before?.worker).toBe('quick');
+    expect(before?.at.title).toBe('quick');
     const submitted = made.queue.submit('f@1', tensorInput(1));
     const taken = await quick.nth(1);
-    expect(made.queue.offer('f@1')?.predictedMs).toBeGreaterThan((before?.predictedMs ?? Infinity) + 10);
+    expect(made.queue.offer('f@1')?.ms).toBeGreaterThan((before?.ms ?? Infinity) + 10);
     taken.answer();
     await submitted;
   });

@@ -157,7 +157,7 @@ function overflowTo({ submit, roundTripMs }: NonNullable<Setting['workers']>): O
   const queue = {
     submit,
     roundTripMs,
-    offer: () => ({ worker: 'w1', predictedMs: 5, callMs: 5, startMs: 0 }),
+    offer: () => ({ offer: { callMs: 5 }, startMs: 0 }),
     workers: () => workers,
     state: () => ({ outstanding: 0 }),
   };

@@ -15,7 +15,7 @@ const listedMax = 1000;
 
 /** Whether an asynchronous call could be accepted now. */
 export function acceptsCalls({ queueing }: HostContext): boolean {
-  return queueing !== undefined && redisWorks(queueing.health());
+  return queueing !== undefined && redisWorks(queueing.link.health);
 }
 
 /** `POST /async-function/{name}[/versions/{version}][/{path}]`: an unknown function is reported before a missing queue. */

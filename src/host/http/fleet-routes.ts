@@ -13,7 +13,7 @@ const drainTimeoutMs = 10_000;
 /** `GET /v2/fleet`: the hosts, and how they stand with this one. Reading it is never a use. */
 export function showFleet(context: HostContext): object {
   const { fleet } = fleetOf(context);
-  const health = context.queueing?.health();
+  const health = context.queueing?.link.health;
   return {
     fleet: fleet.name,
     redis:

@@ -36,7 +36,7 @@ export function ready(context: HostContext): object {
   refuseWhileDraining(context);
   if (lifecycle.phase === 'starting') throw new HostError('not-ready', 'the host is starting');
   // Without Redis the host still serves, so a load balancer should not take it out.
-  const health = queueing?.health();
+  const health = queueing?.link.health;
   return { ready: true, ...(health === undefined ? undefined : { redis: health.status }) };
 }
 

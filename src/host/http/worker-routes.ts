@@ -7,7 +7,7 @@ import type { HostContext } from './host-context.ts';
 
 /** `GET /v2/workers`: who takes overflow, what they hold, and what they promise. Reading it is never a use. */
 export function listWorkers({ queueing }: HostContext): object {
-  const health = queueing?.health();
+  const health = queueing?.link.health;
   const { overflow } = queueing ?? {};
   const state = overflow?.state();
   const keyOf = new Map(queueing?.files.manifests().map(({ revision, key }) => [revision, key]));

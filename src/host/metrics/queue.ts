@@ -2,9 +2,9 @@
 import type { Exposition } from './exposition.ts';
 import type { Queueing } from '../queueing/index.ts';
 
-export function addQueueMetrics({ counter, gauge }: Exposition, { overflow, workers, calls, facts }: Queueing): void {
+export function addQueueMetrics({ counter, gauge }: Exposition, { overflow, workers, calls, link }: Queueing): void {
   gauge('turntable_redis_evicted_keys', 'Keys that Redis has evicted since its start', (set) => {
-    const keys = facts()?.evictedKeys;
+    const keys = link.facts?.evictedKeys;
     if (keys !== undefined) set({}, keys);
   });
   counter('turntable_worker_answers_total', 'Answers of each worker, failures included', (add) => {

@@ -8,7 +8,6 @@ import {
   type AsyncCalls,
   type CallRunner,
   type OverflowQueue as Overflow,
-  type RedisFacts,
   type RedisHealth,
   type RedisLink,
 } from '../../queue/index.ts';
@@ -27,10 +26,6 @@ export interface Queueing {
   readonly workers: WorkersPlace;
   readonly calls: AsyncCalls;
   readonly files: FunctionFiles;
-  /** How Redis is. */
-  readonly health: () => RedisHealth;
-  /** What Redis last said of itself. */
-  readonly facts: () => RedisFacts | undefined;
   /** Tells other hosts what this one has changed in the store. */
   readonly news: StoreNews;
   readonly link: RedisLink;
@@ -108,8 +103,6 @@ export async function createQueueing(options: QueueingOptions): Promise<Queueing
     workers,
     calls,
     files,
-    health: () => link.health,
-    facts: () => link.facts,
     news,
     link,
     start: (runner, membership) => {

@@ -52,10 +52,10 @@ export class WorkersPlace implements OtherPlace {
    * measured it
    */
   offer(key: string, ownMs: number | undefined): SideOffer | null {
-    const offer = this.#overflow.offer(key);
-    if (offer === undefined) return null;
-    const callMs = offer.callMs ?? ownMs;
-    return { latencyMs: callMs === undefined ? undefined : callMs + offer.startMs };
+    const best = this.#overflow.offer(key);
+    if (best === undefined) return null;
+    const callMs = best.offer.callMs ?? ownMs;
+    return { latencyMs: callMs === undefined ? undefined : callMs + best.startMs };
   }
 
   async run(key: string, input: PoolInput, options: OverflowOptions): Promise<RanThere> {
