@@ -4,7 +4,7 @@ import { parsePoolProfile } from '../../profile/index.ts';
 import { formatMs } from '../../tools/index.ts';
 import { renderTable } from '../table.ts';
 import { jsonLines, measuredPart, planned, readProfile } from '../planning.ts';
-import { parseCount, parseCounts, parseNumber } from '../values.ts';
+import { parseCount, parseCounts } from '../values.ts';
 
 export function packratCommand(): AnyCommand {
   return new Command('packrat')
@@ -20,16 +20,13 @@ export function packratCommand(): AnyCommand {
     .option('--batches <list>', 'batch sizes to plan for, such as 8,16,32 (default: those of the profile)', parseCounts)
     .option('--exact', "use every thread, as the paper's tables do, even where idle ones would be faster")
     .option('--threads-per-socket <number>', 'no instance gets threads of two sockets', parseCount)
-    .option('--interference <factor>', 'how much slower instances are together than alone', parseNumber, 1)
     .option('--json', 'print JSON')
     .action((options) => {
       const profile = readProfile(options.profile, (json) => parsePoolProfile(measuredPart(json, 'pool')));
-      const { threads = Math.max(...profile.threads), batches = profile.batches, interference } = options;
+      const { threads = Math.max(...profile.threads), batches = profile.batches } = options;
       const sockets = fillSockets(threads, options.threadsPerSocket ?? threads);
       const plans = planned(() =>
-        batches.map((batch) =>
-          planPackrat(profile, { threads, batch, sockets, interference, idleThreads: options.exact !== true }),
-        ),
+        batches.map((batch) => planPackrat(profile, { threads, batch, sockets, idleThreads: options.exact !== true })),
       );
       console.log(options.json === true ? jsonLines(plans.map(answerOf)) : tableOf(plans));
     });

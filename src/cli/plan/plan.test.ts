@@ -68,13 +68,12 @@ describe('turntable plan packrat', () => {
     expect(await plan('packrat', '--profile', bert, '--threads', '1', '--batches', '145')).toContain('infeasible');
   });
 
-  test('turntable plan packrat leaves threads idle unless told otherwise, keeps sockets apart, and scales by interference', async () => {
+  test('turntable plan packrat leaves threads idle unless told otherwise, and keeps sockets apart', async () => {
     const profile = fileOf('pool.json', pool);
     const args = ['packrat', '--profile', profile, '--threads', '3', '--batches', '2', '--json'];
     expect(JSON.parse(await plan(...args))).toEqual([{ batch: 2, latency_ms: 8, instances: [[1, 2, 2]] }]);
     expect(JSON.parse(await plan(...args, '--exact'))).toMatchObject([{ latency_ms: 20 }]);
     expect(JSON.parse(await plan(...args, '--threads-per-socket', '1'))).toMatchObject([{ latency_ms: null }]);
-    expect(JSON.parse(await plan(...args, '--interference', '1.5'))).toMatchObject([{ latency_ms: 12 }]);
   });
 
   test('turntable plan packrat plans for the whole profile when no batches are named', async () => {
@@ -217,7 +216,6 @@ describe('errors of the command line', () => {
       ['chrion', '--profile', 'GRAPH', '--limit', '9ms'],
       '--limit goes with --pattern memory or --ladder',
     ],
-    ['interference below 1', ['packrat', '--profile', 'POOL', '--interference', '0.5'], 'interference is 0.5'],
     ['another kind of profile', ['serf', '--profile', 'POOL'], "the service profile has no field 'configurations'"],
     ['no JSON', ['serf', '--profile', 'TEXT'], 'is not JSON'],
   ])('%s is named in one sentence', async (_what, argv, sentence) => {
@@ -235,7 +233,6 @@ describe('errors of the command line', () => {
     ['--batches', '8,,16'],
     ['--threads', '0'],
     ['--threads', '1.5'],
-    ['--interference', '-1'],
   ])('packrat %s %s is refused by name', async (flag, value) => {
     await expect(plan('packrat', '--profile', fileOf('pool.json', pool), flag, value)).rejects.toThrow(flag);
   });

@@ -190,19 +190,6 @@ describe('sockets', () => {
   });
 });
 
-test('interference scales the latency and changes no choice', () => {
-  for (const { profile } of models) {
-    for (const batch of [8, 73, 256]) {
-      const plain = mustBePlanned(planPackrat(profile, { threads: 14, batch }));
-      const loaded = mustBePlanned(planPackrat(profile, { threads: 14, batch, interference: 1.25 }));
-      expect(loaded.latencyMs).toBeCloseTo(plain.latencyMs * 1.25, 9);
-      const shape = (plan: typeof plain): number[][] =>
-        plan.groups.map(({ instances: i, threads: t, batch: b }) => [i, t, b]);
-      expect(shape(loaded)).toEqual(shape(plain));
-    }
-  }
-});
-
 test('options out of range are refused by name', () => {
   const { profile } = models[0] as (typeof models)[number];
   expect(() => planPackrat(profile, { threads: 0, batch: 8 })).toThrow('threads is 0');
@@ -210,7 +197,6 @@ test('options out of range are refused by name', () => {
   expect(() => planPackrat(profile, { threads: 4, batch: 1e6 })).toThrow(
     'batch is 1000000, but must be a whole number from 1 to 65536',
   );
-  expect(() => planPackrat(profile, { threads: 4, batch: 8, interference: 0.5 })).toThrow('interference is 0.5');
   expect(() => planPackrat(profile, { threads: 4, batch: 8, sockets: [2, 3] })).toThrow('5 threads together');
 });
 

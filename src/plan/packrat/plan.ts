@@ -15,14 +15,9 @@ export interface PackratOptions {
   readonly idleThreads?: boolean;
   /** Threads of each socket, adding up to T: no instance spans two (3.4). Default: one socket. */
   readonly sockets?: readonly number[];
-  /**
-   * Instances that run together slow each other down by this factor, 1 or more (appendix A: clock and memory). It
-   * scales the latency and cannot change the choice. Default 1.
-   */
-  readonly interference?: number;
 }
 
-/** i instances of t threads, each taking b items of the batch: the paper's <i, t, b>. Its latency has interference. */
+/** i instances of t threads, each taking b items of the batch: the paper's <i, t, b>. */
 export interface InstanceGroup extends Item {
   readonly instances: number;
 }
@@ -31,7 +26,7 @@ export type PackratPlan =
   | {
       readonly state: 'planned';
       readonly batch: number;
-      /** Milliseconds of the batch: the slowest instance, with interference. */
+      /** Milliseconds of the batch: the slowest instance, as if alone. Together they are slower (appendix A), whatever is chosen. */
       readonly latencyMs: number;
       /** Largest batch first. */
       readonly groups: readonly InstanceGroup[];
@@ -50,8 +45,8 @@ export type PackratPlan =
  * @throws PlanError for options out of range
  */
 export function planPackrat(profile: PoolProfile, options: PackratOptions): PackratPlan {
-  const { threads, batch, idleThreads = true, sockets = [threads], interference = 1 } = options;
-  checkOptions(threads, batch, sockets, interference);
+  const { threads, batch, idleThreads = true, sockets = [threads] } = options;
+  checkOptions(threads, batch, sockets);
   const box: Box = { sockets, batch, idleThreads };
   const items = itemsOf(profile, Math.max(...sockets), batch);
   const limitMs = leastLimitMs(items, box);
@@ -61,8 +56,8 @@ export function planPackrat(profile: PoolProfile, options: PackratOptions): Pack
   return {
     state: 'planned',
     batch,
-    latencyMs: Math.max(...chosen.map(({ latencyMs }) => latencyMs)) * interference,
-    groups: grouped(chosen, interference),
+    latencyMs: Math.max(...chosen.map(({ latencyMs }) => latencyMs)),
+    groups: grouped(chosen),
     threadsIdle: threads - busy,
   };
 }
@@ -89,29 +84,21 @@ function leastLimitMs(items: readonly Item[], box: Box): number | undefined {
   return limits[low];
 }
 
-function grouped(items: readonly Item[], interference: number): InstanceGroup[] {
+function grouped(items: readonly Item[]): InstanceGroup[] {
   const groups = new Map<Item, number>();
   for (const item of items) groups.set(item, (groups.get(item) ?? 0) + 1);
   return [...groups]
-    .map(([{ threads, batch, latencyMs }, instances]) => ({
-      instances,
-      threads,
-      batch,
-      latencyMs: latencyMs * interference,
-    }))
+    .map(([{ threads, batch, latencyMs }, instances]) => ({ instances, threads, batch, latencyMs }))
     .sort((a, b) => b.batch - a.batch || b.threads - a.threads);
 }
 
-function checkOptions(threads: number, batch: number, sockets: readonly number[], interference: number): void {
+function checkOptions(threads: number, batch: number, sockets: readonly number[]): void {
   mustBeCount('threads', threads, mostThreads);
   mustBeCount('batch', batch, mostBatch);
   for (const size of sockets) mustBeCount('threads of a socket', size, mostThreads);
   const inSockets = sockets.reduce((sum, size) => sum + size, 0);
   if (inSockets !== threads) {
     throw new PlanError(`the sockets have ${inSockets} threads together, but the pool has ${threads}`);
-  }
-  if (!(interference >= 1) || !Number.isFinite(interference)) {
-    throw new PlanError(`interference is ${interference}, but must be a factor of 1 or more`);
   }
 }
 
