@@ -97,6 +97,17 @@ const sources = readdirSync(src, { recursive: true, encoding: 'utf8' })
   .filter((name) => /\.tsx?$/.test(name) && !name.endsWith('.test.ts'))
   .map((name) => ({ name, text: readFileSync(join(src, name), 'utf8') }));
 
+test('what the page of the CPU says that one grep finds, it finds', () => {
+  const page = readFileSync(join(src, 'cpu', 'README.md'), 'utf8');
+  const rows = [...page.matchAll(/^\| (.+?) +\| `(.+?)` +\| `(.+?)` +\|$/gm)].filter(([, who]) => who !== 'Who');
+  const found = rows.map(([, who, sign]) => {
+    const named = sources.filter(({ text }) => new RegExp(sign!).test(text));
+    return [who, named.map(({ name }) => name).join(', ')];
+  });
+  expect(found).toEqual(rows.map(([, who, , answer]) => [who, answer]));
+  expect(found).toHaveLength(3);
+});
+
 test.each(mechanisms)('what $what stands where it is known to be', ({ sign, files, why }) => {
   const found = sources.filter(({ text }) => sign.test(text)).map(({ name }) => name);
   expect(found.sort(), why).toEqual(files);
