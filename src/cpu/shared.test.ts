@@ -416,6 +416,20 @@ describe('memory', () => {
     expect(results.map(first)).toEqual(Array.from({ length: 6 }, (_, i) => i));
   });
 
+  test('of a closed session is taken while another function holds up its process', async () => {
+    start({ cores: 1, measureProcess: () => Promise.resolve(undefined) });
+    await withHandler('endless', { post: 'await new Promise(() => undefined);' });
+    register('f');
+    for (const key of ['endless', 'f']) await pools.load(key);
+    expect(pidOf('f')).toBe(pidOf('endless'));
+    const bytes = instancesOf('f')[0]?.bytes ?? 0;
+    const takenBytes = pools.memoryTakenBytes();
+    request('endless').catch(() => undefined);
+    void pools.evict('f');
+    expect(instancesOf('f')).toEqual([]);
+    await expect.poll(() => pools.memoryTakenBytes()).toBe(takenBytes + bytes);
+  });
+
   test.skipIf(process.platform !== 'linux')('of evicted sessions goes back to the system', async () => {
     const facts = new Map<string, PoolFacts>();
     start({ cores: 1, onFacts: (told) => void facts.set(told.key, told) });

@@ -142,13 +142,14 @@ export class Processes {
 
   /**
    * What processes hold and what is reserved, without blank processes that would make room for a session, and without
-   * what is on its way back: nothing has to go for that.
+   * what is on its way back: nothing has to go for that, unless its process is held up.
    */
   get heldBytes(): number {
     const { blankBytes } = this.#ledger;
     const blanksKept = Math.floor((this.memoryBytes * blanksShareMax) / blankBytes);
+    const nowMs = performance.now();
     let leavingBytes = 0;
-    for (const { bytes } of this.#leaving) leavingBytes += bytes;
+    for (const { bytes, instance } of this.#leaving) if (!instance.isStuck(nowMs, heldUpMs)) leavingBytes += bytes;
     return (
       this.usedBytes - leavingBytes + this.#reservedBytes - Math.max(0, this.#blanks.size - blanksKept) * blankBytes
     );
