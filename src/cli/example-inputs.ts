@@ -2,7 +2,7 @@
 import { CpuError, firstThatRunsAlone } from '../cpu/index.ts';
 import { shapesWith, trialSizes, unknownSize, type ModelMetadata, type Sizes, type TensorSpec } from '../onnx/index.ts';
 import { bytesOfNumbers, elementCount, packBytes, type Tensor } from '../tensor/index.ts';
-import { given } from '../tools/index.ts';
+import { given, nestedExample } from '../tools/index.ts';
 import { sizesText } from './doctor/sizes.ts';
 import { usage } from './error.ts';
 
@@ -39,11 +39,6 @@ function* trialsOf(inputs: readonly TensorSpec[], given: Sizes): Generator<Examp
 
 const isWhole = (datatype: string): boolean => /^U?INT/.test(datatype);
 
-function nested({ datatype }: TensorSpec, shape: readonly number[], integer: 0 | 1): unknown {
-  const element = datatype === 'BYTES' ? 'text' : datatype === 'BOOL' ? false : isWhole(datatype) ? integer : 0;
-  return shape.reduceRight<unknown>((inner, size) => Array.from({ length: size }, () => inner), element);
-}
-
 /**
  * @param sizesGiven of open dimensions
  * @returns nested values by input, and a line about the sizes; undefined if there is nothing to say
@@ -69,7 +64,10 @@ export async function exampleInputs(
   const guessed = Object.keys(sizes).filter((key) => sizesGiven[key] === undefined);
   const shapes = shapesWith(inputs, sizes);
   const example = Object.fromEntries(
-    inputs.map((spec, index) => [spec.name, nested(spec, shapes[index]!.shape, integer)]),
+    inputs.map(({ name, datatype }, index) => [
+      name,
+      nestedExample({ datatype, shape: shapes[index]!.shape }, isWhole(datatype) ? integer : 0),
+    ]),
   );
   const about = Object.keys(sizes).length === 0 ? '' : ` with ${sizesText({ sizes, guessed })}`;
   const ran = about === '' ? undefined : `the model runs${about}`;

@@ -1,7 +1,8 @@
 /** Small tools that every folder may use. */
-export { asCalled, calledAs, quoted } from './called-as/index.ts';
+export { asCalled, calledAs } from './called-as/index.ts';
 export { CallerWatch } from './caller-watch.ts';
 export { coreWaitMs } from './core-wait.ts';
+export { exampleBody, exampleCount, nestedExample } from './example-body.ts';
 export { FairTurns } from './fair-turns.ts';
 export { given } from './given.ts';
 export { inParallel } from './in-parallel.ts';
@@ -23,6 +24,7 @@ export { makeFolders } from './make-folders.ts';
 export { append, byNames, count, CountedValues, getOrMake, namesIn, SharedValues, typedEntries } from './maps.ts';
 export { mix32, randomOf } from './mix.ts';
 export { inNetworks, isNetwork, networkOf } from './networks.ts';
+export { quoted } from './quoted.ts';
 export { smoothed } from './smoothed.ts';
 export { removeUnused } from './unused.ts';
 export { doneWithin } from './within.ts';

@@ -2,7 +2,8 @@ import { chmodSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync }
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { asCalled, calledAs, quoted } from './index.ts';
+import { quoted } from '../quoted.ts';
+import { asCalled, calledAs } from './index.ts';
 
 let dir: string;
 let script: string;

@@ -1,6 +1,7 @@
 /** How this command was called, so that the commands that it tells a user to run next work in the same shell. */
 import { accessSync, constants, realpathSync } from 'node:fs';
 import { basename, delimiter, isAbsolute, join, relative } from 'node:path';
+import { quoted } from '../quoted.ts';
 
 /**
  * The words for `turntable`: itself where the shell finds it, else the path that it was called by, such as
@@ -23,10 +24,6 @@ export function calledAs(
   // The script's own first line gives Node a flag.
   return name === 'turntable' || nodeFlags.length > 0 ? quoted(shown) : `node ${quoted(shown)}`;
 }
-
-/** One word for a shell. */
-export const quoted = (word: string): string =>
-  /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", String.raw`'\''`)}'`;
 
 /** Puts these words in the place of `turntable` before a command or an option. */
 export const asCalled = (text: string): string =>

@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import type { FleetHostAnswer } from '../../fleet-types.ts';
 import type { FunctionRow, HistoryAnswer, TickEvent, TrafficColumns } from '../../api-types.ts';
 import { mergedBars } from './merged-bars.ts';
-import { curlOf, exampleBody } from './curl.ts';
+import { curlOf, zerosFor } from './curl.ts';
 import { errorNote, errorSums, isFlood } from './errors.ts';
 import { fleetHeadline, hostNote, hostPage, placesOf, sortHosts } from './fleet.ts';
 import { formatAgo, formatMs, formatRate, formatShare } from './format.ts';
@@ -381,15 +381,15 @@ describe('calls to copy', () => {
       String.raw`curl -s --data-binary 'it'\''s' http://h/function/a`,
     );
     expect(curlOf({ url: 'http://h/function/a', body: '@file', json: true })).toBe(
-      "curl -s -H 'Content-Type: application/json' --data-binary '@file' http://h/function/a",
+      "curl -s -H 'Content-Type: application/json' --data-binary @file http://h/function/a",
     );
   });
 
   it('start with zeros in the shapes of the inputs', () => {
-    const short = exampleBody([{ name: 'x', datatype: 'FP32', shape: ['batch', 2] }]);
+    const short = zerosFor([{ name: 'x', datatype: 'FP32', shape: ['batch', 2] }]);
     expect(short).toEqual({ text: '{"input":[[0,0]]}', isLong: false });
     expect(
-      exampleBody([
+      zerosFor([
         { name: 'a', datatype: 'BOOL', shape: [1] },
         { name: 'b', datatype: 'BYTES', shape: [-1] },
       ])?.text,
@@ -397,10 +397,10 @@ describe('calls to copy', () => {
   });
 
   it('of an image has all of its numbers, and is not shown; of billions there is none', () => {
-    const image = exampleBody([{ name: 'x', datatype: 'FP32', shape: [-1, 3, 224, 224] }]);
+    const image = zerosFor([{ name: 'x', datatype: 'FP32', shape: [-1, 3, 224, 224] }]);
     expect(image?.isLong).toBe(true);
     expect((JSON.parse(image!.text) as { input: number[] }).input.flat(3)).toHaveLength(3 * 224 * 224);
-    expect(exampleBody([{ name: 'x', datatype: 'FP32', shape: [1e6, 1e6] }])).toBeUndefined();
+    expect(zerosFor([{ name: 'x', datatype: 'FP32', shape: [1e6, 1e6] }])).toBeUndefined();
   });
 });
 

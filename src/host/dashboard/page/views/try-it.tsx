@@ -1,7 +1,7 @@
 import { useMemo, useState } from 'preact/hooks';
 import type { FunctionAnswer } from '../../api-types.ts';
 import { request } from '../api.ts';
-import { curlOf, exampleBody } from '../logic/curl.ts';
+import { curlOf, zerosFor } from '../logic/curl.ts';
 import { formatMs } from '../logic/format.ts';
 import { CopyButton, Message } from './parts.tsx';
 
@@ -20,7 +20,7 @@ const shownMax = 20_000;
 /** Calls the function with the body that the user typed or chose, and shows the answer as it came. */
 export function TryIt({ answer }: { readonly answer: FunctionAnswer }) {
   const { row, handler, example, inputs } = answer;
-  const zeros = useMemo(() => (handler ? undefined : exampleBody(inputs)), [row.version]);
+  const zeros = useMemo(() => (handler ? undefined : zerosFor(inputs)), [row.version]);
   const isLong = zeros?.isLong === true;
   const start = handler ? (example === null || example.startsWith('@') ? '' : example) : isLong ? '' : zeros?.text;
   const [body, setBody] = useState(start ?? '');
