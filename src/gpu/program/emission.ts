@@ -198,24 +198,14 @@ export class Emission {
   }
 
   #weightsTogether(names: readonly string[]): Series {
-    const { weights } = this.graph;
-    const [first = ''] = names;
-    const place = weights.get(first) ?? 0;
-    for (const [index, name] of names.entries()) {
-      const [weight, before] = [this.graph.weight(name), this.graph.weight(first)];
-      const isNext = weights.get(name) === place + index && weight?.layer === before?.layer;
-      if (
-        !isNext ||
-        this.storedType(name) !== this.storedType(first) ||
-        this.buffer(name).bytes !== this.buffer(first).bytes
-      ) {
-        throw new Unsupported(`the weights '${names.join("', '")}' do not lie side by side`);
-      }
-    }
+    const [first = '', ...others] = names;
+    if (!others.every((name, index) => this.graph.follows(name, names[index]!)))
+      throw new Unsupported(`the weights '${names.join("', '")}' do not lie side by side`);
     const { bytes } = this.buffer(first);
     const stepBytes = alignUp(bytes);
     const whole = stepBytes * (names.length - 1) + bytes;
-    return { buffer: this.storages.add({ kind: 'weight', weight: place, bytes: whole }), stepBytes };
+    const weight = this.graph.weights.get(first) ?? 0;
+    return { buffer: this.storages.add({ kind: 'weight', weight, bytes: whole }), stepBytes };
   }
 
   #outputsTogether(names: readonly string[]): Series {

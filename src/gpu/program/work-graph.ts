@@ -96,6 +96,20 @@ export class WorkGraph {
     return this.#weights[this.weights.get(value) ?? -1];
   }
 
+  /** Whether a weight is directly behind another one of the same shape and type. */
+  follows(value: string, before: string): boolean {
+    const [weight, last] = [this.weight(value), this.weight(before)];
+    return (
+      weight !== undefined &&
+      last !== undefined &&
+      this.weights.get(value) === this.weights.get(before)! + 1 &&
+      weight.layer === last.layer &&
+      weight.datatype === last.datatype &&
+      weight.narrowable === last.narrowable &&
+      weight.shape.join() === last.shape.join()
+    );
+  }
+
   isOutput(value: string): boolean {
     return this.#isOutput.has(value);
   }

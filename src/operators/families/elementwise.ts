@@ -3,7 +3,7 @@
  * Where ONNX's specification leaves results open, they are ONNX Runtime's.
  */
 import { attributeOf, dataTypeOf } from '../../onnx/index.ts';
-import type { DataType } from '../../tensor/index.ts';
+import { scalarOf, type DataType } from '../../tensor/index.ts';
 import { elementOf, floatLiteral } from '../element.ts';
 import { always, ordinary, type OperatorFacts } from '../facts.ts';
 import * as rows from '../row-rules/rules.ts';
@@ -97,8 +97,7 @@ const power: Expression = (node, [a = '', b = '']) => {
   const datatype = needsNumber(node);
   const exponent = node.constant(1);
   if (isFloat(datatype)) {
-    const known = exponent?.datatype === 'FP32' && exponent.shape.every((size) => size === 1);
-    const value = known ? new DataView(exponent.data.buffer, exponent.data.byteOffset).getFloat32(0, true) : undefined;
+    const value = exponent?.datatype === 'FP32' ? scalarOf(exponent) : undefined;
     // As in ONNX Runtime; pow() takes a hundred times as long.
     if (value === 2) return `(${a} * ${a})`;
     if (value === 3) return `(${a} * ${a} * ${a})`;

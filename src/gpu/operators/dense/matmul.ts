@@ -45,6 +45,8 @@ interface Options {
   /** One value for each column. */
   readonly bias?: Value | undefined;
   readonly activation?: Activation;
+  /** Adds the product to what the output holds. */
+  readonly accumulate?: boolean;
 }
 
 /** The operands of numpy.matmul; vectors become matrices of one row or column. */
@@ -175,7 +177,6 @@ const gemm = {
     }
     const [transA, transB] = [emitter.attribute('transA', 0) !== 0, emitter.attribute('transB', 0) !== 0];
     const { left, right } = sidesOf(a, b, transA, transB);
-    const alpha = emitter.attribute('alpha', 1);
     const given = emitter.attribute('beta', 1);
     // With a depth of 0 ONNX Runtime returns C without the factor.
     const beta = left.columns === 0 && given !== 0 ? 1 : given;
@@ -187,18 +188,9 @@ const gemm = {
       added.elements === right.columns &&
       (added.shape.at(-1) ?? 1) === right.columns;
     if (added !== undefined && !isBias) emitAddend(emitter, added, beta, output);
-    emitProduct(emitter, {
-      rows: left.rows,
-      columns: right.columns,
-      depth: left.columns,
-      batch: [],
-      a: factorOf(left, []),
-      b: factorOf(right, []),
-      d: output,
-      alpha,
-      bias: isBias ? added.buffer : undefined,
-      accumulate: added !== undefined && !isBias,
-    });
+    const alpha = emitter.attribute('alpha', 1);
+    const bias = isBias ? added : undefined;
+    emitMatmul(emitter, { transA, transB, alpha, bias, accumulate: added !== undefined && !isBias });
   },
 } satisfies Kernels;
 

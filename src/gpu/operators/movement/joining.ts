@@ -1,5 +1,5 @@
 /** Concat and Split: several tensors (pieces) that are parts of one (the whole) along an axis. */
-import { Unsupported } from '../../../operators/index.ts';
+import { listOf } from '../../../operators/index.ts';
 import { elementCount, elementBytes } from '../../../tensor/index.ts';
 import type { Emitter, Kernels, Value } from '../types.ts';
 import { axisOf } from '../common/indexing.ts';
@@ -129,12 +129,9 @@ const split = {
 } satisfies Kernels;
 
 function splitSizes(emitter: Emitter, outputs: readonly (Value | undefined)[], axis: number, size: number): number[] {
-  const input = emitter.constant(1);
-  const attribute = emitter.attribute<readonly number[]>('split', []);
-  if (attribute.length > 0) return [...attribute];
   if (outputs.every((output) => output !== undefined)) return outputs.map((output) => output.shape[axis]!);
-  if (input !== undefined) return Array.from(new BigInt64Array(input.data.slice().buffer), Number);
-  if (emitter.input(1) !== undefined) throw new Unsupported('the sizes of its pieces are computed at run time');
+  const listed = listOf(emitter, 'split', 1);
+  if (listed !== undefined) return [...listed];
   const each = Math.ceil(size / outputs.length);
   return outputs.map((_, index) => Math.min(each, size - each * index));
 }

@@ -21,20 +21,6 @@ function memberOf(graph: WorkGraph, node: WorkNode): Member | undefined {
   return { ...product, node };
 }
 
-/** Whether a weight is directly behind another one of the same shape and type. */
-function follows(graph: WorkGraph, value: string, before: string): boolean {
-  const [weight, last] = [graph.weight(value), graph.weight(before)];
-  return (
-    weight !== undefined &&
-    last !== undefined &&
-    graph.weights.get(value) === graph.weights.get(before)! + 1 &&
-    weight.layer === last.layer &&
-    weight.datatype === last.datatype &&
-    weight.narrowable === last.narrowable &&
-    weight.shape.join() === last.shape.join()
-  );
-}
-
 const attributesOf = ({ transB, alpha, activation }: Member): Record<string, AttributeValue> => ({
   transB: Number(transB),
   alpha: { float: alpha },
@@ -58,8 +44,8 @@ export function fuseJointProducts(graph: WorkGraph): void {
       const last = run.at(-1);
       const fits =
         last !== undefined &&
-        follows(graph, member.b, last.b) &&
-        (member.bias === undefined || follows(graph, member.bias, last.bias!));
+        graph.follows(member.b, last.b) &&
+        (member.bias === undefined || graph.follows(member.bias, last.bias!));
       if (!fits) {
         join(graph, run);
         run = [];
