@@ -2,12 +2,12 @@
  * Unrolls Loops with a known number of iterations: the nodes of each iteration in turn. PyTorch exports `for step in
  * range(x.shape[1])` as such a Loop; once sizes are fixed the number is a constant.
  */
-import { tensorOf } from '../tensor/index.ts';
+import { scalarOf, tensorOf } from '../tensor/index.ts';
 import { opsetOf } from './opset.ts';
 import { nodeProto, tensorProto, type AttributeValue } from './protos.ts';
 import { nestedGraphs, renamed } from './scope.ts';
-import { tensorBytes } from './tensor-data.ts';
-import { ElementType, type GraphProto, type ModelProto, type NodeProto, type TensorProto } from './types.ts';
+import type { GraphProto, ModelProto, NodeProto, TensorProto } from './types.ts';
+import { denseWeight, smallTensor } from './weight.ts';
 
 const iterationsMax = 256;
 const nodesMax = 4096;
@@ -37,22 +37,16 @@ function constantsOf({ initializer, node }: GraphProto): ReadonlyMap<string, Ten
   return new Map([...initializer.map((tensor) => [tensor.name, tensor] as const), ...constants]);
 }
 
-/** Undefined unless the tensor is a known whole number. */
-function countOf(tensor: TensorProto | undefined): number | undefined {
-  if (tensor?.dataType !== ElementType.INT64 || (tensor.dataLocation ?? 0) !== 0) return undefined;
-  const bytes = tensorBytes(tensor);
-  return bytes.byteLength === 8 ? Number(new DataView(bytes.buffer, bytes.byteOffset).getBigInt64(0, true)) : undefined;
-}
-
-const isTrue = (tensor: TensorProto | undefined): boolean =>
-  tensor?.dataType === ElementType.BOOL && (tensor.dataLocation ?? 0) === 0 && tensorBytes(tensor)[0] === 1;
+/** The number in a constant of one element, 1 for true. */
+const numberIn = (tensor: TensorProto | undefined): number | undefined =>
+  tensor && scalarOf(smallTensor(denseWeight(tensor.name, tensor, 'initializer'), 1));
 
 /** Whether every iteration continues to the next. */
 function goesOn(body: GraphProto, known: ReadonlyMap<string, TensorProto>): boolean {
   const own = constantsOf(body);
   let value = body.output[0]?.name ?? '';
   for (;;) {
-    if (value === body.input[1]?.name || isTrue(own.get(value) ?? known.get(value))) return true;
+    if (value === body.input[1]?.name || numberIn(own.get(value) ?? known.get(value)) === 1) return true;
     const producer = body.node.find(({ output }) => output.includes(value));
     if (producer?.opType !== 'Identity') return false;
     value = producer.input[0] ?? '';
@@ -62,10 +56,10 @@ function goesOn(body: GraphProto, known: ReadonlyMap<string, TensorProto>): bool
 function writtenOut(loop: NodeProto, known: ReadonlyMap<string, TensorProto>, opset: number) {
   const [countName = '', condition = '', ...carriedIn] = loop.input;
   const body = nestedGraphs(loop)[0];
-  const count = countOf(known.get(countName));
+  const count = numberIn(known.get(countName));
   if (body === undefined || count === undefined || count < 1 || count > iterationsMax) return undefined;
   if (count * body.node.length > nodesMax || !goesOn(body, known)) return undefined;
-  if ((condition !== '' && !isTrue(known.get(condition))) || (body.sparseInitializer?.length ?? 0) > 0)
+  if ((condition !== '' && numberIn(known.get(condition)) !== 1) || (body.sparseInitializer?.length ?? 0) > 0)
     return undefined;
   const prefix = loop.output.find((name) => name !== '')!;
   const initializers = [
