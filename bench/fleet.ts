@@ -6,7 +6,16 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { redisMissing } from '../test/support/redis-server.ts';
 import { BenchmarkNotPossible, type Benchmark, type BenchmarkOptions, type BenchmarkResult } from './benchmark.ts';
-import { callOn, callOnce, makeFunction, Outcomes, randomNumbers, send, type TestFunction } from './fleet/load.ts';
+import {
+  callOn,
+  callOnce,
+  makeFunction,
+  Outcomes,
+  publishAndSee,
+  randomNumbers,
+  send,
+  type TestFunction,
+} from './fleet/load.ts';
 import { measureSizes, type SizeCosts } from './fleet/sizes.ts';
 import { FleetSystem } from './fleet/system.ts';
 import { median } from './servers.ts';
@@ -167,17 +176,6 @@ function speedAims({
 }
 
 const sumOf = (counts: Iterable<number>): number => [...counts].reduce((sum, count) => sum + count, 0);
-
-/** Milliseconds from the acknowledgement until the last host shows it. */
-async function publishAndSee(system: FleetSystem, fn: TestFunction, host: number): Promise<number> {
-  const reply = await send(system.urls[host]!, 'PUT', `/functions/${fn.name}?slo=10s`, fn.model);
-  if (reply.status !== 201) throw new Error(`${fn.name} was not published: ${reply.status} ${reply.body}`);
-  const fromMs = performance.now();
-  for (const url of system.urls) {
-    while ((await send(url, 'GET', `/functions/${fn.name}`)).status !== 200) await delay(2);
-  }
-  return performance.now() - fromMs;
-}
 
 /** The medians of a call at the function's home, and of one that another host passes on to it; both after a warm-up. */
 async function measureWays(

@@ -18,6 +18,8 @@ export interface StartedServer {
 /** A temporary folder and its processes; `using` ends both. */
 export class Servers implements AsyncDisposable {
   readonly folder: string;
+  /** What hosts and workers are started by: the command of this checkout, or that of another release. */
+  program = turntable;
   readonly #children: ChildProcess[] = [];
   /** For a program that fails or is stopped. */
   readonly #endAll = (): void => {
@@ -62,7 +64,7 @@ export class Servers implements AsyncDisposable {
     const functions = join(this.folder, 'functions');
     const paths = ['--data', data, '--functions', functions];
     return this.start(
-      [turntable, 'serve', '--port', '0', '--log-level', 'error', ...paths, ...flags],
+      [this.program, 'serve', '--port', '0', '--log-level', 'error', ...paths, ...flags],
       environment,
       through,
     );
@@ -79,7 +81,7 @@ export class Servers implements AsyncDisposable {
     const store = ['--store', join(this.folder, 'data')];
     const own = ['--name', name, '--log-level', 'error', '--data', join(this.folder, name)];
     const words = ['worker', ...own, ...store, ...flags];
-    return this.start([turntable, ...words], environment, through, /takes overflow/);
+    return this.start([this.program, ...words], environment, through, /takes overflow/);
   }
 
   /** Starts a Node program that prints its URL, or another line, when it is ready. */
@@ -91,7 +93,7 @@ export class Servers implements AsyncDisposable {
   ): Promise<StartedServer> {
     const env = { ...process.env, ...environment };
     // The command says itself how Node is to be started.
-    const words = args[0] === turntable ? args : [process.execPath, ...args];
+    const words = args[0] === this.program ? args : [process.execPath, ...args];
     const [command = process.execPath, ...rest] = [...through, ...words];
     const child = spawn(command, rest, { cwd: projectRoot, env, stdio: ['ignore', 'pipe', 'inherit'] });
     this.#children.push(child);

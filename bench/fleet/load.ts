@@ -163,3 +163,14 @@ export async function callOnce(
   }
   outcomes.troubles.push(`${fn.name}: no answer within ${lostMs} ms`);
 }
+
+/** Milliseconds from the acknowledgement until the last host shows it. */
+export async function publishAndSee(system: FleetSystem, fn: TestFunction, host: number): Promise<number> {
+  const reply = await send(system.urls[host]!, 'PUT', `/functions/${fn.name}?slo=10s`, fn.model);
+  if (reply.status !== 201) throw new Error(`${fn.name} was not published: ${reply.status} ${reply.body}`);
+  const fromMs = performance.now();
+  for (const url of system.urls) {
+    while ((await send(url, 'GET', `/functions/${fn.name}`)).status !== 200) await delay(2);
+  }
+  return performance.now() - fromMs;
+}

@@ -2,6 +2,7 @@
  * Three hosts of one fleet over TLS with two emulated GPUs each, two workers, Redis over TLS and their store, all of which
  * can fail.
  */
+import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { readFile, rename } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -9,7 +10,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { buildEmulatedDriver, type EmulatedDriver } from '../../test/emulated-driver/build.ts';
 import { makeMemberCertificate } from '../../src/cli/member-certificate.ts';
 import { RedisServer } from '../../test/support/redis-server.ts';
-import { childPids, freePort, Servers, type StartedServer } from '../servers.ts';
+import { childPids, freePort, projectRoot, Servers, type StartedServer } from '../servers.ts';
 
 const endMsMax = 60_000;
 const settleMsMax = 300_000;
@@ -47,7 +48,8 @@ export class FleetSystem implements AsyncDisposable {
     this.#epochs = ports.map(() => 0);
   }
 
-  static async start(hosts: number, workers: number): Promise<FleetSystem> {
+  /** @param release folder of a checkout; default: this one */
+  static async start(hosts: number, workers: number, release = projectRoot): Promise<FleetSystem> {
     const servers = await Servers.create();
     const files = await makeMemberCertificate({ folder: join(servers.folder, 'tls'), names: ['127.0.0.1'], days: 2 });
     const port = await freePort();
@@ -56,6 +58,7 @@ export class FleetSystem implements AsyncDisposable {
     const ports: number[] = [];
     while (ports.length < 2 * hosts) ports.push(await freePort());
     const system = new FleetSystem(servers, redis, await buildEmulatedDriver(), ports);
+    system.useRelease(release);
     try {
       await servers.makeFolder('functions');
       const [cert, key, ca] = await Promise.all(
@@ -88,6 +91,23 @@ export class FleetSystem implements AsyncDisposable {
     if (child.exitCode === null && child.signalCode === null) {
       await once(child, 'exit', { signal: AbortSignal.timeout(endMsMax) });
     }
+  }
+
+  /** As an operator replaces one: the balancer leaves it out, it drains, and ends when its calls are answered. */
+  async endHost(host: number): Promise<void> {
+    this.#epochs[host]!++;
+    const name = encodeURIComponent(`127.0.0.1:${this.#fleetPorts[host]}`);
+    await fetch(`${this.urls[host]}/v2/fleet/hosts/${name}/drain`, { method: 'POST' });
+    await ended(this.#hosts[host]!.process);
+  }
+
+  async endWorker(index: number): Promise<void> {
+    await ended(this.#workers[index]!.process);
+  }
+
+  /** Hosts and workers that are started from now on are of the checkout in this folder. */
+  useRelease(folder: string): void {
+    this.#servers.program = join(folder, 'bin', 'turntable.js');
   }
 
   async restartHost(host: number): Promise<void> {
@@ -176,6 +196,13 @@ export class FleetSystem implements AsyncDisposable {
   get #trust(): Readonly<Record<string, string>> {
     return { NODE_EXTRA_CA_CERTS: join(this.#servers.folder, 'tls', 'ca.pem') };
   }
+}
+
+/** Ends a process by SIGTERM. */
+async function ended(child: ChildProcess): Promise<void> {
+  const exit = once(child, 'exit', { signal: AbortSignal.timeout(endMsMax) });
+  child.kill('SIGTERM');
+  await exit;
 }
 
 interface View {
