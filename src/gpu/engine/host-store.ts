@@ -461,14 +461,10 @@ export class HostStore implements Disposable {
     if (bytes > 0 && this.#pool.usedBytes + bytes > this.#pool.budgetBytes) return false;
     // What another function has read stays for this one too.
     held.push(...weights.hold(layers.filter((layer) => weights.place(layer) !== null)));
-    const taken: PinnedRange[] = [];
+    const sizes = missing.map(sizeOf);
+    const taken = (await this.#take(sizes, true)) ?? (await this.#take(sizes, false));
+    if (taken === undefined) return false;
     try {
-      for (const layer of missing) {
-        let place = this.#pool.take(sizeOf(layer));
-        if (place === undefined && (await this.#pool.grow(sizeOf(layer)))) place = this.#pool.take(sizeOf(layer));
-        if (place === undefined) return false;
-        taken.push(place);
-      }
       signal.throwIfAborted();
       for (const [at, layer] of missing.entries()) weights.setPlace(layer, taken[at]!);
       taken.length = 0;
@@ -476,6 +472,30 @@ export class HostStore implements Disposable {
       return true;
     } finally {
       for (const place of taken) place.free();
+    }
+  }
+
+  /**
+   * Memory for all layers or for none.
+   *
+   * @param isTogether one behind the other where that goes, so that copies bring several at once; small layers do not
+   *   fill what earlier slabs have left then, which may be needed
+   */
+  async #take(sizes: readonly number[], isTogether: boolean): Promise<PinnedRange[] | undefined> {
+    const taken: PinnedRange[] = [];
+    let isWhole = false;
+    try {
+      for (const bytes of sizes) {
+        const take = (): PinnedRange | undefined => this.#pool.take(bytes, isTogether ? taken.at(-1) : undefined);
+        let place = take();
+        if (place === undefined && (await this.#pool.grow(bytes))) place = take();
+        if (place === undefined) return undefined;
+        taken.push(place);
+      }
+      isWhole = true;
+      return taken;
+    } finally {
+      if (!isWhole) for (const place of taken) place.free();
     }
   }
 

@@ -53,6 +53,10 @@ export class PinnedRange {
     return this.#slab === other.#slab;
   }
 
+  isOf(slab: Slab): boolean {
+    return this.#slab === slab;
+  }
+
   view(byteOffset: number, bytes: number): Uint8Array {
     return this.#slab.memory.view(this.#offset + byteOffset, bytes);
   }
@@ -101,9 +105,10 @@ export class PinnedPool implements Disposable {
     await this.trimAside(() => this.pinnedBytes > this.#budgetBytes);
   }
 
-  /** A range of an existing slab. */
-  take(bytes: number): PinnedRange | undefined {
-    for (const slab of this.#slabs) {
+  /** A range of an existing slab. @param near of its slab if there is room */
+  take(bytes: number, near?: PinnedRange): PinnedRange | undefined {
+    const first = this.#slabs.find((slab) => near?.isOf(slab));
+    for (const slab of first === undefined ? this.#slabs : [first, ...this.#slabs]) {
       const range = slab.ranges.allocate(bytes);
       if (range !== undefined) return new PinnedRange(slab, range.offset);
     }

@@ -5,7 +5,7 @@ import { CudaError } from '../../../src/gpu/driver/types.ts';
 import { GpuError } from '../../../src/gpu/types.ts';
 import { inHost } from '../../support/in-host.ts';
 import { planFor, wordsOf, type Chain } from './chains.ts';
-import { onEngine, type Bench } from './fixture.ts';
+import { layerWords, onEngine, type Bench } from './fixture.ts';
 
 async function codeOf(attempt: Promise<unknown>): Promise<string> {
   try {
@@ -331,16 +331,17 @@ it('what a run reads from is freed when the run has ended, and an order to read 
 
 it('with a smaller budget, empty slabs are freed at once and others when they become empty', async () => {
   await onEngine({ hostBytes: 64 * 1024, slabBytes: 16 * 1024 }, async ({ engine, add }) => {
-    const chains = [add(), add(), add()];
+    // Each takes a little more than a slab.
+    const chains = Array.from({ length: 3 }, () => add({ layerWords: [...layerWords, 512] }));
     for (const { key } of chains) await engine.stage(key);
     await engine.drop(chains[0]!.key);
     await engine.drop(chains[1]!.key);
-    expect(engine.hostState().pinnedBytes).toBe(48 * 1024);
-    await engine.resizeHost(16 * 1024);
-    expect(engine.hostState()).toMatchObject({ budgetBytes: 16 * 1024, pinnedBytes: 32 * 1024 });
+    expect(engine.hostState().pinnedBytes).toBe(64 * 1024);
+    await engine.resizeHost(32 * 1024);
+    expect(engine.hostState()).toMatchObject({ budgetBytes: 32 * 1024, pinnedBytes: 48 * 1024 });
     expect(await engine.stage(chains[0]!.key)).toMatchObject({ kind: 'refused' });
     for (const { key } of chains) await engine.drop(key);
-    expect(engine.hostState()).toMatchObject({ usedBytes: 0, pinnedBytes: 16 * 1024 });
+    expect(engine.hostState()).toMatchObject({ usedBytes: 0, pinnedBytes: 32 * 1024 });
     expect(await engine.stage(chains[0]!.key)).toMatchObject({ kind: 'staged' });
   });
 });
@@ -531,6 +532,25 @@ it('graphs of pieces have the addresses of now, whatever goes, comes, moves or i
     }),
     { numRuns: 25 },
   );
+});
+
+it('small layers stay with those before them, and do not fill what earlier slabs have left', async () => {
+  await onEngine({ windowBytes: 2 ** 21, slabBytes: 4096 }, async ({ engine, add, run }) => {
+    // Slabs of 1024 words: of the first, 256 are left when the third layer comes.
+    const chain = add({ layerWords: [256, 512, 320, 64, 320, 64, 128] });
+    await engine.stage(chain.key);
+    const { lane } = engine.internals(chain.key, 0);
+    using copy = vi.spyOn(lane.load.cuda, 'copy');
+    await run(chain, { mode: 'pipeswitch' });
+    expect(copy.mock.calls.map(([, , bytes]) => bytes)).toEqual([4 * 768, 4 * 896]);
+  });
+});
+
+it('small layers fill what slabs have left where there is no other room', async () => {
+  await onEngine({ hostBytes: 8192, slabBytes: 4096 }, async ({ add, run }) => {
+    const chain = add({ layerWords: [256, 512, 320, 64, 320, 64, 320, 128, 64] });
+    expect((await run(chain)).start).toBe('cold');
+  });
 });
 
 it('no copy goes over two regions of pinned memory, though they adjoin', async () => {
