@@ -126,6 +126,7 @@ export function withMemory(result: BenchmarkResult, filled: readonly Filled[], p
       'pinned frees': pins.frees,
     },
     aims: [
+      ...(result.aims ?? []),
       ...filled.flatMap(({ precision, longestWorkMs, longestMs }) =>
         [
           { what: 'of its own work', stopMs: longestWorkMs },
