@@ -17,8 +17,8 @@ export class ResidencyFamily {
   readonly mutex = new Mutex();
   /** The latest run that reads the layers. */
   lastUse: Fence | null = null;
-  /** The load-ahead that is being submitted: stopped so that a run can load the rest itself. */
-  ahead: { readonly residency: LayerHolder; readonly stop: AbortController } | null = null;
+  /** Stops the load-ahead that is being submitted, so that a run can load the rest itself. */
+  ahead: AbortController | null = null;
   /** Its turn has come, but none of its work has been submitted: its layers may still be moved. */
   isReserving = false;
 }

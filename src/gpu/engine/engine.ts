@@ -24,7 +24,7 @@ import { HostStore } from './host-store.ts';
 import { GpuLane } from './lane.ts';
 import { loadAhead, type LoadOptions } from './load.ts';
 import { IoBuffers, type IoBuffer } from './pinned-pool.ts';
-import { EngineFunction, type Preemption, type ResidencyState } from './residency.ts';
+import { EngineFunction, type ResidencyState } from './residency.ts';
 import type { RunContext } from './run-context.ts';
 import { Run } from './run.ts';
 import { Streams, type StreamsOptions } from './streams.ts';
@@ -138,7 +138,7 @@ export class Engine {
     this.#functions.delete(key);
     target.isRemoved = true;
     for (const residency of target.residencies()) {
-      using _turn = await residency.enter(undefined, 'evicted');
+      using _turn = await residency.enterToFree();
       residency.close();
     }
     for (const lane of this.#lanes) await lane.unbindAll(key);
@@ -217,7 +217,7 @@ export class Engine {
   trim(key: string, gpu: number, layers: number): Promise<number> {
     return this.#guard(async () => {
       const residency = this.#function(key).residency(this.#lane(gpu));
-      using _turn = await residency.enter(undefined, 'evicted');
+      using _turn = await residency.enterToFree();
       return residency.release(residency.layers.slice(layers));
     });
   }
@@ -226,7 +226,7 @@ export class Engine {
   keep(key: string, gpu: number, layers: ReadonlySet<number>): Promise<number> {
     return this.#guard(async () => {
       const residency = this.#function(key).residency(this.#lane(gpu));
-      using _turn = await residency.enter(undefined, 'evicted');
+      using _turn = await residency.enterToFree();
       return residency.release(residency.layers.filter((layer) => !layers.has(layer)));
     });
   }
@@ -235,7 +235,7 @@ export class Engine {
   release(key: string, gpu: number, layers: readonly number[]): Promise<number> {
     return this.#guard(async () => {
       const residency = this.#function(key).residency(this.#lane(gpu));
-      using _turn = await residency.enter(undefined, 'evicted');
+      using _turn = await residency.enterToFree();
       return residency.release(layers, true);
     });
   }
@@ -375,4 +375,4 @@ function isOfProduct(error: unknown): boolean {
   return error instanceof CudaError && error.code === 'unsupported' && error.call === 'cublasLtMatmul';
 }
 
-export type { LoadOptions, Preemption };
+export type { LoadOptions };

@@ -1,12 +1,14 @@
 /** Loading ahead: weights are copied to a GPU while it executes something else. */
 import type { ColdStartPlan } from '../../plan/index.ts';
 import { GpuError, type LoadResult } from '../types.ts';
+import type { Anatomy } from './anatomy.ts';
 import type { GpuLane } from './lane.ts';
-import { cancelled, orCancelled } from './mutex.ts';
-import type { EngineFunction, Preemption, Residency } from './residency.ts';
+import { orCancelled } from './mutex.ts';
+import type { EngineFunction, Residency } from './residency.ts';
 import { repair } from './repair.ts';
 import type { RunContext } from './run-context.ts';
 import { decodingOf, Transfer } from './transfer.ts';
+import { given } from '../../tools/index.ts';
 
 export interface LoadOptions {
   readonly gpu: number;
@@ -27,17 +29,7 @@ export async function loadAhead(
   const layers = plan.layers.flatMap(({ method }, layer) =>
     method === 'load' && target.layout.layers[layer]!.bytes > 0 ? [layer] : [],
   );
-  let bytes = 0;
-  let fromDisk = false;
-  for (;;) {
-    const part = await loadOnce(context, residency, plan, layers, signal);
-    bytes += part.bytes;
-    fromDisk ||= part.fromDisk;
-    if (part.preempted === 'evicted')
-      throw new GpuError('cancelled', `function '${target.key}' was evicted while it was loaded`);
-    // A run came in between and loads the rest itself.
-    if (part.preempted === null) break;
-  }
+  const result = await bring(context, residency, plan, layers, { signal });
   const streams = new Set(layers.flatMap((layer) => unpassed(residency, layer)));
   await Promise.all([...streams].map((stream) => stream.finished()));
   lane.decoding.find();
@@ -45,7 +37,7 @@ export async function loadAhead(
     using _turn = await residency.mutex.lock(signal);
     await repair(context, residency);
   }
-  return { bytes, fromDisk };
+  return result;
 }
 
 function unpassed(residency: Residency, layer: number) {
@@ -53,46 +45,84 @@ function unpassed(residency: Residency, layer: number) {
   return fence === null || fence.passed ? [] : [fence.stream];
 }
 
-async function loadOnce(
+interface BringOptions {
+  readonly signal: AbortSignal | undefined;
+  readonly anatomy?: Anatomy | null;
+}
+
+/**
+ * Submits the copies of the layers that are missing, as they are read. Other work on these, or on what other functions
+ * share with them, takes its turns while the disk is waited for. @throws GpuError
+ */
+export async function bring(
   context: RunContext,
   residency: Residency,
   plan: ColdStartPlan,
   layers: readonly number[],
-  signal: AbortSignal | undefined,
-): Promise<LoadResult & { readonly preempted: Preemption | null }> {
+  { signal, anatomy }: BringOptions,
+): Promise<LoadResult> {
+  const { weights } = residency;
+  let bytes = 0;
+  let fromDisk = false;
+  const evicted = new AbortController();
+  residency.brings.add(evicted);
+  const either = signal === undefined ? evicted.signal : AbortSignal.any([signal, evicted.signal]);
+  try {
+    for (;;) {
+      const missing = layers.filter((layer) => !residency.has(layer));
+      using _lease = missing.length === 0 ? undefined : await weights.lease(missing, either);
+      fromDisk ||= !weights.areFilled(missing);
+      if (missing.length > 0) await orCancelled(weights.layerFilled(missing[0]!), either);
+      const part = await bringFilled(context, residency, plan, layers, { signal: either, ...given({ anatomy }) });
+      bytes += part.bytes;
+      if (part.isAll) return { bytes, fromDisk };
+    }
+  } catch (error) {
+    if (!evicted.signal.aborted) throw error;
+    throw new GpuError('cancelled', `function '${weights.key}' was evicted while it was loaded`);
+  } finally {
+    residency.brings.delete(evicted);
+  }
+}
+
+/** In one turn: up to the first layer that is still to be read. */
+async function bringFilled(
+  context: RunContext,
+  residency: Residency,
+  plan: ColdStartPlan,
+  layers: readonly number[],
+  { signal, anatomy = null }: BringOptions,
+): Promise<{ readonly bytes: number; readonly isAll: boolean }> {
   const { weights } = residency;
   const turn = await residency.mutex.lock(signal);
   let lease: Disposable | undefined;
   let transfer: Transfer | undefined;
-  let fromDisk = false;
   const preempt = new AbortController();
   try {
     // The function may have been removed while this load waited for its turn.
     weights.checkKept();
-    const missing = layers.filter((layer) => !residency.has(layer));
     residency.hold(layers);
-    if (missing.length === 0) return { bytes: 0, fromDisk: false, preempted: null };
-    residency.family.ahead = { residency, stop: preempt };
-    const either = signal === undefined ? preempt.signal : AbortSignal.any([signal, preempt.signal]);
-    fromDisk = !weights.areFilled(missing);
-    lease = await weights.lease(missing, either);
-    await residency.reserve(missing, either);
-    const decoding = await decodingOf(context, residency, missing);
-    transfer = new Transfer(context, residency, plan, missing, decoding);
-    while (transfer.next !== undefined && !either.aborted) {
-      if (!weights.isFilled(transfer.next)) await orCancelled(weights.layerFilled(transfer.next), either);
-      await transfer.submit();
-    }
+    const missing = layers.filter((layer) => !residency.has(layer));
+    const unread = missing.findIndex((layer) => !weights.isFilled(layer));
+    const filled = unread < 0 ? missing : missing.slice(0, unread);
+    if (filled.length === 0) return { bytes: 0, isAll: unread < 0 };
+    residency.family.ahead = preempt;
+    const either = AbortSignal.any([preempt.signal, ...(signal === undefined ? [] : [signal])]);
+    lease = weights.use();
+    await residency.reserve(filled, either);
+    const decoding = await decodingOf(context, residency, filled);
+    transfer = new Transfer(context, residency, plan, filled, decoding, anatomy);
+    while (transfer.next !== undefined && !either.aborted) await transfer.submit();
+    const isAll = unread < 0 && transfer.next === undefined;
+    return { bytes: transfer.submittedBytes, isAll };
   } catch (error) {
     if (!preempt.signal.aborted || signal?.aborted === true) throw context.failed(error);
+    return { bytes: transfer?.submittedBytes ?? 0, isAll: false };
   } finally {
-    if (residency.family.ahead?.stop === preempt) residency.family.ahead = null;
+    if (residency.family.ahead === preempt) residency.family.ahead = null;
     transfer?.close();
     turn[Symbol.dispose]();
     const streams = [...(transfer?.streams ?? [])];
     void Promise.allSettled(streams.map((stream) => stream.finished())).then(() => lease?.[Symbol.dispose]());
   }
-  if (signal?.aborted === true) throw cancelled();
-  const bytes = transfer?.submittedBytes ?? 0;
-  return { bytes, fromDisk, preempted: preempt.signal.aborted ? (preempt.signal.reason as Preemption) : null };
 }

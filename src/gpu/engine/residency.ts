@@ -13,9 +13,6 @@ import type { Fence } from './streams.ts';
 /** Each try waits for the work submitted to the execution stream. */
 const reserveAttempts = 16;
 
-/** Why the submission of a load was stopped early. */
-export type Preemption = 'run' | 'evicted';
-
 /** The layers of one function on one GPU. */
 export type ResidencyState = ReturnType<Residency['state']>;
 
@@ -25,6 +22,8 @@ export class Residency {
   readonly lane: GpuLane;
   readonly family: ResidencyFamily;
   readonly #layers: readonly DeviceLayer[];
+  /** Loads that are under way or wait for the disk: they end where the function is evicted. */
+  readonly brings = new Set<AbortController>();
 
   constructor(weights: HostWeights, lane: GpuLane) {
     this.weights = weights;
@@ -59,12 +58,16 @@ export class Residency {
     this.family.lastUse = fence;
   }
 
-  /** Waits for the turn, and stops a load-ahead that is being submitted. */
-  enter(signal: AbortSignal | undefined, reason: Preemption = 'run'): Promise<Disposable> {
-    const { ahead } = this.family;
-    // That of another function goes on behind this work.
-    ahead?.stop.abort(ahead.residency === this ? reason : 'run');
+  /** Waits for the turn; a load that is being submitted goes on behind this work. */
+  enter(signal: AbortSignal | undefined): Promise<Disposable> {
+    this.family.ahead?.abort();
     return this.mutex.lock(signal);
+  }
+
+  /** The same for work that takes layers of the function away: its loads end. */
+  enterToFree(): Promise<Disposable> {
+    for (const each of this.brings) each.abort();
+    return this.enter(undefined);
   }
 
   has(layer: number): boolean {

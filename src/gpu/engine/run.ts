@@ -14,26 +14,62 @@ import type { IoBuffer } from './pinned-pool.ts';
 import type { EngineFunction, Residency } from './residency.ts';
 import type { RunContext } from './run-context.ts';
 import { CodedLayersWrong, type FollowedDecoding } from './coded-layers.ts';
+import { bring } from './load.ts';
 import { repair } from './repair.ts';
 import { decodingOf, Transfer } from './transfer.ts';
 
 /** Copies that are submitted before a graph, as a share of those before launches. */
 const graphLookahead = 16;
 
+/** Layers that the plan needs on the GPU and that are missing, and those that execute from host memory. */
+interface Needs {
+  readonly missing: readonly number[];
+  readonly fromHost: ReadonlySet<number>;
+}
+
+/** What a run has found, and what has come for it since. */
+class Begun {
+  readonly resident: ReadonlySet<number>;
+  readonly start: StartKind;
+  readonly startedMs = performance.now();
+  readonly timers: readonly [CudaEvent, CudaEvent];
+  readonly anatomy: Anatomy | null = null;
+  readonly #lane: GpuLane;
+  readonly layers = new Set<number>();
+  loadedBytes = 0;
+  fromDisk = false;
+
+  constructor({ lane, layers }: Residency, missing: readonly number[], trace: boolean) {
+    this.#lane = lane;
+    this.resident = new Set(layers);
+    this.start = missing.length === 0 ? 'warm' : layers.length === 0 ? 'cold' : 'partial';
+    this.timers = [lane.timer(), lane.timer()];
+    if (!trace) return;
+    lane.execution.cuda.record(this.timers[0]);
+    this.anatomy = new Anatomy(lane, this.timers[0], performance.now());
+  }
+
+  brought(layers: readonly number[], bytes: number): void {
+    for (const layer of layers) this.layers.add(layer);
+    this.loadedBytes += bytes;
+  }
+
+  release(): void {
+    this.anatomy?.release();
+    this.#lane.giveTimers(this.timers);
+  }
+}
+
 interface Submitted {
+  readonly begun: Begun;
   readonly done: Promise<unknown>;
   readonly decoding: FollowedDecoding;
   readonly buffer: IoBuffer;
   /** Its results. */
   readonly outputs: readonly IoPlace[];
-  readonly start: StartKind;
+  /** When it had the GPU. */
   readonly startedMs: number;
-  readonly timers: readonly [CudaEvent, CudaEvent];
   readonly graph: boolean;
-  readonly loadedBytes: number;
-  readonly fromDisk: boolean;
-  readonly anatomy: Anatomy | null;
-  readonly resident: ReadonlySet<number>;
   readonly fromHost: ReadonlySet<number>;
 }
 
@@ -47,6 +83,7 @@ export class Run {
   readonly #options: RunOptions;
   readonly #exchange: Exchange | undefined;
   readonly #calledMs = performance.now();
+  #begun: Begun | undefined;
 
   constructor(
     context: RunContext,
@@ -75,31 +112,57 @@ export class Run {
 
   async execute(): Promise<RunResult> {
     const { signal } = this.#options;
-    const { weights } = this.#residency;
-    let lease: Disposable | undefined;
+    const leases: Disposable[] = [];
+    const release = (): void => leases.forEach((lease) => lease[Symbol.dispose]());
     let submitted: Submitted;
     try {
       await this.#lane.bind(this.#residency.weights.key, this.#program);
-      using _turn = await this.#residency.enter(signal);
-      // The function may have been removed while this run waited for its program or its turn.
-      weights.checkKept();
-      await repair(this.#context, this.#residency);
-      const { missing, fromHost } = this.#needs();
-      const read = [...missing, ...fromHost];
-      const fromDisk = !weights.areFilled(read);
-      if (read.length > 0) lease = await weights.lease(read, signal);
-      submitted = { ...(await this.#submit(missing, fromHost)), fromDisk };
+      submitted = await this.#submitOnceRead(leases);
     } catch (error) {
       // Copies under way still read host memory.
-      void this.#drain().finally(() => lease?.[Symbol.dispose]());
+      void this.#drain().finally(() => {
+        release();
+        this.#begun?.release();
+      });
       throw this.#context.failed(error);
     }
-    const result = this.#finish(submitted).finally(() => lease?.[Symbol.dispose]());
+    const result = this.#finish(submitted).finally(release);
     return orCancelled(result, signal, ({ release }) => release?.());
   }
 
+  /** While the disk is read for it, functions that share layers with it take their turns. */
+  async #submitOnceRead(leases: Disposable[]): Promise<Submitted> {
+    const { plan, signal } = this.#options;
+    const { weights } = this.#residency;
+    for (;;) {
+      const turn = await this.#residency.enter(signal);
+      let read: readonly number[];
+      let needs: Needs;
+      try {
+        // The function may have been removed while this run waited for its program or its turn.
+        weights.checkKept();
+        await repair(this.#context, this.#residency);
+        needs = this.#needs();
+        read = [...needs.missing, ...needs.fromHost];
+        this.#begun ??= new Begun(this.#residency, needs.missing, this.#options.trace === true);
+        if (weights.areFilled(read)) {
+          if (read.length > 0) leases.push(await weights.lease(read, signal));
+          return await this.#submit(needs, this.#begun);
+        }
+      } finally {
+        turn[Symbol.dispose]();
+      }
+      this.#begun.fromDisk = true;
+      leases.push(await weights.lease(read, signal));
+      const { anatomy } = this.#begun;
+      const { bytes } = await bring(this.#context, this.#residency, plan, needs.missing, { signal, anatomy });
+      this.#begun.brought(needs.missing, bytes);
+      for (const layer of needs.fromHost) await orCancelled(weights.layerFilled(layer), signal);
+    }
+  }
+
   /** Layers that the plan needs on the GPU and that are missing, and layers that execute from host memory. */
-  #needs(): { missing: number[]; fromHost: Set<number> } {
+  #needs(): Needs {
     const missing: number[] = [];
     const fromHost = new Set<number>();
     const { layers } = this.#options.plan;
@@ -125,29 +188,22 @@ export class Run {
     return read.filter((layer) => layout.layers[layer]!.bytes > 0);
   }
 
-  async #submit(missing: readonly number[], fromHost: ReadonlySet<number>): Promise<Omit<Submitted, 'fromDisk'>> {
+  async #submit({ missing, fromHost }: Needs, begun: Begun): Promise<Submitted> {
     const { plan, trace = false, signal } = this.#options;
     const lane = this.#lane;
     const residency = this.#residency;
     const { weights } = residency;
-    const resident = new Set(residency.layers);
-    const start: StartKind = missing.length === 0 ? 'warm' : resident.size === 0 ? 'cold' : 'partial';
-    const timers = [lane.timer(), lane.timer()] as const;
+    const { start, timers, anatomy } = begun;
     let buffer: IoBuffer | undefined;
     await residency.reserve(missing, signal);
-    let anatomy: Anatomy | null = null;
-    if (trace) {
-      lane.execution.cuda.record(timers[0]);
-      anatomy = new Anatomy(lane, timers[0], performance.now());
-    }
     const decoding = await decodingOf(this.#context, residency, missing);
     // A warm run has nothing to copy. One that is traced goes layer by layer as others do.
     const transfer =
-      start === 'warm' && !trace ? undefined : new Transfer(this.#context, residency, plan, missing, decoding, anatomy);
+      start === 'warm' && missing.length === 0 && !trace
+        ? undefined
+        : new Transfer(this.#context, residency, plan, missing, decoding, anatomy);
     try {
-      let startedMs = performance.now();
-      if (transfer !== undefined) await this.#submitAsRead(transfer, missing);
-      for (const layer of fromHost) await weights.layerFilled(layer);
+      let { startedMs } = begun;
       using _lane = await lane.mutex.lock(signal);
       // The program may have been unbound while this run waited for the lane. Nothing is unbound while the run has it.
       const binding = await lane.bind(weights.key, this.#program);
@@ -175,29 +231,13 @@ export class Run {
       void lane.ends.follow(done, start, binding.latestMs, this.#options.onLaneFree);
       const followed = lane.decoding.follow(() => this.#layersRead().map((layer) => residency.block(layer)));
       // What is to execute from host memory, but is coded there, is on the GPU for this run alone.
-      if (this.#context.readsHost) residency.release(missing.filter((layer) => plan.layers[layer]!.method !== 'load'));
-      const loadedBytes = transfer?.submittedBytes ?? 0;
-      return {
-        done,
-        decoding: followed,
-        buffer,
-        outputs,
-        start,
-        startedMs,
-        timers,
-        graph,
-        loadedBytes,
-        anatomy,
-        resident,
-        fromHost,
-      };
+      begun.brought(missing, transfer?.submittedBytes ?? 0);
+      if (this.#context.readsHost)
+        residency.release([...begun.layers].filter((layer) => plan.layers[layer]!.method !== 'load'));
+      return { begun, done, decoding: followed, buffer, outputs, startedMs, graph, fromHost };
     } catch (error) {
       const held = buffer;
-      void this.#drain().finally(() => {
-        held?.[Symbol.dispose]();
-        lane.giveTimers(timers);
-        anatomy?.release();
-      });
+      void this.#drain().finally(() => held?.[Symbol.dispose]());
       throw error;
     } finally {
       transfer?.close();
@@ -210,15 +250,6 @@ export class Run {
       const isOnHost = fromHost.has(layer);
       if (!isOnHost) residency.checkHas(layer);
       binding.setLayer(layer, residency.address(layer), isOnHost);
-    }
-  }
-
-  /** Weights that are being read are copied as they come, while other functions may execute. */
-  async #submitAsRead(transfer: Transfer, missing: readonly number[]): Promise<void> {
-    const { weights } = this.#residency;
-    while (transfer.next !== undefined && !weights.areFilled(missing)) {
-      await weights.layerFilled(transfer.next);
-      await this.#submitCopy(transfer);
     }
   }
 
@@ -390,7 +421,8 @@ export class Run {
   }
 
   async #finish(submitted: Submitted): Promise<RunResult> {
-    const { buffer, start, startedMs, timers, graph, loadedBytes, fromDisk, anatomy, decoding } = submitted;
+    const { begun, buffer, startedMs, graph, decoding } = submitted;
+    const { start, timers, loadedBytes, fromDisk, anatomy } = begun;
     let isLent = false;
     try {
       await submitted.done;
@@ -402,7 +434,7 @@ export class Run {
         return { name, datatype, shape, data: this.#options.lends === true ? data : data.slice() };
       });
       const gpuMs = timers[1].msSince(timers[0]);
-      const timeline = anatomy?.timeline(this.#options.plan, submitted.resident, submitted.fromHost);
+      const timeline = anatomy?.timeline(this.#options.plan, begun.resident, submitted.fromHost);
       const totalMs = performance.now() - this.#calledMs;
       const timings = { waitMs: startedMs - this.#calledMs, gpuMs, totalMs };
       const result = { outputs, start, loadedBytes, fromDisk, graph, timings, ...given({ timeline }) };
@@ -413,8 +445,7 @@ export class Run {
       throw this.#context.failed(error);
     } finally {
       decoding[Symbol.dispose]();
-      anatomy?.release();
-      this.#lane.giveTimers(timers);
+      begun.release();
       if (!isLent) buffer[Symbol.dispose]();
     }
   }

@@ -3,7 +3,8 @@ import { mkdtempSync, rmSync, truncateSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import fc from 'fast-check';
-import { expect, test } from 'vitest';
+import { expect, test, vi } from 'vitest';
+import { WeightReader } from '../../../src/gpu/engine/weight-fill.ts';
 import { withCoding } from '../../../src/gpu/program/coded.ts';
 import { layerIds } from '../../../src/gpu/program/layer-ids.ts';
 import { GpuError } from '../../../src/gpu/types.ts';
@@ -105,6 +106,44 @@ test('a hundred versions with heads of their own take the bytes of one, and of a
     },
   );
 });
+
+test.each(['run', 'load'] as const)(
+  'a %s that waits for the disk keeps nothing waiting that shares other layers with its function',
+  async (kind) => {
+    await onSharingEngine({}, async ({ engine, share, run }) => {
+      const shares = { base: 'slow', layers: 4 };
+      const [one, two] = [await share({ shares }), await share({ shares })];
+      await run(two);
+      await engine.trim(two.key, 0, 4);
+      const reading = new AbortController();
+      const isRead = new Promise((resolve) => reading.signal.addEventListener('abort', resolve));
+      const read = Reflect.get(WeightReader.prototype, 'read');
+      using _reads = vi.spyOn(WeightReader.prototype, 'read').mockImplementation(async function (
+        this: WeightReader,
+        ...asked
+      ) {
+        await isRead;
+        await read.apply(this, asked);
+      });
+      const staging = engine.stage(one.key);
+      const [plan, plans] = [planFor(one, pipeswitch), planFor(two, pipeswitch)];
+      let isOver = false;
+      const options = { gpu: 0, plan };
+      const slow = (
+        kind === 'run'
+          ? engine.run(one.key, one.program, [one.input], options)
+          : engine.load(one.key, options).then(() => run(one))
+      ).finally(() => (isOver = true));
+      expect(await engine.load(two.key, { gpu: 0, plan: plans })).toMatchObject({ fromDisk: false });
+      expect(wordsOf((await run(two)).outputs)).toEqual(two.expected);
+      expect(await engine.trim(two.key, 0, 4)).toBeGreaterThan(0);
+      expect(isOver).toBe(false);
+      reading.abort();
+      expect(wordsOf((await slow).outputs)).toEqual(one.expected);
+      expect(await staging).toMatchObject({ kind: 'staged' });
+    });
+  },
+);
 
 test('one load serves those that ask at once, also when one of them is removed in the middle of it', async () => {
   await fc.assert(
