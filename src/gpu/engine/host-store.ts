@@ -488,7 +488,8 @@ export class HostStore implements Disposable {
       for (const bytes of sizes) {
         const take = (): PinnedRange | undefined => this.#pool.take(bytes, isTogether ? taken.at(-1) : undefined);
         let place = take();
-        if (place === undefined && (await this.#pool.grow(bytes))) place = take();
+        // The second attempt has the slabs of the first: no more could be pinned.
+        if (place === undefined && isTogether && (await this.#pool.grow(bytes))) place = take();
         if (place === undefined) return undefined;
         taken.push(place);
       }
