@@ -1,4 +1,5 @@
 /** Decompressors of bodies and messages: what they keep themselves counts as held, like what they put out. */
+import type { TransformCallback } from 'node:stream';
 import { createGunzip, createInflate, type Gunzip, type Inflate } from 'node:zlib';
 import { Semaphore } from '../../tools/index.ts';
 import type { HeldBytes } from './in-flight.ts';
@@ -31,44 +32,38 @@ export function openDecoder(encoding: string, held: HeldBytes): Decoder | undefi
 }
 
 /**
- * Pieces that are inflated at once, in their order. The event loop must copy each before its stream inflates the next;
- * with sixty streams the threads of libuv's pool had so much to do meanwhile that it got no core for a tenth of a second.
+ * Pieces that are inflated at once, in their order. Sixty streams gave the threads of libuv's pool so much to do that the
+ * event loop got no core for a tenth of a second.
  */
 const turns = new Semaphore(2);
+/** A piece, as it was sent: at most a thousand times as much comes out. */
+const pieceBytes = 1024;
 
-/** What is used of a handle of zlib: it makes one piece, of up to {@link pieces} bytes, on another thread. */
-interface Handle {
-  write(...piece: unknown[]): void;
-}
-
-/** Has each piece wait for its turn. */
+/** Has each piece wait for its turn, so that a small body does not wait for all of a large one. */
 function takeTurns(decoder: Decoder): void {
-  // Node's own field; there is no public one.
-  const { _handle: handle } = decoder as { readonly _handle?: Handle };
-  if (handle === undefined) return;
-  let lease: Disposable | undefined;
-  const over = (): void => {
-    lease?.[Symbol.dispose]();
-    lease = undefined;
-  };
-  const write = handle.write.bind(handle);
-  const push = decoder.push.bind(decoder);
   const transform = decoder._transform.bind(decoder);
-  const inTurn = async (piece: readonly unknown[]): Promise<void> => {
-    lease = await turns.lock();
-    // Its handle is closed by then.
-    if (decoder.destroyed) over();
-    else write(...piece);
-  };
-  handle.write = (...piece): void => void inTurn(piece);
-  decoder.push = (made: Buffer | null): boolean => {
-    over();
-    return push(made);
-  };
-  decoder._transform = (chunk, encoding, done): void =>
-    transform(chunk, encoding, (...result) => {
-      over();
-      done(...result);
+  const inTurn = async (piece: Buffer, encoding: BufferEncoding): Promise<Error | null | undefined> => {
+    using _turn = await turns.lock();
+    if (decoder.destroyed) return undefined;
+    return await new Promise((resolve) => {
+      const closed = (): void => resolve(undefined);
+      decoder.once('close', closed);
+      transform(piece, encoding, (error) => {
+        decoder.off('close', closed);
+        resolve(error);
+      });
     });
-  decoder.once('close', over);
+  };
+  const inTurns = async (chunk: Buffer, encoding: BufferEncoding, done: TransformCallback): Promise<void> => {
+    let at = 0;
+    do {
+      const error = await inTurn(chunk.subarray(at, (at += pieceBytes)), encoding);
+      if (error) {
+        done(error);
+        return;
+      }
+    } while (at < chunk.byteLength && !decoder.destroyed);
+    done();
+  };
+  decoder._transform = (chunk: Buffer, encoding, done): void => void inTurns(chunk, encoding, done);
 }
