@@ -179,6 +179,7 @@ function issueRows(scale: Scale): HoursRow[] {
     ...tightSloRows(scale),
     ...fewHotRows(scale),
     lateAnywayRow(scale),
+    largeRow(scale),
     ...twoGpusRows(scale),
     ...dearTrimsRows(scale),
     ...bothWays(
@@ -231,6 +232,19 @@ function lateAnywayRow(scale: Scale): HoursRow {
     machine: manyGpus(8, p3),
     trace: berts(scale, 408, 210),
     sloMs: 30,
+  });
+}
+
+/** A start that finds nothing takes longer than the SLO over its own link, and 58 ms over two. */
+function largeRow(scale: Scale): HoursRow {
+  return row(scale, {
+    name: 'large-50',
+    load: 'bert-large=50 at 30/s, a load of 112 ms over one link',
+    trace: poisson({
+      functions: [{ model: 'bert-large', count: 50 }],
+      ratePerS: 30,
+      requests: scale.requests + scale.warmup,
+    }),
   });
 }
 

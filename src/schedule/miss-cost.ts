@@ -64,10 +64,10 @@ export class Pressure {
   }
 
   /**
-   * What a load that a call waited for tells, by when the call was predicted to end after its arrival. One that would be
-   * late on idle links, however it comes, tells when that of a suffix in its place would have ended: otherwise nothing
-   * would be learnt where only whole functions go, and they would go for ever. An SLO with room for less than one other
-   * load tells of the links as well: such a load is late whenever another is before it.
+   * What a load that a call waited for tells, by when the call was predicted to end after its arrival. One that its own link
+   * alone would bring too late tells when that of a suffix in its place would have ended: otherwise nothing would be learnt
+   * where only whole functions go, and they would go for ever. An SLO with room for less than one other load tells of the
+   * links as well: such a load is late whenever another is before it.
    */
   loadWas(endMs: number, { ways, overlapPrefix }: GpuOffer, prefix: number, sloMs: number): void {
     const { coldMs, transfers } = ways[ways.length - 1]!;
@@ -76,13 +76,15 @@ export class Pressure {
       this.#helpedShare = this.#helpedShare * helpedKept + (endMs > sloMs ? 0 : 1 - helpedKept);
       this.version++;
     }
-    const isHopeless = prefix < overlapPrefix && ways[0].coldMs[prefix]! > sloMs;
-    const told = isHopeless ? overlapPrefix : prefix;
-    if (coldMs[told]! > sloMs || ms[0]! <= 0) return;
-    const isLate = (isHopeless ? endMs - ways[0].coldMs[prefix]! + coldMs[told]! : endMs) > sloMs;
+    const isTooLong = prefix < overlapPrefix && coldMs[prefix]! > sloMs;
+    const told = isTooLong ? overlapPrefix : prefix;
+    if (ms[0]! <= 0) return;
+    // Each load is before others, whether it tells of the links or not.
     const before = this.#wholeMs === 0 ? 0 : kept;
     this.#missingMs = this.#missingMs * before + ms[prefix]! * (1 - before);
     this.#wholeMs = this.#wholeMs * before + ms[0]! * (1 - before);
+    if (coldMs[told]! > sloMs) return;
+    const isLate = (isTooLong ? endMs - ways[0].coldMs[prefix]! + coldMs[told]! : endMs) > sloMs;
     const load =
       this.#load + loadStep * ((isLate ? 1 : 0) - this.#lateChance(roomFor(sloMs - coldMs[told]!, this.#missingMs)));
     this.#load = Math.min(Math.max(load, loadMin), loadMax);
