@@ -1,6 +1,6 @@
 /** The answer to "how many GPUs do I need": as JSON, as sentences and as a table. */
 import { formatBytes } from '../tools/index.ts';
-import { count, ms, percent } from './tables.ts';
+import { count, ms, percent, percentsApart } from './tables.ts';
 import type { Report, SettingValue } from './types.ts';
 
 /** A size that may be enough. */
@@ -170,16 +170,16 @@ function stepText({ hosts, gpus, cores }: CapacityStep): string {
 /** "p3.8xlarge: 3 GPUs". */
 export function answerText({ machine, enough, short, cores_needed: cores }: CapacityAnswer, goal: number): string {
   if (enough === null) {
-    return `${machine}: not within what was allowed. ${short === null ? '' : shortText(short)}`.trim();
+    return `${machine}: not within what was allowed. ${short === null ? '' : shortText(short, goal)}`.trim();
   }
   const beside =
     cores === null ? '' : `, and ${cores} core${cores === 1 ? '' : 's'} of each host for what the CPU runs`;
   const reached = `${machine}: ${stepText(enough)}${beside} for ${percent(enough.goodput)} (asked: ${percent(goal)}).`;
-  return short === null ? `${reached} No smaller size was left to try.` : `${reached} ${shortText(short)}`;
+  return short === null ? `${reached} No smaller size was left to try.` : `${reached} ${shortText(short, goal)}`;
 }
 
-const shortText = (short: CapacityShortage): string =>
-  `${stepText(short)} ${short.gpus === 1 || (short.gpus === 0 && short.cores === 1) ? 'reaches' : 'reach'} ${percent(short.goodput)}: ${short.why}.`;
+const shortText = (short: CapacityShortage, goal: number): string =>
+  `${stepText(short)} ${short.gpus === 1 || (short.gpus === 0 && short.cores === 1) ? 'reaches' : 'reach'} ${percentsApart(short.goodput ?? 0, goal)[0]}: ${short.why}.`;
 
 export const capacityColumns = ['MACHINE', 'SIZE', '>GOODPUT', '>P99', '>COLD', '>EXECUTING', ''] as const;
 

@@ -1,5 +1,5 @@
 /** A comparison of reports: which system wins, by how much, and whether the difference is more than noise. */
-import { ms, percent, type NamedReport } from './tables.ts';
+import { ms, percent, percentsApart, type NamedReport } from './tables.ts';
 import type { ComparedSystem, Comparison, Report, SeedFigures } from './types.ts';
 
 /** A system's reports of one load, each with another seed. */
@@ -123,7 +123,7 @@ function winText(best: ComparedSystem, next: ComparedSystem): string {
   const values = `(${ms(own)} against ${ms(rival)})`;
   const side = better(best, next, 'p99_ms');
   const change = rival === 0 ? '' : `${Math.round(Math.abs(1 - own / rival) * 100)}% `;
-  const [goodput, other] = apart(mean(best.seeds, 'goodput') ?? 0, mean(next.seeds, 'goodput') ?? 0);
+  const [goodput, other] = percentsApart(mean(best.seeds, 'goodput') ?? 0, mean(next.seeds, 'goodput') ?? 0);
   const parts =
     better(best, next, 'goodput') > 0
       ? [
@@ -139,14 +139,6 @@ function winText(best: ComparedSystem, next: ComparedSystem): string {
             : `goodput no different beyond noise (${goodput} against ${other})`,
         ];
   return `${best.name} wins over ${next.name}: ${parts.join(', ')}. The difference is more than ${noiseText(best, next)}.`;
-}
-
-/** Both shares in percent, with as many digits as tell them apart. */
-function apart(one: number, other: number): readonly [string, string] {
-  for (let digits = 1; ; digits++) {
-    const texts = [one, other].map((share) => `${(share * 100).toFixed(digits)}%`) as [string, string];
-    if (texts[0] !== texts[1] || one === other || digits === 4) return texts;
-  }
 }
 
 /** What the difference was measured against. */

@@ -20,6 +20,14 @@ export const ms = (value: number | null | undefined): string =>
 export const percent = (value: number | null): string => (value === null ? '-' : `${(value * 100).toFixed(1)}%`);
 export const count = (value: number): string => value.toLocaleString('en-US');
 
+/** Both shares in percent, with as many digits as tell them apart. */
+export function percentsApart(one: number, other: number): readonly [string, string] {
+  for (let digits = 1; ; digits++) {
+    const texts = [one, other].map((share) => `${(share * 100).toFixed(digits)}%`) as [string, string];
+    if (texts[0] !== texts[1] || one === other || digits === 4) return texts;
+  }
+}
+
 /** How the figures were obtained, and on what. */
 export function provenanceText({
   simulated,
