@@ -81,8 +81,8 @@ function followedAlong(operands: Operands, rule: RowRule, times: Operands['times
 }
 
 /**
- * Other inputs that are as long where they meet time, in the first input that has it or in the result, are cut with it.
- * They meet counted from the last axis.
+ * Other inputs that are as long where they meet time, in the first input that has it or in the result, are cut with it:
+ * all of them, or one where others are only as long by chance. They meet counted from the last axis.
  */
 function aligned({ node, shapes, times, outputShapes }: Operands): Operands['times'][] {
   const place = times.findIndex((each) => each !== undefined);
@@ -91,14 +91,15 @@ function aligned({ node, shapes, times, outputShapes }: Operands): Operands['tim
   const made = outputShapes[0] ?? [];
   const inResult = made.flatMap((size, axis) => (size === extent ? [made.length - axis] : []));
   const fromEnd = new Set([(shapes[place]?.length ?? 0) - time.axis, ...inResult]);
-  return Array.from(fromEnd, (behind) =>
-    node.input.map((_, index) => {
+  return Array.from(fromEnd).flatMap((behind) => {
+    const cuts = node.input.map((_, index) => {
       const shape = shapes[index];
-      if (times[index] !== undefined || shape === undefined) return times[index];
-      const axis = shape.length - behind;
-      return shape[axis] === extent ? { ...time, axis } : undefined;
-    }),
-  );
+      const axis = (shape?.length ?? 0) - behind;
+      return times[index] === undefined && shape?.[axis] === extent ? { ...time, axis } : undefined;
+    });
+    const alone = cuts.flatMap((cut, index) => (cut === undefined ? [] : [times.with(index, cut)]));
+    return [times.map((own, index) => own ?? cuts[index]), ...alone];
+  });
 }
 
 /** By the rule for rows. Inputs of which each chunk takes all come first, then those that are as long as time. */
