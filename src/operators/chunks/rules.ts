@@ -91,14 +91,14 @@ function aligned({ node, shapes, times, outputShapes }: Operands): Operands['tim
   const made = outputShapes[0] ?? [];
   const inResult = made.flatMap((size, axis) => (size === extent ? [made.length - axis] : []));
   const fromEnd = new Set([(shapes[place]?.length ?? 0) - time.axis, ...inResult]);
-  return Array.from(fromEnd).flatMap((behind) => {
+  return [...fromEnd].flatMap((behind) => {
     const cuts = node.input.map((_, index) => {
       const shape = shapes[index];
       const axis = (shape?.length ?? 0) - behind;
       return times[index] === undefined && shape?.[axis] === extent ? { ...time, axis } : undefined;
     });
     const alone = cuts.flatMap((cut, index) => (cut === undefined ? [] : [times.with(index, cut)]));
-    return [times.map((own, index) => own ?? cuts[index]), ...alone];
+    return [times.map((own, index) => own ?? cuts[index])].concat(alone);
   });
 }
 

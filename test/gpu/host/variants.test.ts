@@ -430,15 +430,16 @@ describe.skipIf(emulatorMissing)('a host whose GPU holds half of nine functions 
     }
     const { shrinks } = live.counts;
     const all = [...names, ...versions, ...twins];
-    for (let call = 0; call < 80; call++) {
+    const shrunk = (): number => versions.reduce((sum, name) => sum + live.planChanges(`${name}@1`).shrinks, 0);
+    // Which of the others shrink first is drawn.
+    for (let call = 0; call < 80 || (shrunk() === 0 && call < 800); call++) {
       const answer = await invoke(all[random.below(all.length)]!);
       expect(problemsIn([answer])).toEqual([]);
       await live.gpusIdle();
       await vi.waitFor(async () => expect(await weightBytes()).toBe(live.residentBytes(0)), { interval: 20 });
     }
     expect(live.counts.shrinks).toBeGreaterThan(shrinks);
-    const shrunk = versions.reduce((sum, name) => sum + live.planChanges(`${name}@1`).shrinks, 0);
-    expect(shrunk).toBeGreaterThan(0);
+    expect(shrunk()).toBeGreaterThan(0);
     for (const name of twins) expect(live.planChanges(`${name}@1`)).toMatchObject({ shrinks: 0 });
   });
 });
