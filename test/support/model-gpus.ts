@@ -104,8 +104,9 @@ export class ModelGpus {
    * now are the base's from now on.
    */
   changed(functionIndex: number): void {
-    const sheet = this.#ledger.sheets.get(functionIndex)!;
-    for (const [gpu, offer] of sheet.gpus.entries()) {
+    // One that was removed while it grew has none, and shares nothing any more.
+    const offers = this.#ledger.sheets.get(functionIndex)?.gpus ?? [];
+    for (const [gpu, offer] of offers.entries()) {
       const own = this.resident[gpu]!.get(functionIndex);
       // What grows is not shared before it has grown.
       if (own === undefined || !offer?.shared || this.#growing[gpu]!.has(functionIndex)) continue;
