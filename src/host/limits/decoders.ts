@@ -36,8 +36,11 @@ export function openDecoder(encoding: string, held: HeldBytes): Decoder | undefi
  * event loop got no core for a tenth of a second.
  */
 const turns = new Semaphore(2);
-/** A piece, as it was sent: at most a thousand times as much comes out. */
-const pieceBytes = 1024;
+/**
+ * A piece, as it was sent; at most a thousand times as much comes out. 30 MB that hardly shrink took 2.5 s in pieces of
+ * 1 KiB, 0.34 in these, and 0.32 without turns.
+ */
+const pieceBytes = 16 * 1024;
 
 /** Has each piece wait for its turn, so that a small body does not wait for all of a large one. */
 function takeTurns(decoder: Decoder): void {
