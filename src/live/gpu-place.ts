@@ -280,8 +280,8 @@ export class GpuPlace {
     // A lost process has freed everything already, and a withdrawal all of the function.
     if (!this.isUp || fn.plans === undefined) return;
     const { layers } = fn.plans.planOf(gpu, fn.plans.mode, variant);
-    const kept = layers.flatMap(({ method }, layer) => (method === 'load' ? [layer] : []));
-    this.#frees.add(gpu, fn.key, this.#options.runner.keep(fn.key, gpu, kept));
+    const loaded = layers.flatMap(({ method }, layer) => (method === 'load' ? [layer] : []));
+    this.#frees.add(gpu, fn.key, this.#options.runner.keep(fn.key, gpu, loaded));
   }
 
   /** The scheduler has placed elsewhere what was ordered for the function there. */
