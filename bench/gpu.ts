@@ -323,11 +323,18 @@ const emulatedOnly = {
   from: 'nothing: the driver is the emulated one, and its times mean nothing',
 } as const;
 
+/** 'dha', or 'pt: pipeswitch, 1 link: one GPU' where the machine made each model's plan one of another mode. */
+function askedAndInEffect(mode: ColdStartMode, measured: ReadonlyMap<string, Latencies>): string {
+  const texts = new Set([...measured.values()].map(({ plans }) => modeText(plans.get(mode)!)));
+  const [text] = texts;
+  return texts.size !== 1 || text === mode ? mode : `${mode}: ${text}`;
+}
+
 function latencyTable(measured: ReadonlyMap<string, Latencies>): BenchmarkResult['tables'][number] {
   return {
     title: "Latency of one run by mode, milliseconds on the GPU's clock",
     provenance: measuredHere,
-    columns: ['model', '>weights', '>warm', ...coldStartModes.map((mode) => `>${mode}`)],
+    columns: ['model', '>weights', '>warm', ...coldStartModes.map((mode) => `>${askedAndInEffect(mode, measured)}`)],
     rows: [...measured].map(([name, { weightBytes, warmMs, coldMs }]) =>
       [name, formatBytes(weightBytes), ms(warmMs)].concat(coldStartModes.map((mode) => ms(coldMs.get(mode)))),
     ),
@@ -343,7 +350,7 @@ function modeTable(measured: ReadonlyMap<string, Latencies>): BenchmarkResult['t
     rows: [...measured].flatMap(([name, latencies]) =>
       coldStartModes.map((mode) => [
         name,
-        modeText(latencies.plans.get(mode)!),
+        askedAndInEffect(mode, new Map([[name, latencies]])),
         formatBytes(latencies.plans.get(mode)!.bytesGpu),
         ms(latencies.floorMs.get(mode)),
         ms(latencies.coldMs.get(mode)),

@@ -35,8 +35,13 @@ const paperSystems: readonly System[] = (['baseline', 'pipeswitch', 'dha'] as co
   policy: 'artifact',
   hybrid: 'off',
 }));
-/** This project's own settings. */
-const ownSystem: System = { name: 'interleave, best', mode: 'interleave', policy: 'best', hybrid: 'memory' };
+/** This project's own settings; its name says which mode is in effect where no other GPU helps to load. */
+const ownSystemOn = (gpus: number): System => ({
+  name: gpus === 1 ? 'interleave (dha, 1 link: one GPU), best' : 'interleave, best',
+  mode: 'interleave',
+  policy: 'best',
+  hybrid: 'memory',
+});
 
 /** BERT-Base functions that all GPUs together should hold; each of the paper's GPUs has room for 25. */
 const held = 25;
@@ -119,7 +124,7 @@ async function fullPlan(isFull: boolean, minutes: number | undefined): Promise<P
       ...common,
       fitting: inMinutes,
       sizes: sizesOf(inMinutes, devices.length, sharesInTime),
-      systems: isFull ? [...systemsInTime, ownSystem] : systemsInTime,
+      systems: isFull ? [...systemsInTime, ownSystemOn(devices.length)] : systemsInTime,
       shares: sharesInTime,
       rounds: Infinity,
       budgetMs: 0,
@@ -131,7 +136,7 @@ async function fullPlan(isFull: boolean, minutes: number | undefined): Promise<P
     ...common,
     fitting,
     sizes: sizesOf(fitting, devices.length, shares),
-    systems: isFull ? [...paperSystems, ownSystem] : paperSystems,
+    systems: isFull ? [...paperSystems, ownSystemOn(devices.length)] : paperSystems,
     shares,
     rounds: 3,
     budgetMs: isFull ? Infinity : budgetMs,
