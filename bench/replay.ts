@@ -6,12 +6,12 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
+import { openForeign } from '../scripts/convert-trace/open.ts';
 import { loadMachine } from '../src/hardware/index.ts';
 import type { ColdStartMode } from '../src/plan/index.ts';
 import {
   instanceNames,
   OfferCache,
-  openTrace,
   orderGroups,
   poissonTrace,
   ReportBuilder,
@@ -301,7 +301,7 @@ async function simulateDay(small: boolean, seed: number, progress: (text: string
     await writeAzure2019(file, minutes, azureLikeRows({ functionNames, ratePerS, minutes, seed }));
     progress('simulating a day');
     const startMs = performance.now();
-    const trace = await openTrace(file, { seed });
+    const trace = await openForeign(file, { seed });
     const openS = (performance.now() - startMs) / 1000;
     const builder = new ReportBuilder();
     simulate(trace, { machine, policy: policies.best, sheetOf: (index) => sheets[order[index]!]! }, builder);

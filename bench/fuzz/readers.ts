@@ -28,6 +28,7 @@ import {
 import { decodeAnswer, decodeInput, encodeAnswer, encodeInput } from '../../src/queue/payload.ts';
 import { parseManifest, sealManifest } from '../../src/queue/manifest.ts';
 import { deriveSeed, Xoshiro } from '../../src/replay/generate/random.ts';
+import { openForeign } from '../../scripts/convert-trace/open.ts';
 import { openTrace, parseReport, ReportError, TraceError, type RandomSource } from '../../src/replay/index.ts';
 import { encodeMessage, FrameDecoder, runSteps, TensorError, type Tensor } from '../../src/tensor/index.ts';
 import { projectRoot } from '../servers.ts';
@@ -199,7 +200,11 @@ export const readers: Readonly<Record<string, Reader>> = {
     refusals: [TraceError],
     read: async (input) => {
       writeFileSync(file, input);
-      return await openTrace(file);
+      const [own, foreign] = await Promise.allSettled([openTrace(file), openForeign(file)]);
+      if (own.status === 'fulfilled') return own.value;
+      if (foreign.status === 'fulfilled') return foreign.value;
+      // Each is to refuse with its own error; one that breaks otherwise is the finding.
+      throw own.reason instanceof TraceError ? foreign.reason : own.reason;
     },
   },
   configuration: {

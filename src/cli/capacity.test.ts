@@ -50,15 +50,13 @@ describe('turntable plan capacity', () => {
     expect(runs.map(({ gpus }) => gpus)).toEqual(runs.map(({ gpus }) => gpus).toSorted((a, b) => a - b));
   });
 
-  test('turntable plan capacity warns in text, JSON and HTML that the tokens of a trace are ignored', async () => {
-    const trace = join(folder, 'mooncake.jsonl');
-    const lines = Array.from({ length: 5 }, (_, at) =>
-      JSON.stringify({ timestamp: at * 1000, input_length: 9, output_length: 300 }),
-    );
-    writeFileSync(trace, lines.join('\n'));
-    const html = join(folder, 'mooncake.html');
-    const words = ['--trace', trace, '--functions', 'gpt2=1', '--machine', 'h200x1'];
-    const warning = /tokens are ignored: .* generate 300 tokens on average/;
+  test('turntable plan capacity warns in text, JSON and HTML of functions that a trace never calls', async () => {
+    const trace = join(folder, 'one.jsonl');
+    const lines = Array.from({ length: 5 }, (_, at) => `{"arrival_ms":${at * 1000},"function":"f"}`);
+    writeFileSync(trace, ['{"format":"turntable-trace","version":1}', ...lines].join('\n'));
+    const html = join(folder, 'one.html');
+    const words = ['--trace', trace, '--functions', 'gpt2=3', '--machine', 'h200x1'];
+    const warning = /2 of 3 functions are never called: gpt2 x 2/;
     expect(await run(...words, '--html', html)).toMatch(warning);
     expect(savedIn(readFileSync(html, 'utf8'))).toMatchObject({ warnings: [expect.stringMatching(warning)] });
     expect((await reportOf(...words)).warnings).toEqual([expect.stringMatching(warning)]);

@@ -72,6 +72,11 @@ const besideSimulator =
   '--beside-simulator is gone: save the measured report (--live --json measured.json), replay the same load without ' +
   '--live (--json simulated.json), and compare both: turntable replay measured.json simulated.json';
 
+const ofConverter = (option: string): [string, string] => [
+  option,
+  `${option} is an option of the converter of traces now: npx tsx scripts/convert-trace.ts day.csv trace.jsonl ${option}`,
+];
+
 const ofPlan = (name: string): [string, string] => [
   name,
   `'${name}' is a command of plan: turntable plan ${name} --help tells more`,
@@ -105,6 +110,7 @@ export const retired: ReadonlyMap<string, string> = new Map([
   ['--svg', '--svg is gone: --html FILE draws the timelines as a page of the dashboard, in one file'],
   ['--beside-simulator', besideSimulator],
   ['--no-beside-simulator', besideSimulator],
+  ...['--placement', '--as-artifact'].map(ofConverter),
   ['topology', 'topology is a part of doctor now: turntable doctor --measure shows what it measured'],
   ...['capacity', 'chrion', 'deepplan', 'packrat', 'serf'].map(ofPlan),
 ]);

@@ -1,10 +1,7 @@
 /** Replay: traces are read or generated, run on a virtual clock or against a live host, and the results reported. */
 export type * from './types.ts';
 export { TraceError } from './traces/error.ts';
-export * from './traces/azure-2019.ts';
-export * from './traces/azure-2021.ts';
 export * from './traces/open.ts';
-export { minutePlacements } from './traces/place.ts';
 export type { TraceLine } from './traces/recorded.ts';
 export * from './traces/trace-writer.ts';
 export * from './traces/transform.ts';

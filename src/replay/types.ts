@@ -20,14 +20,6 @@ export interface Trace {
   invocations(): Iterable<TraceInvocation>;
 }
 
-/** A trace as a reader of its format gives it. */
-export interface ReadTrace extends Trace {
-  /** Some invocations have an SLO of their own. */
-  readonly hasOwnSlo?: boolean;
-  /** What a replay of it does not tell, or what was read otherwise than it stands there: sentences. */
-  readonly warnings?: readonly string[];
-}
-
 /** Where an invocation ran, or why it did not. */
 export type OutcomePlacement =
   | { readonly kind: 'gpu'; readonly gpu: Given<GpuId>; readonly residency: Start }

@@ -2,14 +2,9 @@
 import { createWriteStream } from 'node:fs';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
-import {
-  azure2019Columns,
-  azure2021Header,
-  azureLikeKinds,
-  azureLikeLoads,
-  type AzureLikeOptions,
-  type TraceInvocation,
-} from '../../src/replay/index.ts';
+import { azure2019Columns } from '../../scripts/convert-trace/azure-2019.ts';
+import { azure2021Header } from '../../scripts/convert-trace/azure-2021.ts';
+import { azureLikeKinds, azureLikeLoads, type AzureLikeOptions, type TraceInvocation } from '../../src/replay/index.ts';
 
 /** A function with its counts, minute by minute. */
 export interface Azure2019Row {

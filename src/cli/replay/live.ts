@@ -141,7 +141,6 @@ function reportOf(
     seed,
     functionNames: load.trace.functionNames,
     modelOf: load.modelOf,
-    warnings: load.warnings,
     settings: {
       ...load.settings,
       ...given({ plan: scheduler.plan, policy: scheduler.policy }),

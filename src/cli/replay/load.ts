@@ -7,7 +7,6 @@ import {
   functionOrders,
   instanceNames,
   limitTrace,
-  minutePlacements,
   openTrace,
   orderGroups,
   paperMix,
@@ -32,18 +31,13 @@ export interface Load {
   readonly requestsExpected: number | undefined;
   /** Some invocations of the trace have an objective of their own. */
   readonly hasOwnSlo: boolean;
-  /** For the report, as in `ReadTrace`. */
-  readonly warnings: readonly string[];
   readonly settings: Readonly<Record<string, SettingValue>>;
 }
 
 export function loadFlags() {
   return new Command()
     .optionsGroup('The load:')
-    .option(
-      '--trace <file>',
-      "replay a trace: Azure Functions 2019 or 2021, Azure's LLM inference, BurstGPT, Mooncake, or Turntable's own (.gz too)",
-    )
+    .option('--trace <file>', 'replay a trace, recorded or converted (.gz too)')
     .option(
       '--poisson <rate>',
       'or generate arrivals: so many requests per second, independent of each other',
@@ -69,12 +63,6 @@ export function loadFlags() {
         .argParser(oneOf(['xoshiro', 'minstd'] as const))
         .default('xoshiro'),
     )
-    .option(
-      '--placement <how>',
-      `arrivals within the minutes of a trace of 2019: ${minutePlacements.join(', ')}`,
-      oneOf(minutePlacements),
-    )
-    .option('--as-artifact', "scale, fold and place a trace of 2019 as the DeepPlan artifact's client does")
     .option(
       '--assign <order>',
       `which functions, most popular first in a trace, are of which model: ${functionOrders.join(', ')}`,
@@ -126,7 +114,7 @@ export async function openLoad(options: LoadOptions, groups: readonly FunctionGr
 }
 
 async function fromFile(options: LoadOptions, groups: readonly FunctionGroup[] | undefined): Promise<Load> {
-  const { trace: file = '', seed, from, duration, rate, placement, asArtifact, assign } = options;
+  const { trace: file = '', seed, from, duration, rate, assign } = options;
   for (const flag of ['zipf', 'skew', 'burstHeight', 'burstWidth'] as const) {
     if (options[flag] !== undefined)
       throw usage(`${flagOf(flag)} goes with generated requests; a trace has a course of its own`);
@@ -137,8 +125,7 @@ async function fromFile(options: LoadOptions, groups: readonly FunctionGroup[] |
     seed,
     fromMs,
     ...(duration === undefined ? undefined : { toMs: fromMs + duration }),
-    ...given({ ratePerS: rate, placement }),
-    ...(asArtifact === true ? { asArtifact } : undefined),
+    ...given({ ratePerS: rate }),
     ...(order === undefined ? undefined : { fold: order.length }),
   });
   const named = groups === undefined || order === undefined ? undefined : instances(groups, order);
@@ -148,18 +135,13 @@ async function fromFile(options: LoadOptions, groups: readonly FunctionGroup[] |
     modelOf: named?.modelOf ?? ((index) => modelOfName(functionNames[index] ?? '')),
     requestsExpected: opened.requestsExpected,
     hasOwnSlo: opened.hasOwnSlo,
-    warnings: opened.warnings,
     settings: {
       load: 'trace',
       trace: file,
-      trace_format: opened.format,
       trace_functions: opened.fileFunctions,
       rate_per_s: rate ?? null,
       from_s: fromMs / 1000,
       ...(duration === undefined ? undefined : { duration_s: duration / 1000 }),
-      ...(opened.format === 'azure-2019'
-        ? { placement: asArtifact === true ? 'artifact' : (placement ?? 'uniform') }
-        : undefined),
       ...functionSettings(groups, assign),
     },
   };
@@ -185,7 +167,7 @@ function generated(
   }
   const popularity: Popularity | undefined = zipf === undefined ? skew : { kind: 'zipf', exponent: zipf };
   const requests = options.requests ?? (duration === undefined ? requestsDefault : undefined);
-  for (const flag of ['rate', 'from', 'placement', 'asArtifact'] as const) {
+  for (const flag of ['rate', 'from'] as const) {
     if (options[flag] !== undefined) throw usage(`${flagOf(flag)} goes with --trace only`);
   }
   const ratePerS = options[source] ?? 0;
@@ -203,7 +185,6 @@ function generated(
     modelOf,
     requestsExpected: Math.round(seconds * ratePerS),
     hasOwnSlo: false,
-    warnings: [],
     settings: {
       load: source === 'azureLike' ? 'azure-like' : source,
       rate_per_s: ratePerS,

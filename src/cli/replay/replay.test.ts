@@ -228,10 +228,10 @@ describe('turntable replay', () => {
     expect(again).toMatchObject(figures);
   });
 
-  it('folds a trace of Azure Functions onto the functions that are given', async () => {
-    const file = join(folder, '2019.csv');
-    const rows = Array.from({ length: 30 }, (_, index) => `o,a,f${index},http,${index},${2 * index},5`);
-    writeFileSync(file, `HashOwner,HashApp,HashFunction,Trigger,1,2,3\n${rows.join('\n')}\n`);
+  it('turntable replay folds a trace onto the functions that are given', async () => {
+    const file = join(folder, 'thirty.jsonl');
+    const lines = Array.from({ length: 900 }, (_, at) => `{"arrival_ms":${at * 200},"function":"f${at % 30}"}`);
+    writeFileSync(file, ['{"format":"turntable-trace","version":1}', ...lines, ''].join('\n'));
     const words = ['--trace', file, '--mix', '9', '--rate', '8', '--slo', 'gpt2=200ms', '--json', '-'];
     const report = JSON.parse(await replay(...words)) as Report;
     expect(Object.fromEntries(report.models.map(({ model, functions }) => [model, functions]))).toEqual({
@@ -240,7 +240,7 @@ describe('turntable replay', () => {
       gpt2: 1,
     });
     expect(Math.abs(report.requests - 8 * 180)).toBeLessThan(200);
-    expect(report.settings).toMatchObject({ trace_format: 'azure-2019', trace_functions: 30, rate_per_s: 8 });
+    expect(report.settings).toMatchObject({ load: 'trace', trace_functions: 30, rate_per_s: 8 });
   });
 
   it.each([
@@ -256,7 +256,10 @@ describe('turntable replay', () => {
     [['--poisson', '0', '--requests', '1', '--functions', 'bert-base'], /must be a number above 0/],
     [['--poisson', '1', '--requests', '1', '--functions', 'bert-base=0'], /whole number of 1 or more/],
     [['--trace', '/nowhere/trace.csv', '--functions', 'bert-base'], /trace\.csv cannot be read/],
-    [['--trace', 'package.json', '--functions', 'bert-base'], /package\.json, line 1: .* is not JSON/],
+    [
+      ['--trace', 'package.json', '--functions', 'bert-base'],
+      /package\.json, line 1: '\{' begins no trace of Turntable's/,
+    ],
     [
       ['--poisson', '1', '--requests', '1', '--functions', 'bert-base', '--json', '/nowhere/x'],
       /cannot write the report/,
@@ -444,43 +447,35 @@ describe('turntable replay with the files of reports', () => {
 });
 
 describe('what a replay does not tell', () => {
-  const tokens =
-    /tokens are ignored: each call is one run of its model here\. .* generate 300 tokens on average and 400/;
   const left = /52 of 60 functions are never called: bert-base x \d+, gpt2 x \d+\./;
-  const traces = {
-    'burst.csv': [
-      'Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type',
-      ...Array.from({ length: 8 }, (_, at) => `${at},GPT-4,9,${at % 2 === 0 ? 200 : 400},9,API log`),
-    ],
-    'azure.csv': [
-      'TIMESTAMP,ContextTokens,GeneratedTokens',
-      ...Array.from({ length: 8 }, (_, at) => `2024-05-10 00:00:0${at}+00:00,9,${at % 2 === 0 ? 200 : 400}`),
-    ],
-    'mooncake.jsonl': Array.from({ length: 8 }, (_, at) =>
-      JSON.stringify({ timestamp: at * 1000, input_length: 9, output_length: at % 2 === 0 ? 200 : 400 }),
-    ),
-  };
 
-  it.each(Object.keys(traces))('of %s is said before the verdict in text, JSON and HTML', async (name) => {
-    const file = join(folder, name);
-    writeFileSync(file, traces[name as keyof typeof traces].join('\n'));
-    const html = join(folder, `${name}.html`);
-    const words = ['--trace', file, '--functions', 'gpt2=1', '--html', html];
-    const text = await replay(...words);
-    expect(text).toMatch(new RegExp(`^warning: ${tokens.source}.*\n(?:Not e|E)nough: `, 'm'));
-    const report = JSON.parse(await replay(...words.slice(0, 4), '--json', '-')) as Report;
-    expect(report.warnings).toEqual([expect.stringMatching(tokens)]);
-    const warned = { warnings: [expect.stringMatching(tokens)] };
+  it('what a replay does not tell is said before the verdict in text, JSON and HTML', async () => {
+    const html = join(folder, 'warned.html');
+    const words = [
+      ...poisson.slice(0, 4),
+      '--functions',
+      'gpt2=1',
+      '--policy',
+      'lru',
+      '--batch-max',
+      '8',
+      '--html',
+      html,
+    ];
+    const batches = /--batch-max joins nothing/;
+    expect(await replay(...words)).toMatch(/^warning: .*--batch-max.*\n(?:Not e|E)nough: /m);
+    const report = JSON.parse(await replay(...words.slice(0, -2), '--json', '-')) as Report;
+    expect(report.warnings).toEqual([expect.stringMatching(batches)]);
+    const warned = { warnings: [expect.stringMatching(batches)] };
     expect(savedIn(readFileSync(html, 'utf8'))).toMatchObject(warned);
-    const swept = [...words.slice(0, 2), '--over', 'functions=gpt2=1..2', '--html', html];
-    expect(await replay(...swept)).toMatch(tokens);
+    expect(await replay(...words.slice(0, 4), ...words.slice(6), '--over', 'functions=gpt2=1..2')).toMatch(batches);
     expect(savedIn(readFileSync(html, 'utf8'))).toMatchObject(warned);
   });
 
   it('what a replay does not tell of functions that a trace never calls is counted by model', async () => {
-    const file = join(folder, 'few.csv');
-    const rows = Array.from({ length: 8 }, (_, at) => `a,f${at},${at + 1},0.1`);
-    writeFileSync(file, ['app,func,end_timestamp,duration', ...rows].join('\n'));
+    const file = join(folder, 'few.jsonl');
+    const lines = Array.from({ length: 8 }, (_, at) => `{"arrival_ms":${at * 1000},"function":"f${at}"}`);
+    writeFileSync(file, ['{"format":"turntable-trace","version":1}', ...lines, ''].join('\n'));
     const few = await replay('--trace', file, '--functions', 'bert-base=30,gpt2=30', '--warmup', '2');
     expect(few).toMatch(new RegExp(`^warning: ${left.source}$`, 'm'));
     expect(await replay('--trace', file, '--functions', 'bert-base=8')).not.toContain('warning');

@@ -319,7 +319,7 @@ export function simulateLoad(
     leastTimesOf: (index) => (load.hasOwnSlo ? undefined : leastTimes(index, placed)),
     hostMemory: togetherOf(placed),
     ...given({ fleet: fleetRow }),
-    warnings: [...load.warnings, ...warningsOfFlags(policy, options, machines, models)],
+    warnings: warningsOfFlags(policy, options, machines, models),
   });
   checkMeasured(report);
   return report;

@@ -4,8 +4,8 @@
  * (Shahrad et al., USENIX ATC 2020): a fifth of the functions makes nearly all requests, most are invoked less than
  * once a minute, and some by a timer.
  */
-import { placeInMinutes } from '../traces/place.ts';
-import type { MinuteTable } from '../traces/minute-table.ts';
+import { InvocationBuffer } from '../traces/invocation-buffer.ts';
+import { minuteMs } from '../traces/transform.ts';
 import type { Trace } from '../types.ts';
 import { deriveSeed, poissonCount, shuffledIndices, Xoshiro } from './random.ts';
 
@@ -130,20 +130,20 @@ export function azureLikeTrace(options: AzureLikeOptions): Trace {
   check(options);
   return {
     functionNames,
-    invocations() {
+    *invocations() {
       const loads = azureLikeLoads(options);
-      const table: MinuteTable = {
-        functionNames,
-        totals: new Float64Array(functionNames.length),
-        minutes,
-        readMinute(minute, onCell) {
-          for (let index = 0; index < loads.length; index++) {
-            const count = loads[index]!.count(minute);
-            if (count > 0) onCell(index, count);
-          }
-        },
-      };
-      return placeInMinutes(table, { seed }).invocations();
+      const buffer = new InvocationBuffer();
+      for (let minute = 0; minute < minutes; minute++) {
+        buffer.clear();
+        // Each minute has its own seed, so that a part of a trace is the same wherever reading begins.
+        const random = new Xoshiro(deriveSeed(seed, minute));
+        for (const [index, load] of loads.entries()) {
+          const count = load.count(minute);
+          for (let call = 0; call < count; call++) buffer.push(minute * minuteMs + random.uniform() * minuteMs, index);
+        }
+        buffer.sort();
+        for (let index = 0; index < buffer.length; index++) yield buffer.at(index);
+      }
     },
   };
 }

@@ -3,14 +3,19 @@
  * `traces/trace.schema.json`. A host's recording is in the order in which invocations ended, because an invocation is
  * fully known only then; a generated trace is in the order of arrival.
  */
+import { getOrMake } from '../../tools/index.ts';
 import type { Trace } from '../types.ts';
 import { shown, TraceError, traceError, type TracePlace } from './error.ts';
 import { readLines } from './lines.ts';
-import { numbering } from './rows.ts';
 import { InvocationSorter } from './sorter.ts';
 
 export const traceFormat = 'turntable-trace';
 export const traceVersion = 1;
+
+/** Said of a first line in another format, of which the converter reads some. */
+const beginsNoTrace =
+  `begins no trace of Turntable's, as '{"format":"${traceFormat}"' does; scripts/convert-trace.ts converts traces of ` +
+  'Azure Functions, Azure LLM inference, BurstGPT and Mooncake';
 
 /** The first line. */
 export interface TraceHeading {
@@ -42,6 +47,12 @@ export interface TraceLine {
   readonly placement?: string;
 }
 
+/** Numbers names in the order in which they first come, and adds each new one to `names`. */
+export function numbering(names: string[]): (name: string) => number {
+  const numbers = new Map<string, number>();
+  return (name) => getOrMake(numbers, name, () => names.push(name) - 1);
+}
+
 /**
  * Reads a file of this format and sorts it by arrival. A last line without a line break that is no JSON is skipped: a
  * recording ends like that when its host is killed.
@@ -60,11 +71,13 @@ export async function readRecorded(file: string): Promise<Trace & { readonly has
       value = JSON.parse(buffer.toString('utf8', start, end));
     } catch {
       if (!whole && heading !== undefined) return;
-      throw traceError({ file, line }, `${shown(buffer.toString('utf8', start, end))} is not JSON`);
+      const problem = heading === undefined ? beginsNoTrace : 'is not JSON';
+      throw traceError({ file, line }, `${shown(buffer.toString('utf8', start, end))} ${problem}`);
     }
     if (typeof value !== 'object' || value === null) throw traceError({ file, line }, 'the line is no JSON object');
     const fields = value as Record<string, unknown>;
     if (heading === undefined) {
+      if (!Object.hasOwn(fields, 'format')) throw traceError({ file, line }, `${text(value)} ${beginsNoTrace}`);
       heading = readHeading(fields, { file, line });
       for (const name of heading.functions ?? []) indexOf(name);
       return;

@@ -4,8 +4,8 @@
 import { deriveSeed, Xoshiro } from '../generate/random.ts';
 import type { Trace, TraceInvocation } from '../types.ts';
 import { InvocationBuffer } from './invocation-buffer.ts';
-import { foldByTotal } from './minute-table.ts';
-import { minuteMs } from './place.ts';
+
+export const minuteMs = 60_000;
 
 /** Invocations that arrive from `fromMs` on and before `toMs`; the new trace begins at `fromMs`. */
 export function sliceTrace(trace: Trace, fromMs: number, toMs: number): Trace {
@@ -79,28 +79,36 @@ function* withNeighbours(
   if (invocation !== undefined) yield span(invocation, invocation.arrivalMs);
 }
 
+/**
+ * Folds functions onto `count` of them, as the DeepPlan artifact does: sorted by their invocations, most first, function
+ * i of that order becomes function i modulo `count`. With no more functions than that they are only sorted.
+ *
+ * @returns for each function the folded one, and the name of each folded function: that of its first
+ */
+export function foldByTotal(
+  functionNames: readonly string[],
+  totals: Float64Array,
+  count: number,
+): { readonly foldedIndex: Uint32Array; readonly names: readonly string[] } {
+  const order = Uint32Array.from(functionNames.keys()).sort((a, b) => totals[b]! - totals[a]! || a - b);
+  const foldedIndex = new Uint32Array(order.length);
+  const names: string[] = [];
+  for (const [rank, index] of order.entries()) {
+    foldedIndex[index] = rank % count;
+    if (rank < count) names.push(functionNames[index]!);
+  }
+  return { foldedIndex, names };
+}
+
 /** Folds the functions onto `count` of them, the most invoked first; `totals` are the invocations of each. */
 export function foldTrace(trace: Trace, totals: Float64Array, count: number): Trace {
-  const { foldedIndex, names } = foldByTotal({ functionNames: trace.functionNames, totals }, count);
+  const { foldedIndex, names } = foldByTotal(trace.functionNames, totals, count);
   return {
     functionNames: names,
     *invocations() {
       for (const invocation of trace.invocations()) {
         yield { ...invocation, functionIndex: foldedIndex[invocation.functionIndex]! };
       }
-    },
-  };
-}
-
-/**
- * Assigns the calls to `count` functions at random: for a trace that knows when calls came, but not of which function.
- */
-export function dealTrace(trace: Trace, count: number, seed: number): Trace {
-  return {
-    functionNames: Array.from({ length: count }, (_, index) => `function-${index}`),
-    *invocations() {
-      const random = new Xoshiro(deriveSeed(seed, 0xdea1));
-      for (const invocation of trace.invocations()) yield { ...invocation, functionIndex: random.below(count) };
     },
   };
 }

@@ -2,12 +2,13 @@
  * Traces of calls to language models: Azure's of 2023 and 2024 (Patel et al., "Splitwise", ISCA 2024; Stojkovic et al.,
  * "DynamoLLM", HPCA 2025), BurstGPT (Wang et al., KDD 2025) and Mooncake (Qin et al., FAST 2025). Each row is a call
  * with its instant and its tokens. A replay uses the instants: a function's run takes as long as its model, whatever the
- * tokens were. It warns of that.
+ * tokens were. A warning says so.
  */
 import { basename } from 'node:path';
-import type { ReadTrace } from '../types.ts';
-import { shown, traceError, type TracePlace } from './error.ts';
-import { readLines } from './lines.ts';
+import { deriveSeed, Xoshiro } from '../../src/replay/generate/random.ts';
+import { shown, traceError, type TracePlace } from '../../src/replay/traces/error.ts';
+import { readLines } from '../../src/replay/traces/lines.ts';
+import type { Trace } from '../../src/replay/types.ts';
 import { readRows, RowCollector, secondsOf } from './rows.ts';
 
 export const azureLlmHeader = 'TIMESTAMP,ContextTokens,GeneratedTokens';
@@ -27,6 +28,12 @@ export const mooncakeFields = ['timestamp', 'input_length', 'output_length'] as 
 export function isBurstGptHeader(line: string): boolean {
   const columns = line.split(',');
   return burstGptColumns.every((column) => columns.includes(column));
+}
+
+/** A trace as the reader of its format gives it. */
+export interface ReadTrace extends Trace {
+  /** What a replay of it does not tell, or what was read otherwise than it stands there: sentences. */
+  readonly warnings: readonly string[];
 }
 
 /** What the calls of a trace generate, for a warning. */
@@ -49,6 +56,19 @@ class Generated {
         `average and ${this.#most.toLocaleString('en-US')} at most, and a language model takes a run for each.`,
     ];
   }
+}
+
+/**
+ * Assigns the calls to `count` functions at random: these traces know when calls came, but not of which function.
+ */
+export function dealTrace(trace: Trace, count: number, seed: number): Trace {
+  return {
+    functionNames: Array.from({ length: count }, (_, index) => `function-${index}`),
+    *invocations() {
+      const random = new Xoshiro(deriveSeed(seed, 0xdea1));
+      for (const invocation of trace.invocations()) yield { ...invocation, functionIndex: random.below(count) };
+    },
+  };
 }
 
 const nameOfFile = (file: string): string => basename(file).replace(/\.(csv|jsonl?)(\.gz)?$/, '');

@@ -2,8 +2,8 @@
  * Azure Functions 2021 (Zhang et al., "Faster and Cheaper Serverless Computing on Harvested Resources", SOSP 2021): a
  * row for each invocation, with the end and the duration in seconds. The order of its rows is not reliable.
  */
-import type { Trace } from '../types.ts';
-import { shown, traceError } from './error.ts';
+import { shown, traceError } from '../../src/replay/traces/error.ts';
+import type { Trace } from '../../src/replay/types.ts';
 import { readRows, secondsOf } from './rows.ts';
 
 export const azure2021Header = 'app,func,end_timestamp,duration';

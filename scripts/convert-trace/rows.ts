@@ -1,21 +1,15 @@
 /** Traces as CSV with a row for each invocation, of which only some columns count. */
-import { getOrMake } from '../../tools/index.ts';
-import type { Trace } from '../types.ts';
-import { shown, TraceError, traceError, type TracePlace } from './error.ts';
-import { readLines } from './lines.ts';
-import { InvocationSorter } from './sorter.ts';
+import { shown, TraceError, traceError, type TracePlace } from '../../src/replay/traces/error.ts';
+import { readLines } from '../../src/replay/traces/lines.ts';
+import { numbering } from '../../src/replay/traces/recorded.ts';
+import { InvocationSorter } from '../../src/replay/traces/sorter.ts';
+import type { Trace } from '../../src/replay/types.ts';
 
 /** What a row says of its invocation. */
 export interface Row {
   readonly atMs: number;
   readonly name: string;
   readonly durationMs?: number;
-}
-
-/** Numbers names in the order in which they first come, and adds each new one to `names`. */
-export function numbering(names: string[]): (name: string) => number {
-  const numbers = new Map<string, number>();
-  return (name) => getOrMake(numbers, name, () => names.push(name) - 1);
 }
 
 /**

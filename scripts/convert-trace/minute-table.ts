@@ -1,5 +1,5 @@
-import type { Given, FunctionId } from '../../schedule/index.ts';
-import { SpillFile } from './spill.ts';
+import { SpillFile } from '../../src/replay/traces/spill.ts';
+import type { FunctionId, Given } from '../../src/schedule/index.ts';
 
 /**
  * How often each function was invoked in each minute, read minute by minute. Functions have positions, 0 and up; cells
@@ -127,25 +127,4 @@ function readCells(
     onCell(functionIndex, next());
   }
   return functionIndex;
-}
-
-/**
- * Folds the functions of a table onto `count` functions, as the DeepPlan artifact does: sorted by their invocations,
- * most first, function i of that order becomes function i modulo `count`. A table with no more functions is only
- * sorted.
- *
- * @returns for each function of the table the folded one, and the name of each folded function: that of its first
- */
-export function foldByTotal(
-  { functionNames, totals }: Pick<MinuteTable, 'functionNames' | 'totals'>,
-  count: number,
-): { readonly foldedIndex: Uint32Array; readonly names: readonly string[] } {
-  const order = Uint32Array.from(functionNames.keys()).sort((a, b) => totals[b]! - totals[a]! || a - b);
-  const foldedIndex = new Uint32Array(order.length);
-  const names: string[] = [];
-  for (const [rank, index] of order.entries()) {
-    foldedIndex[index] = rank % count;
-    if (rank < count) names.push(functionNames[index]!);
-  }
-  return { foldedIndex, names };
 }

@@ -2,8 +2,8 @@
  * Azure Functions 2019 (Shahrad et al., "Serverless in the Wild", USENIX ATC 2020), the files
  * `invocations_per_function_md.anon.dNN.csv`: a row for each function, a column for each minute of a day.
  */
-import { shown, TraceError, traceError } from './error.ts';
-import { readLines } from './lines.ts';
+import { shown, TraceError, traceError } from '../../src/replay/traces/error.ts';
+import { readLines } from '../../src/replay/traces/lines.ts';
 import { MinuteTableBuilder, type MinuteTable } from './minute-table.ts';
 
 export const azure2019Columns = ['HashOwner', 'HashApp', 'HashFunction', 'Trigger'] as const;
@@ -123,7 +123,10 @@ function readRow(
 
 /** A whole number in any notation, such as 3.0, 1e3 or one in quotes, or a gap as tools write it. */
 function countOf(written: string): number | 'empty' | undefined {
-  const text = written.trim().replace(/^"(.*)"$/, '$1').trim();
+  const text = written
+    .trim()
+    .replace(/^"(.*)"$/, '$1')
+    .trim();
   if (/^(|nan|null|none|na|n\/a|<na>)$/i.test(text)) return 'empty';
   const count = /^\+?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(text) ? Number(text) : NaN;
   return Number.isInteger(count) ? count : undefined;
