@@ -9,6 +9,7 @@ import {
   type GpuId,
 } from '../schedule/index.ts';
 import { joinInputs, rowsOf, splitOutputs, type Tensor } from '../tensor/index.ts';
+import { Cancellation } from '../tools/index.ts';
 import { BusyShare } from './busy.ts';
 import { PendingFrees } from './pending-frees.ts';
 import type { LiveFunction } from './live-function.ts';
@@ -60,7 +61,7 @@ interface Order {
   readonly kind: 'run' | 'load' | 'grow';
   readonly functionIndex: FunctionId;
   readonly gpu: GpuId;
-  readonly abort: AbortController;
+  readonly cancellation: Cancellation;
   /** Called when it has ended. */
   readonly over: (() => void)[];
   abandoned: boolean;
@@ -168,7 +169,7 @@ export class GpuPlace {
       ...(variant === undefined ? {} : { variant }),
       // The layer trace of a cold start is kept for the dashboard.
       trace: start !== 'warm' || fn.ahead[gpu] !== undefined,
-      signal: order.abort.signal,
+      signal: order.cancellation,
       onLaneFree: () => {
         freeMs = now();
         free();
@@ -193,7 +194,7 @@ export class GpuPlace {
       const orderedMs = start === 'warm' ? startedMs : Math.max(arrivalMs, fn.loadOrderedMs[gpu] ?? startedMs);
       return {
         kind: 'gpu',
-        result: { ...result, outputs: outputs[call]! },
+        result: calls.length === 1 ? result : { ...result, outputs: outputs[call]! },
         gpu,
         start,
         mode: plan.instead ?? { mode: plan.mode },
@@ -238,7 +239,7 @@ export class GpuPlace {
       if (fn.plans === undefined || !this.isUp) throw new Error('its plans, or the GPU process, are gone');
       this.#arriving(fn, gpu);
       const beganMs = now();
-      const { signal } = order.abort;
+      const signal = order.cancellation;
       const plan = fn.plans.planOf(gpu, load.way.mode, variant);
       const named = variant === undefined ? {} : { variant };
       const bring = (): Promise<LoadResult> => runner.load(fn.key, { gpu, plan, signal, ...named });
@@ -289,7 +290,7 @@ export class GpuPlace {
     for (const order of this.#orders) {
       if (order.functionIndex !== functionIndex || order.gpu !== gpu || order.isLaneFree) continue;
       order.abandoned = true;
-      order.abort.abort();
+      order.cancellation.abort();
     }
   }
 
@@ -326,7 +327,7 @@ export class GpuPlace {
 
   #open(kind: Order['kind'], functionIndex: FunctionId, gpu: GpuId): Order {
     const state = { abandoned: false, isLaneFree: false, isOutrun: false };
-    const order: Order = { kind, functionIndex, gpu, abort: new AbortController(), over: [], ...state };
+    const order: Order = { kind, functionIndex, gpu, cancellation: new Cancellation(), over: [], ...state };
     this.#orders.add(order);
     return order;
   }

@@ -8,6 +8,7 @@
  * error, or with {@link GoneError} if the process or thread ends first.
  */
 import { isMainThread } from 'node:worker_threads';
+import type { CancelSignal } from '../tools/index.ts';
 import { owned, type FrameMemory, type Message, type Tensor } from '../tensor/index.ts';
 import { startProcess, type ProcessOptions } from './child.ts';
 import { HangCheck } from './hang-check.ts';
@@ -37,7 +38,7 @@ export type Asked<Method> = Method extends () => unknown
 
 export interface CallOptions {
   /** When aborted, the method is told; its answer is still waited for. Not with `inOrder`. */
-  readonly cancel?: AbortSignal | undefined;
+  readonly cancel?: CancelSignal | undefined;
   /** When aborted, the process or thread is ended. */
   readonly stop?: AbortSignal | undefined;
   /**

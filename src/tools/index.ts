@@ -1,6 +1,7 @@
 /** Small tools that every folder may use. */
 export { asCalled, calledAs } from './called-as/index.ts';
 export { CallerWatch } from './caller-watch.ts';
+export { Cancellation, type CancelSignal } from './cancellation.ts';
 export { coreWaitMs } from './core-wait.ts';
 export { exampleBody, exampleCount, nestedExample } from './example-body.ts';
 export { FairTurns } from './fair-turns.ts';

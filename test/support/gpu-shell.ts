@@ -22,6 +22,7 @@ import {
 import type { ColdStartPlan } from '../../src/plan/index.ts';
 import { policies, type GpuOffer, type Policy } from '../../src/schedule/index.ts';
 import { elements, tensorOf, type Tensor } from '../../src/tensor/index.ts';
+import type { CancelSignal } from '../../src/tools/index.ts';
 
 export const layerBytes = 10;
 export const layerCount = 4;
@@ -290,7 +291,7 @@ class MadeUpProcess implements GpuRunner, HostRunner {
     return layers.size - had.length;
   }
 
-  #pass(ms: number, signal: AbortSignal | undefined): Promise<void> {
+  #pass(ms: number, signal: CancelSignal | undefined): Promise<void> {
     return new Promise((resolve, reject) => {
       const over = (): void => {
         clearTimeout(timer);

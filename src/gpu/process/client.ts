@@ -2,8 +2,7 @@
 import { childEnvironment, compiledModule, GoneError, Remote, type RemoteOptions } from '../../process/index.ts';
 import type { GraphProfile } from '../../profile/index.ts';
 import type { FrameMemory, Tensor } from '../../tensor/index.ts';
-import { getOrMake, given } from '../../tools/index.ts';
-import type { LoadOptions } from '../engine/engine.ts';
+import { getOrMake, given, type CancelSignal } from '../../tools/index.ts';
 import type { HybridPlan, HybridPromise, MeasureOperatorsOptions } from '../hybrid/index.ts';
 import type { MeasuredLayerProfile, MeasuredTopology, MeasureOptions } from '../measure/types.ts';
 import { asGpuError, GpuError, type LoadResult, type RunResult, type Staged } from '../types.ts';
@@ -19,6 +18,7 @@ import type {
   ShapeCoverage,
   ShapeOrder,
 } from './protocol.ts';
+import { SentPlans } from './sent-plans.ts';
 
 const module = compiledModule('./main.js', import.meta.url);
 
@@ -42,6 +42,9 @@ export interface GpuProcessOptions extends GpuProcessSettings {
   readonly environment?: Readonly<Record<string, string>>;
 }
 
+/** A load names no variant: its plan says which layers it loads. */
+export type GpuLoadOptions = Omit<GpuRunOptions, 'variant' | 'trace' | 'onLaneFree' | 'lends'>;
+
 export type GpuCheckOptions = Omit<GpuRunOptions, 'trace'> &
   (
     | { readonly inputs?: undefined; readonly outputs?: undefined }
@@ -61,6 +64,7 @@ export class GpuClient {
   readonly #specs = new Map<string, GpuFunctionSpec>();
   /** By function and name. */
   readonly #plans = new Map<string, Map<string, HybridPlan>>();
+  readonly #sentPlans = new SentPlans();
   readonly #listeners: ((reason: string) => void)[] = [];
   #process: Remote<GpuApi>;
   #status: GpuProcessStatus = 'starting';
@@ -109,6 +113,8 @@ export class GpuClient {
   async register(spec: GpuFunctionSpec): Promise<GpuCoverage> {
     await this.#ready;
     const answer = await this.#process.call('register', { spec });
+    // Runs that came before it have left no plan there.
+    this.#sentPlans.forget(spec.key);
     if (answer.covered || answer.layers !== undefined) this.#specs.set(spec.key, spec);
     return answer;
   }
@@ -116,6 +122,7 @@ export class GpuClient {
   async unregister(key: string): Promise<void> {
     this.#specs.delete(key);
     this.#plans.delete(key);
+    this.#sentPlans.forget(key);
     await this.#process.call('unregister', { key });
   }
 
@@ -126,7 +133,8 @@ export class GpuClient {
     { gpu, plan, variant, trace = false, signal, onLaneFree }: GpuRunOptions,
   ): Promise<RunResult> {
     refuseCancelled(signal);
-    const order = { key, gpu, plan, trace, ...given({ variant }) };
+    const run = { key, gpu, plan: this.#sentPlans.place(key, plan), trace };
+    const order = variant === undefined ? run : { ...run, variant };
     const options = { tensors: inputs, cancel: signal, onNote: onLaneFree };
     const { answer, tensors } = await this.#process.exchange('run', order, options);
     return { ...answer, outputs: tensors };
@@ -154,7 +162,7 @@ export class GpuClient {
   }
 
   /** Brings weights to a GPU without executing. */
-  async load(key: string, { gpu, plan, signal }: LoadOptions): Promise<LoadResult> {
+  async load(key: string, { gpu, plan, signal }: GpuLoadOptions): Promise<LoadResult> {
     refuseCancelled(signal);
     return await this.#process.call('load', { key, gpu, plan }, { cancel: signal });
   }
@@ -242,6 +250,7 @@ export class GpuClient {
     const spec = this.#specs.get(key);
     if (spec === undefined) return;
     await this.#process.call('register', { spec });
+    this.#sentPlans.forget(key);
     for (const plan of this.#plans.get(key)?.values() ?? []) {
       await this.#process.call('addPlan', { key, plan });
     }
@@ -291,6 +300,7 @@ export class GpuClient {
         else this.#down('dead', reason);
       },
     };
+    this.#sentPlans.forget();
     const started = new Remote<GpuApi>(options);
     return started;
   }
@@ -310,7 +320,7 @@ export class GpuClient {
   }
 }
 
-function refuseCancelled(signal: AbortSignal | undefined): void {
+function refuseCancelled(signal: CancelSignal | undefined): void {
   if (signal?.aborted === true) throw new GpuError('cancelled', 'the run was cancelled by its caller');
 }
 

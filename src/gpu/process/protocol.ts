@@ -2,6 +2,7 @@
 import type { WithTensors } from '../../process/index.ts';
 import type { GraphProfile } from '../../profile/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
+import type { CancelSignal } from '../../tools/index.ts';
 import type { CudaDevice } from '../driver/types.ts';
 import type { EngineOptions } from '../engine/engine.ts';
 import type { Precision } from '../gate/compare.ts';
@@ -9,6 +10,7 @@ import type { HybridPlan, HybridPromise, HybridSpec, MeasureOperatorsOptions } f
 import type { MeasuredLayerProfile, MeasuredTopology, MeasureOptions } from '../measure/types.ts';
 import type { InputShapes, Obstacle, WeightLayer } from '../program/types.ts';
 import type { Capability, GpuLinkState, LoadResult, RunOptions, RunResult, Staged } from '../types.ts';
+import type { PlacedPlan } from './sent-plans.ts';
 import type { HostStoreState } from '../engine/host-store.ts';
 import type { ResidencyState } from '../engine/residency.ts';
 import type { GpuMemoryState } from '../engine/lane.ts';
@@ -125,7 +127,8 @@ export type GpuCheck =
   /** ONNX Runtime does not run these inputs, none could be drawn, or the outputs are too small: those of a call decide. */
   | { readonly kind: 'undecided'; readonly why: string };
 
-export interface GpuRunOptions extends RunOptions {
+export interface GpuRunOptions extends Omit<RunOptions, 'signal'> {
+  readonly signal?: CancelSignal;
   /** One of the function's plans over GPU and CPU; all of it on the GPU when left out. */
   readonly variant?: string;
 }
@@ -135,7 +138,13 @@ interface OfFunction {
 }
 
 /** A function under a plan on one GPU. */
-type OnGpu = OfFunction & Omit<GpuRunOptions, 'trace' | 'signal' | 'onLaneFree'>;
+export type OnGpu = OfFunction & Omit<GpuRunOptions, 'trace' | 'signal' | 'onLaneFree'>;
+
+/** A run under a plan that the process may have already. */
+export interface RunOrder extends Omit<OnGpu, 'plan'> {
+  readonly plan: PlacedPlan;
+  readonly trace: boolean;
+}
 
 /** What the host asks of the process. */
 export interface GpuApi {
@@ -143,7 +152,7 @@ export interface GpuApi {
   register(order: { readonly spec: GpuFunctionSpec }): GpuCoverage;
   unregister(order: OfFunction): void;
   /** The answer's tensors are the outputs. Notes when the GPU is free for the next run. */
-  run(order: OnGpu & { readonly trace: boolean }, inputs: readonly Tensor[]): WithTensors<Omit<RunResult, 'outputs'>>;
+  run(order: RunOrder, inputs: readonly Tensor[]): WithTensors<Omit<RunResult, 'outputs'>>;
   load(order: Omit<OnGpu, 'variant'>): LoadResult;
   /** Answers with the bytes freed, as `keep` does. Runs and loads on the GPU that are asked for later find them free. */
   trim(order: OfFunction & { readonly gpu: number; readonly layers: number }): number;

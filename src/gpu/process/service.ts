@@ -21,9 +21,11 @@ import type {
   GpuLayer,
   GpuProcessInfo,
   GpuProcessSettings,
+  OnGpu,
   ShapeCoverage,
   ShapeOrder,
 } from './protocol.ts';
+import { KeptPlans } from './sent-plans.ts';
 import { given, KeyedMutex } from '../../tools/index.ts';
 
 interface ServedFunction {
@@ -36,6 +38,7 @@ interface ServedFunction {
   readonly sizing: ReadonlySet<string>;
   /** By input shapes: how these run in the program of more rows. */
   readonly paddings: Map<string, Padding>;
+  readonly plans: KeptPlans;
 }
 
 interface Registered {
@@ -95,8 +98,10 @@ export class GpuService {
   readonly methods: Omit<Methods<GpuApi>, 'open' | 'close'> = {
     register: ({ spec }) => this.#register(spec),
     unregister: ({ key }) => this.#unregister(key),
-    run: async (order, { tensors, signal, note }) => {
-      const { outputs, release, ...answer } = await this.run(order, tensors, signal, note, true);
+    run: async ({ plan: placed, ...order }, { tensors, signal, note }) => {
+      const plan = this.#served(order.key).plans.of(placed);
+      if (plan === undefined) throw new GpuError('invalid', `the GPU process was not sent plan ${placed.place}`);
+      const { outputs, release, ...answer } = await this.run({ ...order, plan }, tensors, signal, note, true);
       return new WithTensors(answer, outputs, release);
     },
     load: async ({ key, gpu, plan }, { signal }) => {
@@ -162,7 +167,7 @@ export class GpuService {
 
   /** @throws GpuError */
   async run(
-    order: OrderOf<'run'>,
+    order: OnGpu & { readonly trace: boolean },
     inputs: readonly Tensor[],
     signal: AbortSignal,
     onLaneFree = (): void => undefined,
@@ -415,6 +420,7 @@ export class GpuService {
       programs: new Map(),
       sizing: sizingOf(spec.shapes),
       paddings: new Map(),
+      plans: new KeptPlans(),
     };
     this.#functions.set(spec.key, served);
     return served;

@@ -15,6 +15,7 @@ import { GpuError, type GpuRunOptions, type LoadResult, type RunResult, type Sta
 import { LiveScheduler, type FunctionPlans, type GpuRunner, type HostRunner } from '../../../src/live/index.ts';
 import { Xoshiro } from '../../../src/replay/index.ts';
 import type { Tensor } from '../../../src/tensor/index.ts';
+import type { CancelSignal } from '../../../src/tools/index.ts';
 import { emulatorMissing, sharedEmulatedCuda } from '../../support/emulated-cuda.ts';
 import { gpuOnly } from '../../support/gpu-shell.ts';
 import { gpuOffer } from '../../support/offers.ts';
@@ -35,6 +36,13 @@ interface Published {
 }
 
 type Methods = GpuService['methods'];
+
+/** As the GPU process makes one of a message. */
+function signalOf(cancel: CancelSignal | undefined): AbortSignal {
+  const abort = new AbortController();
+  cancel?.addEventListener('abort', () => abort.abort());
+  return abort.signal;
+}
 
 /** A GPU process that can be killed: what was asked of it ends at once, and the next one knows nothing. */
 class Processes implements GpuRunner, HostRunner {
@@ -106,11 +114,12 @@ class Processes implements GpuRunner, HostRunner {
     return this.#tell('unregister', { key });
   }
   run(key: string, inputs: readonly Tensor[], options: GpuRunOptions): Promise<RunResult> {
-    const { gpu, plan, signal = new AbortController().signal, onLaneFree } = options;
-    return this.#ask(() => this.#service.run({ key, gpu, plan, trace: false }, inputs, signal, onLaneFree));
+    const { gpu, plan, signal, onLaneFree } = options;
+    const order = { key, gpu, plan, trace: false };
+    return this.#ask(() => this.#service.run(order, inputs, signalOf(signal), onLaneFree));
   }
   load(key: string, { gpu, plan, signal }: Omit<GpuRunOptions, 'trace'>): Promise<LoadResult> {
-    return this.#tell('load', { key, gpu, plan }, signal);
+    return this.#tell('load', { key, gpu, plan }, signalOf(signal));
   }
   trim(key: string, gpu: number, layers: number): Promise<number> {
     return this.#tell('trim', { key, gpu, layers });
