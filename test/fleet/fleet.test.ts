@@ -184,9 +184,14 @@ describe.skipIf(redisMissing !== undefined)('a fleet', () => {
       metrics
         .flatMap((text) => [...text.matchAll(new RegExp(`^${name}(?:\\{.*\\})? (\\d+)$`, 'gm'))])
         .reduce((total, [, count]) => total + Number(count), 0);
-    expect(sum('turntable_fleet_passed_total')).toBeGreaterThan(routedCount);
-    expect(sum('turntable_fleet_taken_total')).toBe(sum('turntable_fleet_passed_total'));
-    expect(metrics[0]).toContain('turntable_fleet_hosts{state="up"} 3');
+    const [passed, taken] = [sum('turntable_fleet_passed_total'), sum('turntable_fleet_taken_total')];
+    expect(passed).toBeGreaterThan(routedCount);
+    // A busy machine keeps a host from answering for so long that a call to it is given up, taken or not.
+    expect(taken).toBeLessThanOrEqual(passed);
+    expect(taken).toBeGreaterThanOrEqual(passed - sum('turntable_fleet_ran_again_total'));
+    await vi.waitFor(async () => {
+      expect((await ask(one, 'GET', '/metrics')).text).toContain('turntable_fleet_hosts{state="up"} 3');
+    }, patient);
     // A draining host gets no calls from the others.
     expect((await ask(one, 'POST', `/v2/fleet/hosts/${nameOf(third)}/drain`, '{"draining":true}')).status).toBe(200);
     await vi.waitFor(async () => {
