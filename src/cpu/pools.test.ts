@@ -111,18 +111,6 @@ describe('an invocation', () => {
     }
     expect(getEventListeners(client.signal, 'abort')).toHaveLength(0);
   });
-
-  it('of a higher priority is served before those that came earlier', async () => {
-    pools = on.start();
-    pools.register(on.spec('relu'), { ...limits, instancesMax: 1 });
-    const order: string[] = [];
-    const invoke = async (name: string, priority: number): Promise<void> => {
-      await pools.invoke('relu', input(1, 2, 3, 4), { priority });
-      order.push(name);
-    };
-    await Promise.all([invoke('low 1', 9), invoke('low 2', 9), invoke('high', 1)]);
-    expect(order).toEqual(['high', 'low 1', 'low 2']);
-  });
 });
 
 describe('a handler', () => {

@@ -167,7 +167,7 @@ export interface CallStages {
 export interface InvokeOptions {
   /** Instant (performance.now()) after which the invocation is refused instead of started. */
   readonly deadlineMs?: number | undefined;
-  /** 1 is the highest; equal priorities are served in order of arrival. Default 2^31. */
+  /** 1 is the highest. For a worker that runs it instead: a pool takes calls in the order in which it is handed them. */
   readonly priority?: number;
   /**
    * Aborted when the client is gone: a waiting invocation is dropped; a running one is finished and its answer dropped.

@@ -242,8 +242,15 @@ export interface GpuResident {
   readonly shared: { readonly base: string; readonly bytes: number; readonly keys: readonly string[] } | undefined;
 }
 
-/** Priorities of the protocol count down from 1, those of the scheduler up. */
-export const toSchedulerPriority = (priority: number): number => -priority;
+/** Lower ones count alike: sort keys hold a priority and milliseconds in one number of 53 bits. */
+const priorityMost = 10_000;
+
+/**
+ * Priorities of the protocol count down from 1 to 2^31 - 1, those of the scheduler up. Beyond these is what no client
+ * waits for.
+ */
+export const toSchedulerPriority = (priority: number): number =>
+  priority >= 2 ** 31 ? -priorityMost - 1 : -Math.min(priority, priorityMost);
 
 /** The function has too many waiting invocations. */
 export class QueueFullError extends Error {

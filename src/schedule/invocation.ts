@@ -41,6 +41,8 @@ export class Invocation {
   latestStartMs = NaN;
   shareMs = NaN;
   laneMs = NaN;
+  /** The priority with which it joined there. */
+  joinedPriority = NaN;
   /** There, its predicted start while it waits, then its predicted end. */
   predictedMs = NaN;
   /** NaN: the function's. */

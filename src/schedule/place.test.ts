@@ -1,4 +1,5 @@
 /** What the scheduler relies on at each kind of place (place.ts), tried where no other place can run the function. */
+import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { NpuLane } from '../../test/support/npu-lane.ts';
 import { offerSheet, smallGpus, type OfferShape } from '../../test/support/offers.ts';
@@ -14,6 +15,7 @@ import {
   type SchedulerOptions,
   type SideId,
 } from './index.ts';
+import { tuning } from './tuning.ts';
 
 /** A run takes 10 ms at each place, once what it needs is there. */
 interface Kind {
@@ -105,6 +107,11 @@ class Bench {
     for (const invocation of invocations) this.tell({ kind: 'arrival', invocation, functionIndex: 0 });
   }
 
+  /** One that has as much time as it takes. */
+  arriveWith(invocation: number, priority: number, sloMs = 1e6): void {
+    this.tell({ kind: 'arrival', invocation, functionIndex: 0, priority, sloMs });
+  }
+
   finish(invocation: number, afterMs = 10): void {
     this.nowMs += afterMs;
     this.tell({ kind: 'finished', invocation });
@@ -141,6 +148,33 @@ describe.each(kinds)('the place $id', (kind) => {
     expect(bench.predictMs()).toBeCloseTo(30);
     bench.finish(0);
     expect(bench.predictMs()).toBeCloseTo(20);
+  });
+
+  test('starts calls by priority, and those of one priority in their order', () => {
+    fc.assert(
+      fc.property(fc.array(fc.integer({ min: -2, max: 1 }), { minLength: 1, maxLength: 12 }), (priorities) => {
+        const bench = new Bench(kind);
+        bench.arrive(0);
+        for (const [at, priority] of priorities.entries()) bench.arriveWith(at + 1, priority);
+        for (let at = 0; at <= priorities.length; at++) bench.finish(bench.runs[at]!);
+        const expected = priorities.map((priority, at) => ({ priority, invocation: at + 1 }));
+        expected.sort((one, other) => other.priority - one.priority);
+        expect(bench.runs).toEqual([0, ...expected.map(({ invocation }) => invocation)]);
+      }),
+    );
+  });
+
+  test.each([50, 1e6])('gives a call of %d ms its turn behind calls of a higher priority without end', (sloMs) => {
+    const bench = new Bench(kind, { waitBoundMs: 50 });
+    bench.arriveWith(1, 1);
+    bench.arriveWith(0, 0, sloMs);
+    for (let next = 2; bench.runs.at(-1) !== 0 && next < 100; next++) {
+      bench.arriveWith(next, 1);
+      bench.finish(bench.runs.at(-1)!);
+    }
+    // It has waited for as long as the bound after five runs; from then on it gets one turn in `overdueShare`.
+    expect(bench.runs.at(-1)).toBe(0);
+    expect(bench.runs.length).toBeLessThanOrEqual(6 + 2 * tuning.queues.overdueShare);
   });
 
   test('does not start a call whose caller has gone, and starts the one behind it', () => {

@@ -9,8 +9,11 @@ export interface Place {
   readonly waitingCount: number;
   /** Whether it could ever run the function, as far as is known now. */
   canTake(fn: ServedFunction): boolean;
-  /** When an invocation of the function that arrived now would end there; Infinity where it cannot run. */
-  predictEndMs(fn: ServedFunction, deadlineMs: number, nowMs: number): number;
+  /**
+   * When an invocation of the function that arrived now would end there; Infinity where it cannot run. @param priority
+   * its own; default: that of its function
+   */
+  predictEndMs(fn: ServedFunction, deadlineMs: number, nowMs: number, priority?: number): number;
   /** The invocation joins what waits there, and starts if it can. */
   enter(invocation: Invocation, nowMs: number): void;
   /** A waiting invocation leaves. */

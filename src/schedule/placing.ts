@@ -57,7 +57,7 @@ export class Placing {
 
     // 1. May it run on a GPU? Then the router weighs those. `resident`, `copy`, `room`, `by-number`
     const side = this.#bestSide(invocation, nowMs, except);
-    const sideEndMs = side?.predictEndMs(fn, deadlineMs, nowMs) ?? Infinity;
+    const sideEndMs = side?.predictEndMs(fn, deadlineMs, nowMs, invocation.priority) ?? Infinity;
     const isSafe = policy.offload !== 'never' && sideEndMs <= deadlineMs;
     const route: Route =
       gpus.length === 0 || invocation.isKeptOff
@@ -111,7 +111,7 @@ export class Placing {
 
     // 5. Does its function shed, and would it be late even if no other call came? Then it is refused, unless it is to
     // bring its function to a GPU. `bringing`
-    const lateEndMs = fn.sheds && goesBeside ? side!.lateEndMs(fn, deadlineMs, nowMs) : undefined;
+    const lateEndMs = fn.sheds && goesBeside ? side!.lateEndMs(invocation, nowMs) : undefined;
     if (lateEndMs !== undefined) {
       this.#shed(invocation, lateEndMs, side!.trialMs(fn, nowMs));
       return undefined;
@@ -145,7 +145,7 @@ export class Placing {
     let bestEndMs = Infinity;
     for (const side of this.#sides) {
       if (side === except || !side.offers(fn)) continue;
-      const endMs = side.predictEndMs(fn, deadlineMs, nowMs);
+      const endMs = side.predictEndMs(fn, deadlineMs, nowMs, invocation.priority);
       if (endMs >= bestEndMs) continue;
       best = side;
       bestEndMs = endMs;
@@ -179,7 +179,7 @@ export class Placing {
     const side = this.#bestSide(invocation, nowMs);
     if (side === undefined) return;
     const gpuEndMs = this.#router.predictEndMs(fn, gpu, slot, nowMs, invocation);
-    const sideEndMs = side.predictEndMs(fn, deadlineMs, nowMs);
+    const sideEndMs = side.predictEndMs(fn, deadlineMs, nowMs, invocation.priority);
     if (gpuEndMs <= deadlineMs || sideEndMs >= gpuEndMs) return;
     decision.reason = 'slo';
     decision.chosenEndMs = sideEndMs;

@@ -2,6 +2,7 @@ import { grown } from './columns.ts';
 import type { ServedFunction } from './function.ts';
 import { Heap } from './heap.ts';
 import type { Invocation } from './invocation.ts';
+import { keyFor } from './lines.ts';
 import { tuning } from './tuning.ts';
 
 const { shareBoundMs } = tuning.queues;
@@ -10,8 +11,8 @@ const { shareBoundMs } = tuning.queues;
 const farMs = 1e11;
 
 /**
- * The queue of the CPU or of the workers: by the latest start that still meets the SLO, put off by the demand of the
- * function beyond its share of the place. Late calls are behind, by arrival. The share is that of start-time fair
+ * The queue of the CPU or of the workers: by priority, then by the latest start that still meets the SLO, put off by the
+ * demand of the function beyond its share of the place. Late calls are behind, by arrival. The share is that of start-time fair
  * queueing (Goyal 1996), counted when an invocation joins, so that one function with ten times too many calls does not
  * make the others late.
  */
@@ -21,6 +22,8 @@ export class SideLine {
   startsSinceOverdue = 0;
   /** Lane milliseconds of all waiting calls. */
   waitingMs = 0;
+  /** The same by priority, and how many calls of each wait. */
+  readonly #waitingOf = new Map<number, { calls: number; ms: number }>();
   /** By function: the virtual clock at which everything that it has asked for has had its share. */
   #askedUntilMs = new Float64Array(64);
   #askedUntilMostMs = 0;
@@ -28,6 +31,11 @@ export class SideLine {
 
   get size(): number {
     return this.onTime.size + this.late.size;
+  }
+
+  /** Whether one of the waiting calls has a priority above another's: then a call may be passed over without end. */
+  get isMixed(): boolean {
+    return this.#waitingOf.size > 1;
   }
 
   has(invocation: Invocation): boolean {
@@ -44,7 +52,7 @@ export class SideLine {
     this.#askedUntilMostMs = Math.max(this.#askedUntilMostMs, shareMs + laneMs / lanes);
     invocation.latestStartMs = latestStartMs;
     invocation.shareMs = shareMs;
-    this.onTime.add(invocation, Math.min(latestStartMs, farMs) + shareMs);
+    this.onTime.add(invocation, keyFor(invocation.priority, latestStartMs) + shareMs);
     this.#count(invocation, laneMs);
   }
 
@@ -64,10 +72,10 @@ export class SideLine {
    * Lane milliseconds that would start before an invocation of the function that joined on time now. Stops counting
    * beyond `mostMs`: that is too much already.
    */
-  msBefore(fn: ServedFunction, latestStartMs: number, mostMs: number): number {
-    // Without a deadline it is behind nearly everything, so the total will do.
-    if (latestStartMs >= farMs) return this.waitingMs;
-    const key = latestStartMs + this.#nextShareMs(fn);
+  msBefore(fn: ServedFunction, latestStartMs: number, priority: number, mostMs: number): number {
+    // Without a deadline it is behind nearly everything of its priority, so the total will do.
+    if (latestStartMs >= farMs) return this.#waitingMsFrom(priority);
+    const key = keyFor(priority, latestStartMs) + this.#nextShareMs(fn);
     let ms = 0;
     const places = [0];
     while (ms <= mostMs) {
@@ -92,6 +100,29 @@ export class SideLine {
     this.onTime.remove(invocation);
     this.late.remove(invocation);
     this.waitingMs = this.size === 0 ? 0 : this.waitingMs - invocation.laneMs;
+    const alike = this.#waitingOf.get(invocation.joinedPriority)!;
+    alike.ms -= invocation.laneMs;
+    if (--alike.calls === 0) this.#waitingOf.delete(invocation.joinedPriority);
+  }
+
+  /** Those on time whose latest start has passed. Looks at all calls. */
+  lateBy(nowMs: number): Invocation[] {
+    const found: Invocation[] = [];
+    for (let at = 0; at < this.onTime.size; at++) {
+      const invocation = this.onTime.at(at);
+      if (invocation.latestStartMs < nowMs) found.push(invocation);
+    }
+    return found;
+  }
+
+  /** The earliest arrival of all for which this holds. Looks at all calls. */
+  oldest(holds: (invocation: Invocation) => boolean = () => true): Invocation | undefined {
+    let found = this.late.firstThat(holds);
+    for (let at = 0; at < this.onTime.size; at++) {
+      const invocation = this.onTime.at(at);
+      if (invocation.sequence < (found?.sequence ?? Infinity) && holds(invocation)) found = invocation;
+    }
+    return found;
   }
 
   /** All waiting invocations, in no order; of one function, or of all. */
@@ -112,8 +143,23 @@ export class SideLine {
     return Math.min(askedMs, this.#virtualMs + shareBoundMs);
   }
 
+  #waitingMsFrom(priority: number): number {
+    if (!this.isMixed && this.#waitingOf.has(priority)) return this.waitingMs;
+    let ms = 0;
+    for (const [other, alike] of this.#waitingOf) if (other >= priority) ms += alike.ms;
+    return ms;
+  }
+
   #count(invocation: Invocation, laneMs: number): void {
+    const { priority } = invocation;
     invocation.laneMs = laneMs;
+    invocation.joinedPriority = priority;
     this.waitingMs += laneMs;
+    const alike = this.#waitingOf.get(priority);
+    if (alike === undefined) this.#waitingOf.set(priority, { calls: 1, ms: laneMs });
+    else {
+      alike.calls++;
+      alike.ms += laneMs;
+    }
   }
 }

@@ -66,9 +66,9 @@ export class Side<Config = never> implements Place {
     return this.#lanes.canTake(fn);
   }
 
-  predictEndMs(fn: ServedFunction, deadlineMs: number, nowMs: number): number {
+  predictEndMs(fn: ServedFunction, deadlineMs: number, nowMs: number, priority = fn.sheet.priority): number {
     if (!this.#lanes.canTake(fn)) return Infinity;
-    const startMs = this.#predictStart(fn, deadlineMs, nowMs);
+    const startMs = this.#predictStart(fn, deadlineMs, nowMs, priority);
     return startMs + this.#lanes.runMs(fn, startMs);
   }
 
@@ -78,8 +78,8 @@ export class Side<Config = never> implements Place {
    * then: predictions are learnt from runs, so only a run can show that they have become shorter. A function with a
    * measured time gets such a call only after it has been refused for a while.
    */
-  lateEndMs(fn: ServedFunction, deadlineMs: number, nowMs: number): number | undefined {
-    const startMs = this.#predictStart(fn, deadlineMs, nowMs);
+  lateEndMs({ fn, deadlineMs, priority }: Invocation, nowMs: number): number | undefined {
+    const startMs = this.#predictStart(fn, deadlineMs, nowMs, priority);
     const runMs = this.#lanes.runMs(fn, startMs);
     if (startMs > nowMs) {
       const latestStartMs = this.#latestStartMs(fn, runMs, deadlineMs, nowMs);
@@ -118,13 +118,13 @@ export class Side<Config = never> implements Place {
   }
 
   enter(invocation: Invocation, nowMs: number): void {
-    const { fn, deadlineMs } = invocation;
+    const { fn, deadlineMs, priority } = invocation;
     const lanes = this.#lanes;
     invocation.state = 'waiting';
     invocation.place = this.id;
     const runMs = lanes.runMs(fn, nowMs);
     const latestStartMs = this.#latestStartMs(fn, runMs, deadlineMs, nowMs);
-    invocation.predictedMs = this.#predictStart(fn, deadlineMs, nowMs);
+    invocation.predictedMs = this.#predictStart(fn, deadlineMs, nowMs, priority);
     const laneMs = lanes.laneMs(fn, runMs);
     const line = this.#lineFor(fn);
     if (latestStartMs >= nowMs) line.add(invocation, latestStartMs, laneMs, this.#lanesFor(fn));
@@ -258,7 +258,7 @@ export class Side<Config = never> implements Place {
   }
 
   /** When an invocation that joined now would start: behind those ahead of it, or, once it is late, behind all. */
-  #predictStart(fn: ServedFunction, deadlineMs: number, nowMs: number): number {
+  #predictStart(fn: ServedFunction, deadlineMs: number, nowMs: number, priority: number): number {
     const lanes = this.#lanes;
     const isOwn = lanes.ownCount(fn) > 0;
     const line = isOwn ? this.#ownLines.get(fn) : this.#line;
@@ -267,7 +267,7 @@ export class Side<Config = never> implements Place {
     const latestStartMs = this.#latestStartMs(fn, lanes.runMs(fn, nowMs), deadlineMs, nowMs);
     const leftMs = lanes.leftMs(nowMs, isOwn ? fn : undefined);
     const mostMs = (latestStartMs - nowMs) * count - leftMs;
-    const startMs = nowMs + (leftMs + (line?.msBefore(fn, latestStartMs, mostMs) ?? 0)) / count;
+    const startMs = nowMs + (leftMs + (line?.msBefore(fn, latestStartMs, priority, mostMs) ?? 0)) / count;
     return startMs <= latestStartMs ? startMs : nowMs + (leftMs + (line?.waitingMs ?? 0)) / count;
   }
 
@@ -282,28 +282,36 @@ export class Side<Config = never> implements Place {
    * others, or is shed.
    */
   #next(line: SideLine, nowMs: number, holds?: (invocation: Invocation) => boolean): Invocation | undefined {
-    const { policy, orders } = this.#state;
+    const { policy } = this.#state;
     const firstOf = (heap: Heap<Invocation>): Invocation | undefined =>
       holds === undefined ? heap.first() : heap.firstThat(holds);
     for (;;) {
       const invocation = firstOf(line.onTime);
       if (invocation === undefined || invocation.latestStartMs >= nowMs) break;
-      const { fn } = invocation;
-      this.#waited(invocation, nowMs);
-      if (fn.sheds) {
-        line.remove(invocation);
-        invocation.state = 'ended';
-        // By as much as the latest start leaves for its run.
-        const predictedEndMs = nowMs + invocation.deadlineMs - invocation.latestStartMs;
-        orders.add({ kind: 'shed', invocation: invocation.number, predictedEndMs });
-      } else line.makeLate(invocation);
+      this.#isLate(invocation, line, nowMs);
     }
-    const first = firstOf(line.onTime);
-    const oldest = firstOf(line.late);
-    if (oldest !== undefined && nowMs - oldest.arrivalMs >= policy.waitBoundMs) {
-      if (first === undefined || line.startsSinceOverdue >= overdueShare) return oldest;
+    if (line.startsSinceOverdue >= overdueShare) {
+      // Only priorities pass over a call that can still meet its SLO, and one that is late behind the first.
+      const isAsked = line.isMixed && line.startsSinceOverdue % overdueShare === 0;
+      if (isAsked) for (const late of line.lateBy(nowMs)) this.#isLate(late, line, nowMs);
+      const oldest = isAsked ? line.oldest(holds) : firstOf(line.late);
+      if (oldest !== undefined && nowMs - oldest.arrivalMs >= policy.waitBoundMs) return oldest;
     }
-    return first ?? oldest;
+    return firstOf(line.onTime) ?? firstOf(line.late);
+  }
+
+  /** The latest start of an invocation on time has passed. */
+  #isLate(invocation: Invocation, line: SideLine, nowMs: number): void {
+    this.#waited(invocation, nowMs);
+    if (!invocation.fn.sheds) {
+      line.makeLate(invocation);
+      return;
+    }
+    line.remove(invocation);
+    invocation.state = 'ended';
+    // By as much as the latest start leaves for its run.
+    const predictedEndMs = nowMs + invocation.deadlineMs - invocation.latestStartMs;
+    this.#state.orders.add({ kind: 'shed', invocation: invocation.number, predictedEndMs });
   }
 
   /** An invocation on time has ended its wait. The calls that overtook it are as likely to overtake the next one. */

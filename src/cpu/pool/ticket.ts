@@ -23,7 +23,6 @@ export interface Ticket {
   readonly rows: number;
   readonly arrivalMs: number;
   readonly deadlineMs: number;
-  readonly priority: number;
   readonly signal: AbortSignal | undefined;
   readonly resolve: (result: PoolResult) => void;
   readonly reject: (error: Error) => void;
@@ -56,8 +55,6 @@ export interface ModelRun {
   failure: Error | undefined;
 }
 
-const lowestPriority = 2 ** 31;
-
 export function makeTicket(
   input: PoolInput,
   options: InvokeOptions,
@@ -76,7 +73,6 @@ export function makeTicket(
     rows: input.kind === 'tensors' ? (rowsOf(input.tensors) ?? 1) : 1,
     arrivalMs: performance.now(),
     deadlineMs: options.deadlineMs ?? Infinity,
-    priority: options.priority ?? lowestPriority,
     signal: options.signal,
     resolve,
     reject,

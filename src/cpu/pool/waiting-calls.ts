@@ -22,15 +22,13 @@ export class WaitingCalls {
     return this.#tickets[0];
   }
 
-  /** Behind those of its priority. */
   add(ticket: Ticket): void {
-    this.#tickets.splice(this.#tickets.findLastIndex(({ priority }) => priority <= ticket.priority) + 1, 0, ticket);
+    this.#tickets.push(ticket);
   }
 
-  /** Puts back a call that had been sent: before all others of its priority, since it has waited longest. */
+  /** Puts back a call that had been sent: before all others, since it has waited longest. */
   putBack(ticket: Ticket): void {
-    const at = this.#tickets.findIndex(({ priority }) => priority >= ticket.priority);
-    this.#tickets.splice(at === -1 ? this.#tickets.length : at, 0, ticket);
+    this.#tickets.unshift(ticket);
   }
 
   /** Takes the first ones out. */
