@@ -64,10 +64,10 @@ export class Simulator {
   readonly #flights: Flight[] = [];
   readonly #sides: SimulatedSides;
   readonly #lists = new SimulatedLists({
-    began: (invocations, endMs) => {
+    began: (invocations, runMs) => {
       for (const invocation of invocations) {
         this.#begin(this.#flights[invocation]!);
-        this.#flights[invocation]!.finishDue = this.#due.add(endMs, 'finished', invocation);
+        this.#flights[invocation]!.finishDue = this.#due.add(this.#nowMs + runMs, 'finished', invocation);
       }
     },
     wake: (atMs, functionIndex) => void this.#due.add(atMs, 'list', functionIndex),

@@ -4,12 +4,12 @@ export {
   instancesIn,
   nextBatch,
   slotsOf,
-  splitBatch,
   type BatchCall,
   type BatchPlace,
   type PoolConfiguration,
   type PoolGroup,
 } from './batches.ts';
+export { BatchList } from './batch-list.ts';
 export { LatencyBook } from './latency-book.ts';
 export { chooseHost, earliest, type HostReason, type MemberAnswer } from './fleet/choose-member.ts';
 export { assignHomes, homeLimits, type FleetFunction, type FleetMember } from './fleet/homes.ts';

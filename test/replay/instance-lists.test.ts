@@ -156,7 +156,7 @@ function decidedInReplay({ configuration, batchFixed, arrivals }: Sequence): Dec
   let nowMs = 0;
   const lists = new SimulatedLists(
     {
-      began: (invocations, _endMs, at) => decided.push({ atMs: nowMs, what: `${at}:${invocations.join(',')}` }),
+      began: (invocations, _runMs, at) => decided.push({ atMs: nowMs, what: `${at}:${invocations.join(',')}` }),
       wake: (atMs) => void wakes.push(atMs),
     },
     batchFixed,

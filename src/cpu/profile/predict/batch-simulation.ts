@@ -1,7 +1,7 @@
 /** An event-by-event simulation of a pool that gathers batches, for which there is no closed formula. */
 import { PlanError } from '../../../plan/index.ts';
 import type { PoolProfile } from '../../../profile/index.ts';
-import { batchDueMs, nextBatch, type BatchCall } from '../../../schedule/index.ts';
+import { BatchList, type BatchCall } from '../../../schedule/index.ts';
 import type { BatchedCandidate } from './candidates.ts';
 import { idleExtraMs, type IdleCost } from './idle-cost.ts';
 import { instanceMs } from './instance-time.ts';
@@ -24,8 +24,8 @@ export function batchCapacityPerSecond({ batch, latencyMs }: BatchedCandidate): 
 }
 
 /**
- * Poisson arrivals of one row each, in batches by the code by which pools make them (Packrat, 3.5). Instances that run together slow each
- * other down in proportion to their number.
+ * Poisson arrivals of one row each, in batches by the code by which pools make them (Packrat, 3.5). Instances that run
+ * together slow each other down in proportion to their number.
  */
 export function simulateBatches(
   profile: PoolProfile,
@@ -42,60 +42,47 @@ export function simulateBatches(
     return (rows) => times[rows] ?? candidate.latencyMs;
   };
   const instances = candidate.groups.flatMap(({ instances: count, threads, batch }) =>
-    Array.from({ length: count }, () => ({ threads, batch, expectedMs: timesOf(threads, batch), freeAtMs: 0 })),
+    Array.from({ length: count }, () => ({ threads, batch, expectedMs: timesOf(threads, batch) })),
   );
   const random = randomSource(seed);
   const gapMs = (): number => (-Math.log(1 - random()) * 1000) / ratePerSecond;
   const skipped = Math.ceil(requests / 10);
   const total = requests + skipped;
-  let arrived = 0;
-  let arrivalMs = gapMs();
-  const waiting: BatchCall[] = [];
   let waitSumMs = 0;
   let serviceSumMs = 0;
-  let counted = 0;
   let begun = 0;
   let nowMs = 0;
-  while (begun < total) {
-    const free = instances.filter((instance) => instance.freeAtMs <= nowMs);
-    const [largest] = free;
-    let dueMs = Infinity;
-    if (waiting.length > 0 && largest !== undefined) {
-      const capacity = free.reduce((sum, { batch }) => sum + batch, 0);
-      dueMs = batchDueMs(waiting, capacity, timeoutMs, largest.expectedMs(largest.batch));
-    }
-    if (dueMs > nowMs) {
-      // Until then another row may come, or another instance be free.
-      let nextMs = Math.min(dueMs, arrivalMs);
-      for (const { freeAtMs } of instances) if (freeAtMs > nowMs) nextMs = Math.min(nextMs, freeAtMs);
-      nowMs = nextMs;
-      if (arrivalMs > nowMs) continue;
-      waiting.push({ rows: 1, arrivalMs, deadlineMs: Infinity, alone: false });
-      arrivalMs = ++arrived < total ? arrivalMs + gapMs() : Infinity;
-      continue;
-    }
-    const parts = nextBatch(waiting, free, undefined);
-    const taking = free.flatMap((instance, at) => (parts[at]!.length > 0 ? { instance, calls: parts[at]! } : []));
-    const together = instances.length - free.length + taking.length;
-    const slowdown =
-      instances.length === 1 ? 1 : 1 + ((candidate.interference - 1) * (together - 1)) / (instances.length - 1);
-    let taken = 0;
-    for (const { instance, calls } of taking) {
-      const extraMs = idleExtraMs(idle, instance.threads, nowMs - instance.freeAtMs);
-      const serviceMs = instance.expectedMs(calls.length) * slowdown + extraMs;
-      instance.freeAtMs = nowMs + serviceMs;
-      taken += calls.length;
-      for (const call of calls) {
+  const wakesMs: number[] = [];
+  const list = new BatchList({
+    instances,
+    timeoutMs,
+    wake: (atMs) => wakesMs.push(atMs),
+    begin: ({ threads, expectedMs }, calls: readonly BatchCall[], together, idleSinceMs) => {
+      const slowdown =
+        instances.length === 1 ? 1 : 1 + ((candidate.interference - 1) * (together - 1)) / (instances.length - 1);
+      const serviceMs = expectedMs(calls.length) * slowdown + idleExtraMs(idle, threads, nowMs - idleSinceMs);
+      for (const { arrivalMs: sinceMs } of calls) {
         if (begun++ < skipped) continue;
-        waitSumMs += nowMs - waiting[call]!.arrivalMs;
+        waitSumMs += nowMs - sinceMs;
         serviceSumMs += serviceMs;
-        counted++;
       }
+      return serviceMs;
+    },
+  });
+  let arrivalMs = gapMs();
+  for (let arrived = 0; ;) {
+    const wakeMs = Math.min(...wakesMs);
+    nowMs = Math.min(arrivalMs, wakeMs);
+    if (nowMs === Infinity) break;
+    if (wakeMs <= arrivalMs) wakesMs.splice(wakesMs.indexOf(wakeMs), 1);
+    else {
+      list.add({ rows: 1, arrivalMs, deadlineMs: Infinity, alone: false });
+      arrivalMs = ++arrived < total ? arrivalMs + gapMs() : Infinity;
     }
-    waiting.splice(0, taken);
+    list.decide(nowMs);
   }
-  const waitMs = waitSumMs / counted;
-  const serviceMs = serviceSumMs / counted;
+  const waitMs = waitSumMs / requests;
+  const serviceMs = serviceSumMs / requests;
   return { state: 'stable', latencyMs: waitMs + serviceMs, serviceMs };
 }
 
