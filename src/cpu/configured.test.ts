@@ -230,7 +230,7 @@ describe('a configuration', () => {
   });
 
   it('goes with its function: unload, unregister, and long idleness give the cores back', async () => {
-    start();
+    start({ onIdle: ({ key }) => void pools.evict(key, { isIdle: true }) });
     register('a');
     register('b');
     register('c', {}, { idleMs: 0 });
@@ -248,7 +248,7 @@ describe('a configuration', () => {
   });
 
   it('once released is not started again by earlier calls or by a change under way', async () => {
-    start();
+    start({ onIdle: ({ key }) => void pools.evict(key, { isIdle: true }) });
     register('a');
     register('b', {}, { idleMs: 0 });
     register('c', {}, { idleMs: 0 });

@@ -1,7 +1,7 @@
 /** Instances of CPU pools: which ones there are at a time, and what replaces those that die or hang. */
 import { readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import {
   bodyOf as body,
   largeBytes,
@@ -15,7 +15,7 @@ import {
 } from '../../test/support/cpu-pools.ts';
 import { buildArchitecture, writeModel } from '../onnx/index.ts';
 import { tensorOf } from '../tensor/index.ts';
-import type { CpuPools } from './index.ts';
+import type { CpuPools, CpuPoolsOptions, GivenUp } from './index.ts';
 
 const on = new TestPools();
 let pools: CpuPools;
@@ -210,17 +210,36 @@ function endIfThere(pid: number): boolean {
 
 describe('instances', () => {
   it('of an idle function are released', async () => {
-    pools = on.start();
-    pools.register(on.spec('relu', { isolation: 'own' }), { ...limits, idleMs: 0 });
-    const first = await pools.invoke('relu', input(1, 2, 3, 4));
+    const given: GivenUp[] = [];
+    const scheduled = on.startScheduled({ onGivenUp: (each) => given.push(each) });
+    scheduled.register(on.spec('relu', { isolation: 'own' }), { ...limits, idleMs: 0 });
+    const first = await scheduled.invoke('relu', input(1, 2, 3, 4));
     await expect.poll(() => on.pidsOf('relu')).toEqual([]);
     await expect.poll(() => isAlive(first.instancePid)).toBe(false);
+    expect(given).toMatchObject([{ key: 'relu', cause: 'idle' }]);
+    // The scheduler has closed it, so it expects the next call to be a cold start.
+    expect(await scheduled.invoke('relu', input(1, 2, 3, 4))).toMatchObject({ coldStart: true });
+  });
+
+  it('that nothing has used for long are told of, once each time, and stay until they are evicted', async () => {
+    const told = vi.fn<NonNullable<CpuPoolsOptions['onIdle']>>();
+    pools = on.start({ onIdle: told });
+    pools.register(on.spec('relu'), { ...limits, idleMs: 0 });
+    await pools.invoke('relu', input(1, 2, 3, 4));
+    await expect.poll(() => told.mock.calls.length).toBeGreaterThan(1);
+    expect(told.mock.calls[0]).toEqual([{ key: 'relu', isSpare: false }]);
+    expect(on.pidsOf('relu')).toHaveLength(1);
   });
 
   it('of a pinned function are loaded ahead and stay', async () => {
-    pools = on.start();
+    const told = vi.fn<NonNullable<CpuPoolsOptions['onIdle']>>();
+    pools = on.start({ onIdle: told });
     pools.register(on.spec('relu'), { ...limits, idleMs: 0, instancesMin: 1 });
+    pools.register(on.spec('other'), { ...limits, idleMs: 0 });
     await pools.load('relu');
+    await pools.load('other');
+    await expect.poll(() => told.mock.calls.length).toBeGreaterThan(1);
+    expect(told).not.toHaveBeenCalledWith(expect.objectContaining({ key: 'relu' }));
     const result = await pools.invoke('relu', input(1, 2, 3, 4));
     expect(result.coldStart).toBe(false);
     expect(on.pidsOf('relu')).toEqual([result.instancePid]);

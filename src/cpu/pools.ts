@@ -15,6 +15,7 @@ import { CoreAllocator, Pool, type PoolEvents, type PoolResources } from './pool
 import {
   CpuError,
   type ConfigureOptions,
+  type IdleSession,
   type InstanceSpec,
   type InvokeOptions,
   type LeasedCores,
@@ -61,6 +62,11 @@ export interface CpuPoolsOptions extends PoolEvents {
    * CpuPools.evict}, within this call or later. Default: sessions wait for room.
    */
   readonly onShort?: (wanted: RoomWanted) => void;
+  /**
+   * Nothing has used a function's sessions for `idleMs` of its limits: whoever owns them calls {@link CpuPools.evict},
+   * or is told again half a second later. Default: they stay.
+   */
+  readonly onIdle?: (idle: IdleSession) => void;
   /** What sessions have left to take has been measured. */
   readonly onMeasured?: () => void;
   /** Where the prepared weights that instances share are kept across restarts. Without it nothing is shared. */
@@ -71,7 +77,7 @@ export interface CpuPoolsOptions extends PoolEvents {
   readonly logicalCores?: readonly LogicalCore[];
 }
 
-/** Interval of looking for idle instances; their limit is seconds to minutes. */
+/** Interval of looking for idle sessions; their limit is seconds to minutes. */
 const retireIntervalMs = 500;
 /** Management does not wait behind calls: work that takes longer than this ends by itself later. */
 const drainMsMax = 2000;
@@ -276,10 +282,11 @@ class MachinePools {
 
   /**
    * Frees memory: releases the function's idle sessions now, and the others when they are done. Waiting calls load it
-   * again. Resolves when the sessions are gone. `isSpare`: one of several, and it is not waited for.
+   * again. Resolves when the sessions are gone. `isSpare`: one of several, and it is not waited for. `isIdle`: nobody
+   * needs the memory.
    */
-  async evict(key: string, { isSpare = false } = {}): Promise<void> {
-    await this.#pool(key).evict(isSpare);
+  async evict(key: string, { isSpare = false, isIdle = false } = {}): Promise<void> {
+    await this.#pool(key).evict(isSpare, isIdle ? 'idle' : 'room');
   }
 
   /** From now on. @param loadsBytes see {@link CpuPoolsOptions.loadsBytes} */
@@ -341,7 +348,11 @@ class MachinePools {
   #retire(nowMs: number): void {
     const { processes, loads } = this.#resources;
     processes.retireEmpty(nowMs);
-    for (const pool of this.#pools.values()) pool.retire(nowMs);
+    for (const [key, pool] of this.#pools) {
+      pool.dropGone(nowMs);
+      const idle = pool.idle(nowMs);
+      if (idle !== 'none') this.#options.onIdle?.({ key, isSpare: idle === 'spare' });
+    }
     // A load may wait for room although the clients that it is for have gone.
     loads.retry();
   }

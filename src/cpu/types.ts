@@ -307,6 +307,12 @@ export interface RoomWanted {
   readonly purpose: 'first' | 'spare' | 'list';
 }
 
+/** Nothing has used a function's sessions for long, or one of those beyond the first. */
+export interface IdleSession {
+  readonly key: string;
+  readonly isSpare: boolean;
+}
+
 /** What all functions share. */
 export interface PoolsResources {
   /** `cpu.memory`. */

@@ -43,7 +43,7 @@ export interface MakesRoom {
   readonly by: string;
 }
 
-export interface LiveCpuOptions extends Omit<CpuPoolsOptions, 'onShort' | 'onMeasured'> {
+export interface LiveCpuOptions extends Omit<CpuPoolsOptions, 'onShort' | 'onIdle' | 'onMeasured'> {
   /** Undefined: there is no such function. */
   readonly needOf: (key: string) => CpuNeed | undefined;
   /** Called before a session ends to make room for another function. */
@@ -70,6 +70,7 @@ export class LiveCpu {
         this.#askSoon(facts.key);
       },
       onMeasured: () => this.#measured(),
+      onIdle: (idle) => this.#know(idle.key)?.sessionIdle(idle),
       onShort: (wanted) => {
         this.#measured();
         this.#know(wanted.key)?.roomWanted(wanted);
@@ -82,10 +83,10 @@ export class LiveCpu {
     return {
       cpu: this.place(),
       cpuOffer: (key) => this.offer(key),
-      evictCpu: ({ key, isSpare, by }) => {
+      evictCpu: ({ key, isSpare, isIdle, by }) => {
         if (by !== undefined) this.#options.onMakesRoom?.({ key, by });
         // A function that has just been removed has none.
-        void this.pools.evict(key, { isSpare }).catch(() => undefined);
+        void this.pools.evict(key, { isSpare, isIdle }).catch(() => undefined);
       },
       makeSession: async (key) => {
         // Why it could not be made stands in the function's log; its next call tries again.

@@ -4,7 +4,7 @@
  *
  * Each invocation ends exactly once, and the scheduler knows only the events that it gets.
  */
-import type { PoolFacts, RoomWanted } from '../cpu/index.ts';
+import type { IdleSession, PoolFacts, RoomWanted } from '../cpu/index.ts';
 import {
   named,
   type Action,
@@ -155,6 +155,12 @@ export class LiveScheduler extends LiveViews {
     if (fn !== undefined) this.#tell({ kind: 'room-wanted', functionIndex: fn.index, bytes, purpose }, key);
   }
 
+  /** See `session-idle` of the scheduler's events. */
+  sessionIdle({ key, isSpare }: IdleSession): void {
+    const fn = this.state.functions.get(key);
+    if (fn !== undefined) this.#tell({ kind: 'session-idle', functionIndex: fn.index, isSpare });
+  }
+
   // Functions
 
   /** Registers a function with the scheduler, with the current offers of all places. */
@@ -233,7 +239,9 @@ export class LiveScheduler extends LiveViews {
         if (fn === undefined) return;
         const isSpare = action.isSpare === true;
         if (!isSpare) fn.session = noSession;
-        this.state.options.evictCpu?.({ key: fn.key, isSpare, by: by ?? this.#loadsNext(actions, at) });
+        const isIdle = action.cause === 'idle';
+        const beneficiary = isIdle ? undefined : (by ?? this.#loadsNext(actions, at));
+        this.state.options.evictCpu?.({ key: fn.key, isSpare, isIdle, by: beneficiary });
         return;
       }
       case 'stage': {

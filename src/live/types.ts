@@ -206,6 +206,16 @@ export interface LivePlace {
   follow(changed: (to: object | null) => void): void;
 }
 
+/** A function's sessions on the CPU are to close, or one of several. */
+export interface CpuEviction {
+  readonly key: string;
+  readonly isSpare: boolean;
+  /** Nothing has used them for long. */
+  readonly isIdle: boolean;
+  /** The function that gets the room. */
+  readonly by: string | undefined;
+}
+
 export interface LiveSchedulerOptions {
   readonly policy: Policy;
   /** null: this host runs nothing on its CPU. */
@@ -213,10 +223,7 @@ export interface LiveSchedulerOptions {
   /** The current offer of a function's CPU pool; null if it has none. */
   readonly cpuOffer: (key: string) => CpuOffer | null;
   readonly others?: readonly LivePlace[] | undefined;
-  /** Close the function's sessions on the CPU, or one of several. `by`: the function that gets the room. */
-  readonly evictCpu?:
-    | ((eviction: { readonly key: string; readonly isSpare: boolean; readonly by: string | undefined }) => void)
-    | undefined;
+  readonly evictCpu?: ((eviction: CpuEviction) => void) | undefined;
   /** Make a session on the CPU for calls to come. Resolves with what the function has there when that is over. */
   readonly makeSession?: ((key: string) => Promise<{ readonly bytes: number; readonly spares: number }>) | undefined;
   /** Limit of a function's waiting invocations; more are refused. */

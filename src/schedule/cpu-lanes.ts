@@ -236,6 +236,11 @@ export class CpuLanes implements Lanes<CpuPlace> {
     this.#sessions.want(fn, bytes, purpose);
   }
 
+  /** See `session-idle` of the events. */
+  isIdle(fn: ServedFunction, isSpare: boolean): void {
+    this.#sessions.isIdle(fn, isSpare);
+  }
+
   forgetRuns(fn: ServedFunction): void {
     this.#runMs.forget(fn.number);
   }

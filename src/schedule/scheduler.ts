@@ -116,6 +116,10 @@ export class Scheduler {
         this.#cpuLanes.want(this.#known(event.functionIndex), event.bytes, event.purpose);
         this.#cpu.dispatch(nowMs);
         break;
+      case 'session-idle':
+        this.#cpuLanes.isIdle(this.#known(event.functionIndex), event.isSpare);
+        this.#cpu.dispatch(nowMs);
+        break;
       case 'place-changed':
         // What a place is told is what its kind knows.
         this.#placing.placeAnew(

@@ -101,6 +101,26 @@ test('a session with a run stays, and goes at the end of the run for one that fo
   expect(closed).toEqual(['0']);
 });
 
+test('what nothing has used for long is closed, but for one in which a run has been ordered, and those beyond the first alone', () => {
+  const { sessions, all, closed, run } = open();
+  run(0, 30);
+  sessions.begin(all[0]!, 10);
+  sessions.isIdle(all[0]!, false);
+  expect(closed).toEqual([]);
+  sessions.end(all[0]!);
+  sessions.isIdle(all[0]!, false);
+  expect(closed).toEqual(['0']);
+  run(1, 20);
+  sessions.set(all[1]!, 60, 2, 10, 0);
+  sessions.begin(all[1]!, 10);
+  sessions.isIdle(all[1]!, true);
+  expect(closed).toEqual(['0', '1 spare']);
+  expect(sessions.of(all[1]!)).toMatchObject({ bytes: 40, spares: 1 });
+  // A handler without its model is in no book.
+  sessions.isIdle(all[2]!, false);
+  expect(closed).toEqual(['0', '1 spare', '2']);
+});
+
 test('a small session stays where the room has to come from one in which something runs', () => {
   const { sessions, all, closed, run, use } = open({ functions: 5 });
   for (const small of [0, 1, 2]) run(small, 1 / 16);

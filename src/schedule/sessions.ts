@@ -2,7 +2,7 @@ import type { ServedFunction } from './function.ts';
 import { ValueOrder } from './heap.ts';
 import type { Popularity } from './learnt.ts';
 import type { Orders } from './orders.ts';
-import type { RoomPurpose } from './types.ts';
+import type { RoomPurpose, SessionCause } from './types.ts';
 
 /** A session of less than this share of the room that is missing does not help, if all idle ones do not. */
 const smallShare = 1 / 64;
@@ -28,7 +28,7 @@ export interface Session {
 
 /**
  * Sessions on the CPU and the memory that they share: the one place that decides which of them goes. A session stays
- * until another needs its room. Spare ones go first, which leave their function another; then the cheapest to make
+ * until another needs its room, or nothing has used it for as long as the place allows. Spare ones go first, which leave their function another; then the cheapest to make
  * again: invocation frequency times the time to make it, over its bytes; what is pinned goes last.
  */
 export class Sessions {
@@ -155,7 +155,7 @@ export class Sessions {
   want(fn: ServedFunction, bytes: number, purpose: RoomPurpose): void {
     if (purpose !== 'first') {
       const isShort = (): boolean => this.#usedBytes + this.#wantedBytes + bytes > this.#roomBytes;
-      while (isShort() && this.#giveSpare());
+      while (isShort() && this.#giveSpare('capacity'));
       if (purpose === 'list') while (isShort() && this.#giveFor(fn));
       return;
     }
@@ -166,6 +166,15 @@ export class Sessions {
     let makingBytes = 0;
     for (const making of this.#making) makingBytes += this.#of.get(making)!.bytes;
     this.#makeRoom(0, this.#busyBytes <= makingBytes);
+  }
+
+  /** See `session-idle` of the events. */
+  isIdle(fn: ServedFunction, isSpare: boolean): void {
+    const session = this.#of.get(fn);
+    // One that holds a handler alone may be in no book here.
+    if (session === undefined) this.#order(fn, 0, 'idle', isSpare);
+    else if (isSpare) this.#giveSpare('idle', this.#spare.has(fn) ? fn : undefined);
+    else if (session.runs === 0) this.#evict(fn, 'idle');
   }
 
   /** The function was removed. */
@@ -205,7 +214,7 @@ export class Sessions {
 
   #makeRoom(neededBytes: number, isLast = false): void {
     const missingBytes = (): number => this.#usedBytes + this.#wantedBytes + neededBytes - this.#roomBytes;
-    while (missingBytes() > 0 && this.#giveSpare());
+    while (missingBytes() > 0 && this.#giveSpare('capacity'));
     for (const victim of this.#victims(missingBytes(), isLast)) this.#evict(victim, 'capacity');
   }
 
@@ -242,8 +251,7 @@ export class Sessions {
     this.#of.get(fn)!.bytes < missingBytes * smallShare;
 
   /** Closes one spare session. */
-  #giveSpare(): boolean {
-    const fn = this.#spare.first();
+  #giveSpare(cause: SessionCause, fn = this.#spare.first()): boolean {
     if (fn === undefined) return false;
     const session = this.#of.get(fn)!;
     const bytes = Math.floor(session.bytes / (session.spares + 1));
@@ -255,7 +263,7 @@ export class Sessions {
     this.#of.set(fn, left);
     if (left.spares > 0) this.#spare.add(fn);
     this.#release(fn);
-    this.#orders.add({ kind: 'evict-cpu', functionIndex: fn.number, bytes, cause: 'capacity', isSpare: true });
+    this.#order(fn, bytes, cause, true);
     return true;
   }
 
@@ -269,7 +277,7 @@ export class Sessions {
     return true;
   }
 
-  #evict(fn: ServedFunction, cause: 'capacity' | 'unload'): void {
+  #evict(fn: ServedFunction, cause: SessionCause): void {
     const session = this.#of.get(fn)!;
     const { bytes } = session;
     this.#hold(fn);
@@ -278,7 +286,11 @@ export class Sessions {
     this.#usedBytes -= bytes;
     this.#spareBytes -= spareBytesOf(session);
     // A session of 0 bytes is not counted: the place handles it alone.
-    if (bytes > 0) this.#orders.add({ kind: 'evict-cpu', functionIndex: fn.number, bytes, cause });
+    if (bytes > 0) this.#order(fn, bytes, cause);
+  }
+
+  #order(fn: ServedFunction, bytes: number, cause: SessionCause, isSpare = false): void {
+    this.#orders.add({ kind: 'evict-cpu', functionIndex: fn.number, bytes, cause, ...(isSpare && { isSpare }) });
   }
 }
 

@@ -189,6 +189,11 @@ export type SchedulerEvent =
       readonly bytes: number;
       readonly purpose: RoomPurpose;
     }
+  /**
+   * Nothing has used the function's sessions for as long as they are to stay, or one of those beyond the first
+   * (`isSpare`). They are closed unless a run has just been ordered.
+   */
+  | { readonly kind: 'session-idle'; readonly functionIndex: Given<FunctionId>; readonly isSpare: boolean }
   /** The place has changed; null: it is gone, and its waiting invocations are placed again. */
   | { readonly kind: 'place-changed'; readonly place: SideId; readonly to: object | null }
   | { readonly kind: 'gpu-lost'; readonly gpu: Given<GpuId> }
@@ -209,6 +214,9 @@ export interface LoadOrder {
   /** Layers of the function that are there already; the load option's tables are indexed by it. */
   readonly prefix: number;
 }
+
+/** Why sessions on the CPU are closed: for room, with their function, or since nothing has used them for long. */
+export type SessionCause = 'capacity' | 'unload' | 'idle';
 
 export type Action =
   /** Execute now; where a load is given, start it as well and execute behind it. */
@@ -298,7 +306,7 @@ export type Action =
       readonly kind: 'evict-cpu';
       readonly functionIndex: FunctionId;
       readonly bytes: number;
-      readonly cause: 'capacity' | 'unload';
+      readonly cause: SessionCause;
       readonly isSpare?: true;
     }
   /**

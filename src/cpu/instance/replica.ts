@@ -64,7 +64,7 @@ export class Replica implements Sender {
   #ran = 0;
   /** Its process works for another function, and may soon be ended for it. */
   onEndangered: (() => void) | undefined;
-  idleSinceMs = performance.now();
+  #idleSinceMs = performance.now();
   readySinceMs = 0;
 
   constructor(options: ReplicaOptions) {
@@ -100,6 +100,11 @@ export class Replica implements Sender {
   get state(): 'loading' | 'idle' | 'busy' | 'gone' {
     if (this.#state !== 'ready') return this.#state;
     return this.#runs > 0 ? 'busy' : 'idle';
+  }
+
+  /** Milliseconds since its last run ended; -Infinity while it has one, or is loading. */
+  idleForMs(nowMs: number): number {
+    return this.state === 'idle' ? nowMs - this.#idleSinceMs : -Infinity;
   }
 
   /** Runs that are running or queued. */
@@ -156,7 +161,7 @@ export class Replica implements Sender {
       if (this.state !== 'loading') throw new CpuError('instance-died', 'its instance died as soon as it was loaded');
       this.#state = 'ready';
       this.#holdsModel = !lazily;
-      this.readySinceMs = this.idleSinceMs = performance.now();
+      this.readySinceMs = this.#idleSinceMs = performance.now();
       return loaded;
     } catch (error) {
       void this.release((error as Error).message);
@@ -176,7 +181,7 @@ export class Replica implements Sender {
         this.#queued--;
         if (outcome.result.loaded !== undefined) this.#holdsModel = true;
       }
-      if (this.#runs === 0) this.idleSinceMs = performance.now();
+      if (this.#runs === 0) this.#idleSinceMs = performance.now();
       done(outcome);
     });
   }

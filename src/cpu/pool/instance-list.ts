@@ -100,12 +100,6 @@ export class InstanceList {
     });
   }
 
-  /** Releases one idle replica. */
-  give(replica: Replica, cause: GiveUpCause): void {
-    const slot = this.slots.of(replica);
-    if (slot !== undefined) this.leave(slot, cause);
-  }
-
   /** Releases one instance of several that are ready: an idle one if there is one. The last one stays. */
   giveOne(cause: GiveUpCause): void {
     const ready = this.slots.filter(({ state }) => state === 'ready');

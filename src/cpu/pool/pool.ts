@@ -218,9 +218,13 @@ export class Pool implements ListOwner {
   }
 
   /** Frees its memory as an unload does. `isSpare`: only that of one instance, which it can do without. */
-  async evict(isSpare: boolean): Promise<void> {
-    if (isSpare) this.#lists.giveOne();
-    else if (this.instances > 0) await this.#lists.drop('room');
+  async evict(isSpare: boolean, cause: 'room' | 'idle'): Promise<void> {
+    if (isSpare) this.#lists.giveOne(cause);
+    else if (this.instances > 0) {
+      // Earlier arrivals would have it configured again.
+      if (cause === 'idle') this.#load.forgetArrivals(performance.now());
+      await this.#lists.drop(cause);
+    }
   }
 
   /**
@@ -247,22 +251,19 @@ export class Pool implements ListOwner {
     this.resources.processes.forget(this.spec.key);
   }
 
-  /** Releases what has been idle too long, and calls that nobody waits for. */
-  retire(nowMs: number): void {
+  /** Drops calls that nobody waits for. */
+  dropGone(nowMs: number): void {
     this.waiting.dropGone(nowMs);
-    const { active } = this.#lists;
+  }
+
+  /** What nothing has used for as long as its limits say: all that it has, or one of several instances. */
+  idle(nowMs: number): 'all' | 'spare' | 'none' {
+    const { configuration, slots } = this.#lists.active;
     const { idleMs, instancesMin } = this.limits;
-    if (active.configuration === undefined) {
-      for (const { state, replica } of active.slots) {
-        if (state !== 'ready' || replica?.state !== 'idle' || nowMs - replica.idleSinceMs < idleMs) continue;
-        if (active.slots.ready <= instancesMin) return;
-        if (this.instances === 1) this.#load.forgetArrivals(nowMs);
-        active.give(replica, 'idle');
-      }
-    } else if (instancesMin === 0 && this.waiting.length === 0 && active.slots.idleForMs(nowMs) >= idleMs) {
-      this.#load.forgetArrivals(nowMs);
-      void this.#lists.drop('idle');
-    }
+    const isUsed = this.waiting.length > 0 || slots.size === 0;
+    if (!isUsed && instancesMin === 0 && slots.idleForMs(nowMs) >= idleMs) return 'all';
+    if (configuration !== undefined || slots.ready <= Math.max(1, instancesMin)) return 'none';
+    return slots.some('ready', ({ replica }) => replica!.idleForMs(nowMs) >= idleMs) ? 'spare' : 'none';
   }
 
   /** Sends as many calls as possible, and asks for more instances where that would help. */

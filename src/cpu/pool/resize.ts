@@ -85,17 +85,17 @@ export class PoolLists {
     return outcome;
   }
 
-  /** Ends one of several instances, so that another function has room. */
-  giveOne(): void {
+  /** Ends one of several instances. */
+  giveOne(cause: 'room' | 'idle'): void {
     const from = this.active.configuration;
     if (from === undefined) {
-      this.active.giveOne('room');
+      this.active.giveOne(cause);
       return;
     }
     const to = withoutOne(from);
     if (to === undefined) return;
-    this.active.shrink(to, 'room');
-    this.#tell({ state: 'done', kind: 'scale', ms: 0, configuration: to }, 'room', from, to);
+    this.active.shrink(to, cause);
+    this.#tell({ state: 'done', kind: 'scale', ms: 0, configuration: to }, cause, from, to);
   }
 
   /**

@@ -58,11 +58,6 @@ export class Slots {
     if (this.#all.delete(slot)) slot.lease?.[Symbol.dispose]();
   }
 
-  of(replica: Replica): Slot | undefined {
-    for (const slot of this.#all) if (slot.replica === replica) return slot;
-    return undefined;
-  }
-
   /** In the order in which they came. */
   filter(holds: (slot: Slot) => boolean): Slot[] {
     return [...this.#all].filter(holds);
@@ -83,8 +78,8 @@ export class Slots {
     return this.count(({ state }) => state === 'ready');
   }
 
-  some(state: Slot['state']): boolean {
-    return this.count((slot) => slot.state === state) > 0;
+  some(state: Slot['state'], holds: (slot: Slot) => boolean = () => true): boolean {
+    return this.count((slot) => slot.state === state && holds(slot)) > 0;
   }
 
   /** Memory of its replicas. */
@@ -94,13 +89,11 @@ export class Slots {
     return bytes;
   }
 
-  /** Milliseconds since its replicas became idle; 0 while one has work, or is starting. */
+  /** Milliseconds since its replicas became idle; -Infinity while one has work, or is starting. */
   idleForMs(nowMs: number): number {
     let idleMs = Infinity;
-    for (const { state, replica } of this.#all) {
-      if (state !== 'ready' || replica?.state !== 'idle') return 0;
-      idleMs = Math.min(idleMs, nowMs - replica.idleSinceMs);
-    }
+    for (const { state, replica } of this.#all)
+      idleMs = Math.min(idleMs, state === 'ready' && replica !== undefined ? replica.idleForMs(nowMs) : -Infinity);
     return idleMs;
   }
 
