@@ -120,6 +120,9 @@ export function play(
         invariants.sheetChanged(operation.functionIndex);
         model.divideHost(operation.functionIndex, 'nothing');
         break;
+      case 'room':
+        if (gpuCount > 0) model.makeRoom(operation.gpu % gpuCount, operation.bytes, operation.spared);
+        break;
       case 'depart':
         model.depart(operation.place);
         break;

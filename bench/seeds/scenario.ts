@@ -104,7 +104,18 @@ const readOperation = fc.oneof(
   fc.record({ kind: fc.constant('divide' as const), functionIndex, executedBytes: fc.nat(60) }),
   fc.record({ kind: fc.constant('forget' as const), functionIndex }),
 );
-export type Operation = ValueOf<typeof operation> | ValueOf<typeof hostOperation> | ValueOf<typeof readOperation>;
+/** Another use of a GPU's memory. */
+const roomOperation = fc.record({
+  kind: fc.constant('room' as const),
+  gpu: fc.nat(7),
+  bytes: fc.integer({ min: 1, max: 150 }),
+  spared: fc.array(functionIndex, { maxLength: 3 }),
+});
+export type Operation =
+  | ValueOf<typeof operation>
+  | ValueOf<typeof hostOperation>
+  | ValueOf<typeof readOperation>
+  | ValueOf<typeof roomOperation>;
 
 const hostTier = fc.record({
   capacityBytes: fc.integer({ min: 60, max: 300 }),
@@ -189,8 +200,9 @@ export const sharedScenario: fc.Arbitrary<Scenario> = fc
     }),
     fc.array(fc.option(member, { nil: undefined, freq: 3 }), { minLength: functionMax, maxLength: functionMax }),
     fc.array(fc.tuple(fc.nat(120), functionIndex, fc.nat(4)), { maxLength: 12 }),
+    fc.array(fc.tuple(fc.nat(120), roomOperation), { maxLength: 8 }),
   )
-  .map(([given, families, members, changes]) => {
+  .map(([given, families, members, changes, rooms]) => {
     const shapeOf = (index: number, layers: number | undefined): Shape => {
       const drawn = given.shapes[index % given.shapes.length]!;
       const found = members[index];
@@ -208,6 +220,7 @@ export const sharedScenario: fc.Arbitrary<Scenario> = fc
       const shape = shapeOf(functionIndex, Math.min(layers, most));
       operations.splice(at % (operations.length + 1), 0, { kind: 'change', functionIndex, shape });
     }
+    for (const [at, room] of rooms) operations.splice(at % (operations.length + 1), 0, room);
     const shapes = Array.from({ length: functionMax }, (_, index) => shapeOf(index, undefined));
     return Object.assign({}, given, { host: undefined, shapes, operations });
   });

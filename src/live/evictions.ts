@@ -1,6 +1,6 @@
 /** Evictions from GPUs: those that the scheduler orders, and those for room that it does not know about. */
-import type { Action, GpuId } from '../schedule/index.ts';
-import type { LiveFunction } from './live-function.ts';
+import { wholeBytes, type Action, type GpuId, type SchedulerEvent } from '../schedule/index.ts';
+import { loadedLayers, type LiveFunction } from './live-function.ts';
 import type { LiveState } from './live-views.ts';
 import type { GpuEviction, OwnCause } from './types.ts';
 
@@ -35,30 +35,52 @@ export class Evictions {
   }
 
   /**
-   * Makes room for weights that the scheduler does not know about: evicts idle functions until so many bytes are free.
+   * Room for a function that is to come without the scheduler's order: what is idle goes until so many bytes are free. First
+   * layers that others have there in common with it count as free, and stay if they can.
    */
-  async freeBytes(gpu: GpuId, bytes: number): Promise<void> {
-    const capacityBytes = this.#state.gpus[gpu]?.capacityBytes ?? 0;
-    await this.letGo(gpu, 'profiling', () => capacityBytes - this.#state.scheduler.residentBytes(gpu) >= bytes);
+  async freeBytes(gpu: GpuId, key: string, bytes: number): Promise<void> {
+    const { functions } = this.#state;
+    const asking = functions.get(key);
+    const sharing = [...functions.values()]
+      .map((fn) => ({ fn, bytes: fn === asking ? 0 : this.#commonBytes(fn, gpu, asking?.layers) }))
+      .filter((each) => each.bytes > 0);
+    const missingBytes = bytes - Math.max(0, ...sharing.map((each) => each.bytes));
+    const spared = sharing.map(({ fn }) => fn.index);
+    this.#free({ gpu, bytes: missingBytes, spared }, 'profiling');
+    if (this.#freeBytesOn(gpu) < missingBytes) this.#free({ gpu, bytes, spared: [] }, 'profiling');
+    await this.#state.place?.freed();
   }
 
-  async letGo(gpu: GpuId, cause: OwnCause, isEnough: (gone: number) => boolean, asking?: LiveFunction): Promise<void> {
-    const busy = new Set(this.#state.place?.busyFunctions());
-    for (const pending of this.#state.pending) if (pending !== undefined) busy.add(pending.fn.index);
-    const idle = [...this.#state.functions.values()]
-      .filter((fn) => fn !== asking && fn.withdrawal === undefined && !fn.isPinned && !busy.has(fn.index))
-      .filter(({ index }) => this.#state.scheduler.residentPrefix(index, gpu) > 0)
-      .toSorted((one, other) => (one.lastUseMs ?? 0) - (other.lastUseMs ?? 0));
-    for (const [gone, { index, sheet }] of idle.entries()) {
-      if (isEnough(gone)) break;
-      // Without an offer for this GPU the scheduler drops the function there; nothing else changes.
-      const gpus = sheet.gpus.map((offer, each) => (each === gpu ? null : offer));
-      this.#ownCause = { cause, by: asking?.key };
-      this.#state.tell({ kind: 'sheet-changed', functionIndex: index, sheet: { ...sheet, gpus } });
-      this.#ownCause = undefined;
-      this.#state.tell({ kind: 'sheet-changed', functionIndex: index, sheet });
-    }
+  /** A function found too little memory, although the scheduler counted enough: others give as much as all of it takes. */
+  async makeRoom(gpu: GpuId, asking: LiveFunction): Promise<void> {
+    const offer = this.#state.scheduler.residentOffer(asking.index, gpu) ?? asking.offers[gpu];
+    const bytes = this.#freeBytesOn(gpu) + (offer ? wholeBytes(offer) : 0);
+    this.#free({ gpu, bytes, spared: [] }, 'out-of-memory', asking.key);
     await this.#state.place?.freed();
+  }
+
+  #free(
+    wanted: Omit<Extract<SchedulerEvent, { kind: 'gpu-room-wanted' }>, 'kind'>,
+    cause: OwnCause,
+    by?: string,
+  ): void {
+    this.#ownCause = { cause, by };
+    this.#state.tell({ kind: 'gpu-room-wanted', ...wanted });
+    this.#ownCause = undefined;
+  }
+
+  #freeBytesOn(gpu: GpuId): number {
+    return (this.#state.gpus[gpu]?.capacityBytes ?? 0) - this.#state.scheduler.residentBytes(gpu);
+  }
+
+  /** Of what a function has on a GPU: the first layers that it has in common with another one. */
+  #commonBytes(fn: LiveFunction, gpu: GpuId, others: LiveFunction['layers']): number {
+    const { scheduler } = this.#state;
+    const prefix = others === undefined ? 0 : scheduler.residentPrefix(fn.index, gpu);
+    if (prefix === 0) return 0;
+    return loadedLayers(fn, gpu, scheduler.residentOffer(fn.index, gpu)?.plan)
+      .slice(0, prefix)
+      .reduce((sum, { index, id, bytes }) => sum + (id !== undefined && others![index]?.id === id ? bytes : 0), 0);
   }
 }
 

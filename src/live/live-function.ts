@@ -11,6 +11,7 @@ import {
   type SideId,
   type SideOffer,
   type FunctionId,
+  type GpuId,
   type InvocationId,
 } from '../schedule/index.ts';
 import type { Tensor } from '../tensor/index.ts';
@@ -150,6 +151,18 @@ export function plannedLayers({
     // Its prefixes are counted in these.
     return planned.filter(({ isLoaded }) => isLoaded).length === wholePrefix(offer) ? planned : undefined;
   });
+}
+
+/** The layers that a plan of its loads to a GPU, as its prefixes count them. */
+export function loadedLayers(
+  { plans, layers = [] }: LiveFunction,
+  gpu: GpuId,
+  variant: string | undefined,
+): readonly (FunctionLayer & { readonly index: number })[] {
+  const planned = plans?.planOf(gpu, plans.mode, variant).layers ?? [];
+  return layers
+    .map((layer, index) => ({ ...layer, index }))
+    .filter(({ bytes, index }) => bytes > 0 && planned[index]?.method === 'load');
 }
 
 function joining(offer: GpuOffer, joined: JoinedSizes): GpuOffer {

@@ -55,8 +55,7 @@ export class LiveScheduler extends LiveViews {
       tell: (event) => this.state.tell(event),
       onCorrected: (fn) => this.functions.corrected(fn),
       onArrived: (fn, gpu) => onGpuNews?.(fn.key, { kind: 'arrived', gpu }),
-      // The scheduler's estimate was too small, so make more room: two functions.
-      makeRoom: (gpu, asking) => this.#evictions.letGo(gpu, 'out-of-memory', (gone) => gone === 2, asking),
+      makeRoom: (gpu, asking) => this.#evictions.makeRoom(gpu, asking),
       holdInHost: async (fn) => {
         const held = await this.state.host?.place.hold(fn).catch(() => undefined);
         return typeof held === 'object' ? held : undefined;
@@ -292,9 +291,9 @@ export class LiveScheduler extends LiveViews {
     await this.state.place?.idle();
   }
 
-  /** Room for weights that the scheduler does not know of: idle functions go until so many bytes are free. */
-  freeBytes(gpu: Given<GpuId>, bytes: number): Promise<void> {
-    return this.#evictions.freeBytes(named(gpu), bytes);
+  /** Room for a function that is to come without the scheduler's order: idle ones go until so many bytes are free. */
+  freeBytes(gpu: Given<GpuId>, key: string, bytes: number): Promise<void> {
+    return this.#evictions.freeBytes(named(gpu), key, bytes);
   }
 
   /** Takes nothing more. */

@@ -131,6 +131,16 @@ export class Changes {
     for (const gpu of gpus) this.displaceByPin(gpu, nowMs);
   }
 
+  /** Room on a GPU for what the scheduler does not order: of what is idle. What is spared stays. */
+  makeRoom(gpu: Gpu, bytes: number, spared: readonly ServedFunction[], nowMs: number): void {
+    const kept = spared.flatMap((fn) => this.#state.slots.find(fn, gpu) ?? []).filter(({ prefix }) => prefix > 0);
+    for (const slot of kept) gpu.memory.hold(slot);
+    gpu.memory.free(bytes);
+    for (const slot of kept) gpu.settle(slot);
+    // Where turns are strictly in order, a call may wait for what has gone.
+    this.#dispatcher.dispatch(gpu, nowMs);
+  }
+
   /** A GPU is gone: its loads and runs are abandoned, and what waits there is placed again. */
   lose(gpu: Gpu, nowMs: number): void {
     const { links, orders, gpus, slots } = this.#state;

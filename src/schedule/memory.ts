@@ -354,12 +354,22 @@ export class GpuMemory implements EvictionFacts {
     return true;
   }
 
-  /** Shrinks functions while any can be shrunk, and only then evicts. @param slot that it is for */
-  #makeRoom(neededBytes: number, slot: Resident): boolean {
-    if (neededBytes > this.obtainableBytes && !this.#cutTails(neededBytes)) return false;
+  /**
+   * Has so many bytes free, or as many as there can be: shrinks functions while any can be shrunk, and only then evicts.
+   * Returns the expected cost.
+   */
+  free(wantedBytes: number): number {
+    const neededBytes = Math.min(wantedBytes, this.obtainableBytes);
     while (neededBytes > this.freeBytes && this.#shrinkOne(neededBytes - this.freeBytes));
     let lostMs = 0;
     while (neededBytes > this.freeBytes) lostMs += this.#evictOne(neededBytes - this.freeBytes);
+    return lostMs;
+  }
+
+  /** Takes room from others, or changes nothing and returns false. @param slot that it is for */
+  #makeRoom(neededBytes: number, slot: Resident): boolean {
+    if (neededBytes > this.obtainableBytes && !this.#cutTails(neededBytes)) return false;
+    const lostMs = this.free(neededBytes);
     // What a load of the last layers evicts costs less: suffixes of others.
     if (!slot.hasOwn) this.#pressure.lost(lostMs, Math.max(0, neededBytes));
     return true;

@@ -120,6 +120,11 @@ export class Scheduler {
         this.#cpuLanes.isIdle(this.#known(event.functionIndex), event.isSpare);
         this.#cpu.dispatch(nowMs);
         break;
+      case 'gpu-room-wanted': {
+        const spared = event.spared.map((number) => this.#known(number));
+        this.#changes.makeRoom(this.#state.gpus[event.gpu]!, event.bytes, spared, nowMs);
+        break;
+      }
       case 'place-changed':
         // What a place is told is what its kind knows.
         this.#placing.placeAnew(

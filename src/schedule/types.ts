@@ -194,6 +194,16 @@ export type SchedulerEvent =
    * (`isSpare`). They are closed unless a run has just been ordered.
    */
   | { readonly kind: 'session-idle'; readonly functionIndex: Given<FunctionId>; readonly isSpare: boolean }
+  /**
+   * The place uses a GPU's memory without the scheduler's order, and is to have so many bytes free there: what is idle goes,
+   * but for what is `spared`. Fewer are free where that is all.
+   */
+  | {
+      readonly kind: 'gpu-room-wanted';
+      readonly gpu: Given<GpuId>;
+      readonly bytes: number;
+      readonly spared: readonly Given<FunctionId>[];
+    }
   /** The place has changed; null: it is gone, and its waiting invocations are placed again. */
   | { readonly kind: 'place-changed'; readonly place: SideId; readonly to: object | null }
   | { readonly kind: 'gpu-lost'; readonly gpu: Given<GpuId> }

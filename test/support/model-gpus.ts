@@ -48,6 +48,8 @@ export class ModelGpus {
   shrinks = 0;
   growths = 0;
   evictions = 0;
+  /** Runs, loads and growths that have begun. */
+  begun = 0;
   /** Invocations that shared the run of another one. */
   companions = 0;
 
@@ -141,6 +143,7 @@ export class ModelGpus {
   }
 
   run(action: Action & { kind: 'run' }): void {
+    this.begun++;
     const { invocation: number, functionIndex, gpu, load, plan } = action;
     const invocation = this.#ledger.toRun(number, functionIndex);
     if (!this.#ledger.up[gpu]) refuse(`GPU ${gpu} is gone`);
@@ -255,6 +258,7 @@ export class ModelGpus {
   }
 
   load(functionIndex: number, gpu: number, order: LoadOrder, plan: string | undefined): void {
+    this.begun++;
     const sheet = this.#ledger.sheets.get(functionIndex);
     const top = sheet?.gpus[gpu];
     if (!top) refuse(`function ${functionIndex} has no offer for GPU ${gpu}`);
@@ -298,6 +302,7 @@ export class ModelGpus {
   }
 
   grow(action: Action & { kind: 'grow' }): void {
+    this.begun++;
     const { functionIndex, gpu, plan, load } = action;
     const top = this.#ledger.sheets.get(functionIndex)?.gpus[gpu];
     if (!top) refuse(`function ${functionIndex} has no offer for GPU ${gpu}`);
@@ -419,6 +424,20 @@ export class ModelGpus {
   #isBusy(functionIndex: number, gpu: number): boolean {
     if (this.running[gpu]?.functionIndex === functionIndex) return true;
     return this.loading[gpu]!.has(functionIndex) || this.#growing[gpu]!.has(functionIndex);
+  }
+
+  /** What nothing uses on a GPU, with nothing of the spared; undefined: there is none. */
+  idle(gpu: number, spared: readonly number[]): string | undefined {
+    const { invocations, sheets } = this.#ledger;
+    const used = new Set(spared);
+    for (const { state, functionIndex } of invocations.values())
+      if (state === 'waiting' || state === 'running') used.add(functionIndex);
+    for (const functionIndex of [...sheets.keys(), ...this.resident[gpu]!.keys()])
+      if (sheets.get(functionIndex)?.pinned === true || this.#isBusy(functionIndex, gpu)) used.add(functionIndex);
+    const own = [...this.resident[gpu]!.keys()].find((functionIndex) => !used.has(functionIndex));
+    if (own !== undefined) return `function ${own}`;
+    const bases = new Set([...used].map((functionIndex) => this.#sharedLately(functionIndex, gpu)?.base));
+    return [...this.shared[gpu]!.keys()].find((base) => !bases.has(base));
   }
 
   /** Nothing may be evicted if an idle function could use a smaller plan instead. */

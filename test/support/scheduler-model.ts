@@ -194,6 +194,23 @@ export class SchedulerModel {
     }
   }
 
+  /** The place needs room on a GPU for something of its own. */
+  makeRoom(gpu: number, bytes: number, spared: readonly number[]): void {
+    const known = spared.filter((functionIndex) => this.has(functionIndex));
+    const before = new Map(known.map((functionIndex) => [functionIndex, this.#gpus.there(functionIndex, gpu)?.bytes]));
+    const began = this.#gpus.begun;
+    this.#tell({ kind: 'gpu-room-wanted', gpu, bytes, spared: known });
+    // Calls may have taken the room, or shrunk what is spared.
+    if (this.#gpus.begun !== began) return;
+    for (const [functionIndex, there] of before)
+      if (this.#gpus.there(functionIndex, gpu)?.bytes !== there)
+        refuse(`function ${functionIndex} goes, and is spared`);
+    const { capacityBytes } = this.#ledger.options.gpus[gpu]!;
+    const idle = this.#gpus.idle(gpu, known);
+    if (capacityBytes - this.scheduler.residentBytes(gpu) < bytes && idle !== undefined)
+      refuse(`GPU ${gpu} is to have ${bytes} bytes free, and keeps ${idle}`);
+  }
+
   /** Host memory has another size, in which all fits sooner or later. */
   resizeHost(capacityBytes: number): void {
     this.#ledger.hostBytes = capacityBytes;

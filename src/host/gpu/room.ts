@@ -40,7 +40,7 @@ export class Room {
           const found = await known?.();
           if (found !== undefined) return found;
           using _held = await inHostMemory(scheduler, key);
-          await scheduler.freeBytes(0, bytes);
+          await scheduler.freeBytes(0, key, bytes);
           try {
             return await work();
           } finally {

@@ -266,6 +266,19 @@ class Scene {
     await this.processes.resizeHost(bytes).catch(unlessItDied);
   }
 
+  /** All room of an idle GPU for one function: what others have in common with it may stay, and all goes if it must. */
+  async clear(gpu: number, index: number): Promise<void> {
+    const key = this.keys[index]!;
+    const { bytes } = this.#published.get(key)!.chain.program.layout;
+    await this.live.freeBytes(gpu, key, gpuBytes);
+    await this.processes.quiet();
+    const left = this.live.residentBytes(gpu);
+    if (left >= bytes)
+      this.defects.push(`of ${gpuBytes} bytes for ${key}, whose layers are ${bytes}, ${left} are left`);
+    await this.live.freeBytes(gpu, 'a stranger', gpuBytes);
+    if (this.live.residentBytes(gpu) > 0) this.defects.push(`${this.live.residentBytes(gpu)} bytes stay on GPU ${gpu}`);
+  }
+
   /** One thing that may happen, beside others. */
   happen(): Promise<void> {
     const random = this.#random;
@@ -316,6 +329,7 @@ describe.skipIf(emulatorMissing)('the books of functions that share layers', () 
                 await scene.publish(index);
               }
               await scene.processes.quiet();
+              if (step % 5 === 4) await scene.clear(step % gpuCount, random.below(functionCount));
               expect(scene.defects).toEqual([]);
               expect([step, scene.processes.books()]).toEqual([step, scene.books()]);
             }
