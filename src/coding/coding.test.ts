@@ -134,7 +134,7 @@ describe('a coded pack', () => {
     const pack = trainedLike({ datatype: 'FP32', elements: 1600, deviation: 0.02, seed: 3 });
     const coded = encodePack(pack, whole('FP32', pack.byteLength))!;
     expect(() => decodePack(coded.subarray(0, coded.length - 4))).toThrow(
-      `${coded.length - 4} bytes are no coded pack`,
+      `${coded.length - 4} bytes are not all of the coded pack`,
     );
     expect(() => describeCoded(new Uint8Array(7))).toThrow('7 bytes are no coded pack');
   });

@@ -11,6 +11,7 @@ import {
   forms,
   groupElements,
   header,
+  headerBytes,
   headerWords,
   isF16,
   lanes,
@@ -34,24 +35,34 @@ export interface CodedPack {
   readonly check: number;
 }
 
-/** @throws CodingError for what is no coded pack */
-export function describeCoded(coded: Uint8Array): CodedPack {
-  const words = coded.byteLength >= 4 * headerWords ? words32(aligned(coded), 0, headerWords) : [];
-  if (words[header.magic] !== magic || words[header.words]! * 4 !== coded.byteLength)
-    throw new CodingError(`${coded.byteLength} bytes are no coded pack`);
-  return { units: words[header.units]!, bytes: words[header.bytes]!, check: words[header.check]! };
+/** Bytes of the directory, by the header alone: it stands in front of all units. @throws CodingError */
+export function directoryBytes(coded: Uint8Array): number {
+  const words = coded.byteLength >= headerBytes ? words32(aligned(coded), 0, headerWords) : [];
+  if (words[header.magic] !== magic) throw new CodingError(`${coded.byteLength} bytes are no coded pack`);
+  return 4 * (headerWords + words[header.units]! * unitWords + words[header.tables]! * tableWords);
+}
+
+/**
+ * @param coded at least the directory @param codedBytes of the whole pack, with what may follow it
+ * @throws CodingError for what is no coded pack, or has a directory that was changed
+ */
+export function describeCoded(coded: Uint8Array, codedBytes = coded.byteLength): CodedPack {
+  const bytes = directoryBytes(coded);
+  if (bytes > coded.byteLength) throw new CodingError(`the pack's directory of ${bytes} bytes does not fit`);
+  const directory = words32(aligned(coded), 0, bytes / 4).slice();
+  const check = directory[header.check]!;
+  directory[header.check] = 0;
+  if (checkOf(directory) !== check) throw new CodingError('the check of the directory is wrong');
+  if (4 * directory[header.words]! > codedBytes)
+    throw new CodingError(`${codedBytes} bytes are not all of the coded pack`);
+  return { units: directory[header.units]!, bytes: directory[header.bytes]!, check };
 }
 
 /** The bytes that were coded. @throws CodingError if any bit is not as it was written */
 export function decodePack(coded: Uint8Array): Uint8Array<ArrayBuffer> {
-  const { units, bytes, check } = describeCoded(coded);
+  const { units, bytes } = describeCoded(coded);
   const given = aligned(coded);
-  const words = words32(given, 0, given.byteLength / 4);
-  const firstUnitWord = headerWords + units * unitWords + words[header.tables]! * tableWords;
-  if (firstUnitWord > words.length) throw new CodingError(`the pack's ${units} units do not fit`);
-  const directory = words.slice(0, firstUnitWord);
-  directory[header.check] = 0;
-  if (checkOf(directory) !== check) throw new CodingError('the check of the directory is wrong');
+  const words = words32(given, 0, Math.floor(given.byteLength / 4));
   const out = new Uint8Array(bytes);
   for (let index = 0; index < units; index++) {
     const unit = unitAt(words, index);

@@ -1,5 +1,6 @@
 /** Codes a pack: the exponents of its floats by Huffman codes, everything else as it is. */
 import { Check, checkOf, unitCheck } from './check.ts';
+import { leastGain } from './choice.ts';
 import { isExactlyF16, split } from './elements.ts';
 import {
   elementBytes,
@@ -37,8 +38,6 @@ interface Part {
   readonly count: number;
 }
 
-/** What gains less than this share of its bytes stays as it is. */
-const leastGain = 0.05;
 /** A part with as many elements has a table of its own; the others of a form share one. */
 const ownTableElements = 65_536;
 /** Offsets are numbers of 32 bits. */

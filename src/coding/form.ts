@@ -24,6 +24,7 @@ export const groupElements = 4;
 export const codeBitsMax = 8;
 export const tableEntries = 2 ** codeBitsMax;
 export const headerWords = 8;
+export const headerBytes = 4 * headerWords;
 export const unitWords = 8;
 export const tableWords = tableEntries / 2;
 /** Places in the header. */

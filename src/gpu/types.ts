@@ -192,4 +192,6 @@ export interface ProgramSettings {
   readonly products?: 'library' | 'own';
   /** Layers of models with at most so many bytes of weights are coded without loss where that gains 5%; default: 0. */
   readonly coding?: number;
+  /** Layers that stay as they are all the same, by index: the planner has chosen so. */
+  readonly asTheyAre?: readonly number[];
 }

@@ -77,7 +77,9 @@ export class Compiler {
     this.#cacheFolder = cacheFolder;
     // A cache that cannot be tidied may still be read.
     const isEntry = /^[0-9a-f]{64}$/;
-    const folders = ['functions', 'layers'].map((folder) => removeUnused(join(cacheFolder, folder), { isEntry }));
+    const folders = ['functions', 'layers', 'coded'].map((folder) =>
+      removeUnused(join(cacheFolder, folder), { isEntry }),
+    );
     this.#tidied = Promise.all(folders).then(
       () => undefined,
       () => undefined,

@@ -1,90 +1,105 @@
 /**
- * Layers coded without loss: a file of them is written once for each content and precision, beside the computed weights.
- * Each layer is decoded and compared before it is kept. Tables stay as they are, since kernels read rows of them in host
- * memory; so do small layers, for which a launch takes longer than the link saves.
+ * Layers coded without loss: each content of a layer is coded once, into a file that is named by its hash, whichever
+ * functions have it. Each layer is decoded and compared before it is kept.
  */
-import { open, readFile } from 'node:fs/promises';
-import { decodePack, describeCoded, encodePack } from '../../coding/index.ts';
-import { getOrMake, replaceFile, writeWhole } from '../../tools/index.ts';
+import { createHash } from 'node:crypto';
+import { open, utimes } from 'node:fs/promises';
+import { join } from 'node:path';
+import {
+  canBeCoded,
+  CodingError,
+  decodePack,
+  describeCoded,
+  directoryBytes,
+  encodePack,
+  headerBytes,
+} from '../../coding/index.ts';
+import { getOrMake, writeWhole } from '../../tools/index.ts';
 import { GpuError } from '../types.ts';
 import { alignUp } from './arena.ts';
-import { readRange } from './files.ts';
+import { fillFrom, readRange } from './files.ts';
+import { layerContents } from './layer-ids.ts';
 import type { CodedLayer, WeightLayer, WeightLayout } from './types.ts';
 
-/** Of another form of coded packs or of their choice; part of the file's name. */
-const codedFormat = 2;
-/** A fast link (55 GB/s) saves as long as a launch takes (3 us) by a sixth of a MiB. */
-const codedBytesLeast = 2 ** 20;
+/** Of another form of coded packs; part of the files' names. */
+const codedFormat = 3;
 
-interface Entry extends Omit<CodedLayer, 'source'> {
-  readonly layer: number;
-  readonly byteOffset: number;
+/** Of a layer's content: null where coding it gains nothing. */
+type Coded = CodedLayer | null;
+
+/** By path: functions that are prepared at once share the work. */
+const coding = new Map<string, Promise<Coded>>();
+
+interface CodingOptions {
+  /** Layers that stay as they are, though they gain: a planner has chosen so. */
+  readonly asTheyAre?: readonly number[];
+  /** Of a layer; see {@link canBeCoded}. */
+  readonly leastBytes?: number;
 }
 
-/** By path: functions of one model that are prepared at once share the work. */
-const writing = new Map<string, Promise<readonly Entry[]>>();
-
-/**
- * A layout whose layers are coded where that gains.
- *
- * @param path of the file without its end; it names the content
- * @param leastBytes of a layer
- * @throws GpuError 'weights-unreadable'
- */
+/** A layout whose layers are coded where that gains. @throws GpuError 'weights-unreadable' */
 export async function withCoding(
   layout: WeightLayout,
-  path: string,
-  leastBytes = codedBytesLeast,
+  cacheFolder: string,
+  { asTheyAre = [], leastBytes }: CodingOptions = {},
 ): Promise<WeightLayout> {
-  const [data, list] = [`${path}.coded${codedFormat}`, `${path}.coded${codedFormat}.json`];
-  const entries = await getOrMake(writing, data, () =>
-    listedOrCoded(layout, data, list, leastBytes).finally(() => writing.delete(data)),
-  );
-  const coded = new Map(
-    entries.map(({ layer, byteOffset, ...entry }) => [layer, { ...entry, source: { path: data, byteOffset } }]),
-  );
-  const layers = layout.layers.map((layer): WeightLayer => {
-    const entry = coded.get(layer.index);
-    return entry === undefined ? layer : Object.assign({}, layer, { coded: entry });
-  });
+  const contents = await layerContents(layout, cacheFolder);
+  const layers: WeightLayer[] = [];
+  for (const layer of layout.layers) {
+    const { index, kind, bytes } = layer;
+    const isCoded = canBeCoded(kind, bytes, leastBytes) && !asTheyAre.includes(index);
+    const coded = isCoded ? await codedOf(layout, layer, cacheFolder, contents[index]!) : null;
+    layers.push(coded === null ? layer : { ...layer, coded });
+  }
   return { ...layout, layers };
 }
 
-async function listedOrCoded(
-  layout: WeightLayout,
-  data: string,
-  list: string,
-  leastBytes: number,
-): Promise<readonly Entry[]> {
-  try {
-    return JSON.parse(await readFile(list, 'utf8')) as readonly Entry[];
-  } catch {
-    // It is not there yet.
-  }
-  const entries: Entry[] = [];
-  await replaceFile(data, async (temporary) => {
-    await using to = await open(temporary, 'wx');
-    let byteOffset = 0;
-    for (const layer of layout.layers) {
-      const coded = codedOf(layout, layer, leastBytes);
-      if (coded === undefined) continue;
-      // Layers that lie together in host memory share a copy: it brings nothing that is not counted.
-      const codedBytes = alignUp(coded.byteLength);
-      await to.write(Buffer.concat([coded], codedBytes), 0, codedBytes, byteOffset);
-      entries.push({ layer: layer.index, byteOffset, codedBytes, ...describeCoded(coded) });
-      byteOffset += codedBytes;
-      // Others of this thread are not held up for longer than a layer takes.
-      await new Promise((resolve) => setImmediate(resolve));
-    }
-    await to.sync();
-  });
-  // Only a whole file has a list.
-  await writeWhole(list, JSON.stringify(entries));
-  return entries;
+async function codedOf(layout: WeightLayout, layer: WeightLayer, cacheFolder: string, content: string): Promise<Coded> {
+  const name = createHash('sha256').update(`${codedFormat} ${content}`).digest('hex');
+  const path = join(cacheFolder, 'coded', name);
+  return await getOrMake(coding, path, () => keptOrCoded(layout, layer, path).finally(() => coding.delete(path)));
 }
 
-function codedOf(layout: WeightLayout, layer: WeightLayer, leastBytes: number): Uint8Array | undefined {
-  if (layer.kind === 'embedding' || layer.bytes < leastBytes) return undefined;
+async function keptOrCoded(layout: WeightLayout, layer: WeightLayer, path: string): Promise<Coded> {
+  const kept = await keptIn(path);
+  if (kept !== undefined) return kept;
+  const coded = code(layout, layer);
+  // Others of this thread are not held up for longer than a layer takes.
+  await new Promise((resolve) => setImmediate(resolve));
+  // An empty file says that nothing is gained.
+  if (coded === undefined) {
+    await writeWhole(path, '');
+    return null;
+  }
+  // Layers that lie together in host memory share a copy: it brings nothing that is not counted.
+  const codedBytes = alignUp(coded.byteLength);
+  await writeWhole(path, Buffer.concat([coded], codedBytes));
+  return { codedBytes, ...describeCoded(coded), source: { path, byteOffset: 0 } };
+}
+
+/** What a file tells; undefined if it is missing, or damaged in its directory. Damaged units are found by the kernel. */
+async function keptIn(path: string): Promise<Coded | undefined> {
+  try {
+    await using file = await open(path, 'r');
+    const { size } = await file.stat();
+    // What is not used for long is removed.
+    const now = new Date();
+    await utimes(path, now, now);
+    if (size === 0) return null;
+    const read = async (bytes: number): Promise<Buffer> => {
+      const buffer = Buffer.alloc(Math.min(bytes, size));
+      await fillFrom(file, buffer, 0);
+      return buffer;
+    };
+    const directory = await read(directoryBytes(await read(headerBytes)));
+    return { codedBytes: size, ...describeCoded(directory, size), source: { path, byteOffset: 0 } };
+  } catch (error) {
+    if (error instanceof CodingError || (error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
+    throw error;
+  }
+}
+
+function code(layout: WeightLayout, layer: WeightLayer): Uint8Array | undefined {
   const weights = layout.weights.filter((weight) => weight.layer === layer.index);
   const pack = new Uint8Array(layer.bytes);
   for (const { byteOffset, bytes, source } of weights)

@@ -1,10 +1,10 @@
 /** Compiles a model file to a program, with a cache on disk. */
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
-import { dirname, join, resolve } from 'node:path';
+import { join, resolve } from 'node:path';
 import { deserialize, serialize } from 'node:v8';
 import { LRUCache } from 'lru-cache';
-import { getOrMake, writeWhole } from '../../tools/index.ts';
+import { getOrMake, given, writeWhole } from '../../tools/index.ts';
 import { fileStamp, type ModelProto } from '../../onnx/index.ts';
 import type { Operator } from '../operators/types.ts';
 import { layoutOf } from './assemble.ts';
@@ -52,7 +52,7 @@ function programKey(
   changed: string | undefined,
 ): string {
   const types = operators.map(({ type }) => type);
-  const { coding: _, ...ofProgram } = settings;
+  const { coding: _, asTheyAre: _form, ...ofProgram } = settings;
   const content = [base.graphHash, shapes, types, ofProgram, fusion, engineVersion(), changed];
   return createHash('sha256').update(JSON.stringify(content)).digest('hex');
 }
@@ -85,13 +85,14 @@ export async function compileModel(
   });
   await writeNarrowed(base, settings);
   // The program may have been made for another model with the same graph, or before the files moved.
-  return { ...program, layout: await finalLayout(base, settings) };
+  return { ...program, layout: await finalLayout(base, settings, cacheFolder) };
 }
 
-async function finalLayout(base: FunctionBase, settings: ProgramSettings): Promise<WeightLayout> {
+async function finalLayout(base: FunctionBase, settings: ProgramSettings, cacheFolder: string): Promise<WeightLayout> {
   const layout = layoutOf(base, settings);
-  if (layout.bytes > (settings.coding ?? 0)) return layout;
-  return await withCoding(layout, join(dirname(base.derivedPath), settings.precision));
+  return layout.bytes > (settings.coding ?? 0)
+    ? layout
+    : await withCoding(layout, cacheFolder, given({ asTheyAre: settings.asTheyAre }));
 }
 
 async function readOrCompile(path: string, key: string, compile: () => Promise<Program>): Promise<Program> {
@@ -113,5 +114,5 @@ export async function layoutOfModel(
 ): Promise<WeightLayout> {
   const base = await baseOf(modelPath, cacheFolder);
   await writeNarrowed(base, settings);
-  return await finalLayout(base, settings);
+  return await finalLayout(base, settings, cacheFolder);
 }

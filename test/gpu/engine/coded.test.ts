@@ -31,7 +31,7 @@ type AddedChain = Pick<ChainOptions, 'tied' | 'shares'>;
 /** A chain whose layers are coded where that gains, in the engine. */
 async function addCoded(engine: Engine, options: AddedChain = {}): Promise<Chain> {
   const made = makeChain({ folder, name: `coded${chains++}`, layerWords, floats: true, ...options });
-  const layout = await withCoding(made.program.layout, join(folder, made.key), 0);
+  const layout = await withCoding(made.program.layout, join(folder, 'cache'), { leastBytes: 0 });
   expect(layout.layers.map(({ coded }) => coded !== undefined)).toEqual(layerWords.map((words) => words > 2000));
   const ids = options.shares && (await layerIds(layout, join(folder, 'cache')));
   engine.addFunction(made.key, layout, ids);

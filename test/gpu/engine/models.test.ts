@@ -124,7 +124,7 @@ describe.skipIf(emulatorMissing)('on the emulated driver, with coded layers', ()
     });
     const order = { cacheFolder: join(folder, 'cache'), settings: { precision } };
     const program = await compileModel(path, shapesOf(inputs), operators, order);
-    const layout = await withCoding(program.layout, join(folder, `${name}-${precision}`), 0);
+    const layout = await withCoding(program.layout, folder, { leastBytes: 0 });
     const ofCoded = { ...program, layout };
     const codedLayers = layout.layers.filter((layer) => layer.coded !== undefined);
     expect(codedLayers.length).toBeGreaterThan(0);

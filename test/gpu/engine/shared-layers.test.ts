@@ -34,7 +34,7 @@ async function onSharingEngine(options: BenchOptions, use: (bench: Sharing) => P
           const layout =
             codedBytesLeast === Infinity
               ? whole.program.layout
-              : await withCoding(whole.program.layout, join(folder, whole.key), codedBytesLeast);
+              : await withCoding(whole.program.layout, join(folder, 'cache'), { leastBytes: codedBytesLeast });
           const shared = { ...whole, program: { ...whole.program, layout } };
           ids.set(shared.key, await layerIds(layout, join(folder, 'cache')));
           bench.engine.addFunction(shared.key, layout, ids.get(shared.key));
