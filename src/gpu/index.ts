@@ -4,7 +4,14 @@ export { CudaError, type Cuda } from './driver/types.ts';
 export { openCuda } from './driver/open.ts';
 export { probeCuda } from './driver/probe.ts';
 export { operators } from './operators/index.ts';
-export { compileModel, ProgramError, type InputShapes, type Program, type ProgramPrecision } from './program/index.ts';
+export {
+  compileModel,
+  ProgramError,
+  type InputShapes,
+  type Program,
+  type ProgramPrecision,
+  type ProgramSettings,
+} from './program/index.ts';
 export { Engine } from './engine/engine.ts';
 export { loadAllPlan } from './measure/layer-profile.ts';
 export { measureTopology } from './measure/topology.ts';

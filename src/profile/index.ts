@@ -11,6 +11,7 @@ export {
 export { parsePoolProfile, type PoolProfile } from './pool.ts';
 export { profileCheck, ProfileError } from './profile-error.ts';
 export { parseServiceProfile, type ServiceConfiguration, type ServiceProfile } from './service.ts';
+export { comesCoded, layersAsTheyAre } from './forms.ts';
 export { linkBytes, parseLayerProfile, type LayerCost, type LayerProfile, type ProfileLayer } from './layers.ts';
 export { estimateLayers } from './analytic/estimate.ts';
 export type { WeightBits } from './analytic/coding.ts';

@@ -33,6 +33,9 @@ interface Segment {
  */
 const unmeasuredLoads = 2;
 
+/** Runs of the model beside coded layers that are timed. */
+const runsBesideMost = 64;
+
 /** A plan that loads every layer over the GPU's own link. With `only`, the other layers are read from host memory. */
 export function loadAllPlan({ layout }: Program, gpu: number, only?: ReadonlySet<number>): ColdStartPlan {
   const isLoaded = ({ index, bytes }: Layer): boolean => bytes > 0 && only?.has(index) !== false;
@@ -189,6 +192,8 @@ class MeasuringSession {
   readonly #windowBytes: number;
   readonly #checks: DecodeChecks | undefined;
   #staging: DeviceBlock | undefined;
+  /** For decoded bytes: what runs beside the decoder reads the layers' places. */
+  #decoded: DeviceBlock | undefined;
 
   constructor(
     lane: GpuLane,
@@ -236,7 +241,12 @@ class MeasuringSession {
     const fromHost = await this.#repeat(() => this.#timeSegments());
     this.#place(() => false);
     const loads = await this.#repeat(() => this.#timeLoads());
-    const decodes = await this.#repeat(() => this.#timeDecoding());
+    const codedMs = sumOf(this.#coded.map(({ index }) => spreadOf(loads.map((times) => times[index]!)).medianMs));
+    // As many runs as last while the layers are copied and decoded one after the other.
+    const runs = Math.min(runsBesideMost, Math.ceil((2 * codedMs) / Math.max(spreadOf(warm).medianMs, 1e-3)));
+    // Layers of another group are read from the memory through which coded ones pass.
+    const isWhole = layers.every(({ index, bytes }) => bytes === 0 || this.#onGpu.has(index));
+    const decodes = await this.#repeat(() => this.#timeDecoding(isWhole ? runs : 0));
     const timesOf = (index: number): TimesOfLayer => {
       const exec = inMemory.map((times) => this.#sumOf(times, ({ layer }) => layer === index));
       const load = loads.map((times) => times[index]!);
@@ -262,12 +272,14 @@ class MeasuringSession {
     this.#place(() => true);
     const { stagingBytes } = this.#binding;
     if (stagingBytes > 0) this.#staging = this.#lane.takeStaging(stagingBytes);
+    const decodedBytes = Math.max(0, ...this.#coded.map(({ bytes }) => bytes));
+    if (decodedBytes > 0) this.#decoded = this.#lane.takeStaging(decodedBytes);
     this.#lane.prepareScratch(this.#binding, this.#staging);
   }
 
   /** @param after the work that reads the memory */
   release(after: Fence): void {
-    if (this.#staging !== undefined) this.#lane.pool.free(this.#staging, [after]);
+    for (const block of [this.#staging, this.#decoded]) if (block !== undefined) this.#lane.pool.free(block, [after]);
   }
 
   /** Sets where the launches read each layer. */
@@ -343,32 +355,45 @@ class MeasuringSession {
     return loads;
   }
 
-  /** Of coded layers, from temporary memory to their places, where the same bytes are. */
-  async #timeDecoding(): Promise<number[]> {
-    const { execution } = this.#lane;
+  /** Those that it has on the GPU. */
+  get #coded(): Layer[] {
+    return this.#program.layout.layers.filter(({ index, coded }) => coded !== undefined && this.#onGpu.has(index));
+  }
+
+  /** Of coded layers, as in a cold start: on the stream that decodes them, beside runs of the model. */
+  async #timeDecoding(runs: number): Promise<number[]> {
+    const { execution, migration } = this.#lane;
     const { weights } = this.#residency;
-    const coded = this.#program.layout.layers.filter(
-      (layer) => layer.coded !== undefined && this.#onGpu.has(layer.index),
-    );
+    const coded = this.#coded;
     const times = this.#program.layout.layers.map(() => 0);
     if (this.#checks === undefined || coded.length === 0) return times;
     const decoder = await this.#lane.decoder();
     const staging = this.#staging!.address;
+    // Spread over the layers, so that the model runs beside the last one too.
+    const begin = (at: number): void => {
+      const begun = Math.ceil((at * runs) / coded.length);
+      for (let run = begun; run < Math.ceil(((at + 1) * runs) / coded.length); run++)
+        for (const index of this.#program.launches.keys()) this.#binding.submit(index, execution.cuda);
+    };
     const took = await timed(
       this.#lane,
-      execution,
-      coded.flatMap(({ index, coded }) => [
-        () => execution.cuda.copy(staging, weights.address(index), coded!.codedBytes),
+      migration,
+      coded.flatMap(({ index, coded }, at) => [
+        () => {
+          begin(at);
+          migration.cuda.copy(staging, weights.address(index), coded!.codedBytes);
+        },
         () =>
-          decoder.decode(execution.cuda, {
+          decoder.decode(migration.cuda, {
             coded: staging,
             codedBytes: coded!.codedBytes,
             pack: coded!,
-            to: this.#residency.address(index),
+            to: this.#decoded!.address,
             failed: this.#checks!.address(this.#residency.block(index)!),
           }),
       ]),
     );
+    await execution.finished();
     for (const [at, { index }] of coded.entries()) times[index] = took[2 * at + 1]!;
     const wrong = this.#checks.wrong();
     if (wrong.length > 0) throw new CodedLayersWrong(weights.key, wrong.length);

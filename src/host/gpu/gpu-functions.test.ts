@@ -88,6 +88,72 @@ test.each<[call: string, settings: Partial<PrepareOptions['settings']>, calls: r
   },
 );
 
+const mebibyte = 2 ** 20;
+
+/** A GPU process with two layers that can be coded, of which the second one is decoded more slowly than it is copied. */
+function codingBench() {
+  const calls: string[] = [];
+  const decodeMs = [0.1, 9];
+  const named = decodeMs.map((_, index) => ({ name: `layer${index}`, kind: 'linear' as const, bytes: 8 * mebibyte }));
+  const registered = new Map<string, readonly number[]>();
+  const codedBytes = 7 * mebibyte;
+  const isCoded = (key: string, layer: number): boolean => !registered.get(key)!.includes(layer);
+  const client = {
+    register: ({ key, settings }: GpuFunctionSpec): Promise<GpuCoverage> => {
+      expect(registered.has(key)).toBe(false);
+      registered.set(key, settings?.asTheyAre ?? []);
+      calls.push(`register ${registered.get(key)!.join()}`);
+      const layers = named.map((layer, index) => (isCoded(key, index) ? { ...layer, codedBytes } : layer));
+      return Promise.resolve({ covered: true, layers, weightBytes: 16 * mebibyte, launches: 2 });
+    },
+    unregister: (key: string) => {
+      calls.push('unregister');
+      registered.delete(key);
+      return Promise.resolve();
+    },
+    evict: () => Promise.resolve(0),
+    measure: (key: string) => {
+      calls.push('measure');
+      const layers = named.map((layer, index) => {
+        const timed = Object.assign({}, layer, { load: 1, exec: 1, dha: 9 });
+        // Another function's weights, which take a little more.
+        const coded = { bytes: codedBytes + 256, decode: decodeMs[index]! };
+        return isCoded(key, index) ? Object.assign(timed, { coded }) : timed;
+      });
+      return Promise.resolve({ unit: 'ms', layers });
+    },
+  } as unknown as GpuClient;
+  return { calls, codedBytes, bench: gpuBench({ dataDir, client, settings: { mode: 'pipeswitch' } }) };
+}
+
+test('a layer whose decoding is slower than its copy comes as it is, and offers have what the link then carries', async () => {
+  const { calls, codedBytes, bench } = codingBench();
+  const { functions, store, close } = bench;
+  const runtime: GpuRuntime = { ...bench.runtime, isEmulated: false };
+  functions.up(runtime);
+  const version = functionVersion('coded');
+  store.put(version);
+  await functions.settled();
+  expect(calls).toEqual(['register ', 'measure', 'unregister', 'register 1', 'measure']);
+  const [offer] = runtime.scheduler.plansOf(version.key)!.offers;
+  expect(offer!.ways[0].transfers[0].bytes[0]).toBe(codedBytes + 8 * mebibyte);
+  // Both profiles are kept: the next function of this structure is measured in neither form.
+  calls.length = 0;
+  store.put(functionVersion('twin'));
+  await functions.settled();
+  expect(calls).toEqual(['register ', 'unregister', 'register 1']);
+  await close();
+});
+
+test('an emulated GPU, whose times mean nothing, gets all layers coded that can be', async () => {
+  const { calls, bench } = codingBench();
+  bench.functions.up(bench.runtime);
+  bench.store.put(functionVersion('coded'));
+  await bench.functions.settled();
+  expect(calls).toEqual(['register ', 'measure']);
+  await bench.close();
+});
+
 /** The model has programs for values of `sizes` without a 0. */
 function sizedBench() {
   const tried: string[] = [];

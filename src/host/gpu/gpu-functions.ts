@@ -33,7 +33,7 @@ import { knownShapesOf } from './known-shapes.ts';
 import { forgetPlans, writePlans } from './plans.ts';
 import { isOfProcess, isOfRoom, unlessItDied } from './unless-it-died.ts';
 
-export type GpuFunctionsClient = PreparingClient & Pick<GpuClient, 'registerAgain' | 'unregister' | 'prepare'>;
+export type GpuFunctionsClient = PreparingClient & Pick<GpuClient, 'registerAgain' | 'prepare'>;
 
 export interface GpuFunctionsOptions extends PrepareOptions {
   readonly client: GpuFunctionsClient;
@@ -309,6 +309,10 @@ export class GpuFunctions {
       registered: (layers) => {
         stop();
         runtime.scheduler.functions.registered(version, layers);
+      },
+      unregistered: () => {
+        stop();
+        runtime.scheduler.functions.unregistered(key);
       },
       estimated: async (estimate, source) => {
         stop();

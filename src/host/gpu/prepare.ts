@@ -11,10 +11,11 @@ import {
   type GpuLayer,
   type InputShapes,
   type ProgramPrecision,
+  type ProgramSettings,
 } from '../../gpu/index.ts';
 import { trialShapes } from '../../onnx/index.ts';
 import type { Machine } from '../../hardware/index.ts';
-import { parseGraphProfile, type LayerProfile } from '../../profile/index.ts';
+import { layersAsTheyAre, parseGraphProfile, type LayerProfile } from '../../profile/index.ts';
 import type { HostConfig } from '../config/config.ts';
 import type { FunctionVersion } from '../types.ts';
 import type { BatchTimes } from './batch-times.ts';
@@ -49,7 +50,7 @@ export interface GpuRuntime {
 /** Requests to the GPU process for a function that is to be planned. */
 export type PreparingClient = Pick<
   GpuClient,
-  'register' | 'measure' | 'evict' | 'measureOperators' | 'addPlan' | 'dropPlan' | 'run'
+  'register' | 'unregister' | 'measure' | 'evict' | 'measureOperators' | 'addPlan' | 'dropPlan' | 'run'
 >;
 
 export interface PrepareOptions extends Pick<GateOptions, 'check'> {
@@ -62,12 +63,16 @@ export interface PrepareOptions extends Pick<GateOptions, 'check'> {
   readonly shippedPlans: ShippedPlans;
 }
 
+type Covered = Extract<GpuCoverage, { covered: true }>;
+
 /** The preparation of one function, as its caller follows it. */
 export interface Preparation {
   /** Rejects with {@link StaleError} if the work was overtaken. */
   readonly stage: (stage: Stage, isInHand: boolean) => Promise<void>;
   /** The GPU process knows it. Throws {@link StaleError} as well. */
   registered(layers: readonly GpuLayer[]): void;
+  /** It is going to be registered again. Throws {@link StaleError} as well. */
+  unregistered(): void;
   /** This plan can serve it already. */
   estimated(prepared: PreparedPlans, source: string): Promise<void>;
   /** Waits for its turn: measurements are made one at a time. */
@@ -132,7 +137,7 @@ export class Preparer {
     const hybrid = this.#hasVariants ? { hybrid: { cells } } : {};
     const settings = { precision: runtime.precision };
     const spec = { key, modelPath, shapes: wanted, alternatives, settings, ...hybrid };
-    const coverage = await this.#register(spec);
+    let coverage = await this.#register(spec);
     if (coverage.layers !== undefined) following.registered(coverage.layers);
     if (!coverage.covered && coverage.sizing !== undefined)
       return { kind: 'unsized', inputs: coverage.sizing, reason: whyNot(coverage) };
@@ -144,6 +149,7 @@ export class Preparer {
       if (passed.kind === 'disagreed') return passed;
       if (passed.kind === 'agreed') await this.#estimate(coverage, shapes, runtime, following);
     }
+    if (coverage.covered) coverage = await this.#inChosenForms(spec, version, coverage, shapes, runtime, following);
     const plans = await this.#plansFor(version, coverage, shapes, runtime, following);
     if (plans === undefined) {
       const reason = coverage.covered ? 'no plan runs it' : whyNot(coverage);
@@ -193,6 +199,33 @@ export class Preparer {
     }
   }
 
+  /**
+   * Layers are registered coded where that saves bytes. Once they were measured, those that are decoded too slowly are
+   * registered as they are: then that is what host memory holds, and what plans are made of.
+   *
+   * @throws GpuError, StaleError
+   */
+  async #inChosenForms(
+    spec: GpuFunctionSpec & { readonly settings: ProgramSettings },
+    version: FunctionVersion,
+    coverage: Covered,
+    shapes: InputShapes,
+    runtime: GpuRuntime,
+    following: Preparation,
+  ): Promise<Covered> {
+    // The times of an emulated GPU mean nothing.
+    if (runtime.isEmulated || coverage.layers.every(({ codedBytes }) => codedBytes === undefined)) return coverage;
+    const asTheyAre = layersAsTheyAre(await this.#profile(version, coverage, shapes, runtime, following));
+    if (asTheyAre.length === 0) return coverage;
+    await following.stage('registering', true);
+    following.unregistered();
+    await this.#options.client.unregister(spec.key);
+    const chosen = await this.#register({ ...spec, shapes, settings: { ...spec.settings, asTheyAre } });
+    if (!chosen.covered) throw new GpuError('misuse', `function '${spec.key}' is not covered a second time`);
+    following.registered(chosen.layers);
+    return chosen;
+  }
+
   get #hasVariants(): boolean {
     const { hybrid, hybridCores } = this.#options.settings;
     return hybrid !== 'off' && hybridCores > 0;
@@ -200,7 +233,7 @@ export class Preparer {
 
   /** A plan that ships with the project serves a function that has not been measured on this machine yet. */
   async #estimate(
-    coverage: Extract<GpuCoverage, { covered: true }>,
+    coverage: Covered,
     shapes: InputShapes,
     { machine, profiles }: GpuRuntime,
     following: Preparation,
@@ -264,14 +297,14 @@ export class Preparer {
 
   async #profile(
     { key, name }: FunctionVersion,
-    coverage: Extract<GpuCoverage, { covered: true }>,
+    coverage: Covered,
     shapes: InputShapes,
     { profiles, scheduler, machine }: GpuRuntime,
     following: Preparation,
   ): Promise<LayerProfile> {
     const bytesMax = capacityBytesOf(machine);
     const { client, settings } = this.#options;
-    return await profiles.findOrMake(structureOf(coverage, shapes), name, {
+    const { unit, layers } = await profiles.findOrMake(structureOf(coverage, shapes), name, {
       fits: areOf(coverage.layers),
       inTurn: (work) => following.measuring(work),
       make: async () => {
@@ -281,20 +314,32 @@ export class Preparer {
         return { unit, layers };
       },
     });
+    // It may have been measured with weights that take a little more or less.
+    return {
+      unit,
+      layers: layers.map((layer, index) => {
+        const { codedBytes: bytes } = coverage.layers[index]!;
+        const { coded } = layer;
+        if (coded === undefined || bytes === undefined) return layer;
+        return Object.assign({}, layer, { coded: { bytes, decode: coded.decode } });
+      }),
+    };
   }
 
   /**
    * Measures while no invocation runs on a GPU and all of the function's weights have room, with staging for layers
-   * timed from host memory. The memory is freed afterwards.
+   * timed from host memory, and for what coded layers become. The memory is freed afterwards.
    */
   async #whenAlone<T>(
     key: string,
-    layers: readonly { readonly bytes: number }[],
+    layers: readonly Pick<GpuLayer, 'bytes' | 'codedBytes'>[],
     scheduler: LiveScheduler,
     following: Preparation,
     work: () => Promise<T>,
   ): Promise<T> {
-    const bytes = layers.reduce((sum, layer) => sum + layer.bytes, Math.max(0, ...layers.map((layer) => layer.bytes)));
+    const largest = (of: typeof layers): number => Math.max(0, ...of.map((layer) => layer.bytes));
+    const coded = layers.filter(({ codedBytes }) => codedBytes !== undefined);
+    const bytes = layers.reduce((sum, layer) => sum + layer.bytes, largest(layers) + largest(coded));
     const ready = async (): Promise<void> => {
       // Measuring beside other work would measure both.
       await following.stage('measuring', false);

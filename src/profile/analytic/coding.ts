@@ -2,6 +2,7 @@
  * What coding weights without loss (src/coding) does to an estimate: fewer bytes on the link, time to decode them, and
  * runs that are slowed by the decoder. No GPU has measured the decoder yet, so its rate is an assumption.
  */
+import { canBeCoded } from '../../coding/index.ts';
 import type { MachineGpu } from '../../hardware/index.ts';
 import type { CodedLayer } from '../layers.ts';
 
@@ -37,18 +38,13 @@ export function assumedCoding({ linkGBps, multiprocessors }: MachineGpu, bits: W
   return { share, decodeGBps: assumedDecodeGBps, slowdown: 1 / (1 - taken * busy) };
 }
 
-/**
- * A layer's weights, coded where the link gains more than a launch takes. Tables stay as they are: kernels read rows of
- * them in host memory.
- */
+/** A layer's weights when they are coded, where they can be. */
 export function codedLayer(
   kind: string,
   bytes: number,
-  { linkGBps, kernelUs }: MachineGpu,
+  { kernelUs }: MachineGpu,
   { share, decodeGBps }: AssumedCoding,
 ): CodedLayer | undefined {
-  const launchMs = kernelUs / 1000;
-  const gainedMs = ((1 - share) * bytes) / (linkGBps * 1e6);
-  if (kind === 'embedding' || gainedMs <= launchMs) return undefined;
-  return { bytes: Math.round(share * bytes), decode: launchMs + bytes / (decodeGBps * 1e6) };
+  if (!canBeCoded(kind, bytes)) return undefined;
+  return { bytes: Math.round(share * bytes), decode: kernelUs / 1000 + bytes / (decodeGBps * 1e6) };
 }

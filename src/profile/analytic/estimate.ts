@@ -1,6 +1,7 @@
 import type { Machine } from '../../hardware/index.ts';
 import { ElementType, Graph, type ModelProto, type Weight } from '../../onnx/index.ts';
 import { ProfileError } from '../profile-error.ts';
+import { comesCoded } from '../forms.ts';
 import type { LayerProfile, ProfileLayer } from '../layers.ts';
 import { inferShapes, type ShapeOptions } from '../../operators/index.ts';
 import { given } from '../../tools/index.ts';
@@ -98,10 +99,15 @@ function layerOf(
   const slowdown = coding?.slowdown ?? 1;
   const gpuTime = anchor === undefined ? 0 : slowdown * gpuMs(context, anchor);
   const bytes = leaf.weights.reduce((sum, weight) => sum + weightBytes(weight), 0);
-  const coded = coding && codedLayer(leaf.kind, bytes, gpu, coding);
-  const copiedShare = coded === undefined ? 1 : coded.bytes / bytes;
-  const tensorBytes = leaf.weights.map((weight) => copiedShare * weightBytes(weight));
-  if (leaf.kind === 'batch-norm') for (let i = 0; i < costs.batchNormExtraTensors; i++) tensorBytes.push(8);
+  const statistics = Array.from({ length: leaf.kind === 'batch-norm' ? costs.batchNormExtraTensors : 0 }, () => 8);
+  const copies = leaf.weights.length + statistics.length;
+  const loadMs = (onLinkBytes: number): number =>
+    bytes === 0 ? 0 : (copies * loadUsPerTensor) / 1000 + onLinkBytes / (gpu.linkGBps * 1e6);
+  const offered = coding && codedLayer(leaf.kind, bytes, gpu, coding);
+  const coded =
+    offered !== undefined && comesCoded({ bytes, load: loadMs(offered.bytes), coded: offered }) ? offered : undefined;
+  const onLinkShare = coded === undefined ? 1 : coded.bytes / bytes;
+  const tensorBytes = leaf.weights.map((weight) => onLinkShare * weightBytes(weight)).concat(statistics);
   const read =
     readMs(context, leaf.own, leaf.weights) + leaf.weights.reduce((sum, weight) => sum + (tied.get(weight) ?? 0), 0);
   const operatorMs = slowdown * leaf.operators.reduce((sum, node) => sum + gpuMs(context, node), 0);
@@ -110,8 +116,7 @@ function layerOf(
     name: leaf.name,
     kind: leaf.kind,
     bytes,
-    load:
-      bytes === 0 ? 0 : (tensorBytes.length * loadUsPerTensor) / 1000 + (copiedShare * bytes) / (gpu.linkGBps * 1e6),
+    load: loadMs(coded?.bytes ?? bytes),
     exec,
     dha: bytes === 0 ? exec : exec + read,
     ...given({ coded }),
