@@ -103,6 +103,8 @@ export interface RunResult {
   /** With {@link RunOptions.lends}: to be called when the outputs are read no more. */
   readonly release?: () => void;
   readonly start: StartKind;
+  /** What it was computed in; left out for 32 bits. The precision of a function may have changed since. */
+  readonly precision?: Exclude<ProgramPrecision, 'exact'>;
   /** Bytes of weights that this run copied to the GPU. */
   readonly loadedBytes: number;
   /** Whether it waited for weights to come from disk to pinned host memory. */

@@ -183,7 +183,9 @@ export class GpuService {
         : // It passes them to threads.
           await (await this.#hybrid()).run(key, variant, taken.map(ownTensor), options);
     const padding = served.paddings.get(shapesKey(shapesOf(inputs, served.sizing)));
-    return await (padding === undefined ? run(inputs) : runPadded(padding, inputs, run));
+    const result = await (padding === undefined ? run(inputs) : runPadded(padding, inputs, run));
+    const { precision = 'exact' } = served.spec.settings ?? {};
+    return precision === 'exact' ? result : { ...result, precision };
   }
 
   /**

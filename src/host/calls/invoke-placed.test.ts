@@ -40,7 +40,6 @@ const instance: PoolInvoke = async ({ runModel }) => {
 
 const gpus: InvocationGpus = {
   whyNot: () => undefined,
-  narrowPrecisionOf: () => undefined,
   coldCauseOf: () => 'first use',
   ran: () => undefined,
   keepsOff: () => undefined,

@@ -42,8 +42,6 @@ export interface InvocationGpus {
   whyNot(key: string): WhyNot | undefined;
   /** Why its next GPU start will be cold. */
   coldCauseOf(key: string): string | undefined;
-  /** What its products are computed in; undefined for 32 bits. */
-  narrowPrecisionOf(key: string): string | undefined;
   /** Called after each run on a GPU, which took `observedMs` from arrival to answer. */
   ran(version: FunctionVersion, ran: RanOnGpu, inputs: readonly Tensor[]): void;
   /** Why these inputs must not go to a GPU. If possible, programs for them are prepared in the background. */
@@ -241,7 +239,7 @@ export class PlacedInvoker {
     const gpus = this.#options.gpus!;
     gpus.ran(version, ran, forProgram(inputs, version));
     const { gpu, start, mode, variant, why } = ran;
-    const precision = gpus.narrowPrecisionOf(version.key);
+    const { precision } = ran.result;
     return {
       kind: 'gpu',
       gpu,

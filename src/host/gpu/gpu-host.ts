@@ -198,18 +198,11 @@ export class GpuHost {
     return this.#functions.record(key)?.coldCause;
   }
 
-  narrowPrecisionOf(key: string): string | undefined {
-    const { precision = 'exact' } = this.#functions.precision(key) ?? {};
-    return precision === 'exact' ? undefined : precision;
-  }
-
   /** 'fp16, 0.0007 off': the difference is relative to an output's largest value. Undefined for 32 bits. */
   precisionText(key: string): string | undefined {
-    const precision = this.narrowPrecisionOf(key);
-    const { difference } = this.#functions.precision(key) ?? {};
-    return precision === undefined || difference === undefined
-      ? precision
-      : `${precision}, ${Number(difference.toPrecision(2))} off`;
+    const { precision = 'exact', difference } = this.#functions.precision(key) ?? {};
+    if (precision === 'exact') return undefined;
+    return difference === undefined ? precision : `${precision}, ${Number(difference.toPrecision(2))} off`;
   }
 
   /** Called by the live scheduler. */

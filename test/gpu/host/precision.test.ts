@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { FunctionsAnswer } from '../../../src/host/dashboard/index.ts';
+import { placedText } from '../../../src/cli/ps.ts';
 import { loadConfig, startHost, type RunningHost } from '../../../src/host/index.ts';
 import { createLogger } from '../../../src/host/records/logger.ts';
 import { ElementType, GraphBuilder, writeModel, type ModelProto } from '../../../src/onnx/index.ts';
@@ -42,6 +43,27 @@ function model(level: number, factor = 0.1): ModelProto {
 
 let folder: string;
 let host: RunningHost;
+
+/** @param precision of functions that say nothing of it */
+function hostIn(dataDir: string, precision: string): Promise<RunningHost> {
+  const { config } = loadConfig({
+    flags: {
+      'listen.port': '0',
+      dataDir: join(folder, dataDir),
+      functionsDir: join(folder, 'functions'),
+      'cpu.cores': '2',
+      'cpu.profiling': 'off',
+      'gpu.memory': '8MiB',
+      'gpu.hostMemory': '32MiB',
+      'gpu.profileIterations': '1',
+      'gpu.hybrid': 'off',
+      'gpu.precision': precision,
+      // All of it is in the memory of the GPU.
+      'gpu.mode': 'pipeswitch',
+    },
+  });
+  return startHost(config, { logger: createLogger({ level: 'silent', format: 'json' }) });
+}
 
 const values = Array.from({ length: columns }, (_, at) => Math.cos(at));
 
@@ -85,22 +107,7 @@ describe.skipIf(emulatorMissing)('the precision of a function', () => {
     folder = await mkdtemp(join(tmpdir(), 'turntable-precision-'));
     await emulateGpus([{ memoryBytes: 64 * 2 ** 20 }]);
     await mkdir(join(folder, 'functions'));
-    const { config } = loadConfig({
-      flags: {
-        'listen.port': '0',
-        dataDir: join(folder, 'data'),
-        functionsDir: join(folder, 'functions'),
-        'cpu.cores': '2',
-        'cpu.profiling': 'off',
-        'gpu.memory': '8MiB',
-        'gpu.hostMemory': '32MiB',
-        'gpu.profileIterations': '1',
-        'gpu.hybrid': 'off',
-        // All of it is in the memory of the GPU.
-        'gpu.mode': 'pipeswitch',
-      },
-    });
-    host = await startHost(config, { logger: createLogger({ level: 'silent', format: 'json' }) });
+    host = await hostIn('data', 'exact');
     for (const level of [0, large]) await writeModel(model(level), join(folder, `${level}.onnx`));
     await writeModel(model(0, steep), join(folder, `${steep}.onnx`));
   });
@@ -132,6 +139,43 @@ describe.skipIf(emulatorMissing)('the precision of a function', () => {
     expect(told).toMatchObject({ gpu: { precision: 'fp16' } });
   });
 
+  test('ps and the history of cold starts say what was computed in fewer bits, and nothing of what was not', async () => {
+    const listed = placedText(await (await fetch(`${host.url}/api/functions`)).json(), Date.now()).split('\n');
+    expect(listed.find((line) => line.startsWith('half@'))).toMatch(/, fp16, \S+ off/);
+    expect(listed.find((line) => line.startsWith('exact@'))).not.toMatch(/fp16/);
+    const { events } = (await (await fetch(`${host.url}/api/event-log`)).json()) as {
+      readonly events: readonly { kind: string; functionName?: string; placement?: string }[];
+    };
+    const placements = (name: string): string[] =>
+      events.flatMap(({ kind, functionName, placement = '' }) =>
+        kind === 'cold-start' && functionName === name && placement.startsWith('gpu0') ? [placement] : [],
+      );
+    for (const placement of placements('half')) expect(placement).toMatch(/, fp16$/);
+    for (const placement of placements('exact')) expect(placement).not.toMatch(/fp16/);
+    expect(placements('half').length).toBeGreaterThan(0);
+  });
+
+  test('calls under way while the precision changes say what they were computed in', async () => {
+    const exact = JSON.stringify((await call('exact')).y);
+    const answers: Awaited<ReturnType<typeof call>>[] = [];
+    let isOver = false;
+    const connection = async (): Promise<void> => {
+      while (!isOver) answers.push(await call('half'));
+    };
+    const connections = Array.from({ length: 4 }, connection);
+    for (const precision of ['exact', 'fp16', 'exact', 'fp16']) {
+      expect(await change('half', { gpu: { precision } })).toMatchObject({ status: 200 });
+      await settled('half', precision === 'exact' ? /^gpu0 [^,]*$/ : /^gpu0 .*, fp16$|^gpu0 \w+, fp16$/);
+    }
+    isOver = true;
+    await Promise.all(connections);
+    const onGpu = answers.filter(({ placement }) => placement.startsWith('gpu0'));
+    const isHalf = ({ placement }: { readonly placement: string }): boolean => placement.endsWith(', fp16');
+    expect(new Set(onGpu.map(isHalf))).toEqual(new Set([true, false]));
+    const wrong = onGpu.filter((answer) => (JSON.stringify(answer.y) === exact) === isHalf(answer));
+    expect(wrong.map(({ placement }) => placement)).toEqual([]);
+  });
+
   test('the precision of a function changes without a new version, and back to the host’s; what is none is refused by name', async () => {
     expect(await change('half', { gpu: { precision: 'tf32' } })).toMatchObject({ status: 200 });
     await settled('half', /^gpu0 .*, tf32$|^gpu0 \w+, tf32$/);
@@ -155,5 +199,18 @@ describe.skipIf(emulatorMissing)('the precision of a function', () => {
     const [right, near] = [await call('weight'), await call('fits')];
     const largest = Math.max(...right.y.map(Math.abs));
     for (const [at, value] of near.y.entries()) expect(Math.abs(value - right.y[at]!)).toBeLessThan(0.05 * largest);
+  });
+
+  test('the precision of the host is that of functions that say nothing, and one that says exact never runs in fewer bits', async () => {
+    const right = (await call('exact')).y;
+    await host.stop();
+    host = await hostIn('half', 'fp16');
+    await publish('follows', 0);
+    await publish('exact', 0, '&gpu.precision=exact');
+    await settled('follows', /^gpu0 .*, fp16$|^gpu0 \w+, fp16$/);
+    await settled('exact', /^gpu0 [^,]*$/);
+    expect((await call('exact')).y).toEqual(right);
+    expect((await call('follows')).y).not.toEqual(right);
+    expect((await row('exact')).plan).not.toMatch(/fp16/);
   });
 });
