@@ -129,7 +129,7 @@ function codingBench() {
 test('a layer whose decoding is slower than its copy comes as it is, and offers have what the link then carries', async () => {
   const { calls, codedBytes, bench } = codingBench();
   const { functions, store, close } = bench;
-  const runtime: GpuRuntime = { ...bench.runtime, isEmulated: false };
+  const runtime: GpuRuntime = { ...bench.runtime, isEmulated: false, inPrecision: () => runtime };
   functions.up(runtime);
   const version = functionVersion('coded');
   store.put(version);

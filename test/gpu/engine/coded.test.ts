@@ -54,9 +54,16 @@ describe.skipIf(emulatorMissing).each([1, 2])('on %i emulated GPUs', (gpus) => {
         const { layers } = chain.program.layout;
         const loaded = layers.filter((_, layer) => plan.layers[layer]!.method === 'load');
         const before = engine.links().reduce((sum, { fromHost }) => sum + fromHost, 0);
+        const passedBefore = engine.links().map(({ toPeers }) => toPeers);
         expect((await run(chain, shape)).start).toBe('cold');
         const moved = engine.links().reduce((sum, { fromHost }) => sum + fromHost, 0) - before;
         const expected = loaded.reduce((sum, layer) => sum + hostBytes(layer), 0);
+        // What another GPU's link brings stays coded on NVLink, and is decoded where it is executed.
+        const lent = loaded.filter(({ index }) => plan.layers[index]!.link === 1);
+        expect(lent.length > 0).toBe(secondaries.length > 0);
+        expect(engine.links().map(({ gpu, toPeers }) => toPeers - passedBefore[gpu]!)).toEqual(
+          engine.devices.map(({ index }) => (index === 1 ? lent.reduce((sum, layer) => sum + hostBytes(layer), 0) : 0)),
+        );
         // Beside the weights, the inputs, and what executes from host memory.
         expect(moved - expected).toBeGreaterThanOrEqual(0);
         expect(moved - expected).toBeLessThan(4096);

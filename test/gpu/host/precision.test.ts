@@ -3,7 +3,7 @@ import { mkdir, mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import type { FunctionsAnswer } from '../../../src/host/dashboard/index.ts';
+import type { EventAnswer, FunctionsAnswer } from '../../../src/host/dashboard/api-types.ts';
 import { placedText } from '../../../src/cli/ps.ts';
 import { loadConfig, startHost, type RunningHost } from '../../../src/host/index.ts';
 import { createLogger } from '../../../src/host/records/logger.ts';
@@ -78,6 +78,8 @@ async function call(name: string): Promise<{ readonly placement: string; readonl
   return { placement: reply.headers.get('x-turntable-placement') ?? '', y: outputs[0].data };
 }
 
+const isHalf = ({ placement }: { readonly placement: string }): boolean => placement.endsWith(', fp16');
+
 async function row(name: string): Promise<FunctionsAnswer['functions'][number]> {
   const { functions } = (await (await fetch(`${host.url}/api/functions`)).json()) as FunctionsAnswer;
   return functions.find((each) => each.name === name)!;
@@ -144,33 +146,32 @@ describe.skipIf(emulatorMissing)('the precision of a function', () => {
     expect(listed.find((line) => line.startsWith('half@'))).toMatch(/, fp16, \S+ off/);
     expect(listed.find((line) => line.startsWith('exact@'))).not.toMatch(/fp16/);
     const { events } = (await (await fetch(`${host.url}/api/event-log`)).json()) as {
-      readonly events: readonly { kind: string; functionName?: string; placement?: string }[];
+      readonly events: readonly EventAnswer[];
     };
-    const placements = (name: string): string[] =>
-      events.flatMap(({ kind, functionName, placement = '' }) =>
-        kind === 'cold-start' && functionName === name && placement.startsWith('gpu0') ? [placement] : [],
+    const told = (name: string): string[] =>
+      events.flatMap(({ kind, functionName, text }) =>
+        kind === 'cold-start' && functionName === name && text.includes('gpu0') ? [text] : [],
       );
-    for (const placement of placements('half')) expect(placement).toMatch(/, fp16$/);
-    for (const placement of placements('exact')) expect(placement).not.toMatch(/fp16/);
-    expect(placements('half').length).toBeGreaterThan(0);
+    for (const text of told('half')) expect(text).toMatch(/gpu0 .*, fp16/);
+    for (const text of told('exact')) expect(text).not.toMatch(/fp16/);
+    expect(told('half').length).toBeGreaterThan(0);
   });
 
   test('calls under way while the precision changes say what they were computed in', async () => {
     const exact = JSON.stringify((await call('exact')).y);
     const answers: Awaited<ReturnType<typeof call>>[] = [];
-    let isOver = false;
+    const over = new AbortController();
     const connection = async (): Promise<void> => {
-      while (!isOver) answers.push(await call('half'));
+      while (!over.signal.aborted) answers.push(await call('half'));
     };
     const connections = Array.from({ length: 4 }, connection);
     for (const precision of ['exact', 'fp16', 'exact', 'fp16']) {
       expect(await change('half', { gpu: { precision } })).toMatchObject({ status: 200 });
       await settled('half', precision === 'exact' ? /^gpu0 [^,]*$/ : /^gpu0 .*, fp16$|^gpu0 \w+, fp16$/);
     }
-    isOver = true;
+    over.abort();
     await Promise.all(connections);
     const onGpu = answers.filter(({ placement }) => placement.startsWith('gpu0'));
-    const isHalf = ({ placement }: { readonly placement: string }): boolean => placement.endsWith(', fp16');
     expect(new Set(onGpu.map(isHalf))).toEqual(new Set([true, false]));
     const wrong = onGpu.filter((answer) => (JSON.stringify(answer.y) === exact) === isHalf(answer));
     expect(wrong.map(({ placement }) => placement)).toEqual([]);
