@@ -180,9 +180,19 @@ export function isEncrypted({ socket }: IncomingMessage): boolean {
   return 'encrypted' in socket && socket.encrypted === true;
 }
 
+/** The latest that did: most requests name the host as the one before. */
+let latestLoopback: string | undefined;
+
 /** Whether a Host header names this machine's loopback. */
 export function isLoopback(host: string | undefined): boolean {
   if (host === undefined) return false;
+  if (host === latestLoopback) return true;
+  const isOne = namesLoopback(host);
+  if (isOne) latestLoopback = host;
+  return isOne;
+}
+
+function namesLoopback(host: string): boolean {
   const name = host.replace(/:\d+$/, '').toLowerCase();
   return name === 'localhost' || name.endsWith('.localhost') || name === '[::1]' || /^127(\.\d{1,3}){3}$/.test(name);
 }

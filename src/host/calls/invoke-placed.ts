@@ -14,7 +14,6 @@ import {
 import type { OverflowOptions } from '../../queue/index.ts';
 import type { Join, Observation, SideId } from '../../schedule/index.ts';
 import { narrowed, widened, type Tensor } from '../../tensor/index.ts';
-import { given } from '../../tools/index.ts';
 import { HostError } from '../errors.ts';
 import { leaseAgain, LentLease } from './lent-lease.ts';
 import {
@@ -247,7 +246,8 @@ export class PlacedInvoker {
       mode: mode.mode,
       ...(mode.why === undefined ? {} : { whyMode: mode.why }),
       predictedMs: why.predictedMs,
-      ...given({ variant, precision }),
+      ...(variant === undefined ? {} : { variant }),
+      ...(precision === undefined ? {} : { precision }),
       ...(start === 'warm' ? {} : { coldCause: gpus.coldCauseOf(version.key) }),
       ...(isHandlerCold ? { isHandlerCold } : {}),
       isBringing: isBringing(why),
@@ -380,10 +380,13 @@ const isBringing = ({ reason }: Why): true | undefined => (reason === 'bringing'
 
 /** Orders the outputs as the model does. */
 function inOrder(outputs: readonly Tensor[], { metadata }: FunctionVersion): readonly Tensor[] {
-  if (metadata === undefined) return outputs;
+  if (metadata === undefined || isInOrder(outputs, metadata.outputs)) return outputs;
   const byName = new Map(outputs.map((output) => [output.name, output]));
   return metadata.outputs.flatMap(({ name }) => byName.get(name) ?? []);
 }
+
+const isInOrder = (outputs: readonly Tensor[], described: readonly { readonly name: string }[]): boolean =>
+  outputs.length === described.length && outputs.every(({ name }, at) => name === described[at]!.name);
 
 /** A program has FP32 in place of BF16. */
 const forProgram = (inputs: readonly Tensor[], { metadata }: FunctionVersion): readonly Tensor[] =>

@@ -28,6 +28,7 @@ export interface WantedProgram {
 interface Ready {
   readonly shapes: InputShapes;
   readonly program: InputShapes;
+  readonly programKey: string;
 }
 
 export interface KnownShapesOptions {
@@ -43,6 +44,8 @@ export class KnownShapes {
   readonly #ready = new Map<string, Ready>();
   readonly #refused = new Map<string, string>();
   readonly #calls = new Map<string, number>();
+  /** Of the call that was asked about last: each call is asked about several times. */
+  #latest: { readonly shapes: InputShapes; readonly key: string } | undefined;
   /** False once the model's graph was found to combine rows. */
   #areRowsApart = true;
   #counted = 0;
@@ -63,7 +66,7 @@ export class KnownShapes {
 
   /** Counts a call with inputs of these shapes. */
   called(shapes: InputShapes): void {
-    const key = shapesKey(shapes);
+    const key = this.#keyOf(shapes);
     this.#undecided.passed++;
     this.#calls.set(key, this.#callsOf(key) + 1);
     if (++this.#counted % agingCalls !== 0) return;
@@ -78,11 +81,11 @@ export class KnownShapes {
    * replaces: otherwise shapes called in turn would replace each other, each compiled again for a single call.
    */
   wants(shapes: InputShapes): WantedProgram | undefined {
-    const key = shapesKey(shapes);
+    const key = this.#keyOf(shapes);
     if (this.#preparing !== undefined || this.#refused.has(key)) return undefined;
     if (this.#undecided.passed < this.#undecided.calls) return undefined;
     const found = this.#ready.get(key);
-    if (found !== undefined && (shapesKey(found.program) === key || !this.#isMostCalled(key))) return undefined;
+    if (found !== undefined && (found.programKey === key || !this.#isMostCalled(key))) return undefined;
     const program = found === undefined && this.#areRowsApart ? this.#classOf(shapes) : shapes;
     const programs = this.#programs();
     const programKey = shapesKey(program);
@@ -95,7 +98,7 @@ export class KnownShapes {
 
   /** Why these must not run on a GPU; undefined if they may. */
   whyNot(shapes: InputShapes): WhyNot | undefined {
-    const key = shapesKey(shapes);
+    const key = this.#keyOf(shapes);
     if (this.#ready.has(key)) return undefined;
     const refusal = this.#refused.get(key);
     if (refusal !== undefined) return { reason: 'shape-refused', words: `not for inputs of ${key}: ${refusal}` };
@@ -113,7 +116,7 @@ export class KnownShapes {
     this.#preparing = shapesKey(shapes);
     if (instead === undefined) return;
     const given = shapesKey(instead);
-    for (const [key, { program }] of this.#ready) if (shapesKey(program) === given) this.#ready.delete(key);
+    for (const [key, { programKey }] of this.#ready) if (programKey === given) this.#ready.delete(key);
   }
 
   /** It failed, or is over: if these shapes are still unknown, their next call tries again. */
@@ -148,7 +151,7 @@ export class KnownShapes {
   ready(shapes: InputShapes, program: InputShapes): void {
     this.#preparing = undefined;
     this.#undecided = { calls: 0, passed: 0 };
-    this.#ready.set(shapesKey(shapes), { shapes, program });
+    this.#ready.set(shapesKey(shapes), { shapes, program, programKey: shapesKey(program) });
   }
 
   /** Shapes that were refused. */
@@ -160,6 +163,11 @@ export class KnownShapes {
   lost(): void {
     this.#refused.clear();
     for (const key of this.#ready.keys()) if (key !== this.#own) this.#ready.delete(key);
+  }
+
+  #keyOf(shapes: InputShapes): string {
+    if (this.#latest?.shapes !== shapes) this.#latest = { shapes, key: shapesKey(shapes) };
+    return this.#latest.key;
   }
 
   #callsOf(key: string): number {
@@ -176,10 +184,9 @@ export class KnownShapes {
   /** Programs that may be given up, with the calls that they serve. */
   #programs(): ReadonlyMap<string, { readonly program: InputShapes; readonly calls: number }> {
     const programs = new Map<string, { program: InputShapes; calls: number }>();
-    for (const [key, { program }] of this.#ready) {
-      const name = shapesKey(program);
-      if (name === this.#own) continue;
-      programs.set(name, { program, calls: (programs.get(name)?.calls ?? 0) + this.#callsOf(key) });
+    for (const [key, { program, programKey }] of this.#ready) {
+      if (programKey === this.#own) continue;
+      programs.set(programKey, { program, calls: (programs.get(programKey)?.calls ?? 0) + this.#callsOf(key) });
     }
     return programs;
   }
