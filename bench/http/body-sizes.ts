@@ -24,13 +24,13 @@ type Form = (typeof forms)[number];
 const rivals = ['bare node:http', 'one process', 'one child'] as const;
 type Server = (typeof rivals)[number] | 'turntable';
 
-interface Cell {
+export interface Cell {
   readonly bytes: number;
   readonly form: Form;
   readonly clients: number;
 }
 
-interface Measured extends Load {
+export interface Measured extends Load {
   readonly ownMs: number;
   readonly childrenMs: number;
 }
@@ -82,7 +82,7 @@ export function requestOf(
 const file = (name: string): string => join(projectRoot, 'bench/http', name);
 const usedMs = (pid: number): number => processorUse(pid)?.usedMs ?? 0;
 
-async function measure(server: StartedServer, path: string, cell: Cell, requests: number): Promise<Measured> {
+export async function measure(server: StartedServer, path: string, cell: Cell, requests: number): Promise<Measured> {
   const { headers, body } = requestOf(cell.bytes, cell.form);
   const pid = server.process.pid!;
   const children = await descendants(pid);
