@@ -12,7 +12,7 @@
 import { closeSync, ftruncateSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import type * as Koffi from 'koffi';
-import { TensorError, type FrameRegion, type Tensor } from '../tensor/index.ts';
+import { copyInto, TensorError, type FrameRegion, type Tensor } from '../tensor/index.ts';
 import { libcFunction } from './libc.ts';
 
 /** Address space: a page takes memory once it is written to. A tensor without room goes through the socket. */
@@ -99,12 +99,8 @@ export class Region implements FrameRegion, Disposable {
     if (bytes < regionTensorsMin || this.#views === undefined) return undefined;
     const from = this.#placeFor(bytes);
     if (from === undefined) return undefined;
-    let at = from;
-    for (const { data } of tensors) {
-      this.#views.own.set(data, at);
-      at += data.byteLength;
-    }
-    this.#held.push({ from, to: Math.ceil(at / alignment) * alignment });
+    const end = copyInto(this.#views.own, from, tensors);
+    this.#held.push({ from, to: Math.ceil(end / alignment) * alignment });
     this.#isUsed = true;
     this.#idle ??= setInterval(() => this.#look(), idleMsMax).unref();
     return from;

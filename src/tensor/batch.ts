@@ -1,6 +1,6 @@
 /** Joins the inputs of several calls along dimension 0 into one run of the model, and splits its outputs again. */
 import { append } from '../tools/index.ts';
-import { bytesElements, elementCount, rowsOf, type Tensor } from './tensor.ts';
+import { bytesElements, elementCount, inParts, rowsOf, type Tensor } from './tensor.ts';
 
 /** The inputs of one call and the outputs it asks for (undefined: all). */
 export interface BatchCall {
@@ -46,7 +46,7 @@ export function joinInputs(calls: readonly BatchCall[], rowsMin = 0): Tensor[] {
     const rowBytes = last.byteLength / (calls.at(-1)!.inputs[0]!.shape[0] ?? 1);
     for (let missing = rows - given; missing > 0; missing--) parts.push(last.subarray(last.byteLength - rowBytes));
     const { name, datatype, shape } = model;
-    return { name, datatype, shape: [rows, ...shape.slice(1)], data: Buffer.concat(parts) };
+    return inParts({ name, datatype, shape: [rows, ...shape.slice(1)] }, parts);
   });
 }
 

@@ -3,8 +3,9 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import fc from 'fast-check';
-import { expect, test } from 'vitest';
+import { expect, test, vi } from 'vitest';
 import { decodeMessage, encodeMessage, FrameDecoder, reuse } from './frame.ts';
+import { inParts, type Tensor } from './tensor.ts';
 
 function frame(header: unknown, tensorBytes: number, payload = Buffer.alloc(0)): Buffer {
   const json = Buffer.from(JSON.stringify(header));
@@ -243,4 +244,32 @@ test('a frame that the system has taken is overwritten by the next one, and no f
     }
   });
   fc.assert(property, { numRuns: 30 });
+});
+
+test('a tensor in pieces is sent like one that is whole, of any size, and is not put together for that', () => {
+  const concat = vi.spyOn(Buffer, 'concat');
+  fc.assert(
+    fc.property(fc.array(fc.nat(50_000), { maxLength: 6 }), fc.nat(100), (sizes, rest) => {
+      const parts = sizes.map((bytes, at) => new Uint8Array(bytes).fill(at + 1));
+      const all = Uint8Array.from(parts.flatMap((part) => [...part]));
+      const of = { name: 'x', datatype: 'UINT8', shape: [all.byteLength] } as const;
+      const other: Tensor = { name: 'y', datatype: 'UINT8', shape: [rest], data: new Uint8Array(rest).fill(9) };
+      concat.mockClear();
+      const sent = encodeMessage({ header: { op: 'run' }, tensors: [inParts(of, parts), other] });
+      expect(concat).not.toHaveBeenCalled();
+      const [x, y] = decodeMessage(Buffer.concat(sent)).tensors;
+      expect(Buffer.compare(x!.data, all)).toBe(0);
+      expect(Buffer.compare(y!.data, other.data)).toBe(0);
+    }),
+    { numRuns: 30 },
+  );
+  concat.mockRestore();
+});
+
+test('a tensor in pieces has its data where that is read, and a copy of it with other data has those', () => {
+  const pieces = inParts({ name: 'x', datatype: 'UINT8', shape: [3] }, [Uint8Array.of(1), Uint8Array.of(2, 3)]);
+  expect([...pieces.data]).toEqual([1, 2, 3]);
+  expect([...structuredClone(pieces).data]).toEqual([1, 2, 3]);
+  const [sent] = encodeMessage({ header: {}, tensors: [{ ...pieces, shape: [1], data: Uint8Array.of(7) }] });
+  expect([...decodeMessage(sent!).tensors[0]!.data]).toEqual([7]);
 });

@@ -14,7 +14,7 @@
  */
 import { constants } from 'node:buffer';
 import { TensorError } from './error.ts';
-import { type Tensor, isDataType, type DataType } from './tensor.ts';
+import { copyInto, dataBytes, dataParts, type Tensor, isDataType, type DataType } from './tensor.ts';
 
 /** A message between processes: free JSON fields and tensors. */
 export interface Message<Header extends object = Record<string, unknown>> {
@@ -84,7 +84,7 @@ const readBytesMin = 64 * 1024;
 /** Encodes a message as the buffers to write, in order. Large tensors are referenced, not copied. */
 export function encodeMessage({ header, tensors }: Message<object>, region?: FrameRegion): Uint8Array[] {
   let tensorBytes = 0;
-  for (const { data } of tensors) tensorBytes += data.byteLength;
+  for (const tensor of tensors) tensorBytes += dataBytes(tensor);
   const text = tensors.length === 0 ? JSON.stringify(header) : withTensors(JSON.stringify(header), tensors);
   const textBytes = Buffer.byteLength(text);
   // Elements of any type are read where they are if the frame is aligned in the memory of its reader.
@@ -107,12 +107,8 @@ export function encodeMessage({ header, tensors }: Message<object>, region?: Fra
   first.writeUInt32LE(tensorBytes % 2 ** 32, 4);
   first.writeUInt32LE(Math.floor(tensorBytes / 2 ** 32), 8);
   first.write(json, prefixBytes, 'utf8');
-  if (!joined) return [first, ...tensors.map((tensor) => tensor.data)];
-  let at = prefixBytes + headerBytes;
-  for (const { data } of tensors) {
-    first.set(data, at);
-    at += data.byteLength;
-  }
+  if (!joined) return [first, ...tensors.flatMap(dataParts)];
+  copyInto(first, prefixBytes + headerBytes, tensors);
   return [first];
 }
 
@@ -121,8 +117,9 @@ const spaces = ' '.repeat(alignment);
 const aligned = (bytes: number): number => Math.ceil(bytes / alignment) * alignment;
 
 /** The text of a {@link TensorHeader}. Written by hand: JSON.stringify on objects costs three times as much. */
-export function tensorHeaderText({ name, datatype, shape, data }: Tensor): string {
-  const size = `"parameters":{"binary_data_size":${data.byteLength}}`;
+export function tensorHeaderText(tensor: Tensor): string {
+  const { name, datatype, shape } = tensor;
+  const size = `"parameters":{"binary_data_size":${dataBytes(tensor)}}`;
   return `{"name":${JSON.stringify(name)},"datatype":"${datatype}","shape":[${shape.join(',')}],${size}}`;
 }
 

@@ -44,6 +44,7 @@ export {
   byteCount,
   bytesElements,
   checkBytes,
+  copyInto,
   elementCount,
   elements,
   packBytes,

@@ -14,6 +14,48 @@ export interface Tensor {
   readonly data: Uint8Array;
 }
 
+/** Of tensors {@link inParts}: by tensor, since a copy with other data has other parts. */
+const partsOf = new WeakMap<Tensor, readonly Uint8Array[]>();
+
+/** A tensor in pieces. A message copies each to where its receiver reads it; `data` is made of them when it is read. */
+export function inParts(
+  { name, datatype, shape }: Pick<Tensor, 'name' | 'datatype' | 'shape'>,
+  parts: readonly Uint8Array[],
+): Tensor {
+  let data: Uint8Array | undefined;
+  const tensor: Tensor = {
+    name,
+    datatype,
+    shape,
+    get data() {
+      return (data ??= Buffer.concat(parts));
+    },
+  };
+  partsOf.set(tensor, parts);
+  return tensor;
+}
+
+/** The pieces of its bytes, mostly one. */
+export const dataParts = (tensor: Tensor): readonly Uint8Array[] => partsOf.get(tensor) ?? [tensor.data];
+
+/** Bytes of its data. */
+export function dataBytes(tensor: Tensor): number {
+  const parts = partsOf.get(tensor);
+  return parts === undefined ? tensor.data.byteLength : parts.reduce((sum, part) => sum + part.byteLength, 0);
+}
+
+/** Copies the tensors' bytes behind each other. Returns where they end. */
+export function copyInto(target: Uint8Array, at: number, tensors: readonly Tensor[]): number {
+  let end = at;
+  for (const tensor of tensors) {
+    for (const part of dataParts(tensor)) {
+      target.set(part, end);
+      end += part.byteLength;
+    }
+  }
+  return end;
+}
+
 /**
  * A value under the name of a tensor. These are kept in lists, in the model's order, which the keys of an object would
  * change.
