@@ -2,13 +2,14 @@
  * Compiles a prepared graph and a plan to a hybrid program: the GPU's program with its gates, and the model files of
  * the cores' sub-graphs.
  */
-import { createHash } from 'node:crypto';
+import { join } from 'node:path';
 import { dataTypeOf, Graph, tensorBytes } from '../../onnx/index.ts';
 import { packBytes, type DataType, type Tensor } from '../../tensor/index.ts';
 import type { Operator } from '../operators/types.ts';
 import { layoutOf } from '../program/assemble.ts';
 import { writeNarrowed } from '../program/narrowed.ts';
 import { compileProgram } from '../program/compile.ts';
+import { keptProgram } from '../program/compile-model.ts';
 import { bytesOf } from '../program/prepare.ts';
 import type { PreparedGraph } from '../program/prepared.ts';
 import type { Program, WeightLayout } from '../program/types.ts';
@@ -42,27 +43,24 @@ export type HybridProgram = Awaited<ReturnType<typeof compileHybrid>>;
 const noGates: Gates = { before: new Map(), after: new Map() };
 
 /**
+ * @param cacheFolder for programs, and for models of the cores' parts
  * @param layout the function's, if the prepared graph is an unrolled form of it
  * @throws GpuError 'invalid' for a plan that cannot be carried out; ProgramError 'unsupported' if it places operators
- * on
- *   the GPU that the engine lacks
+ *   on the GPU that the engine lacks
  */
 export async function compileHybrid(
   prepared: PreparedGraph,
   plan: HybridPlan,
   operators: readonly Operator[],
   settings: ProgramSettings,
-  partFolder: string,
+  cacheFolder: string,
   layout: WeightLayout = layoutOf(prepared.base, settings),
 ) {
   // Of an unrolled graph: parts of the function's weights are found by their bytes.
   await writeNarrowed(prepared.base, settings);
   const shares = partition(prepared, plan);
-  const key = createHash('sha256')
-    .update(JSON.stringify([prepared.base.modelHash, prepared.shapes, settings, plan.order, plan.segments]))
-    .digest('hex');
-  const { program, gates } = compileGpu(shares, plan, operators, settings, key, layout);
-  const write = partWriter(prepared, partFolder);
+  const { program, gates } = await compileGpu(shares, plan, operators, settings, cacheFolder, layout);
+  const write = partWriter(prepared, join(cacheFolder, 'parts'));
   const calls: HybridCall[] = [];
   for (const share of shares.cpu) {
     const { modelPath, names } = await write(share);
@@ -110,19 +108,21 @@ export async function compileHybrid(
  * A fused kernel makes the result of its first operator later than that operator alone would. If this causes a deadlock
  * with the CPU, the program is compiled without fusion.
  */
-function compileGpu(
+async function compileGpu(
   { gpu, toGpu, toCpu, cpu }: Partition,
   plan: HybridPlan,
   operators: readonly Operator[],
   settings: ProgramSettings,
-  planKey: string,
+  cacheFolder: string,
   layout: WeightLayout,
-): { readonly program: Program | null; readonly gates: Gates } {
+): Promise<{ readonly program: Program | null; readonly gates: Gates }> {
   if (gpu === null) return { program: null, gates: noGates };
   let missing: string | undefined;
   for (const fusion of [true, false]) {
-    const options = { fusion, key: `${planKey}-${fusion ? 'fused' : 'single'}` };
-    const compiled = relocate(compileProgram(gpu, operators, settings, options), layout);
+    const { base, shapes } = gpu;
+    const of = { base, shapes, operators, settings, fusion, part: [plan.order, plan.segments] };
+    const kept = await keptProgram(of, cacheFolder, (key) => compileProgram(gpu, operators, settings, { fusion, key }));
+    const compiled = relocate({ ...kept, layout: layoutOf(base, settings) }, layout);
     const layersRead = [...new Set(compiled.launches.flatMap(({ reads }) => reads))].sort((a, b) => a - b);
     const program = { ...compiled, layersRead };
     const gates = gatesOf(program, new Set(toGpu), new Set(toCpu));

@@ -67,10 +67,10 @@ serve<CompilerApi>(
     openedReference: making(({ modelPath, inputs, values }, { cacheFolder }) =>
       openedReference(modelPath, inputs, values, cacheFolder),
     ),
-    hybrid: making(async (order, { settings, partFolder }) => {
+    hybrid: making(async (order, { settings, cacheFolder }) => {
       const { compileHybrid, hybridGraph } = await import('../hybrid/index.ts');
       const graph = await hybridGraph(order);
-      return await compileHybrid(graph, order.plan, operators, settings, partFolder, order.layout);
+      return await compileHybrid(graph, order.plan, operators, settings, cacheFolder, order.layout);
     }),
     operators: making(async (order, { settings, partFolder }) => {
       const { draftOperators, hybridGraph } = await import('../hybrid/index.ts');

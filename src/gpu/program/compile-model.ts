@@ -43,18 +43,41 @@ export function baseOf(modelPath: string, cacheFolder: string): Promise<Function
 /** By file: functions of one graph that are prepared at once share the work. */
 const programs = new Map<string, Promise<Program>>();
 
-function programKey(
-  base: FunctionBase,
-  shapes: InputShapes,
-  operators: readonly Operator[],
-  settings: ProgramSettings,
-  fusion: boolean,
-  changed: string | undefined,
-): string {
+/** What a program is made of: the same for functions whose graphs are equal, whatever their weights are. */
+export interface ProgramOf {
+  readonly base: FunctionBase;
+  readonly shapes: InputShapes;
+  readonly operators: readonly Operator[];
+  readonly settings: ProgramSettings;
+  readonly fusion: boolean;
+  /** Of a part of the graph: the plan that it is the GPU's part of. */
+  readonly part?: unknown;
+}
+
+function programKey({ base, shapes, operators, settings, fusion, part }: ProgramOf): string {
   const types = operators.map(({ type }) => type);
   const { coding: _, asTheyAre: _form, ...ofProgram } = settings;
-  const content = [base.graphHash, shapes, types, ofProgram, fusion, engineVersion(), changed];
+  const content = [base.graphHash, shapes, types, ofProgram, fusion, engineVersion(), part];
   return createHash('sha256').update(JSON.stringify(content)).digest('hex');
+}
+
+/**
+ * Compiles a program, or reads it from the cache. It may have been made for another model with the same graph, or before
+ * its files moved: its layout has to be replaced.
+ */
+export async function keptProgram(
+  of: ProgramOf,
+  cacheFolder: string,
+  compile: (key: string) => Program | Promise<Program>,
+): Promise<Program> {
+  const key = programKey(of);
+  const path = join(cacheFolder, 'programs', `${key}.program`);
+  return await getOrMake(programs, path, () => {
+    const made = readOrCompile(path, key, async () => await compile(key));
+    const forget = (): void => void programs.delete(path);
+    made.then(forget, forget);
+    return made;
+  });
 }
 
 /**
@@ -70,21 +93,17 @@ export async function compileModel(
   { cacheFolder, settings = defaultSettings, fusion = true, changed }: CompileModelOptions,
 ): Promise<Program> {
   const ofModel = await baseOf(modelPath, cacheFolder);
-  const base = changed === undefined ? ofModel : { ...ofModel, model: changed.change(ofModel.model) };
+  const base =
+    changed === undefined
+      ? ofModel
+      : { ...ofModel, model: changed.change(ofModel.model), graphHash: `${ofModel.graphHash} ${changed.name}` };
   const checked = checkShapes(base, shapes);
-  const key = programKey(base, checked, operators, settings, fusion, changed?.name);
-  const path = join(cacheFolder, 'programs', `${key}.program`);
-  const program = await getOrMake(programs, path, () => {
-    const made = readOrCompile(path, key, async () => {
-      const prepared = await prepareGraph(base, checked, cacheFolder);
-      return compileProgram(prepared, operators, settings, { fusion, key });
-    });
-    const forget = (): void => void programs.delete(path);
-    made.then(forget, forget);
-    return made;
+  const of = { base, shapes: checked, operators, settings, fusion };
+  const program = await keptProgram(of, cacheFolder, async (key) => {
+    const prepared = await prepareGraph(base, checked, cacheFolder);
+    return compileProgram(prepared, operators, settings, { fusion, key });
   });
   await writeNarrowed(base, settings);
-  // The program may have been made for another model with the same graph, or before the files moved.
   return { ...program, layout: await finalLayout(base, settings, cacheFolder) };
 }
 

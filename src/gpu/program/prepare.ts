@@ -1,6 +1,7 @@
 /** Folds a function's graph for given input shapes, and finds the shape of every value. */
 import { join } from 'node:path';
-import { temporaryFile } from '../../tools/index.ts';
+import { LRUCache } from 'lru-cache';
+import { getOrMake, temporaryFile } from '../../tools/index.ts';
 import {
   attributeOf,
   isDefaultDomain,
@@ -27,7 +28,7 @@ import {
 import type { FunctionBase } from './base.ts';
 import { ProgramError } from './error.ts';
 import { runOnZeros } from './fold-client.ts';
-import { foldedModel } from './folded-model.ts';
+import { foldedModel, type FoldedModel } from './folded-model.ts';
 import type { PreparedGraph, PreparedNode, PreparedValue } from './prepared.ts';
 import { shapedByShapes, whyShapeless } from './shaped-by-shapes.ts';
 import { withValues } from './sizing-inputs.ts';
@@ -217,6 +218,19 @@ function valuesOf(
   return { values, constants, obstacles };
 }
 
+/** By graph and shapes: functions with equal graphs fold them once. */
+const folded = new LRUCache<string, Promise<FoldedModel>>({ max: 8 });
+
+function foldedOf({ graphHash, model }: FunctionBase, shapes: InputShapes, folder: string): Promise<FoldedModel> {
+  const key = JSON.stringify([graphHash, shapes]);
+  return getOrMake(folded, key, () => {
+    const shaped = withInputShapes(model, (name) => shapeIn(shapes, name));
+    const made = foldedModel(withValues(shaped, shapes), folder);
+    made.catch(() => folded.delete(key));
+    return made;
+  });
+}
+
 /**
  * @param cacheFolder for temporary files
  * @throws ProgramError 'bad-shapes', or 'folding' if ONNX Runtime refuses the graph
@@ -228,13 +242,7 @@ export async function prepareGraph(
 ): Promise<PreparedGraph> {
   const shapes = checkShapes(base, given);
   const folder = join(cacheFolder, 'functions', base.modelHash);
-  const { model, types } = await foldedModel(
-    withValues(
-      withInputShapes(base.model, (name) => shapeIn(shapes, name)),
-      shapes,
-    ),
-    folder,
-  );
+  const { model, types } = await foldedOf(base, shapes, folder);
   let graph = new Graph(model, types);
   let inferred = shapesOf(graph, types);
   const unknown = (value: string): boolean => !inferred.values.has(value);

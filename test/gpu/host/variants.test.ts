@@ -2,7 +2,7 @@
  * Recurrent functions with plan variants over a GPU and a CPU core, with one host over real HTTP, on the emulated
  * driver.
  */
-import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
@@ -411,8 +411,14 @@ describe.skipIf(emulatorMissing)('a host whose GPU holds half of nine functions 
       expect([name, published.status]).toEqual([name, 201]);
     };
     for (const name of twins) await publish(name, 5, 5);
-    for (const [index, name] of versions.entries()) await publish(name, 6, 7 + index);
-    await host.gpus!.settled();
+    // The GPU's parts of plans are compiled for a graph, as whole programs are.
+    const compiled: number[] = [];
+    for (const [index, name] of versions.entries()) {
+      await publish(name, 6, 7 + index);
+      await host.gpus!.settled();
+      compiled.push((await readdir(join(folder, 'data', 'cache', 'gpu', 'programs'))).length);
+    }
+    expect(compiled).toEqual(versions.map(() => compiled[0]));
     const before = live.counts.starts;
     for (const name of twins) expect(problemsIn([await invoke(name)])).toEqual([]);
     const { cold, disk, partial, warm } = live.counts.starts;

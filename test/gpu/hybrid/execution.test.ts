@@ -51,7 +51,7 @@ describe.skipIf(emulatorMissing)('a function over a GPU and cores', () => {
             cores: 3,
             cpuShare: [0, 0.1, 0.3, 0.5, 0.7, 0.9, 1, 0.5][round]!,
           });
-          const hybrid = await compileHybrid(prepared, plan, operators, defaultSettings, join(folder, 'parts'));
+          const hybrid = await compileHybrid(prepared, plan, operators, defaultSettings, join(folder, 'cache'));
           const key = `function-${round}`;
           engine.addFunction(key, hybrid.layout);
           await engine.stage(key);
@@ -84,7 +84,7 @@ describe.skipIf(emulatorMissing)('a function over a GPU and cores', () => {
     const order = livingNodes(prepared).map(({ name }) => name);
     const recurrentNodes = livingNodes(prepared).flatMap(({ name, proto }) => (proto.opType === 'LSTM' ? [name] : []));
     const compile = (plan: HybridPlan) =>
-      compileHybrid(prepared, plan, operators, defaultSettings, join(folder, 'parts'));
+      compileHybrid(prepared, plan, operators, defaultSettings, join(folder, 'cache'));
     const [first = '', second = '', third = ''] = recurrentNodes;
     await expect(compile({ id: 'a', order, segments: [{ core: 1, operators: [first, third] }] })).rejects.toThrow(
       /plan 'a' cannot be carried out: .* waits for/,

@@ -108,7 +108,7 @@ describe.skipIf(emulatorMissing)("Table 6's networks in small", () => {
         const { prepared, expected } = await exampleOf(folder, name, model, inputs, sequence);
         const plans = plansOf(await fitted(prepared, variant));
         for (const plan of plans.values()) {
-          const hybrid = await compileHybrid(prepared, plan, operators, defaultSettings, join(folder, 'parts'));
+          const hybrid = await compileHybrid(prepared, plan, operators, defaultSettings, join(folder, 'cache'));
           engine.addFunction(name, hybrid.layout);
           await engine.stage(name);
           const free = engine.memory()[0]!;

@@ -37,7 +37,7 @@ describe.skipIf(!isHere)('over the GPU and the cores of this machine', () => {
         const engine = new Engine(cuda, { hostBytes: 2 ** 28, slabBytes: 2 ** 24, gpuBytes: 2 ** 29 });
         for (const [round, cpuShare] of [0, 0.2, 0.5, 0.8].entries()) {
           const plan = randomPlan(prepared, random, { id: `plan-${round}`, cores: count, cpuShare });
-          const hybrid = await compileHybrid(prepared, plan, operators, defaultSettings, join(folder, 'parts'));
+          const hybrid = await compileHybrid(prepared, plan, operators, defaultSettings, join(folder, 'cache'));
           engine.addFunction(plan.id, hybrid.layout);
           await engine.stage(plan.id);
           const open = await openHybrid(engine, plan.id, hybrid, cores);
