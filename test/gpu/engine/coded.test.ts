@@ -6,6 +6,10 @@ import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { Engine } from '../../../src/gpu/engine/engine.ts';
 import { alignUp } from '../../../src/gpu/program/arena.ts';
+import { loadMachine } from '../../../src/hardware/index.ts';
+import { measureLayers } from '../../../src/gpu/measure/layer-profile.ts';
+import { planColdStart } from '../../../src/plan/index.ts';
+import { gpuOffers } from '../../../src/schedule/index.ts';
 import { withCoding } from '../../../src/gpu/program/coded.ts';
 import { layerIds } from '../../../src/gpu/program/layer-ids.ts';
 import { hostBytes } from '../../../src/gpu/program/types.ts';
@@ -26,13 +30,19 @@ beforeAll(async () => {
 });
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
-type AddedChain = Pick<ChainOptions, 'tied' | 'shares'>;
+interface AddedChain extends Pick<ChainOptions, 'tied' | 'shares'> {
+  /** Layers that a planner has chosen not to have coded. */
+  readonly asTheyAre?: readonly number[];
+}
 
 /** A chain whose layers are coded where that gains, in the engine. */
 async function addCoded(engine: Engine, options: AddedChain = {}): Promise<Chain> {
-  const made = makeChain({ folder, name: `coded${chains++}`, layerWords, floats: true, ...options });
-  const layout = await withCoding(made.program.layout, join(folder, 'cache'), { leastBytes: 0 });
-  expect(layout.layers.map(({ coded }) => coded !== undefined)).toEqual(layerWords.map((words) => words > 2000));
+  const { asTheyAre = [], ...ofChain } = options;
+  const made = makeChain({ folder, name: `coded${chains++}`, layerWords, floats: true, ...ofChain });
+  const layout = await withCoding(made.program.layout, join(folder, 'cache'), { leastBytes: 0, asTheyAre });
+  expect(layout.layers.map(({ coded }) => coded !== undefined)).toEqual(
+    layerWords.map((words, layer) => words > 2000 && !asTheyAre.includes(layer)),
+  );
   const ids = options.shares && (await layerIds(layout, join(folder, 'cache')));
   engine.addFunction(made.key, layout, ids);
   return { ...made, program: { ...made.program, layout } };
@@ -80,6 +90,33 @@ describe.skipIf(emulatorMissing).each([1, 2])('on %i emulated GPUs', (gpus) => {
         expect((await run(chain, shape)).start).toBe('warm');
         expect(engine.memory().map(({ stagingBytes }) => stagingBytes)).toEqual(engine.devices.map(() => 0));
         expect(engine.layersRepaired).toBe(0);
+      });
+    },
+  );
+
+  test.each(['baseline', 'pipeswitch'] as const)(
+    "mode %s: the scheduler's offer of a measured profile has the bytes that the link carries, whichever layers come coded",
+    async (mode) => {
+      const machine = loadMachine('p3.8xlarge');
+      await onEmulatedEngine(use, roomy, async ({ engine }) => {
+        for (const asTheyAre of [[], [4], [0, 3, 7], [...layerWords.keys()]]) {
+          const { key, program, input, expected } = await addCoded(engine, { asTheyAre });
+          await inHost(engine, key);
+          const profile = await measureLayers(engine, key, program, { gpu: 0, iterations: 2 });
+          const { layers } = program.layout;
+          expect(profile.layers.map(({ coded }) => coded?.bytes)).toEqual(layers.map(({ coded }) => coded?.codedBytes));
+          const plan = planColdStart(profile, machine, mode);
+          const [offer] = gpuOffers(profile, machine, mode);
+          const { bytes } = offer!.ways[0].transfers[0];
+          for (const kept of [0, 2]) {
+            await engine.trim(key, 0, kept);
+            const before = engine.links()[0]!.fromHost;
+            const { outputs } = await engine.run(key, program, [input], { gpu: 0, plan });
+            expect(wordsOf(outputs)).toEqual(expected);
+            expect(engine.links()[0]!.fromHost - before - input.data.byteLength).toBe(bytes[kept]);
+          }
+          await engine.removeFunction(key);
+        }
       });
     },
   );
