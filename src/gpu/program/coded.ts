@@ -1,31 +1,45 @@
 /**
  * Layers coded without loss: each content of a layer is coded once, into a file that is named by its hash, whichever
- * functions have it. Each layer is decoded and compared before it is kept.
+ * functions have it, by a process of low priority. Each layer is decoded and compared before it is kept.
  */
 import { createHash } from 'node:crypto';
 import { open, utimes } from 'node:fs/promises';
 import { join } from 'node:path';
-import {
-  canBeCoded,
-  CodingError,
-  decodePack,
-  describeCoded,
-  directoryBytes,
-  encodePack,
-  headerBytes,
-} from '../../coding/index.ts';
-import { getOrMake, writeWhole } from '../../tools/index.ts';
+import { canBeCoded, CodingError, describeCoded, directoryBytes, headerBytes } from '../../coding/index.ts';
+import { compiledModule, niceness, OnDemand } from '../../process/index.ts';
+import { getOrMake } from '../../tools/index.ts';
 import { GpuError } from '../types.ts';
-import { alignUp } from './arena.ts';
-import { fillFrom, readRange } from './files.ts';
+import { fillFrom } from './files.ts';
 import { layerContents } from './layer-ids.ts';
-import type { CodedLayer, WeightLayer, WeightLayout } from './types.ts';
+import type { CodedLayer, ProgramWeight, WeightLayer, WeightLayout } from './types.ts';
 
 /** Of another form of coded packs; part of the files' names. */
 const codedFormat = 3;
 
 /** Of a layer's content: null where coding it gains nothing. */
 type Coded = CodedLayer | null;
+
+/** A layer with its weights, and the file for its coded form. */
+export interface CodingOrder {
+  readonly name: string;
+  readonly bytes: number;
+  readonly weights: readonly ProgramWeight[];
+  readonly path: string;
+}
+
+export interface CodingApi {
+  code(order: CodingOrder): void;
+}
+
+/** So that the layers of a model share a process. */
+const idleMsMax = 5_000;
+
+const coder = new OnDemand<CodingApi>({
+  what: 'the process that codes layers',
+  inOrder: true,
+  idleMsMax,
+  process: { module: compiledModule('./coding-process.js', import.meta.url), niceness: niceness.background },
+});
 
 /** By path: functions that are prepared at once share the work. */
 const coding = new Map<string, Promise<Coded>>();
@@ -60,21 +74,14 @@ async function codedOf(layout: WeightLayout, layer: WeightLayer, cacheFolder: st
   return await getOrMake(coding, path, () => keptOrCoded(layout, layer, path).finally(() => coding.delete(path)));
 }
 
-async function keptOrCoded(layout: WeightLayout, layer: WeightLayer, path: string): Promise<Coded> {
+async function keptOrCoded(layout: WeightLayout, { index, name, bytes }: WeightLayer, path: string): Promise<Coded> {
   const kept = await keptIn(path);
   if (kept !== undefined) return kept;
-  const coded = code(layout, layer);
-  // Others of this thread are not held up for longer than a layer takes.
-  await new Promise((resolve) => setImmediate(resolve));
-  // An empty file says that nothing is gained.
-  if (coded === undefined) {
-    await writeWhole(path, '');
-    return null;
-  }
-  // Layers that lie together in host memory share a copy: it brings nothing that is not counted.
-  const codedBytes = alignUp(coded.byteLength);
-  await writeWhole(path, Buffer.concat([coded], codedBytes));
-  return { codedBytes, ...describeCoded(coded), source: { path, byteOffset: 0 } };
+  const weights = layout.weights.filter(({ layer }) => layer === index);
+  await coder.running.call('code', { name, bytes, weights, path });
+  const coded = await keptIn(path);
+  if (coded === undefined) throw new GpuError('weights-unreadable', `what was coded to '${path}' cannot be read again`);
+  return coded;
 }
 
 /** What a file tells; undefined if it is missing, or damaged in its directory. Damaged units are found by the kernel. */
@@ -97,16 +104,4 @@ async function keptIn(path: string): Promise<Coded | undefined> {
     if (error instanceof CodingError || (error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
     throw error;
   }
-}
-
-function code(layout: WeightLayout, layer: WeightLayer): Uint8Array | undefined {
-  const weights = layout.weights.filter((weight) => weight.layer === layer.index);
-  const pack = new Uint8Array(layer.bytes);
-  for (const { byteOffset, bytes, source } of weights)
-    pack.set(readRange(source.path, source.byteOffset, bytes), byteOffset);
-  const coded = encodePack(pack, weights);
-  if (coded === undefined) return undefined;
-  if (Buffer.compare(decodePack(coded), pack) !== 0)
-    throw new GpuError('weights-unreadable', `layer '${layer.name}' is another one after it was coded and decoded`);
-  return coded;
 }
