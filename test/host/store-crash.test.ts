@@ -20,12 +20,9 @@ import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import type { ModelStoreOptions } from '../../src/host/store/index.ts';
 import { moved } from '../../src/host/rollout/traffic.ts';
-import { importData } from '../../src/host/store/import-data.ts';
 import type { ModelStore } from '../../src/host/types.ts';
-import { FolderStore } from '../../src/store/index.ts';
 import { compileProgram } from '../support/compile-program.ts';
 import { writeOldDataFolder } from '../support/old-data-folder.ts';
-import { silentLog } from '../support/silent-log.ts';
 import {
   checkedHere,
   headedModel,
@@ -264,27 +261,58 @@ describe('a data folder of 0.1', () => {
     { name: 'lost', version: '1', sequence: 4, model: 'lost' },
     { name: 'lost', version: '2', sequence: 6, model: 'kept' },
   ];
+  const write = (): void => {
+    writeOldDataFolder(fixture.dataDir, old, { bert: { settings: { 1: { slo: '1s' } }, traffic } });
+    writeFileSync(join(fixture.dataDir, 'functions', 'lost', '1', 'version.json'), '{"half');
+  };
 
-  test('imported into a new data folder, every version, setting and division of calls is there, and the old one stays', async () => {
-    const from = join(fixture.root, 'old');
-    writeOldDataFolder(from, old, { bert: { settings: { 1: { slo: '1s' } }, traffic } });
-    writeFileSync(join(from, 'functions', 'lost', '1', 'version.json'), '{"half');
-    const before = new Set(readdirSync(from, { recursive: true, encoding: 'utf8' }));
-    await importData([from], new FolderStore(fixture.dataDir), silentLog);
+  test('every version, setting and division of calls is there, and a lost record is told', async () => {
+    write();
     const store = await fixture.restarted();
+    expect(store.names()).toEqual(['BERT', 'bert', 'lost', 'twin']);
     const all = store.names().flatMap((name) => store.versions(name));
     expect(all.map(({ key, state, settings, publishedAtMs }) => [key, state, settings.sloMs, publishedAtMs])).toEqual([
       ['BERT@V1', { status: 'ready' }, 40, 1e12 + 1],
       ['bert@1', { status: 'ready' }, 1000, 1e12 + 2],
       ['bert@2', { status: 'ready' }, 200, 1e12 + 5],
+      ['lost@1', { status: 'unavailable', reason: 'its record is lost' }, 200, 0],
       ['lost@2', { status: 'ready' }, 200, 1e12 + 6],
       ['twin@1', { status: 'ready' }, 200, 1e12 + 3],
     ]);
     expect(store.traffic('bert')).toEqual(halves);
     expect(readFileSync(store.find('BERT')!.modelPath, 'utf8')).toBe('capitals');
     expect(fixture.validated).toEqual([]);
+    const backup = join(fixture.dataDir, 'backup-format-1');
+    expect(readFileSync(join(backup, 'serving', 'bert.json'), 'utf8')).toContain('"slo":"1s"');
+    expect(readFileSync(join(backup, 'functions', 'BERT', 'V1', 'version.json'), 'utf8')).toContain('"40ms"');
     expect((await publish(store, 'bert', 'three')).version.version).toBe('3');
-    expect(new Set(readdirSync(from, { recursive: true, encoding: 'utf8' }))).toEqual(before.add('host.lock'));
+    await store.remove('lost', '1');
+    expect((await fixture.restarted()).versions('lost').map(({ version }) => version)).toEqual(['2']);
+  });
+
+  test('a kill at any disk operation of the migration changes nothing about what the next start finds', async () => {
+    write();
+    mkdirSync(join(fixture.root, 'killed'));
+    const snapshots: string[] = [];
+    let whole = '';
+    await withDiskHook(
+      () => {
+        const snapshot = join(fixture.root, 'killed', String(snapshots.length));
+        copyLinked(fixture.dataDir, snapshot);
+        snapshots.push(snapshot);
+      },
+      async () => {
+        whole = observed(await fixture.restarted());
+      },
+    );
+    expect(snapshots.length).toBeGreaterThan(50);
+    for (const dataDir of snapshots) {
+      const store = fixture.again({ dataDir });
+      await store.start();
+      await store.verified();
+      expect(observed(store)).toBe(whole);
+      await store.close();
+    }
   });
 });
 

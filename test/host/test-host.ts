@@ -27,6 +27,7 @@ export const testConfig: HostConfig = {
   listen: { host: '127.0.0.1', port: 0, tls: { certFile: undefined, keyFile: undefined } },
   grpc: { port: 'off', isAuto: true },
   dataDir: '/nowhere',
+  dataDirBefore: undefined,
   store: { place: undefined, cacheBytes: undefined },
   functionsDir: '/nowhere',
   apiKeys: [],

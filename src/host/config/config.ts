@@ -10,7 +10,7 @@ import {
 import type { Capability } from '../../gpu/index.ts';
 import { coldStartModes } from '../../plan/index.ts';
 import { policies, policyChoices, policyNames, type Policy } from '../../schedule/index.ts';
-import { defaultDataDir } from './data-dir.ts';
+import { defaultDataDir, formerDataDir } from './data-dir.ts';
 import { packageRoot } from './options.ts';
 import type { Scope } from '../access/api-keys.ts';
 
@@ -84,6 +84,8 @@ export function assemble(
     /** `isAuto`: the configuration names no port, so a port in use is no failure. */
     grpc: grpcPort(String(values.get('grpc.port')), number('listen.port')),
     dataDir: dataDir ?? defaultDataDir(packageRoot, environment),
+    /** The default of earlier versions; undefined if the folder was configured. */
+    dataDirBefore: dataDir === undefined ? formerDataDir(packageRoot) : undefined,
     store: {
       /** A folder or a bucket's address; undefined: the data folder is the store. */
       place: textIfAny('store.place'),

@@ -17,3 +17,6 @@ export function defaultDataDir(
   const base = given !== undefined && isAbsolute(given) ? given : join(home, '.local', 'share');
   return join(base, 'turntable');
 }
+
+/** Versions before 0.2 kept the data here, inside the package. */
+export const formerDataDir = (packageRoot: string): string => join(packageRoot, 'data');

@@ -1,13 +1,12 @@
 /** The data folder: its layout, and the lock that reserves it for one host. */
 import { randomBytes } from 'node:crypto';
-import { mkdir, readFile } from 'node:fs/promises';
-import { join, resolve } from 'node:path';
+import { cp, mkdir, readFile, rename, rm } from 'node:fs/promises';
+import { dirname, join, resolve } from 'node:path';
 import { encodeName, FolderStore, type Store } from '../../store/index.ts';
 import { jsonAs, makeFolders } from '../../tools/index.ts';
 import { ConfigError } from '../config/config-error.ts';
-import { dataFormat, hasFormat } from './data-format.ts';
-import { hasCode, namesIn, overwriteFile, readTextIfThere, removeTree, replaceFile } from './disk.ts';
-import { tidy, writeFileDurably } from './disk.ts';
+import { migrateData, type FormatOutcome } from './data-format.ts';
+import { hasCode, namesIn, overwriteFile, readTextIfThere, removeTree, tidy, writeFileDurably } from './disk.ts';
 
 /**
  * In the names of functions and versions, capitals are encoded (src/store/entry-names.ts).
@@ -53,15 +52,15 @@ export class DataFolder {
   }
 
   /**
-   * Takes the lock, makes the folders and empties staging. Throws ConfigError if another live process has the lock, or
-   * the folder is of another format.
+   * Makes the folders, takes the lock, migrates an older format and empties staging. Throws ConfigError if another live
+   * process has the lock, or the folder is of a newer format.
    */
-  async open(): Promise<void> {
+  async open(): Promise<FormatOutcome> {
     await makeFolders(this.root);
-    await this.lock();
+    await takeLock(this.root);
+    let outcome: FormatOutcome;
     try {
-      const hasOne = await hasFormat(this.root);
-      if (!hasOne) await replaceFile(join(this.root, 'store.json'), `${JSON.stringify({ format: dataFormat })}\n`);
+      outcome = await migrateData(this.root);
     } catch (error) {
       await this.close();
       throw error;
@@ -72,11 +71,7 @@ export class DataFolder {
     await tidy(async () => {
       for (const name of await namesIn(this.staging)) await removeTree(join(this.staging, name));
     });
-  }
-
-  /** Keeps hosts away. Throws ConfigError if another live process has the lock. */
-  async lock(): Promise<void> {
-    await takeLock(this.root);
+    return outcome;
   }
 
   /**
@@ -104,6 +99,32 @@ export class DataFolder {
   stagingPath(): string {
     return join(this.staging, randomBytes(12).toString('hex'));
   }
+}
+
+/**
+ * Moves a data folder from where an earlier version kept it. Does nothing if there is none, if the new place is in use,
+ * or if a host still uses the folder. Returns whether it was moved.
+ */
+export async function moveData(from: string, to: string): Promise<boolean> {
+  if ((await namesIn(join(from, 'functions'))).length === 0 || (await namesIn(to)).length > 0) return false;
+  const holder = parseLock(await readTextIfThere(join(from, 'host.lock')));
+  if (holder !== undefined && (await isRunning(holder))) {
+    throw new ConfigError(`the data folder moves from ${from} to ${to}, but process ${holder.pid} still uses it`);
+  }
+  await mkdir(dirname(to), { recursive: true });
+  await rm(to, { recursive: true, force: true });
+  try {
+    await rename(from, to);
+  } catch (error) {
+    if (!hasCode(error, 'EXDEV')) throw error;
+    // To another disk: copied completely under another name first, so that a kill leaves the old folder or the new one.
+    const half = `${to}.moving`;
+    await rm(half, { recursive: true, force: true });
+    await cp(from, half, { recursive: true, preserveTimestamps: true });
+    await rename(half, to);
+    await removeTree(from);
+  }
+  return true;
 }
 
 interface Lock {

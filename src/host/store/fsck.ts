@@ -10,7 +10,7 @@ import { decodeName, encodeName, fetchContent, readableOriginal, streamOf, type 
 import { hashFile } from '../../tools/index.ts';
 import { ConfigError } from '../config/config-error.ts';
 import { DataFolder } from './data-folder.ts';
-import { hasFormat } from './data-format.ts';
+import { formatOf, newestFormat } from './data-format.ts';
 import { hasCode, namesIn, unlinkIfThere } from './disk.ts';
 import { Entries } from './entries.ts';
 import { EntryCopies } from './entry-copies.ts';
@@ -63,7 +63,13 @@ export async function checkStore(
   const data = new DataFolder(dataDir);
   if (!existsSync(data.functions)) throw new ConfigError(`${dataDir} is no data folder: 'functions' is not in it`);
   if (!repair) {
-    await hasFormat(data.root);
+    const format = await formatOf(data.root);
+    if (format !== undefined && format !== newestFormat) {
+      throw new ConfigError(
+        `${dataDir} has format ${format}, and this version reads format ${newestFormat}: start a host on it once, or ` +
+          'use --repair, which brings an older format to it',
+      );
+    }
     return await new StoreCheck(data, shared, false, onFile).run();
   }
   await data.open();

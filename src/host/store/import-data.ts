@@ -9,19 +9,11 @@ import { ChangedElsewhere, type Store } from '../../store/index.ts';
 import { getOrMake, hashFile, jsonAs, type Log } from '../../tools/index.ts';
 import { ConfigError } from '../config/config-error.ts';
 import { DataFolder } from './data-folder.ts';
-import { dataFormat, formatOf } from './data-format.ts';
 import { namesIn, readTextIfThere } from './disk.ts';
 import { Entries } from './entries.ts';
-import { isFunctionName, isVersion, uploadedModel } from './names.ts';
+import { uploadedModel } from './names.ts';
 import { sameFiles } from './uploaded-files.ts';
-import {
-  checkedRecord,
-  manifestOf,
-  storedFiles,
-  type FunctionEntry,
-  type StoredFile,
-  type VersionRecord,
-} from './version-record.ts';
+import { manifestOf, storedFiles, type FunctionEntry, type StoredFile, type VersionRecord } from './version-record.ts';
 
 export interface ImportReport {
   /** `name@version` of what the store has now and did not have. */
@@ -45,7 +37,7 @@ interface FoundFunction {
 }
 
 /**
- * No host may use the folders meanwhile. They stay as they are.
+ * No host may use the folders meanwhile; a folder of an older format is brought to the newest one.
  *
  * @throws ConfigError for a folder that is none, or in use; StoreAway
  */
@@ -56,7 +48,7 @@ export async function importData(folders: readonly string[], store: Store, log: 
     for (const each of folders) {
       const data = new DataFolder(each);
       if (!existsSync(data.functions)) throw new ConfigError(`${each} is no data folder: 'functions' is not in it`);
-      await data.lock();
+      await data.open();
       opened.push(data);
     }
     const found = new Map<string, FoundFunction>();
@@ -72,7 +64,10 @@ export async function importData(folders: readonly string[], store: Store, log: 
 }
 
 async function collect(data: DataFolder, found: Map<string, FoundFunction>, log: Log): Promise<void> {
-  for (const [name, { versions, settings, traffic }] of await entriesOf(data, log)) {
+  const entries = new Entries(data.store, log);
+  await entries.start();
+  for (const name of entries.names()) {
+    const { versions, settings, traffic } = entries.get(name);
     const one = getOrMake(found, name, () => ({ versions: new Map(), settings: {}, traffic: undefined }));
     one.settings = { ...settings, ...one.settings };
     one.traffic ??= traffic;
@@ -82,31 +77,6 @@ async function collect(data: DataFolder, found: Map<string, FoundFunction>, log:
       if (sameFiles(known.record.files, record.files)) known.folders.push(data);
     }
   }
-}
-
-async function entriesOf(data: DataFolder, log: Log): Promise<ReadonlyMap<string, FunctionEntry>> {
-  const format = await formatOf(data.root);
-  if (format !== undefined && format < dataFormat) return await oldEntries(data.root);
-  const entries = new Entries(data.store, log);
-  await entries.start();
-  return new Map(Array.from(entries.names(), (name) => [name, entries.get(name)]));
-}
-
-/** Release 0.1 had `version.json` in the folder of each version, and `serving/<name>.json` for what was set since. */
-async function oldEntries(root: string): Promise<Map<string, FunctionEntry>> {
-  const entries = new Map<string, FunctionEntry>();
-  for (const name of (await namesIn(join(root, 'functions'))).filter(isFunctionName)) {
-    const versions: VersionRecord[] = [];
-    for (const version of (await namesIn(join(root, 'functions', name))).filter(isVersion)) {
-      const text = await readTextIfThere(join(root, 'functions', name, version, 'version.json'));
-      const record = jsonAs(text, checkedRecord);
-      if (record?.name === name && record.version === version) versions.push(record);
-    }
-    const text = await readTextIfThere(join(root, 'serving', `${name}.json`));
-    const set = jsonAs(text, (value: FunctionEntry & { format: unknown }) => (value.format === 1 ? value : undefined));
-    entries.set(name, { versions, settings: set?.settings ?? {}, traffic: set?.traffic });
-  }
-  return entries;
 }
 
 /** What the hosts of a fleet of 0.1 had agreed on in Redis, as each last heard it; the newest word counts. */

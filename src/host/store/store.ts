@@ -20,7 +20,7 @@ import { versionOf } from '../rollout/versions.ts';
 import { BlobStore } from './blobs.ts';
 import { Catalogue } from './catalogue.ts';
 import { Changes, storeUnavailable } from './changes.ts';
-import { DataFolder } from './data-folder.ts';
+import { DataFolder, moveData } from './data-folder.ts';
 import { ifThere, namesIn, onDisk, syncFile, tidy } from './disk.ts';
 import { DiskUse } from './disk-use.ts';
 import { Entries, trafficOf } from './entries.ts';
@@ -441,8 +441,12 @@ export class DiskModelStore extends Catalogue implements ModelStore {
   }
 
   async #takeIn(): Promise<void> {
-    const { logger } = this.#options;
-    await this.#data.open();
+    const { dataDirBefore, dataDir, logger } = this.#options;
+    if (dataDirBefore !== undefined && (await moveData(dataDirBefore, dataDir))) {
+      logger.info({ from: dataDirBefore, to: dataDir }, 'the data folder has moved out of the package');
+    }
+    const { from, to, backup } = await this.#data.open();
+    if (backup !== undefined) logger.info({ from, to, backup }, 'the data folder was brought to the newest format');
     await this.#blobs.start();
     await this.entries.start();
     if (this.#options.shared !== undefined) {

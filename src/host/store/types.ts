@@ -19,6 +19,8 @@ export interface SharedStore {
 export interface ModelStoreOptions {
   /** Everything that survives a restart; one host at a time. Created if missing. */
   readonly dataDir: string;
+  /** Where an earlier version kept it; moved to `dataDir` at start. */
+  readonly dataDirBefore?: string | undefined;
   /** One folder for each function that ships as a folder; may be missing. */
   readonly functionsDir: string;
   /** Where functions live that other machines have as well; undefined: in the data folder alone. */
