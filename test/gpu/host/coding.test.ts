@@ -7,8 +7,10 @@ import { loadConfig, startHost, type RunningHost } from '../../../src/host/index
 import { createLogger } from '../../../src/host/records/logger.ts';
 import { ElementType, GraphBuilder, writeModel } from '../../../src/onnx/index.ts';
 import type { LayerProfile } from '../../../src/profile/index.ts';
+import { tensorOf } from '../../../src/tensor/index.ts';
 import { emulateGpus } from '../../support/emulate-gpus.ts';
 import { emulatorMissing } from '../../support/emulated-cuda.ts';
+import { GpuProcesses } from '../../support/gpu-processes.ts';
 
 const [columns, hidden] = [64, 4096];
 /** Of each of the two products: the least that is coded. */
@@ -109,5 +111,59 @@ test.skipIf(emulatorMissing)(
       expect(layer.coded!.bytes).toBeLessThan(0.9 * layerBytes);
       expect(layer.coded!.decode).toBeGreaterThan(0);
     }
+  },
+);
+
+test.skipIf(emulatorMissing)(
+  'a function whose layers come partly as they are, as its planner has chosen, moves these bytes and answers with the same bits',
+  async () => {
+    await emulateGpus([{ memoryBytes: 64 * 2 ** 20 }]);
+    const processes = new GpuProcesses(() => ({
+      hostBytes: 2 ** 25,
+      slabBytes: 2 ** 20,
+      gpuBytes: 2 ** 25,
+      cacheFolder: join(folder, 'process'),
+      coding: 'auto',
+    }));
+    const input = tensorOf('x', 'FP32', [1, columns], Float32Array.from(values));
+    const of = {
+      key: 'products',
+      modelPath: join(folder, 'products.onnx'),
+      shapes: [{ name: 'x', shape: [1, columns] }],
+    };
+    await processes.use(async (client) => {
+      const answers = new Set<string>();
+      let loaded = [0];
+      for (const which of [[], [0], [1], [0, 1]]) {
+        const asTheyAre = which.map((rank) => loaded[rank]!);
+        const coverage = await client.register({ ...of, settings: { precision: 'exact', asTheyAre } });
+        if (!coverage.covered) throw new Error('the model is not covered');
+        const { layers } = coverage;
+        loaded = layers.flatMap(({ bytes }, layer) => (bytes > 0 ? [layer] : []));
+        expect(loaded.map((layer) => layers[layer]!.codedBytes === undefined)).toEqual(
+          loaded.map((_, rank) => which.includes(rank)),
+        );
+        await client.stage(of.key);
+        const moved = async (): Promise<number> => (await client.state()).links[0]!.fromHost;
+        const before = await moved();
+        const plan = {
+          mode: 'pipeswitch',
+          primary: 0,
+          secondaries: [],
+          bytesGpu: coverage.weightBytes,
+          layers: layers.map(({ name, bytes }) =>
+            bytes > 0 ? ({ name, method: 'load', link: 0 } as const) : ({ name, method: 'dha', link: null } as const),
+          ),
+        } as const;
+        const { outputs } = await client.run(of.key, [input], { gpu: 0, plan });
+        const heldBytes = layers.reduce((sum, { bytes, codedBytes }) => sum + (codedBytes ?? bytes), 0);
+        expect((await moved()) - before - input.data.byteLength).toBe(heldBytes);
+        expect((await client.state()).host.usedBytes).toBe(heldBytes);
+        answers.add(Buffer.from(outputs[0]!.data).toString('hex'));
+        await client.unregister(of.key);
+      }
+      expect(answers.size).toBe(1);
+    });
+    await processes.stop();
   },
 );
