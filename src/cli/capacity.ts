@@ -112,7 +112,7 @@ async function searchOn(
   options: CapacityOptions,
   onRun: (report: Report, gpus: number) => void,
 ): Promise<CapacityAnswer> {
-  const { goodput: goal, cpu, reserve, router: asked } = options;
+  const { goodput: goal, cpu, router: asked } = options;
   const steps = capacitySteps({
     gpusPerHost: machine.gpus.length,
     coresPerHost: coresOf(machine),
@@ -146,7 +146,7 @@ async function searchOn(
       const router = resource === 'separate hosts' ? 'one' : asked;
       goodputWith[resource] = (await replay(relaxed(small, resource), hosts, router)).goodput;
     }
-    const gpus = schedulerGpus(small, reserve);
+    const gpus = schedulerGpus(small);
     const gpuBytes = gpus.reduce((sum, { capacityBytes }) => sum + capacityBytes, 0) * hosts;
     return shortageOf(run, report, goal, gpuBytes, goodputWith);
   };

@@ -72,6 +72,13 @@ const besideSimulator =
   '--beside-simulator is gone: save the measured report (--live --json measured.json), replay the same load without ' +
   '--live (--json simulated.json), and compare both: turntable replay measured.json simulated.json';
 
+/** Options of `replay` for parts of a policy that no host lets anybody choose. */
+const ofPolicy = (option: string): [string, string] => [
+  `replay ${option}`,
+  `replay ${option} is gone: it follows from --policy; --routing, --eviction, --order, --admission and --copies replace ` +
+    'parts of a policy',
+];
+
 const ofConverter = (option: string): [string, string] => [
   option,
   `${option} is an option of the converter of traces now: npx tsx scripts/convert-trace.ts day.csv trace.jsonl ${option}`,
@@ -111,6 +118,15 @@ export const retired: ReadonlyMap<string, string> = new Map([
   ['--beside-simulator', besideSimulator],
   ['--no-beside-simulator', besideSimulator],
   ...['--placement', '--as-artifact'].map(ofConverter),
+  ...['--offload', '--wait-bound', '--load-ahead', '--no-load-ahead', '--borrow'].map(ofPolicy),
+  ['--reserve', '--reserve is a part of the machine now: "reserveBytes" in a file that --machine names'],
+  ['--random', '--random is gone: requests are drawn by xoshiro, with --seed'],
+  ['--ladder', '--ladder is gone: turntable plan chrion FUNCTION shows the plans from most to least GPU memory'],
+  [
+    '--initial',
+    "--initial is gone: layers are chosen by Algorithm 1; npm run bench -- papers has the paper's other one",
+  ],
+  ['--embeddings-only', '--embeddings-only is gone: all layers are timed from host memory'],
   ['topology', 'topology is a part of doctor now: turntable doctor --measure shows what it measured'],
   ...['capacity', 'chrion', 'deepplan', 'packrat', 'serf'].map(ofPlan),
 ]);

@@ -33,7 +33,6 @@ export function profileCommand(): AnyCommand {
     .argument('<function>', "an ONNX file, a function's folder, or the name of a function")
     .option('--cpu', 'measure on CPU cores')
     .option('--gpu [number]', 'measure on this GPU; 0 when no number is given', parseWhole)
-    .option('--embeddings-only', 'with --gpu: time no layers from host memory but embeddings')
     .option('--dim <name=size...>', 'size of an open dimension; otherwise guessed by its name until the model runs')
     .option('--batch-max <number>', 'largest batch; measured are the powers of two up to it', parseCount, 64)
     .option('--samples <number>', 'samples of each measurement, at most', parseCount, 10)
@@ -51,7 +50,6 @@ export function profileCommand(): AnyCommand {
           iterations: options.samples,
           dimensions: parseSizes(options.dim ?? [], '--dim'),
           dataDir: config.dataDir,
-          allFromHost: options.embeddingsOnly !== true,
           ...given({ json: options.json }),
         });
         return;

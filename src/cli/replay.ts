@@ -119,8 +119,6 @@ function writeComparison(comparison: Comparison, options: ReplayOptions): void {
 function flagGiven(command: AnyCommand, isOne: (name: string) => boolean): string | null | undefined {
   const given = command.options.find((option) => {
     const name = option.attributeName();
-    // `--load-ahead` and `--no-load-ahead` are one option by name.
-    if (option.negate !== (command.getOptionValue(name) === false)) return false;
     return isOne(name) && command.getOptionValueSource(name) === 'cli';
   });
   return given?.long;

@@ -64,7 +64,7 @@ export function planRow(name: string, plan: ChrionPlan | null): string[] {
   ];
 }
 
-export const noVariants = 'no ladder: nothing of it on the GPU is fast enough';
+const noVariants = 'no ladder: nothing of it on the GPU is fast enough';
 
 /** Operators that are shown without --all. */
 const shownMax = 40;

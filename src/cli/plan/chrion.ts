@@ -7,11 +7,11 @@ import { CliError, usage } from '../error.ts';
 import { formatMs, given } from '../../tools/index.ts';
 import { renderTable } from '../table.ts';
 import { functionFlags, planFunction } from './chrion-function.ts';
-import { hybridPage, noVariants, planAnswer, planColumns, planRow } from './chrion-report.ts';
+import { hybridPage, planAnswer, planColumns, planRow } from './chrion-report.ts';
 import { planned, readProfile, writePlanPage } from '../planning.ts';
 import { parseDurationMs, parseNumber, parseWhole } from '../values.ts';
 
-const { planChrion, planCpuOnly, planGpuOnly, planVariants, planMemoryOptimal } = await loadChrion();
+const { planChrion, planCpuOnly, planGpuOnly, planMemoryOptimal } = await loadChrion();
 
 function chrionFlags() {
   const pattern = new Option('--pattern <pattern>', 'lowest latency, or least GPU memory within a latency')
@@ -28,17 +28,7 @@ function chrionFlags() {
     .option('--cores <number>', 'most cores to use (default: as many as the profile has times for)', parseWhole)
     .option('--alpha <number>', 'milliseconds of latency that a MB of GPU memory is worth', parseNumber)
     .addOption(pattern)
-    .addOption(
-      new Option(
-        '--ladder',
-        'plans from most to least GPU memory, each keeping part of what the one before keeps',
-      ).conflicts(['alpha', 'pattern']),
-    )
-    .option(
-      '--limit <duration>',
-      'the latency: of --pattern memory (default: that of the GPU alone) or of --ladder (default: none)',
-      parseDurationMs,
-    )
+    .option('--limit <duration>', 'the latency of --pattern memory (default: that of the GPU alone)', parseDurationMs)
     .option('--html <file>', 'draw the timelines as a page of the dashboard, in one file')
     .option('--json', 'print JSON')
     .argument(
@@ -62,14 +52,8 @@ export function chrionCommand(): AnyCommand {
     if (options.profile === undefined) {
       throw usage('name a function, or give the times of its operators: --profile <file>');
     }
-    if (options.limit !== undefined && options.pattern !== 'memory' && options.ladder !== true) {
-      throw usage('--limit goes with --pattern memory or --ladder');
-    }
+    if (options.limit !== undefined && options.pattern !== 'memory') throw usage('--limit goes with --pattern memory');
     const profile = readProfile(options.profile, parseGraphProfile);
-    if (options.ladder === true) {
-      showVariants(profile, options);
-      return;
-    }
     const plan = planned(() => planFor(profile, options));
     if (options.html !== undefined) {
       writePlanPage(options.html, hybridPage(basename(options.profile), asGiven, [['chosen', plan]]));
@@ -86,22 +70,6 @@ function planFor(profile: GraphProfile, options: ChrionOptions): ChrionPlan {
   const plan = planMemoryOptimal(profile, { ...cores, ...given({ latencyLimitMs: options.limit }) });
   if (plan !== undefined) return plan;
   throw new CliError(`no plan that was found takes ${formatMs(options.limit ?? 0)} or less`);
-}
-
-function showVariants(profile: GraphProfile, options: ChrionOptions): void {
-  const { profile: file = '', cores, limit } = options;
-  const variants = planned(() => planVariants(profile, given({ cores, limitMs: limit })));
-  if (options.html !== undefined && variants.length > 0) {
-    const named = variants.map((variant, index) => [`variant ${index + 1}`, variant] as const);
-    writePlanPage(options.html, hybridPage(basename(file), asGiven, named));
-  }
-  if (options.json === true) {
-    console.log(JSON.stringify({ ladder: variants.map(planAnswer) }));
-    return;
-  }
-  const rows = variants.map((variant, index) => planRow(`variant ${index + 1}`, variant));
-  const table = renderTable(planColumns, [...rows, ...cpuAloneRow(profile, options)]);
-  console.log([table, ...(variants.length === 0 ? [noVariants] : []), pricesText(profile)].join('\n'));
 }
 
 function tableOf(profile: GraphProfile, plan: ChrionPlan, options: ChrionOptions): string {

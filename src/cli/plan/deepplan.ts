@@ -3,7 +3,6 @@ import { Command, type AnyCommand, type OptionsOf } from '../commander.ts';
 import type { Machine } from '../../hardware/index.ts';
 import {
   coldStartModes,
-  initialApproach,
   modeText,
   planColdStart,
   residencyOf,
@@ -39,7 +38,6 @@ const deepplanFlags = () =>
     .option('--machine <name|file>', "a machine preset, a file of the same form, or 'here'", 'p3.8xlarge')
     .option('--mode <mode>', `${coldStartModes.join(', ')}, or all`, 'pt+dha')
     .option('--gpu <number>', 'the GPU that executes', parseWhole, 0)
-    .option('--initial', "choose layers by the paper's layer-wise initial approach instead of Algorithm 1")
     .option('--dimension <name=size...>', 'sizes of open dimensions of an ONNX file, such as batch=1')
     .option('--precision <name>', precisionHelp, parsePrecision)
     .option('--coding', codingHelp)
@@ -96,13 +94,9 @@ function outcomeOf(
   profile: LayerProfile,
   machine: Machine,
   mode: ColdStartMode,
-  { gpu: primary, initial, residency }: DeepplanOptions,
+  { gpu: primary, residency }: DeepplanOptions,
 ) {
-  const chosenLayerwise = initial === true && (mode === 'dha' || mode === 'pt+dha' || mode === 'interleave');
-  const plan = planColdStart(profile, machine, mode, {
-    primary,
-    ...(chosenLayerwise ? { methods: initialApproach(profile) } : {}),
-  });
+  const plan = planColdStart(profile, machine, mode, { primary });
   return {
     plan,
     timeline: simulate(profile, machine, plan),

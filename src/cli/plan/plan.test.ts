@@ -9,7 +9,7 @@ import { predictService, loadChrion } from '../../plan/index.ts';
 import { planCommand } from '../plan.ts';
 import { lstmCells } from '../../../test/support/lstm-cells.ts';
 
-const { planChrion, planVariants } = await loadChrion();
+const { planChrion } = await loadChrion();
 
 let folder: string;
 beforeEach(() => {
@@ -138,45 +138,22 @@ describe('turntable plan chrion', () => {
     });
   });
 
-  test('turntable plan chrion shows the ladder with its calls, as a table, JSON and timelines', async () => {
+  test('turntable plan chrion draws its plan with its calls and copies', async () => {
     const stack = liveStack({ layers: 4, cells: 8, gpuMs: 0.1, cpuMs: 0.5, callMs: 0.05 });
-    const page = join(folder, 'ladder.html');
-    const args = ['chrion', '--profile', fileOf('stack.json', stack), '--ladder'];
-    const table = await plan(...args, '--html', page);
-    expect(table).toMatch(
-      /^PLAN .* CALLS .*\nvariant 1 +3\.2 ms +32 MB +0 +32 +0 +0 +0\nvariant 2 .* 24 MB .*\nvariant 3 .*\nvariant 4 .* 8 MB .*\nCPU alone .*\nA copy .*a call on a core 0\.05 ms beside its operators\.$/,
-    );
-    const { name, timelines } = savedIn(readFileSync(page, 'utf8')) as PlanReport;
-    expect([name, ...timelines.map((each) => each.name)].join()).toBe(
-      'stack.json,variant 1,variant 2,variant 3,variant 4',
-    );
-    for (const [index, { cores, segments, operators, copies, latencyMs }] of planVariants(stack).entries()) {
-      const { lanes, ...drawn } = timelines[index]!;
-      expect(drawn.latencyMs).toBe(latencyMs);
-      expect(lanes.map((lane) => lane.name)).toEqual(['GPU', 'core 1', 'core 2', 'core 3'].slice(0, cores + 1));
-      const looks = lanes.flatMap(({ bars }) => bars.map(({ look }) => look));
-      const countOf = (...wanted: string[]): number => looks.filter((look) => wanted.includes(look)).length;
-      expect(countOf('call')).toBe(segments.length);
-      expect(countOf('gpu', 'cpu')).toBe(operators.length);
-      expect(countOf('to-gpu', 'to-cpu')).toBe(copies.length);
-    }
-    expect(timelines[1]!.note).toMatch(/^the GPU, 1 core in \d+ calls?, 24 MB of GPU memory$/);
-    const limitMs = planVariants(stack)[2]?.latencyMs ?? 0;
-    const { ladder } = JSON.parse(await plan(...args, '--json', '--limit', `${limitMs}ms`)) as {
-      ladder: { latency_ms: number; order: string[]; segments: { core: number; operators: string[] }[] }[];
-    };
-    expect(ladder).toHaveLength(3);
-    expect(ladder[2]?.latency_ms).toBeLessThanOrEqual(limitMs);
-    expect(ladder[0]?.order).toHaveLength(32);
-    expect(ladder[1]?.segments.flatMap(({ operators }) => operators)).toHaveLength(8);
-  });
-
-  test('turntable plan chrion says so when there is no ladder within the limit, and draws none', async () => {
-    const page = join(folder, 'no-ladder.html');
-    const args = ['chrion', '--profile', fileOf('graph.json', graph), '--ladder', '--limit', '0.001ms'];
-    const table = await plan(...args, '--html', page);
-    expect(table).toMatch(/^PLAN .*\nCPU alone .*\nno ladder: nothing of it on the GPU is fast enough\nA copy /);
-    expect(existsSync(page)).toBe(false);
+    const page = join(folder, 'calls.html');
+    const table = await plan('chrion', '--profile', fileOf('stack.json', stack), '--alpha', '0.1', '--html', page);
+    expect(table).toMatch(/^PLAN .* CALLS .*\nchosen .*\nA copy .*a call on a core 0\.05 ms beside its operators\.$/s);
+    const { cores, segments, operators, copies, latencyMs } = planChrion(stack, { alpha: 0.1 });
+    const { timelines } = savedIn(readFileSync(page, 'utf8')) as PlanReport;
+    const { lanes, ...drawn } = timelines[0]!;
+    expect([drawn.latencyMs, segments.length > 0]).toEqual([latencyMs, true]);
+    expect(lanes.map((lane) => lane.name)).toEqual(['GPU', 'core 1', 'core 2', 'core 3'].slice(0, cores + 1));
+    const looks = lanes.flatMap(({ bars }) => bars.map(({ look }) => look));
+    const countOf = (...wanted: string[]): number => looks.filter((look) => wanted.includes(look)).length;
+    expect(countOf('call')).toBe(segments.length);
+    expect(countOf('gpu', 'cpu')).toBe(operators.length);
+    expect(countOf('to-gpu', 'to-cpu')).toBe(copies.length);
+    expect(drawn.note).toMatch(/^the GPU, \d cores? in \d+ calls?, \d+ MB of GPU memory$/);
   });
 
   test('turntable plan chrion compares its plan with the GPU and the CPU alone, and draws the timeline', async () => {
@@ -214,7 +191,7 @@ describe('errors of the command line', () => {
     [
       'a limit without a pattern',
       ['chrion', '--profile', 'GRAPH', '--limit', '9ms'],
-      '--limit goes with --pattern memory or --ladder',
+      '--limit goes with --pattern memory',
     ],
     ['another kind of profile', ['serf', '--profile', 'POOL'], "the service profile has no field 'configurations'"],
     ['no JSON', ['serf', '--profile', 'TEXT'], 'is not JSON'],
@@ -240,11 +217,6 @@ describe('errors of the command line', () => {
   test('alpha and a pattern exclude each other', async () => {
     const profile = fileOf('graph.json', graph);
     await expect(plan('chrion', '--profile', profile, '--alpha', '1', '--pattern', 'memory')).rejects.toThrow('alpha');
-  });
-
-  test('a ladder and alpha exclude each other', async () => {
-    const profile = fileOf('graph.json', graph);
-    await expect(plan('chrion', '--profile', profile, '--ladder', '--alpha', '1')).rejects.toThrow('ladder');
   });
 
   test('a page that cannot be written is an error', async () => {

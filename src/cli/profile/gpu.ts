@@ -16,8 +16,6 @@ export interface GpuProfileOptions {
   readonly dimensions: Sizes;
   readonly dataDir: string;
   readonly json?: boolean;
-  /** False: only embeddings are timed from host memory; of the other layers no plan chooses that. */
-  readonly allFromHost: boolean;
 }
 
 /** The shapes to compile for, in the order of the trials. Throws CliError. */
@@ -43,7 +41,7 @@ async function measure(
   { name, modelPath }: MeasuredModel,
   wanted: InputShapes,
   alternatives: readonly InputShapes[],
-  { gpu, iterations, allFromHost, dataDir }: GpuProfileOptions,
+  { gpu, iterations, dataDir }: GpuProfileOptions,
 ): Promise<MeasuredLayerProfile & { readonly shapes: InputShapes }> {
   // Only an upper bound: memory is pinned as it is needed.
   const hostBytes = ownMemory('host with GPUs').parts.pinned;
@@ -61,7 +59,7 @@ async function measure(
       throw new CliError(
         `'${name}' has ${formatBytes(coverage.weightBytes)} of weights, and ${formatBytes(hostBytes)} may be pinned here`,
       );
-    return { shapes, ...(await client.measure(name, { gpu, iterations, allFromHost })) };
+    return { shapes, ...(await client.measure(name, { gpu, iterations })) };
   } finally {
     await client.stop();
   }

@@ -1,5 +1,5 @@
 /** The load of a replay: a trace file or a generator, and the functions that it invokes. */
-import { Command, Option, type OptionsOf } from '../commander.ts';
+import { Command, type OptionsOf } from '../commander.ts';
 import {
   azureLikeTrace,
   burstTrace,
@@ -58,11 +58,6 @@ export function loadFlags() {
     .option('--rate <rate>', 'scale a trace to so many requests per second on average', parsePositive)
     .option('--zipf <exponent>', 'popularity of generated requests; uniform without', parsePositive)
     .option('--skew <shares>', 'or 99/1: 99% of the generated requests on 1% of the functions', parseSkew)
-    .addOption(
-      new Option('--random <generator>', "minstd: with seed 0 the DeepPlan artifact's own sequence")
-        .argParser(oneOf(['xoshiro', 'minstd'] as const))
-        .default('xoshiro'),
-    )
     .option(
       '--assign <order>',
       `which functions, most popular first in a trace, are of which model: ${functionOrders.join(', ')}`,
@@ -160,7 +155,7 @@ function generated(
 ): Load {
   if (groups === undefined)
     throw usage('--functions is missing: how many functions of which models, such as bert-base=48');
-  const { seed, duration, zipf, skew, assign, random } = options;
+  const { seed, duration, zipf, skew, assign } = options;
   if (zipf !== undefined && skew !== undefined) throw usage('--zipf and --skew both say how popular functions are');
   if (source !== 'bursts' && (options.burstHeight !== undefined || options.burstWidth !== undefined)) {
     throw usage('--burst-height and --burst-width go with --bursts only');
@@ -190,7 +185,6 @@ function generated(
       rate_per_s: ratePerS,
       popularity: source === 'azureLike' ? 'azure-like' : popularityText(popularity),
       ...given({ burst_height: options.burstHeight, burst_width: options.burstWidth }),
-      random: source === 'poisson' ? random : 'xoshiro',
       ...given({ requests }),
       ...(duration === undefined ? undefined : { duration_s: duration / 1000 }),
       ...functionSettings(groups, assign),
@@ -201,12 +195,12 @@ function generated(
 function generate(
   source: Exclude<(typeof sources)[number], 'trace'>,
   arrivals: ArrivalOptions,
-  { random: generator, burstHeight, burstWidth }: LoadOptions,
+  { burstHeight, burstWidth }: LoadOptions,
   seconds: number,
 ): Trace {
   switch (source) {
     case 'poisson':
-      return poissonTrace({ ...arrivals, generator });
+      return poissonTrace(arrivals);
     case 'bursts':
       return burstTrace({
         ...arrivals,

@@ -35,7 +35,6 @@ import {
   oneOf,
   parseBytes,
   parseCpuOffers,
-  parseDurationMs,
   parseNamedFiles,
   parseCount,
   parsePrecision,
@@ -84,7 +83,7 @@ export function policyFlags() {
 export type PolicyFlags = OptionsOf<ReturnType<typeof policyFlags>>;
 
 export function systemFlags() {
-  const { routing, offload, admission, order, borrow, copies } = policyChoices;
+  const { routing, admission, order, copies } = policyChoices;
   return fleetFlags()
     .optionsGroup('The machine and its policy:')
     .option(
@@ -102,13 +101,8 @@ export function systemFlags() {
       `${replayEvictions.join(', ')}; oracle knows the arrivals, which no host does`,
       oneOf(replayEvictions),
     )
-    .option('--offload <when>', `to CPU pools: ${offload.join(', ')}`, oneOf(offload))
     .option('--admission <how>', admission.join(', '), oneOf(admission))
     .option('--order <how>', `of waiting requests: ${order.join(', ')}`, oneOf(order))
-    .option('--wait-bound <time>', 'longest that a request is passed over', parseDurationMs)
-    .option('--load-ahead', 'load while a request waits')
-    .option('--no-load-ahead', 'load when its turn comes')
-    .option('--borrow <when>', `other GPUs' links: ${borrow.join(', ')}`, oneOf(borrow))
     .option('--copies <when>', `of a function on a second GPU: ${copies.join(', ')}`, oneOf(copies))
     .addOption(
       new Option(
@@ -138,18 +132,13 @@ export function systemFlags() {
       '--fail-gpu <gpu@time+time>',
       'a GPU is lost: 1@10s; 1@10s+20s comes back, empty, after 20 s. Several by commas',
       failuresOf('GPU'),
-    )
-    .option('--reserve <size>', "of each GPU's memory, not for weights; the machine's own otherwise", parseBytes);
+    );
 }
 
 export type SystemOptions = OptionsOf<ReturnType<typeof systemFlags>> & PolicyFlags & MeasureFlags;
 
-function policyOf({ policy, waitBound, ...options }: SystemOptions): ReplayPolicy {
-  const { routing, eviction, offload, admission, order, loadAhead, borrow, copies } = options;
-  return {
-    ...policies[policy],
-    ...given({ routing, eviction, offload, admission, order, waitBoundMs: waitBound, loadAhead, borrow, copies }),
-  };
+function policyOf({ policy, routing, eviction, admission, order, copies }: SystemOptions): ReplayPolicy {
+  return { ...policies[policy], ...given({ routing, eviction, admission, order, copies }) };
 }
 
 /** @throws CliError: the foresight is that of one machine */
@@ -231,7 +220,7 @@ export function simulateLoad(
   options: SystemOptions & { readonly seed: number },
   { onProgress, onMeasured }: SimulationWatch = {},
 ): Report {
-  const { warmup = 0, slo, reserve, seed } = options;
+  const { warmup = 0, slo, seed } = options;
   const policy = policyOf(options);
   checkEviction(policy, options);
   const builder = new ReportBuilder({ onMeasured });
@@ -287,7 +276,7 @@ export function simulateLoad(
         if (cpu === undefined) return offers.sheet(model, own);
         return offers.sheet(model, { ...own, cpu, ...(workers && { workers: { latencyMs: cpu.latencyMs } }) });
       },
-      ...given({ reserveBytes: reserve, cpuMemoryBytes, leasedCores, workers, host }),
+      ...given({ cpuMemoryBytes, leasedCores, workers, host }),
     };
     return { places, settings, count };
   });
@@ -367,18 +356,7 @@ function togetherOf(kinds: readonly PlacedKind[]): Places['hostMemory'] {
 }
 
 function systemSettings(
-  {
-    policy: policyName,
-    slo,
-    priority,
-    warmup,
-    reserve,
-    batchMax,
-    precision,
-    coding,
-    shared,
-    failGpu = [],
-  }: SystemOptions,
+  { policy: policyName, slo, priority, warmup, batchMax, precision, coding, shared, failGpu = [] }: SystemOptions,
   plan: ColdStartMode,
   policy: ReplayPolicy,
   hasOwnSlo: boolean,
@@ -389,13 +367,8 @@ function systemSettings(
     policy: policyName,
     routing: policy.routing,
     eviction: typeof policy.eviction === 'string' ? policy.eviction : 'oracle',
-    offload: policy.offload,
     admission: policy.admission,
     order: policy.order,
-    // JSON has no infinity.
-    wait_bound_ms: Number.isFinite(policy.waitBoundMs) ? policy.waitBoundMs : null,
-    load_ahead: policy.loadAhead,
-    borrow: policy.borrow,
     copies: policy.copies,
     slo_ms: sloMs,
     ...(sloMs === null
@@ -403,7 +376,6 @@ function systemSettings(
       : undefined),
     ...given({
       priority: priority?.text,
-      reserve_bytes: reserve,
       batch_max: batchMax,
       precision,
       coding,

@@ -115,7 +115,7 @@ async function measureGroup(
   engine: Engine,
   key: string,
   program: Program,
-  { gpu, iterations = 10, allFromHost = true, bytesMax = Infinity }: MeasureOptions,
+  { gpu, iterations = 10, bytesMax = Infinity }: MeasureOptions,
   group: ReadonlySet<number>,
 ): Promise<{ readonly times: ReadonlyMap<number, TimesOfLayer>; readonly warm: readonly number[] }> {
   const { layers } = program.layout;
@@ -146,7 +146,7 @@ async function measureGroup(
   try {
     session.reserve();
     await session.putInputs(context.io);
-    return await session.measure(group, allFromHost);
+    return await session.measure(group);
   } finally {
     const fence = lane.execution.fence();
     residency.lastUse = fence;
@@ -223,7 +223,6 @@ class MeasuringSession {
 
   async measure(
     group: ReadonlySet<number>,
-    allFromHost: boolean,
   ): Promise<{ readonly times: ReadonlyMap<number, TimesOfLayer>; readonly warm: readonly number[] }> {
     const { layers } = this.#program.layout;
     this.#place(() => false);
@@ -234,8 +233,7 @@ class MeasuringSession {
     const isTimedFromHost = (layer: number): boolean =>
       !this.#lane.without.has('host-reads-by-kernels') &&
       layers[layer]!.bytes > 0 &&
-      layers[layer]!.coded === undefined &&
-      (allFromHost || layers[layer]!.kind === 'embedding');
+      layers[layer]!.coded === undefined;
     this.#place(isTimedFromHost);
     await this.#timeSegments();
     const fromHost = await this.#repeat(() => this.#timeSegments());

@@ -24,8 +24,6 @@ export interface MeasureOptions {
   readonly gpu: number;
   /** Timed repetitions of each measurement. Default 10. */
   readonly iterations?: number;
-  /** Whether all layers are timed from host memory, not only embeddings. Default true. */
-  readonly allFromHost?: boolean;
   /**
    * Limit for the weights on the GPU. Layers that do not fit together are timed one group after the other. Default: no
    * limit.
