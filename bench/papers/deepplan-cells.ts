@@ -1,15 +1,9 @@
 /** DeepPlan's printed cells of single starts: Figures 2, 6, 11, 12 and 16, Tables 1 to 5, section 5.2. */
 import { loadMachine, type Machine } from '../../src/hardware/index.ts';
-import {
-  deepPlan,
-  initialApproach,
-  planColdStart,
-  simulate,
-  type ColdStartMode,
-  type LayerMethod,
-} from '../../src/plan/index.ts';
+import { deepPlan, planColdStart, simulate, type ColdStartMode, type LayerMethod } from '../../src/plan/index.ts';
 import { estimateLayers, modelNames, namedModel, type LayerProfile } from '../../src/profile/index.ts';
 import { cell, equalCell, onlyMeasurable, shape, type Cell } from './cells.ts';
+import { initialApproach } from './deepplan-alternatives.ts';
 
 const v100 = loadMachine('p3.8xlarge');
 

@@ -2,8 +2,6 @@
 import { loadMachine } from '../../src/hardware/index.ts';
 import {
   deepPlan,
-  initialApproach,
-  latencyKeeping,
   planColdStart,
   residencyOf,
   simulate,
@@ -15,6 +13,7 @@ import paper from '../../test/reference/deepplan.json' with { type: 'json' };
 import { agreement } from '../../test/support/deepplan-agreement.ts';
 import { tableOf, type BenchmarkTable } from '../benchmark.ts';
 import { cell, onlyMeasurable, shape, type Cell } from './cells.ts';
+import { initialApproach, latencyKeeping } from './deepplan-alternatives.ts';
 import { deepplanCells } from './deepplan-cells.ts';
 import { difference, type PaperPart } from './part.ts';
 

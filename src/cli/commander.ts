@@ -3,7 +3,7 @@ import * as commander from 'commander';
 import type * as typed from '@commander-js/extra-typings';
 
 // The package with the types is not installed at run time. Its classes are those of `commander`, which it loads.
-export const { Argument, Command, CommanderError, InvalidArgumentError, Option } = commander as unknown as typeof typed;
+export const { Command, CommanderError, InvalidArgumentError, Option } = commander as unknown as typeof typed;
 
 export type Command<Args extends unknown[], Options extends OptionValues> = typed.Command<Args, Options>;
 export type AnyCommand = typed.CommandUnknownOpts;

@@ -10,13 +10,13 @@ export interface Progress extends Disposable {
 const showAfterMs = 1000;
 
 /** A bar over bytes on standard error, from the first second on; nothing when that is no terminal. */
-export function startBytesProgress(label: string, totalBytes: number, stream = process.stderr): Progress {
-  return startBar(label, totalBytes, `{percentage}% of ${formatBytes(totalBytes)}`, stream);
+export function startBytesProgress(label: string, totalBytes: number): Progress {
+  return startBar(label, totalBytes, `{percentage}% of ${formatBytes(totalBytes)}`);
 }
 
 /** The same over a count of something; without a total, nothing. */
-export function startCountProgress(label: string, total: number, what: string, stream = process.stderr): Progress {
-  return startBar(label, total, `{value} of {total} ${what}`, stream);
+export function startCountProgress(label: string, total: number, what: string): Progress {
+  return startBar(label, total, `{value} of {total} ${what}`);
 }
 
 /** Below this share of the work the rate so far predicts nothing. */
@@ -31,7 +31,8 @@ export function timeLeft(done: number, total: number, passedMs: number): string 
   return ` | ${formatMs(Math.max(1000, Math.round(((passedMs / done) * (total - done)) / 1000) * 1000))} left`;
 }
 
-function startBar(label: string, total: number, state: string, stream: NodeJS.WriteStream): Progress {
+function startBar(label: string, total: number, state: string): Progress {
+  const stream = process.stderr;
   if (!stream.isTTY || total === 0) return { update: () => undefined, [Symbol.dispose]: () => undefined };
   const startedMs = performance.now();
   let bar: SingleBar | undefined;

@@ -302,10 +302,6 @@ export class GpuPlace {
     return false;
   }
 
-  busyFunctions(): ReadonlySet<number> {
-    return new Set([...this.#orders].map(({ functionIndex }) => functionIndex));
-  }
-
   /** Resolves when nothing runs or loads for the function, and its pending frees are done. */
   async quiet(functionIndex: FunctionId): Promise<void> {
     const orders = [...this.#orders].filter((order) => order.functionIndex === functionIndex);

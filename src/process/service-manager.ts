@@ -6,10 +6,8 @@ const datagramCloseOnExec = 2 | 0x8_0000;
 const noSignal = 0x4000;
 
 /** @returns false without a service manager: no NOTIFY_SOCKET, another system than Linux, or a socket that is gone */
-export function tellServiceManager(
-  state: 'READY=1' | 'STOPPING=1',
-  socketPath: string | undefined = process.env['NOTIFY_SOCKET'],
-): boolean {
+export function tellServiceManager(state: 'READY=1' | 'STOPPING=1'): boolean {
+  const socketPath = process.env['NOTIFY_SOCKET'];
   if (socketPath === undefined || !/^[/@]/.test(socketPath)) return false;
   // Node has no datagrams over Unix sockets.
   const socket = libcFunction('int socket(int family, int type, int protocol)');

@@ -8,13 +8,14 @@ import type { RedisFacts, RedisHealth, RedisTrouble } from './redis-health.ts';
 import { QueueError } from './types.ts';
 import { doneWithin, given, type Log } from '../tools/index.ts';
 
+/** A command without an answer for this long has failed: a server may be reachable and stuck. */
+const commandTimeoutMs = 3000;
+
 export interface RedisLinkOptions {
   /** `redis://`, `rediss://` or `unix://`. */
   readonly url: string;
   /** Prefix of all keys, so that several systems can share one server. */
   readonly prefix: string;
-  /** A command without an answer for this long has failed: a server may be reachable and stuck. */
-  readonly commandTimeoutMs?: number;
   /** Gets a warning for each change of what Redis evicts, and of its settings about loss. */
   readonly log?: Log;
   readonly lookEveryMs?: number;
@@ -55,7 +56,7 @@ export class RedisLink {
       enableOfflineQueue: false,
       autoResendUnfulfilledCommands: false,
       maxRetriesPerRequest: 0,
-      commandTimeout: options.commandTimeoutMs ?? 3000,
+      commandTimeout: commandTimeoutMs,
     });
     this.commands.on('connect', () => void this.#askWhetherLoading());
     this.commands.on('error', (error: Error) => {

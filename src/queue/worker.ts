@@ -43,8 +43,6 @@ export interface RemoteWorkerOptions {
   readonly log: Log;
   /** Of this release. */
   readonly version?: string;
-  /** Called for every invocation that was taken. */
-  readonly onTaken?: () => void;
 }
 
 /** Failures that say nothing about the invocation: another place may run it. */
@@ -140,7 +138,6 @@ export class RemoteWorker {
   }
 
   async #take(job: Job<OverflowJob>): Promise<void> {
-    this.#options.onTaken?.();
     const id = job.id ?? '';
     this.#running++;
     try {

@@ -60,8 +60,6 @@ export interface BucketOptions {
   readonly sessionToken?: string | undefined;
   /** The pause before a request is sent again; it doubles each time. Default: 100. */
   readonly retryMs?: number;
-  /** Default: 30 s. */
-  readonly quietMs?: number;
   /** Default: 128 MiB. */
   readonly partBytes?: number;
 }
@@ -340,7 +338,7 @@ export class Bucket implements Store {
     key: string | ListOf,
     { headers, query, file, text, signal }: BucketRequest = {},
   ): Promise<IncomingMessage> {
-    const { url: bucket, quietMs = quietMsMax, ...keys } = this.#options;
+    const { url: bucket, ...keys } = this.#options;
     const url =
       typeof key === 'string'
         ? `${bucket}/${key}${query === undefined ? '' : `?${new URLSearchParams(query).toString()}`}`
@@ -365,7 +363,7 @@ export class Bucket implements Store {
       headers: { ...Object.fromEntries(signed.headers), ...(bytes === undefined ? {} : { 'Content-Length': bytes }) },
       ...(signal === undefined ? {} : { signal }),
     });
-    outgoing.setTimeout(quietMs, () => outgoing.destroy(new Error(`nothing came for ${quietMs} ms`)));
+    outgoing.setTimeout(quietMsMax, () => outgoing.destroy(new Error(`nothing came for ${quietMsMax} ms`)));
     try {
       const answered = once(outgoing, 'response') as Promise<[IncomingMessage]>;
       const sent = file === undefined ? undefined : pipeline(streamOf(file), outgoing);

@@ -23,8 +23,6 @@ export const graphFile = 'model.onnx';
 export const chunkFile = (chunk: number): string => `${chunksFolder}/${chunk}`;
 
 const format = 1;
-/** A manifest has a line of a hundred bytes per chunk. */
-export const manifestBytesMax = 2 ** 20;
 const pieceBytes = 512 * 1024;
 
 export interface ChunkLayout {

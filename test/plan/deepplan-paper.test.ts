@@ -2,11 +2,10 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { loadMachine, machinePresets } from '../../src/hardware/index.ts';
+import { initialApproach, latencyKeeping } from '../../bench/papers/deepplan-alternatives.ts';
 import {
   coldStartModes,
   deepPlan,
-  initialApproach,
-  latencyKeeping,
   planColdStart,
   residencyOf,
   simulate,

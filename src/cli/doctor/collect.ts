@@ -43,8 +43,7 @@ export interface LoadedFor {
 /** What the doctor finds, as plain data; findings.ts says what it means. */
 export type Facts = Awaited<ReturnType<typeof collectFacts>>;
 
-/** All facts; `root` is where /proc and /sys of the machine lie. */
-export async function collectFacts(loaded: LoadedFor, root = '/') {
+export async function collectFacts(loaded: LoadedFor) {
   const { config } = loaded;
   const libraryPath = process.env['LD_LIBRARY_PATH'];
   const [onnxruntime, dataDir, functions, port, redis, store, nodeMinimum, cuda] = await Promise.all([
@@ -59,13 +58,13 @@ export async function collectFacts(loaded: LoadedFor, root = '/') {
   ]);
   return {
     config: inspectConfig(loaded),
-    cores: readCores(root),
-    memory: readMemory(root),
+    cores: readCores(),
+    memory: readMemory(),
     budget: config.memory,
     /** Since the control group was made, or the machine started. */
-    oomKills: countKernelKills(root) ?? 0,
-    processLimit: readProcesses(root),
-    openFileLimit: readDescriptors(root),
+    oomKills: countKernelKills() ?? 0,
+    processLimit: readProcesses(),
+    openFileLimit: readDescriptors(),
     blankInstances: config.cpu.blankInstances,
     requestsInFlightMax: config.limits.requestsInFlightMax,
     /** `nodeMinimum`: the version in package.json's "engines". */
@@ -77,16 +76,16 @@ export async function collectFacts(loaded: LoadedFor, root = '/') {
     networkFilter: { isThere: canGoOffline(), isWanted: config.cpu.modelNetwork === 'off' },
     redis: redis ?? { state: 'off' as const },
     store,
-    gpuDriver: readGpuDriver({ root, libraryPath }),
+    gpuDriver: readGpuDriver({ libraryPath }),
     libraries: cudaLibraries.map(({ file, name }) => {
       // A loaded library may come from a Python package or a named path, where nobody would look for it.
-      const path = cuda.state === 'opens' ? cuda.libraries[name].path : findLibrary(file, { root, libraryPath });
+      const path = cuda.state === 'opens' ? cuda.libraries[name].path : findLibrary(file, { libraryPath });
       return { name: file, path };
     }),
     /** What came of loading the driver and its libraries as the GPU engine does. */
     cuda,
     /** Where the driver's GPUs are on the PCIe bus, in the driver's order. */
-    gpuPlaces: cuda.state === 'opens' ? cuda.devices.map(({ pciBusId }) => readPciPlace(pciBusId, root)) : [],
+    gpuPlaces: cuda.state === 'opens' ? cuda.devices.map(({ pciBusId }) => readPciPlace(pciBusId)) : [],
   };
 }
 

@@ -28,11 +28,10 @@ export interface SelfTestOptions {
   /** Test again even if results are kept. */
   readonly again?: boolean;
   readonly environment?: NodeJS.ProcessEnv;
-  readonly beliefMsMax?: number;
 }
 
 /** Long, since the first use of a library on a slow disk takes seconds. */
-const beliefMsMaxUsual = 60_000;
+const beliefMsMax = 60_000;
 
 const untested = 'not tested';
 
@@ -40,7 +39,7 @@ const module = compiledModule('./test-process.js', import.meta.url);
 
 /** @throws GpuError 'unavailable' if there is no driver or GPU */
 export async function selfTest(options: SelfTestOptions): Promise<SelfTestReport> {
-  const { cacheFolder, again = false, environment = process.env, beliefMsMax = beliefMsMaxUsual } = options;
+  const { cacheFolder, again = false, environment = process.env } = options;
   let { identity } = options;
   const tester = new OnDemand<BeliefApi>({
     what: 'the process that tested it',

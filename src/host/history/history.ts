@@ -216,7 +216,8 @@ export class History implements InvocationRecorder {
   }
 
   /** An instance of the function waited so long for the disk. */
-  readDisk(functionName: string, { bytes, ms }: Omit<DiskWait, 'key'>, atMs = Date.now()): void {
+  readDisk(functionName: string, { bytes, ms }: Omit<DiskWait, 'key'>): void {
+    const atMs = Date.now();
     for (const ring of this.#ringsOf(functionName)) {
       ring.count('diskKibibytes', atMs, bytes / 1024);
       ring.count('diskTenths', atMs, ms * 10);

@@ -18,11 +18,8 @@ export class Slices {
   }
 }
 
-export async function mapInSlices<Item, Made>(
-  items: Iterable<Item>,
-  make: (item: Item) => Made,
-  slices = new Slices(),
-): Promise<Made[]> {
+export async function mapInSlices<Item, Made>(items: Iterable<Item>, make: (item: Item) => Made): Promise<Made[]> {
+  const slices = new Slices();
   const made: Made[] = [];
   for (const item of items) {
     made.push(make(item));

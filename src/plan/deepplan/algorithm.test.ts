@@ -2,7 +2,8 @@ import { readFileSync } from 'node:fs';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import type { ProfileLayer } from '../../profile/index.ts';
-import { deepPlan, initialApproach, loadAll, pipelineSteps, type LayerMethod } from './algorithm.ts';
+import { initialApproach } from '../../../bench/papers/deepplan-alternatives.ts';
+import { deepPlan, loadAll, pipelineSteps, type LayerMethod } from './algorithm.ts';
 
 const layer = (kind: string, bytes: number, load: number, exec: number, dha: number): ProfileLayer => ({
   name: kind,

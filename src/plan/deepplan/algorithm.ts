@@ -51,21 +51,6 @@ export function pipelineSteps(layers: readonly ProfileLayer[], methods: readonly
   });
 }
 
-/**
- * The paper's "initial approach", which decides layer by layer without the pipeline (section 4.1, Table 3):
- * direct-host-access if it is faster than loading and then executing, and always for embeddings and batch
- * normalisations.
- */
-export function initialApproach({ layers }: Pick<LayerProfile, 'layers'>): LayerMethod[] {
-  return layers.map((layer) => {
-    if (layer.bytes === 0 || /embedding|batchnorm/.test(plainKind(layer))) return 'dha';
-    return layer.dha < layer.exec + layer.load ? 'dha' : 'load';
-  });
-}
-
-/** 'BatchNorm2d' and 'batch-norm' both become 'batchnorm...'. */
-const plainKind = ({ kind }: ProfileLayer): string => kind.toLowerCase().replaceAll(/[^a-z]/g, '');
-
 /** Algorithm 1. Decisions depend only on `bytes` (0 or not), `load`, `exec` and `dha`; n^2 log n in the layers. */
 export function deepPlan({ layers }: Pick<LayerProfile, 'layers'>): LayerMethod[] {
   const methods = loadAll({ layers });

@@ -2,7 +2,8 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { anyLayers, machineOf } from '../../../test/support/layer-profiles.ts';
 import { planColdStart } from './plan.ts';
-import { latencyKeeping, residencyOf, withPrefix } from './residency.ts';
+import { latencyKeeping } from '../../../bench/papers/deepplan-alternatives.ts';
+import { residencyOf, withPrefix } from './residency.ts';
 import { simulate } from './timeline.ts';
 import { coldStartModes } from './types.ts';
 

@@ -82,10 +82,3 @@ export function withPrefix(
   const dealt = simulate(profile, machine, { ...plan, layers }, options);
   return dealt.latencyMs < kept.latencyMs ? dealt : kept;
 }
-
-/** The least latency on the curve for so many bytes. */
-export function latencyKeeping({ curve }: Residency, bytes: number): number {
-  let latencyMs = curve[0]!.latencyMs;
-  for (const point of curve) if (point.bytes <= bytes) ({ latencyMs } = point);
-  return latencyMs;
-}

@@ -74,13 +74,3 @@ function openBytes(file: string): Readable {
   unpacked.once('close', () => bytes.destroy());
   return bytes.pipe(unpacked);
 }
-
-/** The first line of a file; undefined when it has none. */
-export async function readFirstLine(file: string): Promise<string | undefined> {
-  let first: string | undefined;
-  await readLines(file, (buffer, start, end) => {
-    first = buffer.toString('utf8', start, end);
-    return 'stop';
-  });
-  return first;
-}

@@ -5,9 +5,9 @@ import type { Emitter, Value } from '../types.ts';
 import { forEachElement, written, type Stored } from './elements.ts';
 
 /** @throws Unsupported if the output is omitted or not used */
-export function requiredOutput(emitter: Emitter, index = 0): Value {
-  const output = emitter.output(index);
-  if (output === undefined) throw new Unsupported(`its output ${index} is not used`);
+export function requiredOutput(emitter: Emitter): Value {
+  const output = emitter.output(0);
+  if (output === undefined) throw new Unsupported('its output 0 is not used');
   return output;
 }
 

@@ -17,10 +17,9 @@ export function formatShare(share: number | null): string {
 }
 
 /** @param most largest value of an axis, all of whose labels have one unit */
-export function formatRate(perSecond: number, most: number = perSecond): string {
-  if (most >= 0.1 && perSecond < 0.1) return `${Number(perSecond.toFixed(3))}/s`;
-  if (perSecond === 0) return most === 0 ? '0/s' : '0/min';
-  if (most < 0.1) return `${(perSecond * 60).toFixed(perSecond * 60 < 1 ? 2 : 1)}/min`;
+export function formatRate(perSecond: number): string {
+  if (perSecond === 0) return '0/s';
+  if (perSecond < 0.1) return `${(perSecond * 60).toFixed(perSecond * 60 < 1 ? 2 : 1)}/min`;
   if (perSecond < 1) return `${Number(perSecond.toFixed(2))}/s`;
   return `${perSecond < 10 ? perSecond.toFixed(1) : Math.round(perSecond)}/s`;
 }

@@ -1,8 +1,11 @@
 /** A memory as a strip of blocks to scale. */
 import type { MemoryAnswer, Resident } from '../../api-types.ts';
 
+/** Narrower blocks cannot be seen. */
+const leastShare = 0.004;
+
 /** The largest first, so that names have room; those too small to see are counted together. Shares are of the strip. */
-export function memoryBlocks(residents: readonly Resident[], capacityBytes: number, leastShare = 0.004) {
+export function memoryBlocks(residents: readonly Resident[], capacityBytes: number) {
   const sum = residents.reduce((bytes, resident) => bytes + resident.bytes, 0);
   const whole = Math.max(capacityBytes, sum, 1);
   const all = residents
