@@ -3,7 +3,7 @@ import { setImmediate as turn } from 'node:timers/promises';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { functionVersion } from '../../../test/host/fake-store.ts';
-import { LiveScheduler } from '../../live/index.ts';
+import { LiveScheduler, type Placed } from '../../live/index.ts';
 import { policies } from '../../schedule/index.ts';
 import { leaseAgain, LentLease } from './lent-lease.ts';
 
@@ -90,6 +90,54 @@ test('handlers that wait for handlers all end on one core, and never work beside
         Array.from({ length: cores }, () => live.submit(functionVersion('next'), undefined)),
       );
       expect(next).toMatchObject(next.map(() => ({ kind: 'cpu', queueMs: 0 })));
+    }),
+  );
+});
+
+test('a handler that resumes has the next core, before calls of any priority and SLO that have not begun', async () => {
+  const other = fc.record({
+    priority: fc.integer({ min: 1, max: 3 }),
+    sloMs: fc.constantFrom(1, 50, 1e9),
+    isAhead: fc.boolean(),
+  });
+  await fc.assert(
+    fc.asyncProperty(fc.array(other, { maxLength: 6 }), async (others) => {
+      const live = machine(1, nobody());
+      const version = functionVersion('paused');
+      const first = await live.submit(version, undefined);
+      if (first.kind !== 'cpu') throw new Error(`it was placed ${first.kind}`);
+      const lent = new LentLease(first);
+      const began: string[] = [];
+      const arrive = async ({ priority, sloMs }: (typeof others)[number]): Promise<void> => {
+        const placed = await live.submit(functionVersion('other'), undefined, { priority, sloMs });
+        began.push('other');
+        if (placed.kind === 'cpu') placed.done({ runMs: 1 });
+      };
+      let runs!: (lease: Extract<Placed, { kind: 'cpu' }>) => void;
+      const busy = new Promise<Extract<Placed, { kind: 'cpu' }>>((resolve) => (runs = resolve));
+      const wait = lent.lending(
+        async () => {
+          const running = await live.submit(functionVersion('running'), undefined);
+          if (running.kind !== 'cpu') throw new Error(`it was placed ${running.kind}`);
+          for (const each of others) if (each.isAhead) void arrive(each);
+          runs(running);
+          return [];
+        },
+        () => leaseAgain(live, version, { sinceMs: 0 }),
+      );
+      const handler = async (): Promise<void> => {
+        await wait([]);
+        began.push(lent.lease === undefined ? 'resumed without a core' : 'resumed');
+        lent.done({ runMs: 1 });
+      };
+      void handler();
+      const running = await busy;
+      await turn();
+      for (const each of others) if (!each.isAhead) void arrive(each);
+      expect(began).toEqual([]);
+      running.done({ runMs: 1 });
+      await turn();
+      expect(began).toEqual(['resumed', ...others.map(() => 'other')]);
     }),
   );
 });

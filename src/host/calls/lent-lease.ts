@@ -1,6 +1,6 @@
 /** A lease of cores that is lent to others while a handler waits for other functions. */
 import type { InvokeOthers } from '../../cpu/index.ts';
-import type { LiveScheduler, Placed } from '../../live/index.ts';
+import type { InvocationWish, LiveScheduler, Placed } from '../../live/index.ts';
 import type { FunctionVersion } from '../types.ts';
 
 type Lease = Extract<Placed, { readonly kind: 'cpu' | 'other' }>;
@@ -53,17 +53,23 @@ export class LentLease {
   }
 }
 
+/** Above every priority of a call: what has begun holds memory, and others may wait for it. */
+const resumingPriority = 0;
+
 /**
- * A lease for a handler that has begun here. Undefined: it continues without one, because it is late or its caller is
- * gone.
+ * A lease for a handler that has begun here, before all calls that have not. Undefined: it continues without one,
+ * because its SLO has passed meanwhile, or its caller is gone.
  */
 export async function leaseAgain(
   live: LiveScheduler,
   version: FunctionVersion,
-  wish: Parameters<LiveScheduler['submit']>[2],
+  wish: InvocationWish,
 ): Promise<Lease | undefined> {
+  const { sloMs = version.settings.sloMs, sinceMs = performance.now(), deadlineMs = Infinity } = wish;
+  // Its wait ends with its SLO, so it is never among the late calls, nor shed.
+  const resuming = { sloMs: Infinity, priority: resumingPriority, deadlineMs: Math.min(deadlineMs, sinceMs + sloMs) };
   try {
-    let placed = await live.submit(version, undefined, wish);
+    let placed = await live.submit(version, undefined, { ...wish, ...resuming });
     while (placed.kind === 'other') placed = await placed.elsewhere('its handler has begun on this host');
     return placed.kind === 'cpu' ? placed : undefined;
   } catch {
