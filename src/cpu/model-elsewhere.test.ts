@@ -2,10 +2,13 @@
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import fc from 'fast-check';
+import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
 import { poolLimits, requestOf } from '../../test/support/cpu-pools.ts';
 import { writeReluModel } from '../../test/support/models.ts';
 import { elements, tensorOf, type Tensor } from '../tensor/index.ts';
+import { Instance } from './instance/instance.ts';
+import { Pace } from './pool/pace.ts';
 import { createCpuPools, CpuError, type CpuPools, type PoolLimits, type PoolResult, type RunModel } from './index.ts';
 
 let folder: string;
@@ -34,7 +37,10 @@ beforeAll(async () => {
   modelPath = await writeReluModel(folder);
 });
 afterAll(() => rm(folder, { recursive: true, force: true }));
-afterEach(() => pools.stop(0));
+afterEach(() => {
+  vi.restoreAllMocks();
+  return pools.stop(0);
+});
 
 async function register(key: string, source = numbers, changes: Partial<PoolLimits> = {}): Promise<void> {
   const handlerPath = join(folder, `handler-${handlers++}.mjs`);
@@ -118,6 +124,113 @@ test('the instance serves others while a model runs elsewhere', async () => {
   expect(order).toEqual(['others', 'first']);
   expect(others.map((result) => answered(result).values[0])).toEqual(others.map((_, index) => index + 10));
   expect(new Set([await first, ...others].map(({ instancePid }) => instancePid)).size).toBe(1);
+});
+
+describe('calls of one message', () => {
+  /** Before its model, after it, or both, or never, it invokes another function; it may fail, too. */
+  const asks = `
+    const ask = async (text, step, context) => {
+      if (!text.includes(step)) return;
+      const [answer] = await context.invoke('other-' + step + text.split(' ')[0], []);
+      if (answer.data[0] !== Number(text.split(' ')[0])) throw new Error('the answer of another call');
+    };
+    const given = (request) => request.text();
+    export async function preprocess(request, context) {
+      const text = given(request);
+      await ask(text, 'before', context);
+      if (text.includes('fails-first')) throw Object.assign(new Error(text), { status: 400 });
+      return [{ name: 'x', datatype: 'FP32', shape: [1, 4], data: [Number(text.split(' ')[0]), 0, 0, 0] }];
+    }
+    export async function postprocess([{ data }], request, context) {
+      const text = given(request);
+      await ask(text, 'after', context);
+      if (text.includes('fails-last')) throw Object.assign(new Error(text), { status: 400 });
+      return { values: [data[0]], pid: process.pid };
+    }`;
+
+  const kind = fc.record({
+    asks: fc.constantFrom('', 'before', 'after', 'before after'),
+    fails: fc.constantFrom('', '', 'fails-first', 'fails-last'),
+    model: fc.constantFrom('here', 'elsewhere', 'none asked'),
+  });
+
+  test('have their own answers, in the order in which what they wait for is there', async () => {
+    vi.spyOn(Pace.prototype, 'callsPerMessage', 'get').mockReturnValue(8);
+    const sent = vi.spyOn(Instance.prototype, 'run');
+    start();
+    await register('asks', asks);
+    await call('asks', '0');
+    let most = 0;
+    await fc.assert(
+      fc.asyncProperty(
+        fc.array(kind, { minLength: 2, maxLength: 6 }),
+        fc.infiniteStream(fc.nat(1000)),
+        async (kinds, picks) => {
+          sent.mockClear();
+          /** What the host has been asked for, and not answered yet. */
+          const open: (() => void)[] = [];
+          const held = (): Promise<void> => new Promise((resolve) => open.push(resolve));
+          const waiting = new Set(kinds.keys());
+          const texts = kinds.map(({ asks: when, fails }, at) =>
+            [at, when, fails].filter((part) => part !== '').join(' '),
+          );
+          const calls = kinds.map(({ model }, at) => {
+            const runModel: RunModel | undefined =
+              model === 'none asked'
+                ? undefined
+                : async (inputs) => {
+                    await held();
+                    return model === 'here' ? undefined : await reluAndTen(inputs);
+                  };
+            const options = {
+              ...(runModel && { runModel }),
+              invokeOthers: async () => {
+                await held();
+                return [{ kind: 'tensors' as const, tensors: [tensorOf('y', 'FP32', [1], Float32Array.of(at))] }];
+              },
+            };
+            const result = pools.invoke('asks', requestOf(texts[at]!), options);
+            return result
+              .then(
+                (ran) => answered(ran).values[0],
+                (error: CpuError) => `${error.code}: ${error.message}`,
+              )
+              .finally(() => waiting.delete(at));
+          });
+          const expected = kinds.map(({ fails, model }, at) =>
+            fails === '' ? at + (model === 'elsewhere' ? 10 : 0) : `handler-input: ${texts[at]}`,
+          );
+          // Answers what was asked in any order, one after the other, as long as anything waits.
+          for (const pick of picks) {
+            await expect.poll(() => waiting.size === 0 || open.length > 0, { interval: 1 }).toBe(true);
+            if (waiting.size === 0) break;
+            open.splice(pick % open.length, 1)[0]!();
+          }
+          expect(await Promise.all(calls)).toEqual(expected);
+          most = Math.max(most, ...sent.mock.calls.map(([, { calls: together }]) => together.length));
+          expect(stateOf('asks')).toMatchObject({ inFlight: 0, queueLength: 0, instances: [{ state: 'idle' }] });
+        },
+      ),
+      { numRuns: 40 },
+    );
+    expect(most).toBeGreaterThan(1);
+  });
+
+  test('wait for no other: one without an answer delays only itself', async () => {
+    vi.spyOn(Pace.prototype, 'callsPerMessage', 'get').mockReturnValue(8);
+    start();
+    await register('asks', asks);
+    await call('asks', '0');
+    const answer = gate();
+    const slow = call('asks', '1', async (inputs) => {
+      await answer.passed;
+      return reluAndTen(inputs);
+    });
+    const others = [2, 3, 4].map((value) => call('asks', String(value), value === 2 ? undefined : reluAndTen));
+    expect((await Promise.all(others)).map((result) => answered(result).values)).toEqual([[2], [13], [14]]);
+    answer.open();
+    expect(answered(await slow).values).toEqual([11]);
+  });
 });
 
 test('the cores of an instance that waits are lent to others', async () => {

@@ -180,8 +180,6 @@ export interface InvokeOptions {
   readonly runModel?: RunModel;
   /** For a request to a handler: calls other functions for it; its instance serves other calls meanwhile. */
   readonly invokeOthers?: InvokeOthers;
-  /** Called when it has to wait for a call of its own message that waits for other functions. */
-  readonly onBehindOthers?: () => void;
   readonly stages?: CallStages | undefined;
 }
 

@@ -3,7 +3,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { expect, test, vi } from 'vitest';
 import { Xoshiro } from '../../src/replay/index.ts';
 import { tensorOf } from '../../src/tensor/index.ts';
-import type { Replica, RunOutcome } from '../../src/cpu/instance/index.ts';
+import type { Replica, RunDone, RunOutcome } from '../../src/cpu/instance/index.ts';
 import type { PoolConfiguration } from '../../src/cpu/index.ts';
 import { instancesOf } from '../../src/cpu/pool/configuration.ts';
 import type { CoreLease } from '../../src/cpu/pool/cores.ts';
@@ -88,7 +88,7 @@ function decidedLive(
       get hasFreeHand() {
         return isFree;
       },
-      run: ({ calls }: { calls: readonly unknown[] }, done: (outcome: RunOutcome) => void) => {
+      run: ({ calls }: { calls: readonly unknown[] }, done: RunDone) => {
         isFree = false;
         const taken = calls.map((call) => numbers.get(call)!);
         decided.push({ atMs: performance.now() - startMs, what: `${at}:${taken.join(',')}` });
@@ -97,7 +97,7 @@ function decidedLive(
         setTimeout(() => {
           isFree = true;
           const result = { busyMs: ms, results: [] };
-          done({ kind: 'ran', startedMs: 0, result } as unknown as RunOutcome);
+          done({ kind: 'ran', startedMs: 0, result } as unknown as RunOutcome, [...calls.keys()]);
         }, ms);
       },
     };

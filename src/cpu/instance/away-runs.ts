@@ -21,17 +21,14 @@ export class AwayRuns {
   }
 
   /** Gets what a run asks for, and sends it to the process. */
-  async ask(
-    { id, call, asked }: FromInstance & { op: 'ask' },
-    task: RunTask,
-    inputs: readonly Tensor[],
-  ): Promise<void> {
+  async ask({ id, asked }: FromInstance & { op: 'ask' }, task: RunTask, inputs: readonly Tensor[]): Promise<void> {
     const { order, session } = task;
+    const call = task.calls[0]!;
     this.#runs.set(id, task);
     if (asked === 'model') this.models++;
     const { answers, tensors } =
       asked === 'model'
-        ? await modelAnswer(inputs, order.runModel)
+        ? await modelAnswer(inputs, order.runModel?.(call))
         : await answersOf(asked, inputs, order.invokeOthers?.(call));
     // If the instance has died meanwhile, its call runs in another one.
     if (!this.#runs.delete(id)) return;

@@ -37,6 +37,8 @@ export interface InstanceCall {
   /** What the handler made of the outputs. */
   response: HandlerResponse | undefined;
   error: ResultHeader | undefined;
+  /** The host has had its model run, and given the outputs. */
+  isElsewhere: boolean;
 }
 
 type ModelOrder = Pick<ToInstance & { op: 'load' }, 'modelPath' | 'settings' | 'inputNames' | 'opening'>;

@@ -57,11 +57,14 @@ const waits = new WaitMeter();
 /** A run of one or several calls, with its times, measured or expected. */
 interface Run {
   readonly session: Loaded;
-  readonly calls: readonly InstanceCall[];
+  /** Without those that have left it. */
+  calls: readonly InstanceCall[];
   readonly join: Joining;
   readonly startMs: number;
   /** When the instance began or resumed the run, and how long it had worked on it and waited before. */
   turnMs: number;
+  /** When the latest step of a handler began. */
+  stepMs: number;
   busyMs: number;
   coreWaitMs: number;
   disk: DiskRead | undefined;
@@ -69,6 +72,14 @@ interface Run {
   mixing: string | undefined;
   /** Ends the message that started or resumed the run. */
   letGo: () => void;
+}
+
+/** A call, and the run that it is in: it leaves one with others as soon as it waits for the host. */
+interface Seat {
+  run: Run;
+  readonly call: InstanceCall;
+  /** Called when it has left. */
+  left: () => void;
 }
 
 /** Runs that wait for the host, by the id of what they asked. */
@@ -122,6 +133,7 @@ function run(header: ToInstance & { op: 'run' }, message: Message<ToInstance>): 
     join,
     startMs,
     turnMs: startMs,
+    stepMs: startMs,
     busyMs: 0,
     coreWaitMs: 0,
     disk: undefined,
@@ -145,41 +157,73 @@ function holding(mine: Run, work: () => Promise<void>): Promise<void> {
 }
 
 async function runSteps(mine: Run, asksForModel = false): Promise<void> {
-  for (const [index, call] of mine.calls.entries()) await preprocess(mine, index, call);
-  const [only] = mine.calls;
-  const isElsewhere = asksForModel && only !== undefined && only.error === undefined && (await askForModel(mine, only));
-  if (!isElsewhere) await infer(mine);
-  for (const [index, call] of mine.calls.entries()) await postprocess(mine, index, call);
+  const first = async (seat: Seat): Promise<void> => {
+    await preprocess(seat);
+    if (asksForModel && seat.call.error === undefined) await askForModel(seat);
+  };
+  for (const call of mine.calls) await unlessItLeaves(mine, call, first, runAndAnswer);
+  await runAndAnswer(mine);
+}
+
+async function runAndAnswer(mine: Run): Promise<void> {
+  await infer(mine);
+  for (const call of mine.calls) await unlessItLeaves(mine, call, postprocess, answer);
   answer(mine);
 }
 
-/** Has the host run the model of the only call. Returns false if this process is to run it after all. */
-async function askForModel(mine: Run, call: InstanceCall): Promise<boolean> {
+/** Resolves when the step of the call is over, or the call has left the run, in one of its own that goes on by itself. */
+async function unlessItLeaves(
+  mine: Run,
+  call: InstanceCall,
+  step: (seat: Seat) => Promise<void>,
+  goOn: (own: Run) => Promise<void> | void,
+): Promise<void> {
+  const seat: Seat = { run: mine, call, left: () => undefined };
+  const left = new Promise<void>((resolve) => (seat.left = resolve));
+  const done = step(seat);
+  await Promise.race([done, left]);
+  if (seat.run === mine) return;
+  void done.then(() => goOn(seat.run)).then(() => seat.run.letGo());
+}
+
+/** Has the host run the model of the call, unless this process is to run it after all. */
+async function askForModel(seat: Seat): Promise<void> {
+  const { call } = seat;
   call.inferStartMs = performance.now();
-  const [answered] = await new Promise<readonly OtherAnswered[]>((back) => leave(mine, 0, 'model', call.inputs, back));
-  if (answered === undefined) return false;
+  const [answered] = await new Promise<readonly OtherAnswered[]>((back) => leave(seat, 'model', call.inputs, back));
+  if (answered === undefined) return;
   const { header, tensors } = answered;
   if (header.kind === 'error') call.error = { kind: 'error', code: 'inference-failed', message: header.message };
   else {
+    call.isElsewhere = true;
     call.outputs = tensors;
-    call.inferEndMs = mine.turnMs;
+    call.inferEndMs = seat.run.turnMs;
   }
-  return true;
 }
 
 /** A call waits for other functions, or for its model; `back` is called with the answers. */
 function leave(
-  mine: Run,
-  call: number,
+  seat: Seat,
   asked: (FromInstance & { op: 'ask' })['asked'],
   tensors: readonly Tensor[],
   back: (answers: readonly OtherAnswered[]) => void,
 ): void {
   const id = nextAsking++;
-  asking.set(id, { run: mine, back });
-  worked(mine);
-  host.send({ op: 'ask', id, call, asked }, tensors);
-  mine.letGo();
+  const { run: from, call } = seat;
+  const at = from.calls.indexOf(call);
+  const isPart = from.calls.length > 1;
+  worked(from);
+  if (isPart) {
+    // The time of its steps is its own.
+    const busyMs = from.turnMs - from.stepMs;
+    from.busyMs -= busyMs;
+    from.calls = from.calls.filter((each) => each !== call);
+    seat.run = { ...from, calls: [call], busyMs, coreWaitMs: 0, disk: undefined, loaded: undefined, mixing: undefined };
+  }
+  asking.set(id, { run: seat.run, back });
+  host.send({ op: 'ask', id, call: at, asked }, tensors);
+  if (isPart) seat.left();
+  else from.letGo();
 }
 
 function comeBack({ id, answers }: ToInstance & { op: 'answered' }, tensors: readonly Tensor[]): Promise<void> {
@@ -213,6 +257,7 @@ function takeCalls(headers: readonly CallHeader[], tensors: readonly Tensor[]): 
     batchRows: undefined,
     response: undefined,
     error: undefined,
+    isElsewhere: false,
   }));
 }
 
@@ -221,23 +266,30 @@ function phase(name: Phase, call: number): void {
 }
 
 /** Runs one step of a call's handler, which may ask other functions. */
-function step<Result>(mine: Run, index: number, act: (context: HandlerContext) => Promise<Result>): Promise<Result> {
+function step<Result>(
+  name: 'preprocess' | 'postprocess',
+  seat: Seat,
+  act: (context: HandlerContext) => Promise<Result>,
+): Promise<Result> {
+  const { run: mine, call } = seat;
+  phase(name, mine.calls.indexOf(call));
+  mine.stepMs = performance.now();
   const others: OtherCalls = new OtherCalls((asked) => {
     const headers = asked.map(({ header }) => header);
     const tensors = asked.flatMap((each) => each.tensors);
-    leave(mine, index, headers, tensors, (answers) => others.back(answers));
+    leave(seat, headers, tensors, (answers) => others.back(answers));
   });
   return others.during(() => act(others.context));
 }
 
-async function preprocess(mine: Run, index: number, call: InstanceCall): Promise<void> {
-  const { handler, model } = mine.session;
+async function preprocess(seat: Seat): Promise<void> {
+  const { call } = seat;
+  const { handler, model } = seat.run.session;
   const { request } = call;
   if (request === undefined || handler === undefined) return;
-  phase('preprocess', index);
   const startMs = performance.now();
   try {
-    call.inputs = await step(mine, index, (context) => runPreprocess(handler, request, context));
+    call.inputs = await step('preprocess', seat, (context) => runPreprocess(handler, request, context));
     const { inputNames, optionalInputs } = model;
     if (inputNames !== undefined) checkGiven(call.inputs, inputNames, optionalInputs);
   } catch (error) {
@@ -248,20 +300,21 @@ async function preprocess(mine: Run, index: number, call: InstanceCall): Promise
 
 /** Runs the model for the calls so far, and loads it first if it is not loaded yet. */
 async function infer(mine: Run): Promise<void> {
-  const calls = mine.calls.filter((call) => call.error === undefined);
+  const calls = mine.calls.filter(isToRun);
   const { model, handler } = mine.session;
-  if (calls.length > 0 && !model.isLoaded) await loadLate(mine, calls, model);
+  if (calls.length === 0) return;
+  if (!model.isLoaded) await loadLate(mine, calls, model);
   if (handler !== undefined) phase('infer', 0);
   runModel(mine);
 }
 
 function runModel(mine: Run): void {
   const { session, calls, join } = mine;
-  const ready = calls.every((call) => call.error === undefined)
-    ? calls
-    : calls.filter((call) => call.error === undefined);
+  const ready = calls.every(isToRun) ? calls : calls.filter(isToRun);
   mine.mixing = session.model.run(ready, join);
 }
+
+const isToRun = ({ error, isElsewhere }: InstanceCall): boolean => error === undefined && !isElsewhere;
 
 async function loadLate(mine: Run, calls: readonly InstanceCall[], late: InstanceModel): Promise<void> {
   phase('load', 0);
@@ -274,23 +327,26 @@ async function loadLate(mine: Run, calls: readonly InstanceCall[], late: Instanc
   }
 }
 
-async function postprocess(mine: Run, index: number, call: InstanceCall): Promise<void> {
-  const { handler } = mine.session;
+async function postprocess(seat: Seat): Promise<void> {
+  const { call } = seat;
+  const { handler } = seat.run.session;
   const { request } = call;
   if (request === undefined || handler === undefined || call.error !== undefined) return;
-  phase('postprocess', index);
   const startMs = performance.now();
   try {
-    call.response = await step(mine, index, (context) => runPostprocess(handler, call.outputs, request, context));
+    call.response = await step('postprocess', seat, (context) =>
+      runPostprocess(handler, call.outputs, request, context),
+    );
   } catch (error) {
     call.error = failure(error);
   }
   call.postprocessMs = performance.now() - startMs;
 }
 
-/** The run is over, or waits for the host. */
+/** The run is over, or a call of it waits for the host. */
 function worked(mine: Run, untilMs = performance.now()): void {
   const tookMs = untilMs - mine.turnMs;
+  mine.turnMs = untilMs;
   const { coreMs, disk } = waits.of(tookMs);
   mine.busyMs += tookMs;
   mine.coreWaitMs += coreMs;

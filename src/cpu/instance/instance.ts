@@ -30,13 +30,13 @@ import type {
   InstanceLog,
   LoadedModel,
   LoadTask,
+  RunDone,
   RunOrder,
-  RunOutcome,
   RunTask,
   SessionId,
   Task,
 } from './tasks.ts';
-import { CpuError, type CallStage, type InstanceSpec } from '../types.ts';
+import { CpuError, type CallStage } from '../types.ts';
 import { limitMsOf, LoadTimeout, tookTooLong, Watchdog } from './watchdog.ts';
 
 /** A process that has not loaded ONNX Runtime within this time, and is not starved, hangs. */
@@ -200,10 +200,10 @@ export class Instance {
     if (this.#state !== 'dead' && this.pid > 0) pinProcess(this.pid, cores, mainCores);
   }
 
-  open(spec: InstanceSpec, moved: SessionId['moved'], endangered: SessionId['endangered']): SessionId {
-    const session = { number: this.#nextSession++, spec, moved, endangered };
-    this.#sessions.set(session.number, session);
-    return session;
+  open(session: Omit<SessionId, 'number'>): SessionId {
+    const opened = { number: this.#nextSession++, ...session };
+    this.#sessions.set(opened.number, opened);
+    return opened;
   }
 
   /**
@@ -249,14 +249,24 @@ export class Instance {
   }
 
   /**
-   * Sends calls as one run, behind the messages that it already has; `done` is called exactly once.
+   * Sends calls as one run, behind the messages that it already has; `done` is called exactly once for each of them.
    *
    * @param isLong no other message is sent behind it
    */
-  run(session: SessionId, order: RunOrder, isLong: boolean, done: (outcome: RunOutcome) => void): void {
+  run(session: SessionId, order: RunOrder, isLong: boolean, done: RunDone): void {
     const { join, calls, tensors, runModel } = order;
     const phase: Phase = calls.some((call) => call.kind === 'request') ? 'preprocess' : 'infer';
-    this.#push({ kind: 'run', isLong, session, order, done, startedMs: undefined, phase, call: 0 });
+    this.#push({
+      kind: 'run',
+      isLong,
+      session,
+      order,
+      calls: firstNumbers(calls.length),
+      done,
+      startedMs: undefined,
+      phase,
+      call: 0,
+    });
     const header = { op: 'run', session: session.number, join, calls } as const;
     this.#peer.send(runModel === undefined ? header : { ...header, asksForModel: true }, tensors);
   }
@@ -338,13 +348,14 @@ export class Instance {
         const [current] = this.#tasks;
         if (current?.kind !== 'run') return;
         current.phase = header.phase;
-        current.call = header.call;
-        current.order.onStage?.(header.call, stageOf[header.phase]);
+        current.call = current.calls[header.call] ?? 0;
+        const stage = stageOf[header.phase];
+        current.order.onStage?.(stage === 'handler' ? [current.call] : current.calls, stage);
         this.#armPhase(current);
         return;
       }
       case 'ask': {
-        const leaving = this.#shift('run');
+        const leaving = this.#leaving(header.call);
         if (leaving === undefined) return;
         void this.#away.ask(header, leaving, tensors);
         leaving.session.moved(true);
@@ -359,10 +370,20 @@ export class Instance {
           whyDropped === undefined
             ? takeResults(header, tensors)
             : droppedResults(header, performance.now() - startedMs, whyDropped.message);
-        answered.done({ kind: 'ran', startedMs, result });
+        answered.done({ kind: 'ran', startedMs, result }, answered.calls);
         this.#offer();
       }
     }
+  }
+
+  /** A call waits for the host: its run leaves the process, or it leaves a run with others. */
+  #leaving(at: number): RunTask | undefined {
+    const [first] = this.#tasks;
+    if (first?.kind !== 'run' || first.calls.length <= 1) return this.#shift('run');
+    const call = first.calls[at] ?? 0;
+    first.calls = first.calls.filter((each) => each !== call);
+    first.session.parted();
+    return { ...first, calls: [call], call };
   }
 
   #shift<Kind extends Task['kind']>(kind: Kind): (Task & { kind: Kind }) | undefined {
@@ -415,10 +436,10 @@ export class Instance {
   #stepExpired(task: RunTask): void {
     if (this.#tasks[0] !== task) return;
     this.#tasks.shift();
-    const { phase, call, order, done, session } = task;
+    const { phase, call, calls, order, done, session } = task;
     const error = tookTooLong(phase, session.spec.key, order.limits);
     this.#die(error.message, session, false);
-    done({ kind: 'timeout', error, call: phase === 'infer' || phase === 'load' ? -1 : call });
+    done({ kind: 'timeout', error, call: phase === 'infer' || phase === 'load' ? -1 : calls.indexOf(call) }, calls);
   }
 
   /** Applies the time limit to a load that its process is working on. */
@@ -475,7 +496,7 @@ export class Instance {
   /** What it is doing now. */
   #crash(): Crash {
     const [first] = this.#tasks;
-    return { during: doing(first), isOfOneCall: first?.kind !== 'run' || first.order.calls.length === 1 };
+    return { during: doing(first), isOfOneCall: first?.kind !== 'run' || first.calls.length === 1 };
   }
 
   /**
@@ -499,15 +520,20 @@ export class Instance {
           task.reject(new CpuError('instance-died', `the instance that was loading it died: ${reason}`));
           break;
         case 'run':
-          task.done({ kind: 'died', reason, suspect: isSuspect && index === 0 });
+          task.done({ kind: 'died', reason, suspect: isSuspect && index === 0 }, task.calls);
           break;
         case 'release':
           task.resolve();
       }
     }
-    for (const task of away) task.done({ kind: 'died', reason, suspect: false });
+    for (const task of away) task.done({ kind: 'died', reason, suspect: false }, task.calls);
   }
 }
+
+/** Used again by all runs of so many calls. */
+const numbersOf: (readonly number[])[] = [];
+const firstNumbers = (count: number): readonly number[] =>
+  (numbersOf[count] ??= Array.from({ length: count }, (_, at) => at));
 
 /** ONNX Runtime aborts in some operators for inputs without elements: that says nothing about other inputs. */
 function isOfNoRows({ order: { calls, tensors } }: RunTask): boolean {

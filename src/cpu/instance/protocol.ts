@@ -23,8 +23,8 @@ export type ToInstance =
   /** End the session and return its memory to the system. */
   | { readonly op: 'release'; readonly session: number }
   /**
-   * `join`: whether calls with like inputs may share a run of the model, joined along dimension 0. `asksForModel`: there
-   * is one call, with a handler, and the host is asked to run the model.
+   * `join`: whether calls with like inputs may share a run of the model, joined along dimension 0. `asksForModel`: the
+   * host is asked to run the model, for each call by itself.
    */
   | {
       readonly op: 'run';
@@ -127,8 +127,9 @@ export type FromInstance =
   /** Sent before each step of a function with a handler, so that the host can apply the step's time limit. */
   | { readonly op: 'phase'; readonly phase: Phase; readonly call: number }
   /**
-   * This call of the message waits for other functions, or for its model, whose inputs follow. The instance takes other
-   * messages until it gets the answers. `id`: a number of its own.
+   * This call waits for other functions, or for its model, whose inputs follow: `call` counts those that are still in the
+   * message. It leaves the others, with a `ran` of its own. The instance takes other messages when none is left, until
+   * it gets the answers. `id`: a number of its own.
    */
   | {
       readonly op: 'ask';

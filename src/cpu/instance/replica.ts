@@ -1,6 +1,6 @@
 /** One function loaded in a process, which it may share with others. A pool sends its runs to replicas. */
 import type { Instance, Sender } from './instance.ts';
-import type { Crash, LoadedModel, RunOrder, RunOutcome, SessionId } from './tasks.ts';
+import type { Crash, LoadedModel, RunDone, RunOrder, SessionId } from './tasks.ts';
 import type { SessionSettings } from './protocol.ts';
 import { CpuError, type InstanceSpec } from '../types.ts';
 
@@ -77,14 +77,18 @@ export class Replica implements Sender {
     this.pendingBytes = options.pendingBytes;
     this.onWeighed = options.onWeighed;
     this.isShort = options.bytes < quicklyLoadedBytes;
-    this.#session = this.instance.open(
-      this.spec,
-      (isAway) => {
+    this.#session = this.instance.open({
+      spec: this.spec,
+      parted: () => {
+        this.#runs++;
+        this.#queued++;
+      },
+      moved: (isAway) => {
         this.#queued += isAway ? -1 : 1;
         options.onMove(isAway);
       },
-      () => this.onEndangered?.(),
-    );
+      endangered: () => this.onEndangered?.(),
+    });
     this.#forgetDeath = this.instance.onDead(({ reason, suspect, crash }) => {
       const isSuspect = suspect === this.#session;
       const mine = {
@@ -169,11 +173,11 @@ export class Replica implements Sender {
     }
   }
 
-  /** Sends calls as one run, for which its process has room: {@link takes}. `done` is called exactly once. */
-  run(order: RunOrder, done: (outcome: RunOutcome) => void): void {
+  /** Sends calls as one run, for which its process has room: {@link takes}. `done` is called exactly once for each. */
+  run(order: RunOrder, done: RunDone): void {
     this.#runs++;
     this.#queued++;
-    this.instance.run(this.#session, order, !this.isShort, (outcome) => {
+    this.instance.run(this.#session, order, !this.isShort, (outcome, calls) => {
       this.#runs--;
       // Otherwise its process is gone.
       if (outcome.kind === 'ran') {
@@ -182,7 +186,7 @@ export class Replica implements Sender {
         if (outcome.result.loaded !== undefined) this.#holdsModel = true;
       }
       if (this.#runs === 0) this.#idleSinceMs = performance.now();
-      done(outcome);
+      done(outcome, calls);
     });
   }
 

@@ -7,6 +7,8 @@ import type { CallStage, CpuError, InstanceSpec, InvokeOthers, PoolLimits, RunMo
 export interface SessionId {
   readonly number: number;
   readonly spec: InstanceSpec;
+  /** A call has left a run with others, and is one of its own from now on. */
+  readonly parted: () => void;
   /** A run leaves the process, to wait for its model or for other functions, or is back. */
   readonly moved: (isAway: boolean) => void;
   /** Its process has worked for another session for half of the time after which it is ended. */
@@ -47,20 +49,26 @@ export interface RunOrder {
   /** The calls' tensors, in their order. */
   readonly tensors: readonly Tensor[];
   readonly limits: RunLimits;
-  /** For a single call: runs its model in place of the instance. */
-  readonly runModel?: RunModel | undefined;
+  /** Runs the model of one of the calls in place of the instance. */
+  readonly runModel?: ((call: number) => RunModel | undefined) | undefined;
   /** Calls other functions for the handler of one of the calls. */
   readonly invokeOthers?: ((call: number) => InvokeOthers | undefined) | undefined;
-  /** Told when one of its calls enters the next step of its handler, or all of them the model. */
-  readonly onStage?: (call: number, stage: CallStage) => void;
+  /** Told when one of its calls enters the next step of its handler, or all that run together the model. */
+  readonly onStage?: (calls: readonly number[], stage: CallStage) => void;
 }
+
+/** Called for each of the runs that an order became, with its calls: those that waited for the host have their own. */
+export type RunDone = (outcome: RunOutcome, calls: readonly number[]) => void;
 
 /** How a run ended. `startedMs` (performance.now()) is when the instance began it. */
 export type RunOutcome =
   | { readonly kind: 'ran'; readonly startedMs: number; readonly result: RunResult }
   /** The instance died. `suspect`: it was working on this run, which may have killed it. */
   | { readonly kind: 'died'; readonly reason: string; readonly suspect: boolean }
-  /** The instance was stopped because a step took too long: a step of `call`, or the model's run for all calls (-1). */
+  /**
+   * The instance was stopped because a step took too long: a step of `call`, of those of the run, or the model's run for
+   * all of them (-1).
+   */
   | { readonly kind: 'timeout'; readonly error: CpuError; readonly call: number };
 
 /** How a load ended; `loadMs` by the instance's own clock. */
@@ -82,10 +90,13 @@ export interface LoadTask extends TaskOf {
 export interface RunTask extends TaskOf {
   readonly kind: 'run';
   readonly order: RunOrder;
-  readonly done: (outcome: RunOutcome) => void;
+  /** Of the order, those that are still in the run. */
+  calls: readonly number[];
+  readonly done: RunDone;
   /** When the instance first began it; undefined until then. */
   startedMs: number | undefined;
   phase: Phase;
+  /** Of the order. */
   call: number;
 }
 

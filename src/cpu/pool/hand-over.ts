@@ -16,7 +16,7 @@ import {
 } from '../instance/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
 import { batchDueMs, nextBatch, type PoolConfiguration } from '../../schedule/index.ts';
-import type { GiveUpCause, InvokeOthers } from '../types.ts';
+import type { GiveUpCause } from '../types.ts';
 import type { ListOwner } from './list-owner.ts';
 import { patienceMs } from './pace.ts';
 import type { Slot, Slots } from './slot.ts';
@@ -96,20 +96,24 @@ export class HandOver {
     const { replica } = slot;
     if (replica === undefined) return;
     const [first] = tickets;
+    const models = tickets.some(({ runModel }) => runModel !== undefined) ? tickets.map(modelRunOf) : undefined;
     const order: RunOrder = {
       join: this.#joining(tickets),
       calls: tickets.map(({ call }) => call),
       tensors: tickets.length === 1 ? first!.tensors : tensorsOf(tickets),
       limits: this.#pool.limits,
-      runModel: first && modelRunOf(first),
-      invokeOthers: (call) => this.#invokeOthers(tickets, call),
-      onStage: (call, stage) => {
-        for (const each of stage === 'handler' ? tickets.slice(call, call + 1) : tickets) each.stages?.enter(stage);
+      runModel: models && ((call) => models[call]),
+      invokeOthers: (call) => tickets[call]?.invokeOthers,
+      onStage: (calls, stage) => {
+        for (const call of calls) tickets[call]?.stages?.enter(stage);
       },
     };
     for (const { stages, call } of tickets) stages?.enter(call.kind === 'request' ? 'handler' : 'model');
     this.#pool.handedOver(tickets.length);
-    replica.run(order, (outcome) => this.#ran(slot, replica, tickets, outcome));
+    replica.run(order, (outcome, calls) => {
+      const ran = calls.length === tickets.length ? tickets : calls.map((call) => tickets[call]!);
+      this.#ran(slot, replica, ran, outcome);
+    });
   }
 
   /** A run is compared now and then, while nothing waits. */
@@ -122,13 +126,6 @@ export class HandOver {
   /** A run of the instance has left its process for a while, or is back. */
   moved(isAway: boolean): void {
     if (isAway) this.#pump();
-  }
-
-  /** The other calls of the message wait with the one that calls other functions. */
-  #invokeOthers(tickets: readonly Ticket[], call: number): InvokeOthers | undefined {
-    this.#pool.pace.invokesOthers = true;
-    for (const [index, ticket] of tickets.entries()) if (index !== call) ticket.onBehindOthers?.();
-    return tickets[call]?.invokeOthers;
   }
 
   #ran(slot: Slot, replica: Replica, tickets: readonly Ticket[], outcome: RunOutcome): void {

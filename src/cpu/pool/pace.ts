@@ -31,8 +31,6 @@ export class Pace {
    */
   #callMs: number | undefined;
   #messages = 0;
-  /** Its handler has invoked other functions: a call that waits for them would delay the rest of its message. */
-  invokesOthers = false;
 
   get callMs(): number | undefined {
     return this.#callMs;
@@ -59,16 +57,11 @@ export class Pace {
 
   /** Whether its messages are so short that others may be queued behind them. */
   get isShort(): boolean {
-    return this.#callsOfWork() > 1;
+    return this.callsPerMessage > 1;
   }
 
-  /** Calls of one message. */
+  /** Calls of one message: as many as make up `aheadMs` of work; 1 while that is unknown. */
   get callsPerMessage(): number {
-    return this.invokesOthers ? 1 : this.#callsOfWork();
-  }
-
-  /** How many calls make up `aheadMs` of work; 1 while that is unknown. */
-  #callsOfWork(): number {
     if (this.#callMs === undefined) return 1;
     return Math.max(1, Math.min(aheadRunsMax, Math.floor(aheadMs / this.#callMs)));
   }

@@ -153,6 +153,8 @@ export class Pool implements ListOwner {
         (result) => resolve(this.#left(isFixed ? 1 : ticket.rows, result)),
         (error) => reject(this.#left(isFixed ? 1 : ticket.rows, error)),
       );
+      // No batch is filled for it, nor by it.
+      ticket.alone = ticket.runModel !== undefined && this.limits.batchMax > 1;
       this.#load.arrived(isFixed ? 1 : ticket.rows, ticket.arrivalMs);
       const stopped = this.conduct.stopped(ticket.arrivalMs);
       if (stopped !== undefined) {

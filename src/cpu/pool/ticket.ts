@@ -26,17 +26,15 @@ export interface Ticket {
   readonly signal: AbortSignal | undefined;
   readonly resolve: (result: PoolResult) => void;
   readonly reject: (error: Error) => void;
-  /** Runs its model in place of the instance; such a call goes to an instance alone. */
+  /** Runs its model in place of the instance. */
   readonly runModel: RunModel | undefined;
   /** Calls other functions for its handler. */
   readonly invokeOthers: InvokeOthers | undefined;
-  readonly onBehindOthers: (() => void) | undefined;
   /** The model's run elsewhere, for the latest instance that had the call. */
   modelRun: ModelRun | undefined;
   /**
    * It must not share a message, and so a run, with others: an instance died while it worked on this call among others,
-   * and it is to show the cause; or its model runs elsewhere. Such calls would wait for each other's answers: a message
-   * goes on when the last one is there, and eight runs of 3 ms end 24 ms after the first began.
+   * and it is to show the cause; or the function's calls share runs here, and its model runs elsewhere.
    */
   alone: boolean;
   /** Instances that died, or had to be stopped, while they ran this call alone. */
@@ -78,10 +76,9 @@ export function makeTicket(
     reject,
     runModel,
     invokeOthers: options.invokeOthers,
-    onBehindOthers: options.onBehindOthers,
     stages: options.stages,
     modelRun: undefined,
-    alone: runModel !== undefined,
+    alone: false,
     deaths: 0,
     cold: false,
     loadMs: 0,

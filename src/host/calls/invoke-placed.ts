@@ -204,7 +204,6 @@ export class PlacedInvoker {
         this.#invoking.add(version.key);
         return lending(calls);
       },
-      onBehindOthers: () => lent.giveBack(),
     };
   }
 

@@ -22,7 +22,8 @@ export class LentLease {
     return async (calls) => {
       const startMs = performance.now();
       const hadLease = this.lease !== undefined;
-      this.giveBack();
+      this.lease?.done();
+      this.lease = undefined;
       const answers = await invokeOthers(calls);
       if (hadLease && !this.#isOver) {
         const again = await retake();
@@ -33,16 +34,6 @@ export class LentLease {
       this.awayMs += performance.now() - startMs;
       return answers;
     };
-  }
-
-  /**
-   * Returns the cores permanently. The handler's message waits for other functions on behalf of another call, which
-   * takes cores for the whole message again. If this call kept its cores, those functions might wait for the cores
-   * while the call waits for them.
-   */
-  giveBack(): void {
-    this.lease?.done();
-    this.lease = undefined;
   }
 
   /** Exactly once. */
