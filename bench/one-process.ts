@@ -27,7 +27,7 @@ export const benchmark: Benchmark = {
 
 interface Scene {
   readonly title: string;
-  /** Of the weights of the function with many calls: 1 KiB runs in some 20 us, 4 MiB in about half a millisecond. */
+  /** Of the weights of the function with many calls: the table says how long its runs take. */
   readonly kibibytes: number;
   /** Its calls under way at once. */
   readonly callers: number;
@@ -37,6 +37,7 @@ interface Scene {
 const scenes: readonly Scene[] = [
   { title: 'one caller', kibibytes: 1, callers: 1, hasQuiet: false },
   { title: '64 callers', kibibytes: 1, callers: 64, hasQuiet: false },
+  { title: '64 callers of runs of some 50 us', kibibytes: 256, callers: 64, hasQuiet: false },
   { title: '256 callers beside quiet functions', kibibytes: 1, callers: 256, hasQuiet: true },
   { title: '256 callers of longer runs beside quiet functions', kibibytes: 4096, callers: 256, hasQuiet: true },
 ];
@@ -44,6 +45,8 @@ const scenes: readonly Scene[] = [
 interface Figures {
   readonly perSecond: number;
   readonly callsPerMessage: number;
+  /** Of the model alone, of the function with many calls. */
+  readonly runUs: number;
   /** Of this process, which has the scheduler and the pools: hardly depends on what else the machine does. */
   readonly hostUsPerCall: number;
   readonly quietP50Ms: number;
@@ -65,6 +68,7 @@ async function run({ small, progress }: BenchmarkOptions): Promise<BenchmarkResu
         ['scene', ([{ title }]) => title],
         ['>calls/s', ([, figures]) => figures.perSecond.toFixed(0)],
         ['>calls per message', ([, figures]) => figures.callsPerMessage.toFixed(1)],
+        ['>run us', ([, figures]) => figures.runUs.toFixed(0)],
         ['>host CPU us/call', ([, figures]) => figures.hostUsPerCall.toFixed(1)],
         ['>quiet p50 ms', ([{ hasQuiet }, figures]) => (hasQuiet ? figures.quietP50Ms.toFixed(2) : '-')],
         ['>quiet p99 ms', ([{ hasQuiet }, figures]) => (hasQuiet ? figures.quietP99Ms.toFixed(2) : '-')],
@@ -95,6 +99,7 @@ async function measure(scene: Scene, forMs: number, turns: number): Promise<Figu
     const startMs = performance.now();
     const before = process.cpuUsage();
     const quietMs: number[] = [];
+    machine.busyMs = 0;
     const others = quiet.map(async (_, index) => {
       while (performance.now() < untilMs) {
         await new Promise((resolve) => setTimeout(resolve, quietEveryMs));
@@ -111,6 +116,7 @@ async function measure(scene: Scene, forMs: number, turns: number): Promise<Figu
     found.push({
       perSecond: (calls / tookMs) * 1000,
       callsPerMessage: all / Math.max(1, messages.count),
+      runUs: (machine.busyMs / Math.max(1, calls)) * 1000,
       hostUsPerCall: (user + system) / all,
       quietP50Ms: at(0.5),
       quietP99Ms: at(0.99),
@@ -120,6 +126,7 @@ async function measure(scene: Scene, forMs: number, turns: number): Promise<Figu
   return {
     perSecond: middle((each) => each.perSecond),
     callsPerMessage: middle((each) => each.callsPerMessage),
+    runUs: middle((each) => each.runUs),
     hostUsPerCall: middle((each) => each.hostUsPerCall),
     quietP50Ms: middle((each) => each.quietP50Ms),
     quietP99Ms: middle((each) => each.quietP99Ms),
@@ -162,6 +169,8 @@ class Machine implements AsyncDisposable {
   readonly #cpu: LiveCpu;
   readonly #live: LiveScheduler;
   readonly #inputs: readonly PoolInput[];
+  /** That runs of the first function took. */
+  busyMs = 0;
 
   constructor(heads: readonly Head[]) {
     const need: CpuNeed = { settings, threads: 1, rowsJoinedMax: 1, modelBytes: 1, latencyMs: undefined };
@@ -198,7 +207,8 @@ class Machine implements AsyncDisposable {
   /** Milliseconds until its answer. */
   async call(index: number): Promise<number> {
     const startMs = performance.now();
-    await this.#cpu.run({ key: keyOf(index), settings }, this.#inputs[index]!, {}, {});
+    const { timings } = await this.#cpu.run({ key: keyOf(index), settings }, this.#inputs[index]!, {}, {});
+    if (index === 0) this.busyMs += timings.inferMs;
     return performance.now() - startMs;
   }
 
