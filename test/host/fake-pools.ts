@@ -27,7 +27,7 @@ export class FakePools implements CpuPools {
 
   observe(): void {}
   async started(): Promise<void> {}
-  register(): void {}
+  register(..._of: Parameters<CpuPools['register']>): void {}
   setMemory(): void {}
   async unregister(): Promise<void> {}
 

@@ -9,7 +9,7 @@ import { rowsJoinedMax } from '../rollout/versions.ts';
 
 /** Registers each ready version with the pools, and only those; a changed model or handler gets new instances. */
 export function keepPoolsInStep(registry: Registry, pools: CpuPools, config: HostConfig, logger: Logger): void {
-  const known = new Map<string, FunctionVersion>();
+  const known = new Map<string, { readonly version: FunctionVersion; readonly isCurrent: boolean }>();
   const forget = (key: string): void => {
     if (!known.delete(key)) return;
     pools.unregister(key).catch((error: unknown) => {
@@ -22,7 +22,11 @@ export function keepPoolsInStep(registry: Registry, pools: CpuPools, config: Hos
     if (before !== undefined && after === undefined) forget(before.key);
     const current = registry.find(name);
     for (const version of registry.versions(name)) {
-      const last = known.get(version.key);
+      const isCurrent = version.key === current?.key;
+      const before = known.get(version.key);
+      // One of many versions has changed, and another one may be current.
+      if (before?.version === version && before.isCurrent === isCurrent) continue;
+      const last = before?.version;
       if (version.state.status !== 'ready' || (last !== undefined && !sameInstances(last, version))) {
         forget(version.key);
       }
@@ -33,7 +37,7 @@ export function keepPoolsInStep(registry: Registry, pools: CpuPools, config: Hos
       if (!known.has(key) && modelBytes > memoryBytes) {
         logger.warn({ function: key }, `the CPU cannot run it: ${tooLargeText(key, modelBytes, memoryBytes)}`);
       }
-      known.set(key, version);
+      known.set(key, { version, isCurrent });
       pools.register(
         {
           key,
@@ -46,7 +50,7 @@ export function keepPoolsInStep(registry: Registry, pools: CpuPools, config: Hos
           ...given({ opening: metadata?.opening, runBytes: metadata?.runBytes }),
           ...(handlerPath === undefined ? {} : { handlerPath }),
         },
-        limitsOf(version, version.key === current?.key, config),
+        limitsOf(version, isCurrent, config),
       );
     }
   });

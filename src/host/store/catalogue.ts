@@ -31,6 +31,8 @@ export class Catalogue extends FunctionTable {
   readonly #data: DataFolder;
   readonly #defaults: ModelStoreOptions['defaults'];
   readonly #logger: Log;
+  /** By what is here of an upload: what the registry was given of it, and from which settings and functions of the folder. */
+  readonly #made = new WeakMap<LoadedRecord, { readonly from: readonly unknown[]; readonly value: FunctionVersion }>();
 
   constructor(
     data: DataFolder,
@@ -50,13 +52,24 @@ export class Catalogue extends FunctionTable {
     return getOrMake(this.uploads, name, () => new Map());
   }
 
-  /** Updates the registry's versions of one name from the folder and the disk. */
+  /**
+   * Updates the registry's versions of one name from the folder and the disk. A publication is seldom the first of its name:
+   * versions of which nothing has changed are not made anew.
+   */
   refresh(name: string): void {
     const shipped = this.shipped.get(name);
+    const changes = this.entries.get(name).settings;
     const wanted = new Map<string, { value: FunctionVersion; sequence: number }>();
     for (const [version, loaded] of this.uploads.get(name) ?? []) {
       const sequence = loaded.status === 'unreadable' ? unreadableSequence : loaded.record.sequence;
-      wanted.set(version, { value: this.#uploadedVersion(name, version, loaded, shipped), sequence });
+      const from = [shipped, changes[version]];
+      const before = this.#made.get(loaded);
+      const value =
+        before?.from.every((each, at) => each === from[at]) === true
+          ? before.value
+          : this.#uploadedVersion(name, version, loaded, shipped);
+      this.#made.set(loaded, { from, value });
+      wanted.set(version, { value, sequence });
     }
     if (shipped !== undefined) {
       const { version, given: own } = shipped;
@@ -70,8 +83,10 @@ export class Catalogue extends FunctionTable {
     const override = this.overrides.get(name);
     for (const [version, { value: own, sequence }] of wanted) {
       const plain = override === undefined ? own : { ...own, settings: overridden(own.settings, override) };
-      const value = { ...plain, ...given({ rows: this.rowsOf(plain) }) };
+      const rows = this.rowsOf(plain);
+      const value = rows === undefined ? plain : { ...plain, rows };
       const known = this.find(name, version);
+      if (known === value) continue;
       if (known === undefined || JSON.stringify(known) !== JSON.stringify(value)) this.set(value, sequence);
     }
     for (const { version } of this.versions(name)) {
