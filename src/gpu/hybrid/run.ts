@@ -42,7 +42,8 @@ export class HybridRun {
   readonly #key: string;
   readonly #hybrid: HybridProgram;
   readonly #calls: readonly OpenCall[];
-  readonly #inputs: readonly Tensor[];
+  /** The caller's, until they were copied. */
+  #inputs: readonly Tensor[];
   readonly #options: RunOptions;
   readonly #values: ReadonlyMap<string, HybridValue>;
   /** Byte offsets in the run's pinned memory, by value; only values with a known shape have one. */
@@ -88,12 +89,7 @@ export class HybridRun {
     const buffer = await this.#engine.allocateIo(Math.max(1, bytes));
     this.#base = buffer.address;
     try {
-      for (const input of this.#inputs) {
-        const at = this.#places.get(input.name);
-        if (at === undefined) this.#loose.set(input.name, input);
-        else buffer.view.set(input.data, at);
-        this.#there.get(input.name)?.resolve();
-      }
+      this.#inputs = this.#inputs.map((input) => this.#taken(input, buffer.view));
       const cpu = Promise.all(this.#calls.map((open) => this.#call(open)));
       cpu.catch((error: Error) => this.#fail(error));
       const gpu = this.#gpu();
@@ -108,6 +104,17 @@ export class HybridRun {
       if (this.#failure === undefined) buffer[Symbol.dispose]();
       else void rest.then(() => buffer[Symbol.dispose]());
     }
+  }
+
+  /** The input in memory of this run's own: what is under way after a failure still reads it. */
+  #taken(input: Tensor, view: Uint8Array): Tensor {
+    const { name, data } = input;
+    const at = this.#places.get(name);
+    const own = { ...input, data: at === undefined ? Buffer.from(data) : view.subarray(at, at + data.byteLength) };
+    if (at === undefined) this.#loose.set(name, own);
+    else own.data.set(data);
+    this.#there.get(name)?.resolve();
+    return own;
   }
 
   #fail(error: Error): void {

@@ -180,8 +180,7 @@ export class GpuService {
     const run = async (taken: readonly Tensor[]): Promise<RunResult> =>
       variant === wholePlan
         ? await this.#engine.run(key, await this.#programFor(served, taken), taken, { ...options, onLaneFree, lends })
-        : // It passes them to threads.
-          await (await this.#hybrid()).run(key, variant, taken.map(ownTensor), options);
+        : await (await this.#hybrid()).run(key, variant, taken, options);
     const padding = served.paddings.get(shapesKey(shapesOf(inputs, served.sizing)));
     const result = await (padding === undefined ? run(inputs) : runPadded(padding, inputs, run));
     const { precision = 'exact' } = served.spec.settings ?? {};
@@ -502,8 +501,6 @@ const withCoding = (compiler: ServiceCompiler, coding: number): ServiceCompiler 
   make: (what, order, settings) => compiler.make(what, order, { precision: 'exact', ...settings, coding }),
   close: () => compiler.close(),
 });
-
-const ownTensor = (tensor: Tensor): Tensor => ({ ...tensor, data: Buffer.from(tensor.data) });
 
 /** The compiler's message about a missing input is harder to understand. */
 function checkNames({ inputs }: Program, given: readonly Tensor[]): void {
