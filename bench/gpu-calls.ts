@@ -46,9 +46,9 @@ async function run({ small, progress }: BenchmarkOptions): Promise<BenchmarkResu
   const driver = await buildEmulatedDriver();
   if (driver === undefined) throw new BenchmarkNotPossible('the emulated driver needs g++');
   const sizes = small ? [16] : [16, 4096];
-  const rounds = small ? 1 : 7;
-  const requests = small ? 30 : 1500;
-  const warmup = small ? 5 : 6000;
+  const rounds = small ? 1 : 5;
+  const requests = small ? 30 : 1000;
+  const warmup = small ? 5 : 3000;
   await using servers = await Servers.create();
   for (const bytes of sizes) await servers.addFunction(nameOf(bytes), chain(bytes / 4), { slo: '60s' });
   const environment = {

@@ -4,6 +4,7 @@ import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { format, resolveConfig } from 'prettier';
 import { renderAlerts } from './alerts.ts';
+import { renderDeployPage } from './deploy-page.ts';
 import { renderConfigurationPage } from './configuration-page.ts';
 import { renderErrorsPage } from './errors-page.ts';
 import { paperPictures, renderPapersPage } from './papers-page.ts';
@@ -13,6 +14,7 @@ const root = dirname(dirname(fileURLToPath(import.meta.url)));
 /** Each generated page, by its path, and the function that writes it. */
 export const pages: Readonly<Record<string, () => string>> = {
   'docs/configuration.md': renderConfigurationPage,
+  'docs/deploy.md': renderDeployPage,
   'docs/errors.md': renderErrorsPage,
   'docs/papers.md': renderPapersPage,
   'deploy/kubernetes/base/alerts.yaml': renderAlerts,
