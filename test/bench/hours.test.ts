@@ -1,6 +1,7 @@
 /** How the table of the worst hours judges, and whether each row matches its name. */
 import { expect, test } from 'vitest';
 import type { Hour } from '../../bench/hours/row.ts';
+import { drawnRows } from '../../bench/hours/drawn.ts';
 import { hoursRows, smallScale } from '../../bench/hours/rows.ts';
 import { systems } from '../../bench/hours/systems.ts';
 import { verdictOf, type PlayedSystem } from '../../bench/hours/verdict.ts';
@@ -55,8 +56,25 @@ test('rows and systems have unique names, and a single row can be run', async ()
   expect(tables[0]?.rows.map(([name]) => name)).toEqual(['burst']);
 });
 
-test('every row arrives in order and measures some requests', async () => {
-  for (const { name, trace, warmup } of hoursRows(smallScale)) {
+const drawnScale = { scenes: 3, requests: 100, warmup: 30 };
+
+test('a seed draws the same scenes again, and another seed others', () => {
+  const loads = (seed: number): string[] => drawnRows(drawnScale, seed).map(({ load }) => load);
+  expect(loads(1)).toEqual(loads(1));
+  expect(new Set([...loads(1), ...loads(2)]).size).toBe(2 * drawnScale.scenes);
+});
+
+test('every function of a drawn scene has an SLO and a class', () => {
+  for (const { name, trace, sloMsOf, classOf } of drawnRows(drawnScale, 3)) {
+    for (const index of trace(1).functionNames.keys()) {
+      expect(sloMsOf(index), `${name}, function ${index}`).toBeGreaterThan(0);
+      expect(classOf?.(index)).toMatch(/cold starts$/);
+    }
+  }
+});
+
+test('every row and drawn scene arrives in order and measures some requests', async () => {
+  for (const { name, trace, warmup } of [...hoursRows(smallScale), ...drawnRows(drawnScale, 1)]) {
     let count = 0;
     let lastMs = 0;
     for (const { arrivalMs } of trace(1).invocations()) {
