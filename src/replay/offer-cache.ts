@@ -137,7 +137,8 @@ function sharing(offer: GpuOffer, model: string, share: number): GpuOffer {
   const { prefixBytes } = offer;
   const sharedBytes = share * wholeBytes(offer);
   const layers = prefixBytes.findLastIndex((bytes) => bytes <= sharedBytes);
-  return share === 0 || layers < 1 ? offer : { ...offer, shared: { base: model, layers } };
+  // Not by spread, as in offer-of-plan.ts.
+  return share === 0 || layers < 1 ? offer : Object.assign({}, offer, { shared: { base: model, layers } });
 }
 
 function hostBlocks(model: string, gpus: readonly GpuOffer[], hostBytes: number, share: number): HostBlock[] {
