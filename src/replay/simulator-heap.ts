@@ -43,7 +43,9 @@ export class DueHeap<Kind extends string> {
     }
     this.#dueMs[slot] = dueMs;
     this.#sequence[slot] = sequence;
-    this.#what[slot] = (number << kindBits) | this.#kinds.indexOf(kind);
+    let index = 0;
+    while (this.#kinds[index] !== kind) index++;
+    this.#what[slot] = (number << kindBits) | index;
     return sequence;
   }
 

@@ -81,12 +81,14 @@ export class Slot extends Resident {
 
   /** Whether what is there, or on its way, are layers of a plan that the function has no longer. */
   get isStale(): boolean {
-    return this.offer !== undefined && !isVariantOf(this.fn.offerFor(this.gpu), this.offer);
+    const { offer } = this;
+    return offer !== undefined && !isVariantOf(this.fn.offerFor(this.gpu), offer);
   }
 
   /** What a load would find there: layers of a plan that the function has no longer go before it begins. */
   get keptPrefix(): number {
-    return this.prefix > 0 && this.isStale ? 0 : this.prefix;
+    const { prefix } = this;
+    return prefix > 0 && this.isStale ? 0 : prefix;
   }
 }
 
@@ -167,10 +169,13 @@ export class Gpu implements MemoryListener {
   }
 
   cut(slot: Resident): void {
-    for (const each of slot instanceof Slot ? [slot] : this.usersOf(slot as Base)) {
-      this.#shared.host?.moved(each.fn);
-      this.restage(each);
-    }
+    if (slot instanceof Slot) this.#lost(slot);
+    else for (const user of this.usersOf(slot as Base)) this.#lost(user);
+  }
+
+  #lost(slot: Slot): void {
+    this.#shared.host?.moved(slot.fn);
+    this.restage(slot);
   }
 
   // What functions share

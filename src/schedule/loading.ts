@@ -22,14 +22,14 @@ export class Loading {
       this.load(invocation, slot, nowMs) ?? (byForce ? this.loadByForce(invocation, slot, nowMs) : undefined);
     if (load === undefined) return false;
     const { fn, gpu, variant } = slot;
-    const order = {
+    this.#state.orders.add({
+      kind: 'load',
       invocation: invocation.number,
       functionIndex: fn.number,
       gpu: gpu.number,
       load,
       plan: variant.plan,
-    };
-    this.#state.orders.add({ kind: 'load', ...order });
+    });
     return true;
   }
 

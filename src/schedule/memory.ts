@@ -403,17 +403,13 @@ export class GpuMemory implements EvictionFacts {
   }
 
   valuePerByte(slot: Resident): number {
-    const uses = this.#sumOver(slot, (number) => this.popularity.expected(number));
+    const { popularity } = this;
+    let uses = 0;
+    if (!(slot instanceof Base)) uses = popularity.expected(slot.fn.number);
+    else for (const { number } of slot.family.users) uses += popularity.expected(number);
     const { whole, suffix } = this.#costOf(slot);
     // Of what would go next: the less of what its suffix, if it has one, and of what everything costs.
     return uses * Math.min(whole, suffix);
-  }
-
-  #sumOver(slot: Resident, of: (number: number) => number): number {
-    if (!(slot instanceof Base)) return of(slot.fn.number);
-    let sum = 0;
-    for (const { number } of slot.family.users) sum += of(number);
-    return sum;
   }
 
   #costOf(slot: Resident): MissCost {
@@ -436,12 +432,11 @@ export class GpuMemory implements EvictionFacts {
       return 0;
     }
     const victim = this.#order.first()!;
-    const uses = Math.min(
-      1,
-      this.#sumOver(victim, (number) => this.popularity.share(number)),
-    );
+    let uses = 0;
+    if (!(victim instanceof Base)) uses = this.popularity.share(victim.fn.number);
+    else for (const { number } of victim.family.users) uses += this.popularity.share(number);
     const { whole, suffix } = this.#costOf(victim);
-    const lossPerByte = Math.min(whole, suffix) * uses;
+    const lossPerByte = Math.min(whole, suffix) * Math.min(1, uses);
     const beforeBytes = this.usedBytes;
     // A start that lacks any layer waits for the link, so while links are short whole functions stay longer.
     if (this.#hasSuffix(victim) && (!this.#order.isPriced || suffix <= whole)) {
@@ -523,4 +518,4 @@ export class GpuMemory implements EvictionFacts {
 }
 
 /** A base that own layers of its users stand on is in no order of eviction. */
-const isCarrying = (slot: Resident): boolean => slot instanceof Base && slot.above > 0;
+const isCarrying = ({ above }: Resident): boolean => above > 0;

@@ -24,6 +24,9 @@ export class Placing {
   readonly #bringing: Bringing;
   /** How many sessions may be made ahead of calls that will need them. */
   #sessionsAhead = 0;
+  /** What `#bestSide` found last, and when the invocation would end there; Infinity: nothing. */
+  #side: Side | undefined;
+  #sideEndMs = Infinity;
 
   constructor(state: SchedulerState, router: Router, gpus: readonly GpuPlace[], sides: readonly Side[]) {
     this.#state = state;
@@ -45,9 +48,9 @@ export class Placing {
     place.enter(invocation, nowMs);
     if (invocation.state !== 'waiting') return;
     this.#waits(invocation, place);
-    // 7. Where it waits for a GPU, a place beside the GPUs may be the better one later.
+    // 7. Where it waits for a GPU, a place beside the GPUs may be the better one later. Nothing there has changed since 1.
     if (place instanceof GpuPlace && this.#state.policy.offload !== 'never')
-      this.#secondLook.plan(invocation, this.#bestSide(invocation, nowMs, except), nowMs);
+      this.#secondLook.plan(invocation, this.#side, nowMs);
   }
 
   /** Chooses the place and records the decision; undefined when the invocation is shed or failed. */
@@ -57,7 +60,7 @@ export class Placing {
 
     // 1. May it run on a GPU? Then the router weighs those. `resident`, `copy`, `room`, `by-number`
     const side = this.#bestSide(invocation, nowMs, except);
-    const sideEndMs = side?.predictEndMs(fn, deadlineMs, nowMs, invocation.priority) ?? Infinity;
+    const sideEndMs = this.#sideEndMs;
     const isSafe = policy.offload !== 'never' && sideEndMs <= deadlineMs;
     const route: Route =
       gpus.length === 0 || invocation.isKeptOff
@@ -139,18 +142,18 @@ export class Placing {
 
   /** The place beside the GPUs where it would end first. @param except a place to leave out */
   #bestSide(invocation: Invocation, nowMs: number, except?: Place): Side | undefined {
+    this.#side = undefined;
+    this.#sideEndMs = Infinity;
     if (!invocation.mayGoBeside) return undefined;
     const { fn, deadlineMs } = invocation;
-    let best: Side | undefined;
-    let bestEndMs = Infinity;
     for (const side of this.#sides) {
       if (side === except || !side.offers(fn)) continue;
       const endMs = side.predictEndMs(fn, deadlineMs, nowMs, invocation.priority);
-      if (endMs >= bestEndMs) continue;
-      best = side;
-      bestEndMs = endMs;
+      if (endMs >= this.#sideEndMs) continue;
+      this.#side = side;
+      this.#sideEndMs = endMs;
     }
-    return best;
+    return this.#side;
   }
 
   /** A load of the function has ended. */
@@ -179,7 +182,7 @@ export class Placing {
     const side = this.#bestSide(invocation, nowMs);
     if (side === undefined) return;
     const gpuEndMs = this.#router.predictEndMs(fn, gpu, slot, nowMs, invocation);
-    const sideEndMs = side.predictEndMs(fn, deadlineMs, nowMs, invocation.priority);
+    const sideEndMs = this.#sideEndMs;
     if (gpuEndMs <= deadlineMs || sideEndMs >= gpuEndMs) return;
     decision.reason = 'slo';
     decision.chosenEndMs = sideEndMs;

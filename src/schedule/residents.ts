@@ -20,6 +20,8 @@ export class Resident {
   #based: GpuOffer | undefined = undefined;
   /** It runs, loads or is awaited, so its base stays. */
   usesBase = false;
+  /** Of a base, the users of which layers of their own are there: it stays as long as there are any. Of others 0. */
+  above = 0;
   #offer: GpuOffer | undefined = undefined;
   #kept = 0;
 
@@ -105,8 +107,6 @@ export class Base extends Resident {
   /** Across the GPUs. */
   readonly family: Family;
   readonly gpu: number;
-  /** Users of which layers of their own are there: it stays as long as there are any. */
-  above = 0;
   /** Users that run, load or are awaited. */
   readonly active = new Set<Resident>();
   /** Of the layers that pinned users share. */
