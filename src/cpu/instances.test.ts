@@ -268,6 +268,26 @@ describe('instances', () => {
     expect(results).toHaveLength(2);
   });
 
+  it('are made again within the limit where their processes die beside loads that want their room', async () => {
+    const scheduled = on.startScheduled(roomFor(2));
+    const keys = ['a', 'b', 'c'];
+    for (const key of keys) scheduled.register(on.spec(key, { modelBytes: largeBytes }), limits);
+    const sample = (): void => {
+      const { memoryUsedBytes, memoryBytes } = scheduled.pools.resources();
+      expect(memoryUsedBytes).toBeLessThanOrEqual(memoryBytes);
+      expect(keys.flatMap((key) => on.pidsOf(key)).length).toBeLessThanOrEqual(2);
+    };
+    for (let round = 0; round < 6; round++) {
+      const [dies, stays, comes] = [0, 1, 2].map((at) => keys[(round + at) % 3]!) as [string, string, string];
+      await scheduled.invoke(dies, input(1, 2, 3, 4));
+      await scheduled.invoke(stays, input(1, 2, 3, 4));
+      for (const pid of on.pidsOf(dies)) endIfThere(pid);
+      // Whether the load or the replacement is first is as it comes.
+      const results = await Promise.all([comes, stays, comes].map((key) => scheduled.invoke(key, input(1, 2, 3, 4)).finally(sample))); // prettier-ignore
+      expect(results).toHaveLength(3);
+    }
+  });
+
   it('of the function with the lowest expected loss are evicted at the limit', async () => {
     const scheduled = on.startScheduled(roomFor(2));
     for (const key of ['a', 'b', 'c']) scheduled.register(on.spec(key, { modelBytes: largeBytes }), limits);

@@ -1,8 +1,10 @@
 /** The live shell with a fake GPU process and a clock moved by hand. */
 import { getEventListeners } from 'node:events';
+import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { Bench, gpuOnly, layerCount, layerMs, NoMemory, warmMs, wholeBytes } from '../../test/support/gpu-shell.ts';
 import { policies } from '../schedule/index.ts';
+import { toSchedulerPriority } from './types.ts';
 
 const pass = (ms: number): Promise<unknown> => vi.advanceTimersByTimeAsync(ms);
 
@@ -11,6 +13,17 @@ beforeEach(() => {
 });
 afterEach(() => {
   vi.useRealTimers();
+});
+
+test('priorities keep their order in the scheduler, those below 10,000 are one, and what no client waits for is last', () => {
+  const some = fc.oneof(fc.integer({ min: 1, max: 10_000 }), fc.integer({ min: 1, max: 2 ** 31 - 1 }));
+  fc.assert(
+    fc.property(some, some, (one, other) => {
+      const [first, second] = [one, other].map((each) => Math.min(each, 10_000)) as [number, number];
+      expect(Math.sign(toSchedulerPriority(one) - toSchedulerPriority(other))).toBe(Math.sign(second - first));
+      expect(toSchedulerPriority(2 ** 31)).toBeLessThan(toSchedulerPriority(one));
+    }),
+  );
 });
 
 describe('an invocation', () => {
