@@ -349,7 +349,7 @@ class MachinePools {
     const { processes, loads } = this.#resources;
     processes.retireEmpty(nowMs);
     for (const [key, pool] of this.#pools) {
-      pool.dropGone(nowMs);
+      pool.waiting.dropGone(nowMs);
       const idle = pool.idle(nowMs);
       if (idle !== 'none') this.#options.onIdle?.({ key, isSpare: idle === 'spare' });
     }

@@ -6,7 +6,7 @@ import type { CpuOffer } from './offer.ts';
 import type { Lanes } from './lanes.ts';
 import type { Orders } from './orders.ts';
 import { Sessions } from './sessions.ts';
-import type { CpuPlace, Observation, RoomPurpose } from './types.ts';
+import type { CpuPlace, Observation } from './types.ts';
 import { tuning } from './tuning.ts';
 import { getOrMake } from '../tools/index.ts';
 
@@ -40,7 +40,7 @@ export class CpuLanes implements Lanes<CpuPlace> {
   /** Cores of the runs that share theirs: over all functions, and for each function that has such runs. */
   #sharedCores = 0;
   readonly #sharedCoresOf = new Map<ServedFunction, number>();
-  readonly #sessions: Sessions;
+  readonly sessions: Sessions;
   /** Runs on instances of the function's own, and the sum of their expected ends. */
   readonly #own = new Map<ServedFunction, { runs: number; endMs: number }>();
   /** Cores of the sessions that are being made without a call. */
@@ -53,7 +53,7 @@ export class CpuLanes implements Lanes<CpuPlace> {
 
   constructor(place: CpuPlace | null, popularity: Popularity, orders: Orders) {
     this.#place = place;
-    this.#sessions = new Sessions(roomOf(place), popularity, orders);
+    this.sessions = new Sessions(roomOf(place), popularity, orders);
   }
 
   get count(): number {
@@ -62,7 +62,7 @@ export class CpuLanes implements Lanes<CpuPlace> {
 
   set(place: CpuPlace | null): void {
     this.#place = place;
-    if (place !== null) this.#sessions.setRoom(roomOf(place));
+    if (place !== null) this.sessions.setRoom(roomOf(place));
   }
 
   offerFor({ sheet }: ServedFunction): CpuOffer | null {
@@ -129,7 +129,7 @@ export class CpuLanes implements Lanes<CpuPlace> {
     const offer = fn.sheet.cpu!;
     const runMs = this.#runMs.of(fn.number, offer.latencyMs);
     if (this.ownCount(fn) > 0) return runMs;
-    const session = this.#sessions.of(fn);
+    const session = this.sessions.of(fn);
     return runMs + (session === undefined ? this.#loadMsOf(fn, offer) : Math.max(0, session.readyMs - startMs));
   }
 
@@ -138,9 +138,9 @@ export class CpuLanes implements Lanes<CpuPlace> {
     if (this.#place === null || cpu === null) return false;
     if (!this.hasLane(fn)) return false;
     if (this.ownCount(fn) > 0) return true;
-    const session = this.#sessions.of(fn);
+    const session = this.sessions.of(fn);
     if (session?.isLeft) return false;
-    return session !== undefined || this.#sessions.hasRoomFor(this.#bytesOf(fn, cpu));
+    return session !== undefined || this.sessions.hasRoomFor(this.#bytesOf(fn, cpu));
   }
 
   /**
@@ -149,9 +149,9 @@ export class CpuLanes implements Lanes<CpuPlace> {
    */
   isWorthMaking(fn: ServedFunction, mostMs: number): boolean {
     const offer = fn.sheet.cpu!;
-    if (this.ownCount(fn) > 0 || this.#sessions.of(fn) !== undefined) return false;
+    if (this.ownCount(fn) > 0 || this.sessions.of(fn) !== undefined) return false;
     if (this.#runMs.of(fn.number, offer.latencyMs) > mostMs || !this.canStart(fn)) return false;
-    return this.#sessions.isWorth(fn, this.#loadMsOf(fn, offer), this.#bytesOf(fn, offer));
+    return this.sessions.isWorth(fn, this.#loadMsOf(fn, offer), this.#bytesOf(fn, offer));
   }
 
   /** The session counts as a run until a `session` says what came of it. */
@@ -162,7 +162,7 @@ export class CpuLanes implements Lanes<CpuPlace> {
     // Of what has no bytes it could not be told that it is there.
     if (!offer.bytes || this.#busyCores + cores > aheadShare * this.count) return false;
     const loadMs = this.#loadMsOf(fn, offer);
-    this.#sessions.open(fn, { bytes: this.#bytesOf(fn, offer), runs: 1, loadMs, readyMs: nowMs + loadMs });
+    this.sessions.open(fn, { bytes: this.#bytesOf(fn, offer), runs: 1, loadMs, readyMs: nowMs + loadMs });
     this.#makingCores.set(fn, cores);
     this.#busyCores += cores;
     this.#coreEndMs += (nowMs + loadMs) * cores;
@@ -182,19 +182,19 @@ export class CpuLanes implements Lanes<CpuPlace> {
       const own = getOrMake(this.#own, fn, () => ({ runs: 0, endMs: 0 }));
       own.runs++;
       own.endMs += freeMs;
-      if (this.#sessions.of(fn) !== undefined) this.#sessions.begin(fn, this.#loadMsOf(fn, offer));
+      if (this.sessions.of(fn) !== undefined) this.sessions.begin(fn, this.#loadMsOf(fn, offer));
       return false;
     }
     this.#holding.add(invocation);
     this.#busyCores += offer.cores;
     this.#coreEndMs += freeMs * offer.cores;
-    const session = this.#sessions.of(fn);
+    const session = this.sessions.of(fn);
     const loads = session === undefined && offer.loadMs !== undefined;
     const loadMs = this.#loadMsOf(fn, offer);
     if (session === undefined) {
       const runs = this.#runsOutside(fn);
-      this.#sessions.open(fn, { bytes: this.#bytesOf(fn, offer), runs, loadMs, readyMs: nowMs + loadMs });
-    } else this.#sessions.begin(fn, loadMs);
+      this.sessions.open(fn, { bytes: this.#bytesOf(fn, offer), runs, loadMs, readyMs: nowMs + loadMs });
+    } else this.sessions.begin(fn, loadMs);
     return loads;
   }
 
@@ -206,7 +206,7 @@ export class CpuLanes implements Lanes<CpuPlace> {
     this.#taken[number] = undefined;
     if (observed?.runMs !== undefined) this.#runMs.observe(fn.number, observed.runMs);
     if (observed?.coreMs !== undefined) this.#coreMs.set(fn, Math.max(observed.coreMs, 0.1));
-    const session = this.#sessions.of(fn);
+    const session = this.sessions.of(fn);
     if (observed?.loadMs !== undefined)
       this.#loadMs.observe(fn.number, observed.loadMs, observed.bytes ?? session?.bytes);
     switch (taken.kind) {
@@ -219,26 +219,16 @@ export class CpuLanes implements Lanes<CpuPlace> {
       case 'shares':
         this.#share(taken, -taken.cores);
     }
-    this.#sessions.end(fn);
-    if (observed?.bytes !== undefined && this.#sessions.of(fn)?.isLeft === false) this.setSession(fn, observed.bytes);
+    this.sessions.end(fn);
+    if (observed?.bytes !== undefined && this.sessions.of(fn)?.isLeft === false) this.setSession(fn, observed.bytes);
   }
 
   /** What its sessions really take; 0: they are gone. */
   setSession(fn: ServedFunction, bytes: number, spares = 0): void {
     this.#endMaking(fn);
     const loadMs = this.#loadMs.of(fn.number, undefined, bytes);
-    this.#sessions.set(fn, bytes, spares, loadMs, this.#runsOutside(fn));
+    this.sessions.set(fn, bytes, spares, loadMs, this.#runsOutside(fn));
     if (bytes > 0) this.#bytes.observe(fn.number, bytes / (spares + 1));
-  }
-
-  /** See `room-wanted` of the events. */
-  want(fn: ServedFunction, bytes: number, purpose: RoomPurpose): void {
-    this.#sessions.want(fn, bytes, purpose);
-  }
-
-  /** See `session-idle` of the events. */
-  isIdle(fn: ServedFunction, isSpare: boolean): void {
-    this.#sessions.isIdle(fn, isSpare);
   }
 
   forgetRuns(fn: ServedFunction): void {
@@ -252,7 +242,7 @@ export class CpuLanes implements Lanes<CpuPlace> {
     this.#loadMs.forget(fn.number);
     this.#bytes.forget(fn.number);
     this.#endMaking(fn);
-    this.#sessions.leave(fn);
+    this.sessions.leave(fn);
   }
 
   /** How much of a run takes no core: its message waits in the process, behind those that were handed over before it. */
@@ -265,10 +255,10 @@ export class CpuLanes implements Lanes<CpuPlace> {
     const cores = this.#makingCores.get(fn);
     if (cores === undefined) return;
     this.#makingCores.delete(fn);
-    const { readyMs } = this.#sessions.of(fn) ?? { readyMs: 0 };
+    const { readyMs } = this.sessions.of(fn) ?? { readyMs: 0 };
     this.#busyCores -= cores;
     this.#coreEndMs = this.#busyCores === 0 ? 0 : this.#coreEndMs - readyMs * cores;
-    this.#sessions.end(fn);
+    this.sessions.end(fn);
   }
 
   #endOwn(fn: ServedFunction, endMs: number): void {

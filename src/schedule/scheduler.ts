@@ -113,11 +113,11 @@ export class Scheduler {
         this.#cpu.dispatch(nowMs);
         break;
       case 'room-wanted':
-        this.#cpuLanes.want(this.#known(event.functionIndex), event.bytes, event.purpose);
+        this.#cpuLanes.sessions.want(this.#known(event.functionIndex), event.bytes, event.purpose);
         this.#cpu.dispatch(nowMs);
         break;
       case 'session-idle':
-        this.#cpuLanes.isIdle(this.#known(event.functionIndex), event.isSpare);
+        this.#cpuLanes.sessions.isIdle(this.#known(event.functionIndex), event.isSpare);
         this.#cpu.dispatch(nowMs);
         break;
       case 'gpu-room-wanted': {

@@ -253,11 +253,6 @@ export class Pool implements ListOwner {
     this.resources.processes.forget(this.spec.key);
   }
 
-  /** Drops calls that nobody waits for. */
-  dropGone(nowMs: number): void {
-    this.waiting.dropGone(nowMs);
-  }
-
   /** What nothing has used for as long as its limits say: all that it has, or one of several instances. */
   idle(nowMs: number): 'all' | 'spare' | 'none' {
     const { configuration, slots } = this.#lists.active;
