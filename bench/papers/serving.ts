@@ -1,4 +1,5 @@
 /** One cell of a serving experiment: functions of one model or the paper's mix, a policy, a trace, on p3.8xlarge. */
+import { MinstdRandom } from '../../scripts/convert-trace/minstd.ts';
 import { loadMachine } from '../../src/hardware/index.ts';
 import type { ColdStartMode } from '../../src/plan/index.ts';
 import { OfferCache, poissonTrace, ReportBuilder, simulate, type Trace } from '../../src/replay/index.ts';
@@ -42,6 +43,8 @@ export const namesOf = ({ model, count }: Omit<Load, 'ratePerS'>): string[] =>
 /** Long enough for every queue to empty: the artifact's client waits for the last answer between its parts. */
 const partsPauseMs = 60_000;
 
+const artifactRandom = (): MinstdRandom => new MinstdRandom(0);
+
 /**
  * What the artifact's client sends, to the very request: each function once, then the requests of the warm-up, then
  * those that are measured. It seeds its generator anew for each part, so that the warm-up is their beginning.
@@ -56,7 +59,7 @@ export function artifactTrace({ model, count, ratePerS }: Load, warmup: number, 
       let lastMs = 0;
       for (const length of [warmup, requests]) {
         fromMs = lastMs + partsPauseMs;
-        const part = poissonTrace({ functionNames, ratePerS, requests: length, seed: 0, generator: 'minstd' });
+        const part = poissonTrace({ functionNames, ratePerS, requests: length, random: artifactRandom });
         for (const { arrivalMs, functionIndex } of part.invocations()) {
           lastMs = fromMs + arrivalMs;
           yield { arrivalMs: lastMs, functionIndex };

@@ -1,9 +1,10 @@
 /** Turns counts by minute into invocations at instants. */
-import { deriveSeed, MinstdRandom, Xoshiro } from '../../src/replay/generate/random.ts';
+import { deriveSeed, Xoshiro } from '../../src/replay/generate/random.ts';
 import { InvocationBuffer } from '../../src/replay/traces/invocation-buffer.ts';
 import { foldByTotal, minuteMs } from '../../src/replay/traces/transform.ts';
 import type { Trace, TraceInvocation } from '../../src/replay/types.ts';
 import type { FunctionId, Given } from '../../src/schedule/index.ts';
+import { MinstdRandom } from './minstd.ts';
 import type { MinuteTable } from './minute-table.ts';
 
 /**

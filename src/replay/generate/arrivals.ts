@@ -2,7 +2,7 @@
  * Generated arrivals: constant, with bursts, or over the hours of a day. Drawn lazily, in order, the same for a seed.
  */
 import type { Trace, TraceInvocation } from '../types.ts';
-import { deriveSeed, MinstdRandom, shuffledIndices, WeightedChoice, Xoshiro, type RandomSource } from './random.ts';
+import { deriveSeed, shuffledIndices, WeightedChoice, Xoshiro, type RandomSource } from './random.ts';
 
 /**
  * How requests are distributed over functions: evenly; the k-th most popular in proportion to 1 / k^exponent; or a
@@ -26,15 +26,15 @@ export interface ArrivalOptions {
 }
 
 export interface PoissonOptions extends ArrivalOptions {
-  /** `minstd`: the DeepPlan artifact's own generator; with seed 0 and uniform popularity, its very sequence. */
-  readonly generator?: 'xoshiro' | 'minstd';
+  /** Another source than that of the seed, new for each reading: the DeepPlan artifact has one of its own. */
+  readonly random?: () => RandomSource;
 }
 
 /** Arrivals at a constant rate, independent of each other. */
 export function poissonTrace(options: PoissonOptions): Trace {
-  const { ratePerS, seed = 0, generator = 'xoshiro' } = options;
+  const { ratePerS, seed = 0, random: source = () => new Xoshiro(seed) } = options;
   return traceOf(options, function* draw(choose) {
-    const random = generator === 'minstd' ? new MinstdRandom(seed) : new Xoshiro(seed);
+    const random = source();
     for (let atMs = 0; ;) {
       atMs += random.exponential(ratePerS) * 1000;
       yield { arrivalMs: atMs, functionIndex: choose(random) };
