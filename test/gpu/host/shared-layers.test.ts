@@ -6,6 +6,9 @@ import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
+import { apiKeyEntry } from '../../../src/host/access/api-keys.ts';
+import type { FunctionsAnswer, MemoryAnswer } from '../../../src/host/dashboard/index.ts';
+import { routes } from '../../../src/host/http/routes.ts';
 import { loadConfig, startHost, type RunningHost } from '../../../src/host/index.ts';
 import { createLogger } from '../../../src/host/records/logger.ts';
 import { buildArchitecture, serializeModel, writeModel } from '../../../src/onnx/index.ts';
@@ -27,6 +30,7 @@ const strangers = Array.from({ length: 4 }, (_, index) => `stranger-${index}`);
 const names = [...twins, ...versions, ...strangers];
 
 const random = new Xoshiro(Number(process.env['TURNTABLE_SEED'] ?? 1));
+const operatorKey = 'may-publish-and-read';
 let folder: string;
 let host: RunningHost;
 let bytesOfOne = 0;
@@ -95,13 +99,25 @@ async function expectBooksEqual(): Promise<void> {
 
 async function publish(name: string): Promise<void> {
   const model = await readFile(modelOf(name));
-  const published = await fetch(`${host.url}/functions/${name}?slo=60s`, { method: 'PUT', body: model });
+  const published = await ask(`/functions/${name}?slo=60s`, { method: 'PUT', body: model });
   if (published.status !== 201) throw new Error(`${name} was not published: ${await published.text()}`);
 }
 
+async function publishHead(name: string, hidden: number, head: number): Promise<void> {
+  const { model } = buildArchitecture('mlp', { layers: 2, input: 32, hidden, output: 8, batch: 1 }, head);
+  const published = await ask(`/functions/${name}`, { method: 'PUT', body: serializeModel(model) });
+  expect([name, published.status]).toEqual([name, 201]);
+}
+
+const sumOf = (residents: readonly { readonly bytes: number }[]): number =>
+  residents.reduce((total, { bytes }) => total + bytes, 0);
+
+const ask = (path: string, init: RequestInit = {}, key = operatorKey): Promise<Response> =>
+  fetch(`${host.url}${path}`, { ...init, headers: { authorization: `Bearer ${key}` } });
+
 /** Bytes that were copied from host memory to the GPU. */
 async function linkBytes(): Promise<number> {
-  const text = await (await fetch(`${host.url}/metrics`)).text();
+  const text = await (await ask('/metrics')).text();
   return Number(/^turntable_gpu_link_bytes_total\{.*direction="from_host".*\} (\d+)/m.exec(text)?.[1]);
 }
 
@@ -127,11 +143,19 @@ describe.skipIf(emulatorMissing)('functions that share layers', () => {
         'gpu.hybrid': 'off',
         // What would be executed from host memory follows from measured times.
         'gpu.mode': 'pipeswitch',
+        apiKeysFor: 'read',
       },
     });
-    host = await startHost(config, {
-      logger: createLogger({ level: process.env['TURNTABLE_TEST_LOG'] === '1' ? 'info' : 'silent', format: 'json' }),
-    });
+    const apiKeys = [
+      apiKeyEntry('operator', ['publish', 'read'], operatorKey),
+      apiKeyEntry('caller', ['invoke'], 'may-invoke'),
+    ];
+    host = await startHost(
+      { ...config, apiKeys },
+      {
+        logger: createLogger({ level: process.env['TURNTABLE_TEST_LOG'] === '1' ? 'info' : 'silent', format: 'json' }),
+      },
+    );
     for (const name of names) await publish(name);
     await host.gpus!.settled();
   });
@@ -162,10 +186,38 @@ describe.skipIf(emulatorMissing)('functions that share layers', () => {
     await expectBooksEqual();
   });
 
+  test('memory view, metrics and ps count shared bytes once and say with whom, to keys that may read alone', async () => {
+    const { live } = host.gpus!;
+    for (const name of [...twins, ...versions]) expect(await wrongAnswerOf(name)).toBeUndefined();
+    await expectBooksEqual();
+    const memory = (await (await ask('/api/memory')).json()) as MemoryAnswer;
+    const { residents } = memory.gpus[0]!;
+    expect(sumOf(residents)).toBe(live.residentBytes(0));
+    expect(sumOf(memory.host.pinned)).toBe(live.hostBytes);
+    const whyOf = (name: string): string => residents.find(({ functionName }) => functionName === name)?.why ?? '';
+    expect(whyOf('version-1')).toMatch(/ shared with version-\d@1, version-\d@1, version-\d@1 and 1 more$/);
+    // All that a twin has is counted with another one.
+    expect(residents.filter(({ functionName }) => twins.includes(functionName))).toHaveLength(1);
+    const metrics = await (await ask('/metrics')).text();
+    expect(metrics).toMatch(new RegExp(`^turntable_gpu_weight_bytes\\{.*\\} ${live.residentBytes(0)}$`, 'm'));
+    const { functions } = (await (await ask('/api/functions')).json()) as FunctionsAnswer;
+    expect(functions.find(({ name }) => name === 'version-1')?.plan).toMatch(/ shared with 4 others/);
+    const told: string[] = [];
+    for (const { method, path, scope } of routes) {
+      if (method !== 'GET' || scope !== 'read' || path.includes('events')) continue;
+      const reply = await ask(path.replace(':name', 'version-1').replace(':version', '1'), {}, 'may-invoke');
+      if (reply.status !== 403 || /version-[^1]|twin/.test(await reply.text())) told.push(`${path}: ${reply.status}`);
+    }
+    expect(told).toEqual([]);
+    const reply = await ask('/v2/models/version-1/infer', { method: 'POST', body }, 'may-invoke');
+    expect(reply.status).toBe(200);
+    expect(JSON.stringify([...reply.headers]) + (await reply.text())).not.toMatch(/version-[^1]|twin/);
+  });
+
   test('removing the first of a family leaves the others what they share', async () => {
     for (const name of [twins.shift()!, versions.shift()!]) {
       names.splice(names.indexOf(name), 1);
-      const removed = await fetch(`${host.url}/functions/${name}`, { method: 'DELETE' });
+      const removed = await ask(`/functions/${name}`, { method: 'DELETE' });
       expect([name, removed.status]).toEqual([name, 204]);
       await vi.waitUntil(() => host.gpus!.record(`${name}@1`) === undefined);
     }
@@ -216,16 +268,11 @@ describe.skipIf(emulatorMissing)('functions that share layers', () => {
     // It is compared with ONNX Runtime before and after it has plans.
     expect(checkedBytes).toBeLessThanOrEqual(2 * (headBytes + values.byteLength));
     await expectBooksEqual();
-    const removed = await fetch(`${host.url}/functions/updated`, { method: 'DELETE' });
+    const removed = await ask('/functions/updated', { method: 'DELETE' });
     expect(removed.status).toBe(204);
   });
 
   test('twenty versions of a graph are compiled once, and one with another graph once more', async () => {
-    const publishHead = async (name: string, hidden: number, head: number): Promise<void> => {
-      const { model } = buildArchitecture('mlp', { layers: 2, input: 32, hidden, output: 8, batch: 1 }, head);
-      const published = await fetch(`${host.url}/functions/${name}`, { method: 'PUT', body: serializeModel(model) });
-      expect([name, published.status]).toEqual([name, 201]);
-    };
     const before = await compiled();
     for (let head = 0; head < 20; head++) await publishHead(`head-${head}`, 16, head);
     await host.gpus!.settled();
