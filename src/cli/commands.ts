@@ -72,11 +72,11 @@ const besideSimulator =
   '--beside-simulator is gone: save the measured report (--live --json measured.json), replay the same load without ' +
   '--live (--json simulated.json), and compare both: turntable replay measured.json simulated.json';
 
-/** Options of `replay` for parts of a policy that no host lets anybody choose. */
+/** Options of `replay` and `plan capacity` for parts of a policy that no host lets anybody choose. */
 const ofPolicy = (option: string): [string, string] => [
-  `replay ${option}`,
-  `replay ${option} is gone: it follows from --policy; --routing, --eviction, --order, --admission and --copies replace ` +
-    'parts of a policy',
+  option,
+  `${option} is gone: it follows from --policy; --routing, --eviction, --order, --admission and --copies replace parts of ` +
+    'a policy',
 ];
 
 const ofConverter = (option: string): [string, string] => [
