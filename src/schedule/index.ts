@@ -12,7 +12,15 @@ export {
 export { BatchList } from './batch-list.ts';
 export { LatencyBook } from './latency-book.ts';
 export { chooseHost, earliest, type HostReason, type MemberAnswer } from './fleet/choose-member.ts';
-export { assignHomes, homeLimits, type FleetFunction, type FleetMember } from './fleet/homes.ts';
+export {
+  assignHomes,
+  capacityOf,
+  coreWorth,
+  homeLimits,
+  type CallCost,
+  type FleetFunction,
+  type FleetMember,
+} from './fleet/homes.ts';
 export { hashText, rankScore } from './fleet/rank.ts';
 export type { Lanes } from './lanes.ts';
 export { Learnt } from './learnt.ts';

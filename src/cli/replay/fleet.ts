@@ -92,8 +92,7 @@ export const isFleet = ({ hosts, hostMachines }: FleetOptions): boolean =>
   hosts !== undefined || hostMachines !== undefined;
 
 /**
- * undefined: a single machine. Throws CliError for flags that only a fleet has, and for homes on hosts of which some have
- * GPUs and some have none: a GPU would count like a core.
+ * undefined: a single machine. Throws CliError for flags that only a fleet has.
  *
  * @param hosts the machines that it has
  */
@@ -109,13 +108,6 @@ export function fleetOf(
     return undefined;
   }
   checkFailures('--fail-host', 'host', failHost ?? [], hosts.length);
-  const [withGpus, without] = [true, false].map((has) => hosts.find(({ gpus }) => gpus.length > 0 === has)?.name);
-  if ((router ?? 'homes') === 'homes' && withGpus !== undefined && without !== undefined) {
-    throw usage(
-      `homes are given by GPUs, or by cores where no host has GPUs, and of these hosts ${withGpus} has GPUs and ${without} has none: ` +
-        `--router ${fleetRouters.filter((each) => each !== 'homes').join(', ')} can replay them`,
-    );
-  }
   return {
     router: router ?? 'homes',
     failures: (failHost ?? []).map(({ number, atMs, backMs }) => ({ host: number, atMs, backMs })),

@@ -3,7 +3,14 @@
  * report, the others when they are asked for.
  */
 import type { Fleet, Member } from '../../fleet/index.ts';
-import { assignHomes, type FleetFunction, type FleetMember as RankedMember } from '../../schedule/index.ts';
+import {
+  assignHomes,
+  capacityOf,
+  coreWorth,
+  type CallCost,
+  type FleetFunction,
+  type FleetMember as RankedMember,
+} from '../../schedule/index.ts';
 import { Slices } from '../limits/slices.ts';
 import { getOrMake } from '../../tools/index.ts';
 
@@ -16,8 +23,10 @@ export interface FleetHomesOptions {
   readonly fleet: Fleet;
   /** Of all functions. */
   readonly names: () => readonly string[];
-  /** Of the called functions. */
-  readonly loads: () => ReadonlyMap<string, number>;
+  /** Of the called functions. @param worth of a core, in GPUs: what hosts without GPUs tell counts so much */
+  readonly loads: (worth: number) => ReadonlyMap<string, number>;
+  /** Of functions that are measured at hosts with GPUs and at hosts without. */
+  readonly costs: () => Iterable<CallCost>;
   /** This host is a home of the function. */
   readonly onHome: (name: string) => void;
 }
@@ -26,6 +35,8 @@ export class FleetHomes {
   readonly #options: FleetHomesOptions;
   readonly #homes = new Map<string, readonly string[]>();
   #homesMs = -Infinity;
+  /** Of a core. */
+  #worth = 1;
   #bringing = Promise.resolve();
   /** Of the members, so far. */
   #changes = 0;
@@ -43,15 +54,22 @@ export class FleetHomes {
 
   membersChanged(): void {
     this.#assignCalled(performance.now());
+    this.#bring();
+  }
+
+  #bring(): void {
     const change = ++this.#changes;
     this.#bringing = this.#bringing.then(async () => await this.#bringIdle(change));
   }
 
   #assignCalled(nowMs: number): void {
-    const { fleet, onHome, loads } = this.#options;
+    const { fleet, onHome, loads, costs } = this.#options;
     this.#homesMs = nowMs;
     this.#homes.clear();
-    const functions = Array.from(loads(), ([name, load]) => ({ name, load }));
+    const worth = coreWorth(this.#hosts(), costs());
+    if (worth !== this.#worth) this.#bring();
+    this.#worth = worth;
+    const functions = Array.from(loads(worth), ([name, load]) => ({ name, load }));
     for (const [index, homes] of homesAmong(this.#members(), functions).entries()) {
       const { name } = functions[index]!;
       this.#homes.set(name, homes);
@@ -75,9 +93,13 @@ export class FleetHomes {
     }
   }
 
-  #members(): RankedMember[] {
+  #hosts(): Member[] {
     const { fleet } = this.#options;
-    return [fleet.membership.self(), ...fleet.others()].map(rankedMember);
+    return [fleet.membership.self(), ...fleet.others()];
+  }
+
+  #members(): RankedMember[] {
+    return this.#hosts().map((host) => rankedMember(host, this.#worth));
   }
 }
 
@@ -85,7 +107,9 @@ function homesAmong(members: readonly RankedMember[], functions: readonly FleetF
   return assignHomes(members, functions).map((homes) => homes.map(({ member }) => members[member]!.id));
 }
 
-/** A host for the router: busy milliseconds a second, of its GPUs, else of its cores. */
-export function rankedMember({ name, gpus, cores, draining }: Member): RankedMember {
-  return { id: name, capacity: 1000 * (gpus > 0 ? gpus : cores), isLeaving: draining };
-}
+/** A host for the router. */
+const rankedMember = (host: Member, worth: number): RankedMember => ({
+  id: host.name,
+  capacity: capacityOf(host, worth),
+  isLeaving: host.draining,
+});

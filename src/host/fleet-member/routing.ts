@@ -17,6 +17,7 @@ import {
   earliest,
   instancesIn,
   LoadMeter,
+  type CallCost,
   type HostReason,
   type MemberAnswer,
 } from '../../schedule/index.ts';
@@ -88,7 +89,13 @@ export class Routing {
     this.#options = options;
     const { fleet, store, onHome } = options;
     this.#others = new MemberChoice(fleet.membership);
-    this.#homes = new FleetHomes({ fleet, onHome, names: () => store.names(), loads: () => this.#loads() });
+    this.#homes = new FleetHomes({
+      fleet,
+      onHome,
+      names: () => store.names(),
+      loads: (worth) => this.#loads(worth),
+      costs: () => this.#costs(),
+    });
     store.onChange(({ before, after }) => {
       for (const version of [before, after]) if (version !== undefined) this.#changed.add(fieldOf(version));
       const isNew = after?.state.status === 'elsewhere';
@@ -254,18 +261,45 @@ export class Routing {
     }
   }
 
-  /** Of the called functions, from the loads that all hosts report. */
-  #loads(): ReadonlyMap<string, number> {
+  /** Of the called functions, from the loads that all hosts report. @param worth of a core, in GPUs */
+  #loads(worth: number): ReadonlyMap<string, number> {
+    const { fleet, live } = this.#options;
     const loads = new Map<string, number>();
-    const add = (field: string, load: number): void => {
+    const add = (field: string, load: number, hasGpus: boolean): void => {
       const { name } = partsOf(field);
-      if (load > 0) loads.set(name, (loads.get(name) ?? 0) + load);
+      if (load > 0) loads.set(name, (loads.get(name) ?? 0) + load * (hasGpus ? 1 : worth));
     };
-    for (const [field, { meter }] of this.#demand) add(field, meter.load);
-    for (const [field, offers] of this.#options.fleet.membership.offers.fields()) {
-      for (const { load } of offers.values()) add(field, load);
+    for (const [field, { meter }] of this.#demand) add(field, meter.load, live.gpus.length > 0);
+    const have = hostsWithGpus(fleet);
+    for (const [field, offers] of fleet.membership.offers.fields()) {
+      for (const [name, { load }] of offers) add(field, load, have.get(name) ?? true);
     }
     return loads;
+  }
+
+  /** Of functions that other hosts have measured: the mean over the hosts with GPUs, and over those without. */
+  *#costs(): Generator<CallCost> {
+    const { fleet, live, store } = this.#options;
+    const have = hostsWithGpus(fleet);
+    for (const [field, offers] of fleet.membership.offers.fields()) {
+      const [onGpus, onCores]: [number[], number[]] = [[], []];
+      for (const [host, { callMs }] of offers) {
+        const hasGpus = have.get(host);
+        if (hasGpus !== undefined && callMs !== undefined) (hasGpus ? onGpus : onCores).push(callMs);
+      }
+      if (onGpus.length + onCores.length === 0) continue;
+      const { name, versionName } = partsOf(field);
+      const version = store.find(name, versionName);
+      const ownMs = version === undefined || fieldOf(version) !== field ? Infinity : this.#callMs(version);
+      if (ownMs < Infinity) (live.gpus.length > 0 ? onGpus : onCores).push(ownMs);
+      if (onGpus.length > 0 && onCores.length > 0) yield { gpuMs: mean(onGpus), coreMs: mean(onCores) };
+    }
+  }
+
+  /** Measured, of one call alone; Infinity before the first. */
+  #callMs({ key }: FunctionVersion): number {
+    const { cpu = Infinity, gpu } = this.#options.live.runMsOf(key);
+    return Math.min(cpu, gpu);
   }
 
   #offerOf(field: string): FunctionOffer | null {
@@ -278,8 +312,8 @@ export class Routing {
     if (!isHeld && demand === undefined) return null;
     const { idleMs = Infinity } = live.placeOf(version.key) ?? {};
     const ms = isHeld && idleMs < activeMs ? live.predictMs(version.key) : undefined;
-    const { cpu = Infinity, gpu } = live.runMsOf(version.key);
-    const callMs = Math.min(cpu, gpu);
+    const { gpu } = live.runMsOf(version.key);
+    const callMs = this.#callMs(version);
     return {
       ms: ms === undefined || ms === Infinity ? undefined : rounded(ms),
       isHeld,
@@ -291,6 +325,12 @@ export class Routing {
 }
 
 const rounded = (ms: number): number => Math.round(ms * 100) / 100;
+
+const mean = (values: readonly number[]): number => values.reduce((sum, value) => sum + value, 0) / values.length;
+
+/** Of the other hosts, whether each has GPUs. */
+const hostsWithGpus = (fleet: Fleet): ReadonlyMap<string, boolean> =>
+  new Map(fleet.others().map(({ name, gpus }) => [name, gpus > 0]));
 
 /** Version and content: hosts may have different folder functions under one name. */
 export const fieldOf = ({ key, modelSha256 }: Pick<FunctionVersion, 'key' | 'modelSha256'>): string =>

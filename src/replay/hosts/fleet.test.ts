@@ -69,6 +69,10 @@ const inSlo = (outcomes: readonly Outcome[]): number =>
   outcomes.filter(({ placement, arrivalMs, endMs, sloMs }) => placement.kind === 'gpu' && endMs - arrivalMs <= sloMs)
     .length / outcomes.length;
 
+/** At whatever place. */
+const inTime = (outcomes: readonly Outcome[]): number =>
+  outcomes.filter(({ arrivalMs, endMs, sloMs }) => endMs - arrivalMs <= sloMs).length / outcomes.length;
+
 const meanMs = (outcomes: readonly Outcome[]): number =>
   outcomes.reduce((sum, { arrivalMs, endMs }) => sum + endMs - arrivalMs, 0) / outcomes.length;
 
@@ -206,6 +210,23 @@ describe('a simulated fleet', () => {
         { host: 1, machine: 'h100x8', gpus: 8, requests: requests[1] },
         { host: 2, machine: 'p3.8xlarge', gpus: 4, requests: requests[2] },
       ]);
+    });
+
+    test('with homes gives a host without GPUs as many functions as its cores can serve', async () => {
+      const cpuMachine = loadMachine('cpu-16');
+      const onCpu = new OfferCache(cpuMachine, 'interleave');
+      const cpuSettings: SimulationSettings = {
+        machine: cpuMachine,
+        policy: policies.best,
+        sheetOf: () => onCpu.sheet('bert-base', { sloMs: 100, cpu: { latencyMs: 60, cores: 8 } }),
+      };
+      const changes = { contentBytes: () => 0, roundTripMs: 1 };
+      const { row, outcomes } = await play({ ...changes, router: 'homes' }, [cpuSettings, settings, settings]);
+      const random = await play({ ...changes, router: 'random' }, [cpuSettings, settings, settings]);
+      // Two calls at once of 60 ms each are 33 a second; a third of 300 a second arrives there.
+      expect(inTime(outcomes)).toBeGreaterThan(inTime(random.outcomes) + 0.1);
+      expect(row.per_host[0]!.requests).toBeGreaterThan(0);
+      expect(row.per_host[0]!.requests).toBeLessThan(outcomes.length / 10);
     });
 
     test('that loses its large host runs calls on the others alone', async () => {

@@ -4,7 +4,10 @@
  */
 import type { FleetRow } from '../../report/index.ts';
 import {
+  capacityOf,
   chooseHost,
+  coreWorth,
+  type CallCost,
   type HostReason,
   type MemberAnswer,
   type OfferSheet,
@@ -72,6 +75,8 @@ function firstGpus(hosts: readonly SimulatorOptions[]): number[] {
   return hosts.map(({ gpus }) => (next += gpus.length) - gpus.length);
 }
 
+const sizeOf = ({ gpus, cpu }: SimulatorOptions) => ({ gpus: gpus.length, cores: cpu?.cores ?? 1 });
+
 /** Of a host: its GPUs, or its cores if it has none. */
 const lanesOf = ({ gpus, cpu }: SimulatorOptions): number => gpus.length || (cpu?.cores ?? 1);
 
@@ -92,6 +97,8 @@ class FleetSimulation {
   /** Hosts that are alike share a function's sheet, as they share its offers. */
   readonly #kinds = new Map<SimulatorOptions, { share: number; readonly sheets: (OfferSheet | undefined)[] }>();
   readonly #plan: FleetPlan | undefined;
+  /** What a core counts beside GPUs. */
+  readonly #coreWorth: number;
   readonly #random: Xoshiro;
   readonly #heap = new DueHeap(['slot']);
   readonly #due: (Due | undefined)[] = [];
@@ -114,9 +121,13 @@ class FleetSimulation {
       getOrMake(this.#kinds, own, () => ({ share: 0, sheets: [] })).share += 1 / options.length;
     this.#hopMs = fleet.roundTripMs / 2;
     this.#random = new Xoshiro(deriveSeed(fleet.seed, 0xf1ee7));
+    this.#coreWorth = coreWorth(options.map(sizeOf), this.#callCosts());
     const heldBytes = new Float64Array(options.length);
     if (fleet.router === 'homes') {
-      const members = options.map((own, index) => ({ id: `host-${index}`, capacity: lanesOf(own) * 1000 }));
+      const members = options.map((own, index) => ({
+        id: `host-${index}`,
+        capacity: capacityOf(sizeOf(own), this.#coreWorth),
+      }));
       this.#plan = new FleetPlan(names, members, (index) => this.#workMs(index));
       for (const index of names.keys()) heldBytes[this.#plan.homes(index)[0]!]! += fleet.contentBytes(index);
     } else {
@@ -160,9 +171,25 @@ class FleetSimulation {
     let ms = 0;
     for (const [options, { share }] of this.#kinds) {
       const { warmMs, lanes } = hostCost(this.#sheet(functionIndex, options));
-      ms += share * warmMs * lanes;
+      ms += share * warmMs * lanes * (options.gpus.length > 0 ? 1 : this.#coreWorth);
     }
     return ms;
+  }
+
+  /** Of each function, at the hosts with GPUs and at those without. */
+  *#callCosts(): Generator<CallCost> {
+    const kinds = [...this.#kinds];
+    for (const index of this.#names.keys()) {
+      const meanMs = (hasGpus: boolean): number => {
+        const alike = kinds.filter(([{ gpus }]) => gpus.length > 0 === hasGpus);
+        const shares = alike.reduce((sum, [, { share }]) => sum + share, 0);
+        return alike.reduce((sum, [options, { share }]) => {
+          const { warmMs, lanes } = hostCost(this.#sheet(index, options));
+          return sum + (share / shares) * warmMs * lanes;
+        }, 0);
+      };
+      yield { gpuMs: meanMs(true), coreMs: meanMs(false) };
+    }
   }
 
   arrive({ arrivalMs, functionIndex, sloMs }: TraceInvocation): void {

@@ -1,7 +1,16 @@
 /** Homes and the choice among them, for generated fleets. The seed is printed on failure; TURNTABLE_SEED repeats it. */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { assignHomes, chooseHost, earliest, homeLimits, type FleetFunction, type FleetMember } from '../index.ts';
+import {
+  assignHomes,
+  capacityOf,
+  chooseHost,
+  coreWorth,
+  earliest,
+  homeLimits,
+  type FleetFunction,
+  type FleetMember,
+} from '../index.ts';
 
 const membersOf = (minLength: number) =>
   fc.uniqueArray(
@@ -31,6 +40,53 @@ const skewed = (count: number, load: number): FleetFunction[] => {
 };
 const changed = (before: Map<string, string[]>, after: Map<string, string[]>): string[] =>
   [...before].filter(([name, homes]) => homes.join() !== after.get(name)!.join()).map(([name]) => name);
+
+const sizes = (gpus: fc.Arbitrary<number>) =>
+  fc.array(fc.record({ gpus, cores: fc.integer({ min: 1, max: 64 }) }), { minLength: 1, maxLength: 8 });
+
+describe('the capacity of a member', () => {
+  const withGpus = sizes(fc.integer({ min: 1, max: 8 }));
+  const without = sizes(fc.constant(0));
+  const ms = fc.double({ min: 0.1, max: 1000, noNaN: true });
+  const costs = fc.array(fc.record({ gpuMs: ms, coreMs: ms }), { minLength: 1, maxLength: 20 });
+
+  test('counts its GPUs among members with GPUs, and its cores among members without, whatever calls take', () => {
+    fc.assert(
+      fc.property(fc.oneof(withGpus, without), costs, (given, of) => {
+        for (const size of given)
+          expect(capacityOf(size, coreWorth(given, of))).toBe(1000 * (size.gpus > 0 ? size.gpus : size.cores));
+      }),
+    );
+  });
+
+  test('without GPUs counts, beside members with GPUs, by how much longer its cores take', () => {
+    fc.assert(
+      fc.property(withGpus, without, costs, (some, others, of) => {
+        const worth = coreWorth([...some, ...others], of);
+        expect(coreWorth([...others, ...some].reverse(), [...of].reverse())).toBe(worth);
+        const sum = (value: 'gpuMs' | 'coreMs'): number => of.reduce((total, cost) => total + cost[value], 0);
+        // In steps of 19%.
+        expect(worth).toBeGreaterThanOrEqual((sum('gpuMs') / sum('coreMs')) * (1 - 1e-6));
+        expect(worth).toBeLessThanOrEqual((sum('gpuMs') / sum('coreMs')) * 1.2);
+        for (const size of others) expect(capacityOf(size, worth)).toBe(1000 * (size.cores * worth));
+      }),
+    );
+  });
+
+  test('without GPUs is none, beside members with GPUs, as long as no function is measured at both', () => {
+    fc.assert(
+      fc.property(withGpus, without, functions, (some, others, of) => {
+        const worth = coreWorth([...some, ...others], [{ gpuMs: 0, coreMs: 5 }]);
+        const given = [...others, ...some].map((size, index) => ({
+          id: `${index}`,
+          capacity: capacityOf(size, worth),
+        }));
+        for (const homes of assignHomes(given, of))
+          for (const { member } of homes) expect(member).toBeGreaterThanOrEqual(others.length);
+      }),
+    );
+  });
+});
 
 describe('homes', () => {
   test('every function has at least one home, no two of its homes are one member, and its pieces are its load', () => {

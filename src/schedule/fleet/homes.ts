@@ -29,6 +29,17 @@ export interface Home {
   readonly load: number;
 }
 
+export interface MemberSize {
+  readonly gpus: number;
+  readonly cores: number;
+}
+
+/** What a call of a function takes: of a GPU at members that have some, of cores at members that have none. */
+export interface CallCost {
+  readonly gpuMs: number;
+  readonly coreMs: number;
+}
+
 /** Less than any score. */
 const hasBeenTried = -1;
 
@@ -105,6 +116,22 @@ export function weightsOf(members: readonly FleetMember[]): number[] {
   const capacities = members.map(({ capacity }) => capacity);
   return capacities.some((capacity) => capacity > 0) ? capacities : members.map(() => 1);
 }
+
+/**
+ * How many GPUs a core is worth, by functions that are measured at both kinds of members; in steps, so that times that waver
+ * change nothing. Members of one kind have nothing to compare: 1. 0 where no function is measured at both: a member
+ * without GPUs is then a home only where no other can be.
+ */
+export function coreWorth(members: readonly MemberSize[], costs: Iterable<CallCost>): number {
+  if (new Set(members.map(({ gpus }) => gpus > 0)).size < 2) return 1;
+  const measured = [...costs].filter(({ gpuMs, coreMs }) => gpuMs > 0 && coreMs > 0);
+  const coreMs = exactSum(measured.map((cost) => cost.coreMs));
+  return coreMs === 0 ? 0 : steppedLoad(exactSum(measured.map((cost) => cost.gpuMs)) / coreMs);
+}
+
+/** A member's capacity: of its GPUs, or if it has none of its cores. @param worth of a core, as `coreWorth` says */
+export const capacityOf = ({ gpus, cores }: MemberSize, worth: number): number =>
+  1000 * (gpus > 0 ? gpus : cores * worth);
 
 /** The same sum in whatever order the values come. */
 function exactSum(values: readonly number[]): number {
