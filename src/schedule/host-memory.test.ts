@@ -229,6 +229,14 @@ test('what is held in vain is read by an idle disk after a second, whatever goes
   expect([goneOf(later).length > 0, stagesOf(later)]).toEqual([true, [[1, 20]]]);
 });
 
+test('what is held, and was being read when host memory was lost, is read again', () => {
+  const { add, tell } = hostOf(25);
+  add(0, [copied(20)]);
+  expect(stagesOf(tell(0, { kind: 'host-held', functionIndex: 0, isHeld: true }))).toEqual([[0, 20]]);
+  tell(100, { kind: 'gpu-lost', gpu: 0 });
+  expect(stagesOf(tell(100, { kind: 'host-lost' }))).toEqual([[0, 20]]);
+});
+
 test('what cannot be read gives its room back, and is read again after a second, or with the next call', () => {
   const { scheduler, add, call, tell } = hostOf(50);
   add(0, [copied(20)]);

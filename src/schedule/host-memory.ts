@@ -335,6 +335,8 @@ export class HostMemory {
       this.#endRead(copy, nowMs);
       this.#canRun(copy);
       if (this.#values.calls(copy) > 0 && copy.missing > 0) this.#asked.add(copy, nowMs);
+      // Calls are placed anew; of what is held, the read under way may have been the only one ordered.
+      if (copy.holds > 0) this.#want(copy, nowMs);
     }
   }
 
