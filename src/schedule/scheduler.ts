@@ -2,7 +2,7 @@ import { named, type Given, type FunctionId, type GpuId, type InvocationId, type
 import { Changes } from './changes.ts';
 import { CpuLanes } from './cpu-lanes.ts';
 import { Dispatcher } from './dispatch.ts';
-import type { Slot } from './gpu.ts';
+import type { Gpu, Slot } from './gpu.ts';
 import { GpuPlace } from './gpu-place.ts';
 import type { ServedFunction } from './function.ts';
 import { Growth } from './growth.ts';
@@ -122,7 +122,7 @@ export class Scheduler {
         break;
       case 'gpu-room-wanted': {
         const spared = event.spared.map((number) => this.#known(number));
-        this.#changes.makeRoom(this.#state.gpus[event.gpu]!, event.bytes, spared, nowMs);
+        this.#changes.makeRoom(this.#gpu(event.gpu), event.bytes, spared, nowMs);
         break;
       }
       case 'place-changed':
@@ -138,10 +138,10 @@ export class Scheduler {
         this.#depart(event.invocation, nowMs);
         break;
       case 'gpu-lost':
-        this.#changes.lose(this.#state.gpus[event.gpu]!, nowMs);
+        this.#changes.lose(this.#gpu(event.gpu), nowMs);
         break;
       case 'gpu-back':
-        this.#state.gpus[event.gpu]!.isUp = true;
+        this.#gpu(event.gpu).isUp = true;
         this.#state.links.setUp(event.gpu, true);
         break;
       case 'stage-refused':
@@ -190,7 +190,7 @@ export class Scheduler {
 
   /** Bytes of weights on a GPU, including those being loaded. */
   residentBytes(gpu: Given<GpuId>): number {
-    return this.#state.gpus[gpu]!.memory.usedBytes;
+    return this.#gpu(gpu).memory.usedBytes;
   }
 
   /** Bytes of weights in host memory, including those being read. */
@@ -216,13 +216,13 @@ export class Scheduler {
   /** How many layers of a function a GPU has, counted from the first, including those being loaded. */
   residentPrefix(functionIndex: Given<FunctionId>, gpu: Given<GpuId>): number {
     const fn = this.#state.functions[functionIndex];
-    return (fn && this.#state.slots.find(fn, this.#state.gpus[gpu]!)?.prefix) ?? 0;
+    return (fn && this.#state.slots.find(fn, this.#gpu(gpu))?.prefix) ?? 0;
   }
 
   /** The plan variant under which a function is resident on a GPU; undefined where it is absent. */
   residentOffer(functionIndex: Given<FunctionId>, gpu: Given<GpuId>): GpuOffer | undefined {
     const fn = this.#state.functions[functionIndex];
-    return fn && this.#state.slots.find(fn, this.#state.gpus[gpu]!)?.offer;
+    return fn && this.#state.slots.find(fn, this.#gpu(gpu))?.offer;
   }
 
   /** How long the CPU needs for the runs under way and all that waits. */
@@ -246,7 +246,7 @@ export class Scheduler {
 
   #slotOf(functionIndex: Given<FunctionId>, gpu: Given<GpuId>): Slot | undefined {
     const fn = this.#state.functions[functionIndex];
-    return fn && this.#state.slots.at(fn, this.#state.gpus[gpu]!);
+    return fn && this.#state.slots.at(fn, this.#gpu(gpu));
   }
 
   #place(id: Given<GpuId> | SideId): Place {
@@ -261,6 +261,10 @@ export class Scheduler {
 
   #placeOf(invocation: Invocation | undefined): Place | undefined {
     return invocation?.place === undefined ? undefined : this.#place(invocation.place);
+  }
+
+  #gpu(number: Given<GpuId>): Gpu {
+    return this.#state.gpus[number]!;
   }
 
   /** A function that is there, or was removed while something of it goes on. */
