@@ -273,8 +273,8 @@ class Scene {
     await this.live.freeBytes(gpu, key, gpuBytes);
     await this.processes.quiet();
     const left = this.live.residentBytes(gpu);
-    if (left >= bytes)
-      this.defects.push(`of ${gpuBytes} bytes for ${key}, whose layers are ${bytes}, ${left} are left`);
+    // A twin has all of its layers in common with it.
+    if (left > bytes) this.defects.push(`of ${gpuBytes} bytes for ${key}, whose layers are ${bytes}, ${left} are left`);
     await this.live.freeBytes(gpu, 'a stranger', gpuBytes);
     if (this.live.residentBytes(gpu) > 0) this.defects.push(`${this.live.residentBytes(gpu)} bytes stay on GPU ${gpu}`);
   }
