@@ -182,7 +182,7 @@ describe.skipIf(redisMissing !== undefined)('a fleet', () => {
     const metrics = await Promise.all(hosts.map(async (host) => (await ask(host, 'GET', '/metrics')).text));
     const sum = (name: string): number =>
       metrics
-        .flatMap((text) => [...text.matchAll(new RegExp(`^${name}(?:\\{.*\\})? (\\d+)$`, 'gm'))])
+        .flatMap((text) => Array.from(text.matchAll(new RegExp(`^${name}(?:\\{.*\\})? (\\d+)$`, 'gm'))))
         .reduce((total, [, count]) => total + Number(count), 0);
     const [passed, taken] = [sum('turntable_fleet_passed_total'), sum('turntable_fleet_taken_total')];
     expect(passed).toBeGreaterThan(routedCount);
