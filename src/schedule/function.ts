@@ -1,6 +1,6 @@
 import type { FunctionId } from './ids.ts';
 import type { Numbered } from './heap.ts';
-import { leastColdMs, leastWarmMs, type GpuOffer, type OfferSheet } from './offer.ts';
+import { leastOf, type GpuOffer, type OfferSheet } from './offer.ts';
 import type { Policy } from './policy.ts';
 
 /** A function, with what its offer sheet says. */
@@ -32,9 +32,10 @@ export class ServedFunction {
   setSheet(sheet: OfferSheet): void {
     this.sheet = sheet;
     this.isRemoved = false;
-    this.leastColdMs = this.policy.loadAhead ? leastColdMs(sheet.gpus) : 0;
-    this.leastWarmMs = leastWarmMs(sheet.gpus);
-    this.sharesLayers = sheet.gpus.some((offer) => offer?.shared !== undefined);
+    const { coldMs, warmMs, sharesLayers } = leastOf(sheet.gpus);
+    this.leastColdMs = this.policy.loadAhead ? coldMs : 0;
+    this.leastWarmMs = warmMs;
+    this.sharesLayers = sharesLayers;
   }
 
   /** On how many GPUs it is resident as a whole. */

@@ -37,7 +37,7 @@ export {
   variantNamed,
   wholeBytes,
   wholePrefix,
-  leastWarmMs,
+  leastOf,
   withBatches,
   type BatchShare,
   type BatchTime,

@@ -213,37 +213,44 @@ export function baseOffer(offer: GpuOffer): GpuOffer {
   return base;
 }
 
-/** The least that a start takes which finds no layers of the function's own, with idle links, on any of the GPUs and under any of the plans. */
-export function leastColdMs(gpus: OfferSheet['gpus']): number {
-  let leastMs = Infinity;
+/** What no GPU and none of a function's plans goes below. */
+export interface LeastOfOffers {
+  /** A start that finds no layers of the function's own, with idle links. Infinity: no GPU can run it. */
+  readonly coldMs: number;
+  /** A run with everything there. Infinity: no GPU can run it. */
+  readonly warmMs: number;
+  /** How long a GPU's own link carries all of its largest plan. Infinity: no GPU can run it. */
+  readonly linkMs: number;
+  /** Whether other functions may have layers of it. */
+  readonly sharesLayers: boolean;
+}
+
+/** Functions of one model have one list, of an offer for each GPU. */
+const leasts = new WeakMap<OfferSheet['gpus'], LeastOfOffers>();
+
+export function leastOf(gpus: OfferSheet['gpus']): LeastOfOffers {
+  let least = leasts.get(gpus);
+  if (least !== undefined) return least;
+  let coldMs = Infinity;
+  let warmMs = Infinity;
+  let linkMs = Infinity;
   for (const top of gpus) {
+    if (top !== null) linkMs = Math.min(linkMs, top.ways[top.ways.length - 1]!.transfers[0].ms[0]!);
     for (let variant = top ?? undefined; variant !== undefined; variant = variant.smaller) {
-      const { ways, shared } = variant;
-      const found = shared?.layers ?? 0;
-      const last = ways[ways.length - 1]!;
-      const coldMs = wholePrefix(variant) === 0 ? 0 : Math.min(ways[0].coldMs[found]!, last.coldMs[found]!);
-      if (coldMs < leastMs) leastMs = coldMs;
+      coldMs = Math.min(coldMs, leastColdMs(variant));
+      warmMs = Math.min(warmMs, variant.warmMs);
     }
   }
-  return leastMs;
+  least = { coldMs, warmMs, linkMs, sharesLayers: gpus.some((offer) => offer?.shared !== undefined) };
+  leasts.set(gpus, least);
+  return least;
 }
 
-/** How long the own link of any GPU carries all of a plan, at the least. */
-export function leastLinkMs(gpus: OfferSheet['gpus']): number {
-  let leastMs = Infinity;
-  for (const top of gpus)
-    if (top !== null) leastMs = Math.min(leastMs, top.ways[top.ways.length - 1]!.transfers[0].ms[0]!);
-  return leastMs;
-}
-
-/** The least that a run takes with everything there, on any of the GPUs and under any of the plans. */
-export function leastWarmMs(gpus: OfferSheet['gpus']): number {
-  let leastMs = Infinity;
-  for (const top of gpus) {
-    for (let variant = top ?? undefined; variant !== undefined; variant = variant.smaller)
-      if (variant.warmMs < leastMs) leastMs = variant.warmMs;
-  }
-  return leastMs;
+function leastColdMs(offer: GpuOffer): number {
+  if (wholePrefix(offer) === 0) return 0;
+  const { ways, shared } = offer;
+  const found = shared?.layers ?? 0;
+  return Math.min(ways[0].coldMs[found]!, ways[ways.length - 1]!.coldMs[found]!);
 }
 
 /** Whether an offer is one of a function's plan variants. */

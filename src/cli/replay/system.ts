@@ -15,7 +15,7 @@ import {
 } from '../../replay/index.ts';
 import type { FleetRow, LeastTimes, Report, SettingValue } from '../../report/index.ts';
 import {
-  leastWarmMs,
+  leastOf,
   policies,
   policyChoices,
   policyNames,
@@ -338,7 +338,7 @@ function leastTimesOn({ gpus: offers, cpu, others, sloMs }: OfferSheet, settings
   const onCpu = cpu !== null && (cpu.cores ?? 1) <= coresOf(machine) ? (cpu.latencyMs ?? 0) : Infinity;
   const workers = others?.['workers'];
   const away = workers ? (settings.workers?.roundTripMs ?? 0) + (workers.latencyMs ?? 0) : Infinity;
-  return { sloMs, warmMs: Math.min(leastWarmMs(gpus), onCpu, away) };
+  return { sloMs, warmMs: Math.min(leastOf(gpus).warmMs, onCpu, away) };
 }
 
 /** The memory of all hosts of a fleet together. */
