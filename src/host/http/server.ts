@@ -22,6 +22,7 @@ import { Bodies } from './body.ts';
 import { backlog } from '../limits/connections.ts';
 import { EventStreams, LogStreams } from './event-streams.ts';
 import { findGoneClient, replyInTurn } from './half-closed.ts';
+import { readBeforeEnding } from './idle-connections.ts';
 import type { HostContext } from './host-context.ts';
 import { Lists } from './lists.ts';
 import { serveMembers } from './passed-calls.ts';
@@ -46,6 +47,7 @@ export async function createHttpServer(options: HttpServerOptions) {
   const server = serverOf(config, tls);
   const connections = new Set<Socket>();
   const turns = new RequestTurns();
+  readBeforeEnding(server);
   context.connections.watch(server, 'http');
   server.on('connection', (socket: Socket) => {
     turns.accept(socket);
