@@ -70,21 +70,22 @@ async function subjects(fraction: number): Promise<Subject[]> {
     dha: 0.15 + (index % 5) / 10,
   }));
   const pool = poolProfile();
+  // Plans of one profile share a search: each round plans a profile that is new.
   return [
     {
       title: `Chrion, ${layers * 100} operators, all numbers of cores`,
       msMax: 1000,
-      plan: () => planChrion(cells, { alpha: 0.3 }),
+      plan: () => planChrion({ ...cells }, { alpha: 0.3 }),
     },
     {
       title: `Chrion, ${layers * 100} operators with call costs, one alpha`,
       msMax: 1000,
-      plan: () => planChrion(stack, { alpha: 0.01 }),
+      plan: () => planChrion({ ...stack }, { alpha: 0.01 }),
     },
     {
       title: `Chrion's variants, ${2000 / fraction} operators`,
       msMax: 2000,
-      plan: () => planVariants(smallStack),
+      plan: () => planVariants({ ...smallStack }),
     },
     { title: `DeepPlan, ${chain.length} layers`, msMax: 1000, plan: () => deepPlan({ layers: chain }) },
     {

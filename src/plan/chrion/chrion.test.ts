@@ -309,6 +309,22 @@ describe('properties', () => {
     );
   });
 
+  test('a plan is the same whatever was planned from its profile before', () => {
+    const plans = [
+      (profile: GraphProfile) => planChrion(profile, { alpha: 0.3 }),
+      (profile: GraphProfile) => planAlgorithm2(profile, { alpha: 0.1, cores: 2 }),
+      (profile: GraphProfile) => planMemoryOptimal(profile),
+      planCpuOnly,
+      planGpuOnly,
+    ];
+    fc.assert(
+      fc.property(anyGraph, fc.shuffledSubarray(plans, { minLength: plans.length }), (profile, order) => {
+        for (const plan of order) expect(plan(profile)).toEqual(plan({ ...profile }));
+      }),
+      { numRuns: 30 },
+    );
+  });
+
   test('a latency limit is kept, or reported as impossible', () => {
     fc.assert(
       fc.property(anyGraph, fc.double({ min: 0.5, max: 2, noNaN: true }), (profile, factor) => {

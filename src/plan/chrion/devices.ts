@@ -102,8 +102,9 @@ export function gpuBytesOf(network: Network, devices: Devices): number {
   const { tensorCount, ownBytes, copiedBytes, weightBytes, into } = network;
   const copied = new Uint8Array(tensorCount);
   let total = 0;
-  for (const [node, device] of devices.entries()) {
-    if (device !== gpuDevice) continue;
+  // Of many candidates: an iterator over the entries took four times as long.
+  for (let node = 0; node < devices.length; node++) {
+    if (devices[node] !== gpuDevice) continue;
     total += ownBytes[node] ?? 0;
     for (let row = into.startOf[node] as number; row < (into.startOf[node + 1] as number); row++) {
       const before = into.node[row] as number;
@@ -113,8 +114,9 @@ export function gpuBytesOf(network: Network, devices: Devices): number {
       total += copiedBytes[before] ?? 0;
     }
   }
-  for (const [weights, isThere] of weightsOnGpu(network, devices).entries()) {
-    if (isThere === 1) total += weightBytes[weights] ?? 0;
+  const there = weightsOnGpu(network, devices);
+  for (let weights = 0; weights < there.length; weights++) {
+    if (there[weights] === 1) total += weightBytes[weights] ?? 0;
   }
   return total;
 }
@@ -122,9 +124,9 @@ export function gpuBytesOf(network: Network, devices: Devices): number {
 /** 1 for each of the weights that an operator on the GPU reads. */
 export function weightsOnGpu({ weightsOf, weightBytes }: Network, devices: Devices): Uint8Array {
   const there = new Uint8Array(weightBytes.length);
-  for (const [node, device] of devices.entries()) {
+  for (let node = 0; node < devices.length; node++) {
     const weights = weightsOf[node] ?? noWeights;
-    if (device === gpuDevice && weights !== noWeights) there[weights] = 1;
+    if (devices[node] === gpuDevice && weights !== noWeights) there[weights] = 1;
   }
   return there;
 }

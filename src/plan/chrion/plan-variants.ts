@@ -2,7 +2,15 @@ import type { GraphProfile } from '../../profile/index.ts';
 import { PlanError } from '../plan-error.ts';
 import { sidesWithin } from './cuts.ts';
 import { described, type ChrionPlan } from './plan.ts';
-import { bestOf, bytesPerMegabyte, paretoFront, Search, type Candidate, type ChrionOptions } from './search.ts';
+import {
+  bestOf,
+  bytesPerMegabyte,
+  paretoFront,
+  searchOf,
+  type Candidate,
+  type ChrionOptions,
+  type Search,
+} from './search.ts';
 
 export interface VariantOptions extends ChrionOptions {
   /** Latency limit of plans, such as the function's SLO, in milliseconds. Default: none. */
@@ -38,7 +46,7 @@ export function planVariants(profile: GraphProfile, options: VariantOptions = {}
   if (!Number.isInteger(variantsMax) || variantsMax < 1) {
     throw new PlanError(`variantsMax is ${variantsMax}, but must be a whole number of 1 or more`);
   }
-  const search = new Search(profile, options);
+  const search = searchOf(profile, options);
   const variants = variantsOf(search, limitMs, variantsMax);
   return variants.map((variant, index) => {
     const above = variants[index - 1] ?? variant;

@@ -2,7 +2,15 @@
 import type { GraphProfile } from '../../profile/index.ts';
 import { PlanError } from '../plan-error.ts';
 import { gpuDevice } from './devices.ts';
-import { bestOf, bytesPerMegabyte, cheapestOf, Search, type Candidate, type ChrionOptions } from './search.ts';
+import {
+  bestOf,
+  bytesPerMegabyte,
+  cheapestOf,
+  searchOf,
+  type Candidate,
+  type ChrionOptions,
+  type Search,
+} from './search.ts';
 
 export type ChrionPlan = ReturnType<typeof described>;
 
@@ -15,7 +23,7 @@ export type ChrionPlan = ReturnType<typeof described>;
  */
 export function planChrion(profile: GraphProfile, options: AlphaOptions): ChrionPlan {
   const alpha = checkedAlpha(options);
-  const search = new Search(profile, options);
+  const search = searchOf(profile, options);
   return described(search, { ...cheapestOf(search.front(), alpha), alpha });
 }
 
@@ -29,7 +37,7 @@ export function planChrion(profile: GraphProfile, options: AlphaOptions): Chrion
  */
 export function planAlgorithm2(profile: GraphProfile, options: AlphaOptions): ChrionPlan {
   const alpha = checkedAlpha(options);
-  const search = new Search(profile, options);
+  const search = searchOf(profile, options);
   const candidates = search.algorithm2(alpha).map((candidate) => search.refined(candidate));
   const cost = ({ latencyMs, gpuBytes }: Candidate): number => latencyMs + alpha * (gpuBytes / bytesPerMegabyte);
   return described(search, bestOf(candidates, cost));
@@ -54,7 +62,7 @@ export interface MemoryOptimalOptions extends ChrionOptions {
  * candidates of {@link planChrion}. Undefined if nothing is as fast as `latencyLimitMs`.
  */
 export function planMemoryOptimal(profile: GraphProfile, options: MemoryOptimalOptions = {}): ChrionPlan | undefined {
-  const search = new Search(profile, options);
+  const search = searchOf(profile, options);
   const front = search.front();
   // If the GPU cannot run an operator, the fastest plan is the reference.
   const limitMs = options.latencyLimitMs ?? (search.gpuAlone() ?? front[0])?.latencyMs ?? Infinity;
@@ -64,14 +72,14 @@ export function planMemoryOptimal(profile: GraphProfile, options: MemoryOptimalO
 
 /** Everything on the GPU; undefined if it cannot run an operator. */
 export function planGpuOnly(profile: GraphProfile): ChrionPlan | undefined {
-  const search = new Search(profile, { cores: 0 });
+  const search = searchOf(profile, { cores: 0 });
   const only = search.gpuAlone();
   return only === undefined ? undefined : described(search, only);
 }
 
 /** Everything on the CPU, on the number of cores that ends first. */
 export function planCpuOnly(profile: GraphProfile, options: ChrionOptions = {}): ChrionPlan {
-  const search = new Search(profile, options);
+  const search = searchOf(profile, options);
   if (search.cores === 0) throw new PlanError('cores is 0, but a plan for the CPU alone needs one or more');
   return described(search, search.cpuAlone());
 }

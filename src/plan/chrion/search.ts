@@ -21,6 +21,25 @@ export interface ChrionOptions {
   readonly cores?: number;
 }
 
+const searches = new WeakMap<GraphProfile, Map<number, Search>>();
+
+/**
+ * The search of a profile, which no one may change. Its candidates depend on no alpha and no limit, so one search, kept
+ * as long as the profile, serves all plans that are asked for.
+ * @throws PlanError for more cores than the profile has times for
+ */
+export function searchOf(profile: GraphProfile, { cores: asked }: ChrionOptions): Search {
+  const known = coreCountOf(profile);
+  const cores = asked ?? known;
+  if (!Number.isInteger(cores) || cores < 0 || cores > known) {
+    throw new PlanError(
+      `cores is ${cores}, but must be a whole number from 0 to ${known}, which the profile has times for`,
+    );
+  }
+  const ofProfile = getOrMake(searches, profile, () => new Map<number, Search>());
+  return getOrMake(ofProfile, cores, () => new Search(networkOf(profile), cores));
+}
+
 /** A selection of devices and its cost; the latency is that of quickly chosen calls until the candidate is refined. */
 export interface Candidate {
   readonly devices: Devices;
@@ -50,17 +69,10 @@ export class Search {
   #front: Candidate[] | undefined;
   #ranks: Ranks | undefined;
 
-  /** @throws PlanError for more cores than the profile has times for */
-  constructor(profile: GraphProfile, { cores: asked }: ChrionOptions) {
-    const known = coreCountOf(profile);
-    this.cores = asked ?? known;
-    if (!Number.isInteger(this.cores) || this.cores < 0 || this.cores > known) {
-      throw new PlanError(
-        `cores is ${this.cores}, but must be a whole number from 0 to ${known}, which the profile has times for`,
-      );
-    }
-    this.network = networkOf(profile);
-    this.order = topologicalOrder(this.network);
+  constructor(network: Network, cores: number) {
+    this.network = network;
+    this.cores = cores;
+    this.order = topologicalOrder(network);
   }
 
   /** Algorithm 2 without its last line: one candidate for every k', except 0 if the GPU cannot run everything. */
