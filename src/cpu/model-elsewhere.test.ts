@@ -34,7 +34,7 @@ export function postprocess(tensors, request) {
 
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), 'turntable-elsewhere-'));
-  modelPath = await writeReluModel(folder);
+  modelPath = await writeReluModel(folder, 'width');
 });
 afterAll(() => rm(folder, { recursive: true, force: true }));
 afterEach(() => {
@@ -65,7 +65,7 @@ const floats = (tensor: Tensor | undefined): number[] => Array.from(elements(ten
 /** The model's result plus ten, so that the answer shows where the model ran. */
 const reluAndTen: RunModel = (inputs) => {
   const data = Float32Array.from(floats(inputs[0]), (value) => Math.max(0, value) + 10);
-  return Promise.resolve([tensorOf('y', 'FP32', [1, data.length], data)]);
+  return Promise.resolve([tensorOf('y', 'FP32', [...inputs[0]!.shape], data)]);
 };
 const here: RunModel = () => Promise.resolve(undefined);
 const stateOf = (key: string): ReturnType<CpuPools['states']>[number] =>
@@ -139,94 +139,110 @@ describe('calls of one message', () => {
       const text = given(request);
       await ask(text, 'before', context);
       if (text.includes('fails-first')) throw Object.assign(new Error(text), { status: 400 });
-      return [{ name: 'x', datatype: 'FP32', shape: [1, 4], data: [Number(text.split(' ')[0]), 0, 0, 0] }];
+      const [rows, width] = /(\\d+)x(\\d+)/.exec(text).slice(1).map(Number);
+      const data = Array.from({ length: rows * width }, (_, at) => Number(text.split(' ')[0]) + at);
+      return [{ name: 'x', datatype: 'FP32', shape: [rows, width], data }];
     }
-    export async function postprocess([{ data }], request, context) {
+    export async function postprocess([{ shape, data }], request, context) {
       const text = given(request);
       await ask(text, 'after', context);
       if (text.includes('fails-last')) throw Object.assign(new Error(text), { status: 400 });
-      return { values: [data[0]], pid: process.pid };
+      if (!text.includes(shape.join('x'))) throw new Error('the outputs of another call');
+      return { values: Array.from(data), pid: process.pid };
     }`;
 
   const kind = fc.record({
     asks: fc.constantFrom('', 'before', 'after', 'before after'),
     fails: fc.constantFrom('', '', 'fails-first', 'fails-last'),
-    model: fc.constantFrom('here', 'elsewhere', 'none asked'),
+    model: fc.constantFrom('here', 'elsewhere', 'none asked', 'none asked'),
+    shape: fc.constantFrom([1, 4], [2, 4], [1, 2]),
   });
 
-  test('have their own answers, in the order in which what they wait for is there', async () => {
-    vi.spyOn(Pace.prototype, 'callsPerMessage', 'get').mockReturnValue(8);
-    const sent = vi.spyOn(Instance.prototype, 'run');
-    start();
-    await register('asks', asks);
-    await call('asks', '0');
-    let most = 0;
-    await fc.assert(
-      fc.asyncProperty(
-        fc.array(kind, { minLength: 2, maxLength: 6 }),
-        fc.infiniteStream(fc.nat(1000)),
-        async (kinds, picks) => {
-          sent.mockClear();
-          /** What the host has been asked for, and not answered yet. */
-          const open: (() => void)[] = [];
-          const held = (): Promise<void> => new Promise((resolve) => open.push(resolve));
-          const waiting = new Set(kinds.keys());
-          const texts = kinds.map(({ asks: when, fails }, at) =>
-            [at, when, fails].filter((part) => part !== '').join(' '),
-          );
-          const calls = kinds.map(({ model }, at) => {
-            const runModel: RunModel | undefined =
-              model === 'none asked'
-                ? undefined
-                : async (inputs) => {
-                    await held();
-                    return model === 'here' ? undefined : await reluAndTen(inputs);
-                  };
-            const options = {
-              ...(runModel && { runModel }),
-              invokeOthers: async () => {
-                await held();
-                return [{ kind: 'tensors' as const, tensors: [tensorOf('y', 'FP32', [1], Float32Array.of(at))] }];
-              },
-            };
-            const result = pools.invoke('asks', requestOf(texts[at]!), options);
-            return result
-              .then(
-                (ran) => answered(ran).values[0],
-                (error: CpuError) => `${error.code}: ${error.message}`,
-              )
-              .finally(() => waiting.delete(at));
-          });
-          const expected = kinds.map(({ fails, model }, at) =>
-            fails === '' ? at + (model === 'elsewhere' ? 10 : 0) : `handler-input: ${texts[at]}`,
-          );
-          // Answers what was asked in any order, one after the other, as long as anything waits.
-          for (const pick of picks) {
-            await expect.poll(() => waiting.size === 0 || open.length > 0, { interval: 1 }).toBe(true);
-            if (waiting.size === 0) break;
-            open.splice(pick % open.length, 1)[0]!();
-          }
-          expect(await Promise.all(calls)).toEqual(expected);
-          most = Math.max(most, ...sent.mock.calls.map(([, { calls: together }]) => together.length));
-          expect(stateOf('asks')).toMatchObject({ inFlight: 0, queueLength: 0, instances: [{ state: 'idle' }] });
-        },
-      ),
-      { numRuns: 40 },
-    );
-    expect(most).toBeGreaterThan(1);
-  });
+  test.each([1, 8])(
+    'have their own answers, of up to %i in a run, as what they wait for is there',
+    async (batchMax) => {
+      vi.spyOn(Pace.prototype, 'callsPerMessage', 'get').mockReturnValue(8);
+      const sent = vi.spyOn(Instance.prototype, 'run');
+      start();
+      await register('asks', asks, { batchMax });
+      await call('asks', '0 1x4');
+      let [most, mostElsewhere, mostJoined] = [0, 0, 0];
+      await fc.assert(
+        fc.asyncProperty(
+          fc.array(kind, { minLength: 2, maxLength: 6 }),
+          fc.infiniteStream(fc.nat(1000)),
+          async (kinds, picks) => {
+            sent.mockClear();
+            /** What the host has been asked for, and not answered yet. */
+            const open: (() => void)[] = [];
+            const held = (): Promise<void> => new Promise((resolve) => open.push(resolve));
+            const waiting = new Set(kinds.keys());
+            const texts = kinds.map(({ asks: when, fails, shape }, at) =>
+              [at, when, fails, shape.join('x')].filter((part) => part !== '').join(' '),
+            );
+            const calls = kinds.map(({ model }, at) => {
+              const runModel: RunModel | undefined =
+                model === 'none asked'
+                  ? undefined
+                  : async (inputs) => {
+                      await held();
+                      return model === 'here' ? undefined : await reluAndTen(inputs);
+                    };
+              const options = {
+                ...(runModel && { runModel }),
+                invokeOthers: async () => {
+                  await held();
+                  return [{ kind: 'tensors' as const, tensors: [tensorOf('y', 'FP32', [1], Float32Array.of(at))] }];
+                },
+              };
+              const result = pools.invoke('asks', requestOf(texts[at]!), options);
+              return result
+                .then(
+                  (ran) => {
+                    mostJoined = Math.max(mostJoined, ran.batchSize);
+                    return answered(ran).values;
+                  },
+                  (error: CpuError) => `${error.code}: ${error.message}`,
+                )
+                .finally(() => waiting.delete(at));
+            });
+            const expected = kinds.map(({ fails, model, shape: [rows = 0, width = 0] }, at) =>
+              fails === ''
+                ? Array.from({ length: rows * width }, (_, place) => at + place + (model === 'elsewhere' ? 10 : 0))
+                : `handler-input: ${texts[at]}`,
+            );
+            // Answers what was asked in any order, one after the other, as long as anything waits.
+            for (const pick of picks) {
+              await expect.poll(() => waiting.size === 0 || open.length > 0, { interval: 1 }).toBe(true);
+              if (waiting.size === 0) break;
+              open.splice(pick % open.length, 1)[0]!();
+            }
+            expect(await Promise.all(calls)).toEqual(expected);
+            for (const [, { calls: together, runModel }] of sent.mock.calls) {
+              if (runModel === undefined) most = Math.max(most, together.length);
+              else mostElsewhere = Math.max(mostElsewhere, together.length);
+            }
+            expect(stateOf('asks')).toMatchObject({ inFlight: 0, queueLength: 0, instances: [{ state: 'idle' }] });
+          },
+        ),
+        { numRuns: 40 },
+      );
+      expect(Math.min(most, mostElsewhere)).toBeGreaterThan(1);
+      expect(mostJoined > 1).toBe(batchMax > 1);
+    },
+  );
 
   test('wait for no other: one without an answer delays only itself', async () => {
     vi.spyOn(Pace.prototype, 'callsPerMessage', 'get').mockReturnValue(8);
     start();
     await register('asks', asks);
-    await call('asks', '0');
+    await call('asks', '0 1x1');
     const answer = gate();
-    const slow = call('asks', '1', async (inputs) => {
+    const slow = call('asks', '1 1x1', async (inputs) => {
       await answer.passed;
       return reluAndTen(inputs);
     });
-    const others = [2, 3, 4].map((value) => call('asks', String(value), value === 2 ? undefined : reluAndTen));
+    const others = [2, 3, 4].map((value) => call('asks', `${value} 1x1`, value === 2 ? undefined : reluAndTen));
     expect((await Promise.all(others)).map((result) => answered(result).values)).toEqual([[2], [13], [14]]);
     answer.open();
     expect(answered(await slow).values).toEqual([11]);

@@ -38,7 +38,7 @@ export interface BatchCall {
   readonly arrivalMs: number;
   /** Infinity: it has none. */
   readonly deadlineMs: number;
-  /** It has seen an instance die: it goes alone, so that it cannot fail others a second time. */
+  /** It goes alone: it has seen an instance die, and must not fail others a second time, or its model runs elsewhere. */
   readonly alone: boolean;
 }
 

@@ -96,7 +96,7 @@ export class HandOver {
     const { replica } = slot;
     if (replica === undefined) return;
     const [first] = tickets;
-    const models = tickets.some(({ runModel }) => runModel !== undefined) ? tickets.map(modelRunOf) : undefined;
+    const models = first?.runModel && tickets.map(modelRunOf);
     const order: RunOrder = {
       join: this.#joining(tickets),
       calls: tickets.map(({ call }) => call),
@@ -139,8 +139,9 @@ export class HandOver {
         results.some(({ header }) => header.kind !== 'error'),
       );
       const ownMs = busyMs - (loaded?.loadMs ?? 0);
-      if (slot.lease === undefined) pace.ran(tickets.length, ownMs);
-      else if (tickets.every(({ modelRun }) => modelRun?.ran !== true)) {
+      if (slot.lease === undefined || tickets.some(({ modelRun }) => modelRun?.ran === true)) {
+        pace.ran(tickets.length, ownMs);
+      } else {
         const rows = tickets.reduce((sum, ticket) => sum + ticket.rows, 0);
         if (rows > 0) latency.observe(slot.threads, rows, busyMs);
       }
@@ -186,8 +187,7 @@ export class HandOver {
         if (!hasIdle && !littleWaits) this.#list.grow();
         return;
       }
-      const together = limits.batchMax > 1 ? this.#split([slot], limits.batchMax) : this.#sendTogether(slot);
-      if (!together) return;
+      if (!this.#send([slot], limits.batchMax, limits.batchMax > 1)) return;
     }
   }
 
@@ -218,8 +218,14 @@ export class HandOver {
       const capacity = idle.reduce((sum, { batch }) => sum + batch, 0);
       const timeoutMs = limits.batchFixed === undefined ? (batchTimeoutMs ?? limits.batchDelayMs) : 0;
       if (this.#waitsForMore(capacity, timeoutMs, latency.ms(largest.threads, largest.batch))) return;
-      if (!this.#split(idle, capacity)) return;
+      if (!this.#send(idle, capacity, true)) return;
     }
+  }
+
+  /** @param capacity rows that these idle instances take @param inBatches calls share runs of the model, where they can */
+  #send(slots: readonly Slot[], capacity: number, inBatches: boolean): boolean {
+    const { first } = this.#pool.waiting;
+    return inBatches && first?.alone === false ? this.#split(slots, capacity) : this.#sendTogether(slots[0]!);
   }
 
   /** Sends the first waiting calls to these instances, which have room for so many rows. */
@@ -242,18 +248,20 @@ export class HandOver {
     return used > 0;
   }
 
-  /** Sends the first waiting calls as one message, in which each has a run of its own. */
+  /** Sends the first waiting calls as one message, in which each has a run of its own, all here or all elsewhere. */
   #sendTogether(slot: Slot): boolean {
     const { waiting, pace } = this.#pool;
     const most = pace.callsPerMessage;
     let count = 0;
     let bytes = 0;
     waiting.dropGone(performance.now(), most);
-    for (const ticket of waiting) {
-      bytes += ticket.bytes;
-      if (count > 0 && (count === most || bytes > togetherBytesMax || ticket.alone)) break;
+    const isElsewhere = waiting.first?.runModel !== undefined;
+    for (const { bytes: own, isSuspect, runModel } of waiting) {
+      bytes += own;
+      const isOther = isSuspect || (runModel !== undefined) !== isElsewhere;
+      if (count > 0 && (count === most || bytes > togetherBytesMax || isOther)) break;
       count++;
-      if (ticket.alone) break;
+      if (isSuspect) break;
     }
     if (count > 0) this.run(slot, waiting.take(count));
     return count > 0;

@@ -153,8 +153,6 @@ export class Pool implements ListOwner {
         (result) => resolve(this.#left(isFixed ? 1 : ticket.rows, result)),
         (error) => reject(this.#left(isFixed ? 1 : ticket.rows, error)),
       );
-      // No batch is filled for it, nor by it.
-      ticket.alone = ticket.runModel !== undefined && this.limits.batchMax > 1;
       this.#load.arrived(isFixed ? 1 : ticket.rows, ticket.arrivalMs);
       const stopped = this.conduct.stopped(ticket.arrivalMs);
       if (stopped !== undefined) {
@@ -285,7 +283,7 @@ export class Pool implements ListOwner {
   #mayStartNow(ticket: Ticket): boolean {
     const { active } = this.#lists;
     if (active.configuration !== undefined || (active.handOver.busy > 0 && this.pace.isShort)) return false;
-    return this.limits.batchDelayMs === 0 || ticket.rows >= this.limits.batchMax || ticket.runModel !== undefined;
+    return this.limits.batchDelayMs === 0 || ticket.rows >= this.limits.batchMax || ticket.alone;
   }
 
   /** Pumps once all requests that arrived together are in the queue, so that they can share a message. */

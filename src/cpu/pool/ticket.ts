@@ -32,11 +32,10 @@ export interface Ticket {
   readonly invokeOthers: InvokeOthers | undefined;
   /** The model's run elsewhere, for the latest instance that had the call. */
   modelRun: ModelRun | undefined;
-  /**
-   * It must not share a message, and so a run, with others: an instance died while it worked on this call among others,
-   * and it is to show the cause; or the function's calls share runs here, and its model runs elsewhere.
-   */
+  /** It joins no batch: an instance died while it worked on it, or its model runs elsewhere. */
   alone: boolean;
+  /** An instance died while it worked on this call, perhaps among others: alone in a message, it is to show the cause. */
+  isSuspect: boolean;
   /** Instances that died, or had to be stopped, while they ran this call alone. */
   deaths: number;
   readonly stages: CallStages | undefined;
@@ -78,7 +77,8 @@ export function makeTicket(
     invokeOthers: options.invokeOthers,
     stages: options.stages,
     modelRun: undefined,
-    alone: false,
+    alone: runModel !== undefined,
+    isSuspect: false,
     deaths: 0,
     cold: false,
     loadMs: 0,
@@ -184,6 +184,7 @@ export function survivors(
     }
     if (outcome.kind === 'timeout' ? outcome.call === -1 : outcome.suspect) {
       ticket.alone = true;
+      ticket.isSuspect = true;
       if (tickets.length === 1) ticket.deaths++;
     }
     if (ticket.deaths <= 1) return true;
