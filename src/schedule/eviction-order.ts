@@ -1,6 +1,5 @@
 /** Orders of eviction, one for each choice of the policy: whose layers go next, among the idle functions of a GPU. */
-import { LRUCache } from 'lru-cache';
-import { ValueOrder } from './heap.ts';
+import { Heap, ValueOrder } from './heap.ts';
 import type { Popularity } from './learnt.ts';
 import type { Foresight, Policy } from './policy.ts';
 import { Base, type Resident } from './residents.ts';
@@ -38,40 +37,40 @@ export interface EvictionFacts {
   valuePerByte(slot: Resident): number;
 }
 
-/** An LRU list without a limit: the memory counts the bytes and says when something has to go. */
-export const recencyList = (): LRUCache<Resident, Resident> =>
-  new LRUCache({ maxSize: Number.MAX_SAFE_INTEGER, sizeCalculation: () => 1 });
-
 /** Least recently used first. Functions with a suffix to trim go before those without. */
 export class RecencyOrder implements EvictionOrder {
   readonly trims: boolean;
   readonly isPriced = false;
-  readonly #untrimmed = recencyList();
-  readonly #trimmed = recencyList();
-  /** The next one, already removed from the lists. */
-  #next: Resident | undefined;
+  /** By when they came. */
+  readonly #untrimmed = new Heap<Resident>();
+  readonly #trimmed = new Heap<Resident>();
+  #came = 0;
 
   constructor(trims: boolean) {
     this.trims = trims;
   }
 
+  has(slot: Resident): boolean {
+    return this.#untrimmed.has(slot) || this.#trimmed.has(slot);
+  }
+
   add(slot: Resident, hasSuffix: boolean): void {
-    (hasSuffix ? this.#untrimmed : this.#trimmed).set(slot, slot);
+    (hasSuffix ? this.#untrimmed : this.#trimmed).add(slot, this.#came++);
   }
 
   remove(slot: Resident): void {
-    if (this.#next === slot) this.#next = undefined;
-    else if (!this.#untrimmed.delete(slot)) this.#trimmed.delete(slot);
+    this.#untrimmed.remove(slot);
+    this.#trimmed.remove(slot);
   }
 
   relayer(slot: Resident, hasSuffix: boolean): void {
-    const [list, other] = hasSuffix ? [this.#untrimmed, this.#trimmed] : [this.#trimmed, this.#untrimmed];
-    if (other.delete(slot)) list.set(slot, slot);
+    if (!(hasSuffix ? this.#trimmed : this.#untrimmed).has(slot)) return;
+    this.remove(slot);
+    this.add(slot, hasSuffix);
   }
 
   first(): Resident | undefined {
-    this.#next ??= this.#untrimmed.pop() ?? this.#trimmed.pop();
-    return this.#next;
+    return this.#untrimmed.first() ?? this.#trimmed.first();
   }
 }
 

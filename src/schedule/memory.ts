@@ -1,5 +1,5 @@
 import type { GpuId } from './ids.ts';
-import { evictionOrder, recencyList, RecencyOrder, type EvictionFacts, type EvictionOrder } from './eviction-order.ts';
+import { evictionOrder, RecencyOrder, type EvictionFacts, type EvictionOrder } from './eviction-order.ts';
 import type { ServedFunction } from './function.ts';
 import type { Numbered } from './heap.ts';
 import { MissCost, type Pressure } from './miss-cost.ts';
@@ -58,7 +58,7 @@ export class GpuMemory implements EvictionFacts {
   readonly #pinned = new Set<Resident>();
   #pinnedBytes = 0;
   /** Idle and also resident on another GPU: first to go, and not in the order. */
-  readonly #spare = recencyList();
+  readonly #spare = new RecencyOrder(false);
   /** Idle, whole, and with an acceptable smaller variant as far as was known when it became idle. */
   readonly #shrinkable = new RecencyOrder(false);
   /** The larger variant whose other layers are on their way. */
@@ -143,7 +143,7 @@ export class GpuMemory implements EvictionFacts {
   }
 
   #enqueue(slot: Resident): void {
-    if (slot.fn.copies > 1) this.#spare.set(slot, slot);
+    if (slot.fn.copies > 1) this.#spare.add(slot, false);
     else this.#order.add(slot, this.#hasSuffix(slot));
   }
 
@@ -169,7 +169,8 @@ export class GpuMemory implements EvictionFacts {
     if (!slot.isIdle) return;
     slot.isIdle = false;
     this.#idleBytes -= slot.bytes;
-    if (!isCarrying(slot) && (this.#spare.size === 0 || !this.#spare.delete(slot))) this.#order.remove(slot);
+    if (this.#spare.has(slot)) this.#spare.remove(slot);
+    else if (!isCarrying(slot)) this.#order.remove(slot);
     if (slot.offer!.smaller !== undefined) this.#shrinkable.remove(slot);
   }
 
@@ -507,8 +508,8 @@ export class GpuMemory implements EvictionFacts {
   }
 
   #takeSpare(): Resident | undefined {
-    while (this.#spare.size > 0) {
-      const slot = this.#spare.pop()!;
+    for (let slot = this.#spare.first(); slot !== undefined; slot = this.#spare.first()) {
+      this.#spare.remove(slot);
       if (slot.fn.copies > 1) return slot;
       // The other copy has gone meanwhile: this is the only one now.
       this.#order.add(slot, this.#hasSuffix(slot));
