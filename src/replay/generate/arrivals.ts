@@ -33,12 +33,13 @@ export interface PoissonOptions extends ArrivalOptions {
 /** Arrivals at a constant rate, independent of each other. */
 export function poissonTrace(options: PoissonOptions): Trace {
   const { ratePerS, seed = 0, random: source = () => new Xoshiro(seed) } = options;
-  return traceOf(options, function* draw(choose) {
+  return traceOf(options, (choose) => {
     const random = source();
-    for (let atMs = 0; ;) {
+    let atMs = 0;
+    return () => {
       atMs += random.exponential(ratePerS) * 1000;
-      yield { arrivalMs: atMs, functionIndex: choose(random) };
-    }
+      return { arrivalMs: atMs, functionIndex: choose(random) };
+    };
   });
 }
 
@@ -61,27 +62,28 @@ export function burstTrace(options: BurstOptions): Trace {
   const basePerS = ratePerS / (1 + ((height - 1) * lengthS) / (everyS + lengthS));
   const additionalPerS = basePerS * (height - 1);
   const burstFunctions = Math.max(1, Math.round(functionNames.length * width));
-  return traceOf(options, function* draw(choose) {
+  return traceOf(options, (choose) => {
     const random = new Xoshiro(seed);
     let atMs = 0;
     let bursting = false;
     let switchMs = random.exponential(1 / everyS) * 1000;
     let first = 0;
-    for (;;) {
-      const nextMs = atMs + random.exponential(bursting ? basePerS + additionalPerS : basePerS) * 1000;
-      if (nextMs >= switchMs) {
+    const intervalMs = (): number => random.exponential(bursting ? basePerS + additionalPerS : basePerS) * 1000;
+    return () => {
+      let nextMs = atMs + intervalMs();
+      while (nextMs >= switchMs) {
         // An exponential interval has no memory, so a new one may begin at the switch.
         atMs = switchMs;
         bursting = !bursting;
         first = random.below(functionNames.length);
         switchMs += random.exponential(1 / (bursting ? lengthS : everyS)) * 1000;
-        continue;
+        nextMs = atMs + intervalMs();
       }
       atMs = nextMs;
       const ofBurst = bursting && random.uniform() * (basePerS + additionalPerS) < additionalPerS;
       const functionIndex = ofBurst ? (first + random.below(burstFunctions)) % functionNames.length : choose(random);
-      yield { arrivalMs: atMs, functionIndex };
-    }
+      return { arrivalMs: atMs, functionIndex };
+    };
   });
 }
 
@@ -98,31 +100,36 @@ const amplitude = 0.8;
 export function diurnalTrace(options: DiurnalOptions): Trace {
   const { ratePerS, seed = 0, periodMs = dayMs } = options;
   positive({ periodMs });
-  return traceOf(options, function* draw(choose) {
+  return traceOf(options, (choose) => {
     const random = new Xoshiro(seed);
-    for (let atMs = 0; ;) {
-      // Thinning (Lewis and Shedler 1979): arrivals at the highest rate, each kept with the probability of the current
-      // rate.
-      atMs += random.exponential(ratePerS * (1 + amplitude)) * 1000;
-      const share = 1 + amplitude * Math.sin((2 * Math.PI * atMs) / periodMs);
-      if (random.uniform() * (1 + amplitude) < share) yield { arrivalMs: atMs, functionIndex: choose(random) };
-    }
+    let atMs = 0;
+    return () => {
+      let share: number;
+      do {
+        // Thinning (Lewis and Shedler 1979): arrivals at the highest rate, each kept with the probability of the current
+        // rate.
+        atMs += random.exponential(ratePerS * (1 + amplitude)) * 1000;
+        share = 1 + amplitude * Math.sin((2 * Math.PI * atMs) / periodMs);
+      } while (random.uniform() * (1 + amplitude) >= share);
+      return { arrivalMs: atMs, functionIndex: choose(random) };
+    };
   });
 }
 
 type Choose = (random: RandomSource) => number;
 
-/** A trace of what `draw` yields without end, up to the number of requests and the duration. */
-function traceOf(options: ArrivalOptions, draw: (choose: Choose) => Generator<TraceInvocation>): Trace {
+/** A trace of what the draws of one reading give without end, up to the number of requests and the duration. */
+function traceOf(options: ArrivalOptions, drawing: (choose: Choose) => () => TraceInvocation): Trace {
   check(options);
   const { functionNames, requests = Infinity, durationMs = Infinity } = options;
   const choose = chooser(options);
   return {
     functionNames,
     *invocations() {
-      let left = requests;
-      for (const invocation of draw(choose)) {
-        if (left-- <= 0 || invocation.arrivalMs >= durationMs) return;
+      const draw = drawing(choose);
+      for (let left = requests; left > 0; left--) {
+        const invocation = draw();
+        if (invocation.arrivalMs >= durationMs) return;
         yield invocation;
       }
     },

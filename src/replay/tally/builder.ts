@@ -116,12 +116,16 @@ export class ReportBuilder implements ReplayObserver {
    *
    * @param speed by which the replay is faster than its trace
    */
-  *measured(invocations: Iterable<TraceInvocation>, warmup: number, speed = 1): Generator<TraceInvocation> {
-    if (warmup > 0) this.measureFrom(Infinity);
+  measured(invocations: Iterable<TraceInvocation>, warmup: number, speed = 1): Iterable<TraceInvocation> {
+    return warmup === 0 ? invocations : this.#measuredFrom(invocations, warmup, speed);
+  }
+
+  *#measuredFrom(invocations: Iterable<TraceInvocation>, warmup: number, speed: number): Generator<TraceInvocation> {
+    this.measureFrom(Infinity);
     let arrived = 0;
     for (const invocation of invocations) {
       // Before the scheduler gets it: what it does for the first measured invocation counts.
-      if (arrived === warmup && warmup > 0) this.measureFrom(invocation.arrivalMs / speed);
+      if (arrived === warmup) this.measureFrom(invocation.arrivalMs / speed);
       arrived++;
       yield invocation;
     }
