@@ -72,7 +72,8 @@ function outputType(
 ): number | undefined {
   const { opType } = node;
   if (unknown.has(opType)) return undefined;
-  if (opType === 'EmbedLayerNormalization' && output > 0) return undefined;
+  // The number of words; the third output is the sum of the embeddings.
+  if (opType === 'EmbedLayerNormalization' && output === 1) return ElementType.INT32;
   const control = bodyOutput[opType];
   if (control !== undefined) {
     const body = node.attribute.find(({ name }) => name === control.body)?.g;
