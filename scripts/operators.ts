@@ -6,13 +6,11 @@ import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { format, resolveConfig } from 'prettier';
 import { openCuda } from '../src/gpu/driver/open.ts';
-import { operators } from '../src/gpu/operators/index.ts';
 import { buildEmulatedDriver } from '../test/emulated-driver/build.ts';
-import { describeCase } from '../test/gpu/conformance/case.ts';
-import { caseGroups } from '../test/gpu/conformance/cases/index.ts';
+import { describeCase, type Case } from '../test/support/operator-cases/case.ts';
 import { checkCases, type Checked } from '../test/support/operator-cases/checking.ts';
 import { casesLikeNodeTests, nodeTests } from '../test/support/operator-cases/node-tests.ts';
-import { casesAsCalled, drawn, type SpecCase } from '../test/support/operator-cases/index.ts';
+import { casesAsCalled, drawn } from '../test/support/operator-cases/index.ts';
 
 const each = Number(process.argv[2] ?? 12);
 const seed = 20_261_122;
@@ -27,11 +25,11 @@ const together = 24;
 async function checked(
   names: readonly string[],
   place: string,
-  casesOf: (name: string) => Promise<readonly SpecCase[]>,
+  casesOf: (name: string) => Promise<readonly Case[]>,
 ): Promise<Map<string, Checked[]>> {
   const found = new Map<string, Checked[]>();
   for (let first = 0; first < names.length; first += together) {
-    const cases: SpecCase[] = [];
+    const cases: Case[] = [];
     for (const name of names.slice(first, first + together)) cases.push(...(await casesOf(name)));
     for (const one of await checkCases(cuda, cases, join(folder, place, String(first)))) {
       const { operator } = one.one;
@@ -76,17 +74,6 @@ function drawnRow(name: string, all: readonly Checked[]): string {
   const why = [reasons, ...wrong].filter((text) => text !== '').join('; ');
   return `| ${name} | ${since} | ${types || '-'} | ${agreed.length} of ${cases.length} | ${cell(why)} |`;
 }
-
-const writtenRows = operators
-  .map(({ type }) => type)
-  .filter((type) => !drawn.has(type) && !type.startsWith('turntable.'))
-  .map((type) => {
-    const cases = Object.values(caseGroups).flatMap((group) => group.filter(({ operator }) => operator === type));
-    const types = sorted(
-      cases.map(({ inputs }) => inputs.find((input) => input !== undefined)?.tensor.datatype ?? '-'),
-    );
-    return `| ${type} | ${Math.min(...cases.map(({ opset }) => opset))} | ${types} | ${cases.length} |`;
-  });
 
 const total = { run: 0, agrees: 0, uncovered: 0, wrong: 0 };
 for (const checked of byOperator.values()) {
@@ -139,17 +126,7 @@ ${[...byOperator]
   .toSorted(([a], [b]) => a.localeCompare(b))
   .map(([name, all]) => drawnRow(name, all))
   .join('\n')}
-${
-  writtenRows.length === 0
-    ? ''
-    : `
-These have written cases alone, all of which agree (\`test/gpu/conformance\`):
-
-| Operator | Since | Types | Cases |
-| --- | --- | --- | --- |
-${writtenRows.join('\n')}
-`
-}`;
+`;
 
 const path = join(dirname(dirname(fileURLToPath(import.meta.url))), 'docs/operators.md');
 await writeFile(path, await format(text, { ...(await resolveConfig(path)), filepath: path }));

@@ -4,7 +4,7 @@
  */
 import { ElementType, GraphBuilder, type ModelProto } from '../../src/onnx/index.ts';
 import { elements, tensorOf, type Tensor } from '../../src/tensor/index.ts';
-import { filled } from '../gpu/conformance/case.ts';
+import { filled } from './operator-cases/case.ts';
 
 const { FLOAT, FLOAT16, INT64 } = ElementType;
 

@@ -2,7 +2,7 @@
 import type { Cuda } from '../../../src/gpu/driver/types.ts';
 import { operators as everyOperator } from '../../../src/gpu/operators/index.ts';
 import type { Operator } from '../../../src/gpu/operators/types.ts';
-import { describeCase, type Case } from './case.ts';
+import { describeCase, type Case } from '../../support/operator-cases/case.ts';
 import { difference } from './comparing.ts';
 import { Recording } from './recording.ts';
 import { referenceResults } from './reference.ts';

@@ -1,6 +1,6 @@
 /** Compares a device's result with ONNX Runtime's. */
 import type { DataType, Tensor } from '../../../src/tensor/index.ts';
-import type { Case } from './case.ts';
+import type { Case } from '../../support/operator-cases/case.ts';
 import { numbersIn } from './reference.ts';
 
 /** Relative to the largest magnitude: rounding of the datatype, and sums in another order. */

@@ -9,8 +9,8 @@ import { emitAll } from '../../../src/gpu/program/compile.ts';
 import type { PreparedGraph, PreparedValue } from '../../../src/gpu/program/prepared.ts';
 import { Recorder, type DraftLaunch } from '../../../src/gpu/program/recorder.ts';
 import { withOperands } from '../../../src/gpu/work.ts';
-import { describeCase, tensor, type Case } from './case.ts';
-import { numbersIn, operatorName } from './reference.ts';
+import { describeCase, operatorName, tensor, type Case } from '../../support/operator-cases/case.ts';
+import { numbersIn } from './reference.ts';
 
 /** Separate device memory for a tensor, so that accesses outside of it are detected. */
 export interface Storage {

@@ -9,7 +9,7 @@ import {
   bf16ToNumber,
   fp16ToNumber,
 } from '../../../src/tensor/index.ts';
-import { describeCase, tensor, type Case } from './case.ts';
+import { describeCase, operatorName, tensor, type Case } from '../../support/operator-cases/case.ts';
 
 const ort = loadOnnxRuntime();
 
@@ -42,12 +42,6 @@ export function numbersIn(of: Omit<Tensor, 'name'>): number[] {
 
 function widen(of: Omit<Tensor, 'name'>): Omit<Tensor, 'name'> {
   return is16Bit(of.datatype) ? tensor('FP32', of.shape, numbersIn(of)) : of;
-}
-
-/** Splits 'com.microsoft.Gelu' into its domain and 'Gelu'. */
-export function operatorName(type: string): { readonly domain: string; readonly name: string } {
-  const dot = type.lastIndexOf('.');
-  return { domain: dot < 0 ? '' : type.slice(0, dot), name: type.slice(dot + 1) };
 }
 
 interface Planned {

@@ -1,7 +1,17 @@
 import { expect, test } from 'vitest';
 import { operators } from '../../../src/gpu/operators/index.ts';
 import type { DataType, Tensor } from '../../../src/tensor/index.ts';
-import { conformanceCase, filled, given, ints, known, scalar, tensor, type Case, type CaseInput } from './case.ts';
+import {
+  operatorCase,
+  filled,
+  given,
+  ints,
+  known,
+  scalar,
+  tensor,
+  type Case,
+  type CaseInput,
+} from '../../support/operator-cases/case.ts';
 import { Recording } from './recording.ts';
 
 const x = (shape: readonly number[], datatype: DataType = 'FP32'): CaseInput => given(filled(datatype, shape));
@@ -25,60 +35,60 @@ test('an unsupported use of an operator is refused with its name', () => {
   const at = given(tensor('INT64', [1], [1]));
   const cases: readonly (readonly [Case, readonly (readonly number[])[], string])[] = [
     [
-      conformanceCase('MaxPool', 'whole numbers', [x([1, 1, 4, 4], 'INT32')], { attributes: { kernel_shape: [2, 2] } }),
+      operatorCase('MaxPool', 'whole numbers', [x([1, 1, 4, 4], 'INT32')], { attributes: { kernel_shape: [2, 2] } }),
       [[1, 1, 3, 3]],
       "'input0' is INT32, but only FP32, FP16, BF16, FP64, INT8, UINT8 are covered",
     ],
     [
-      conformanceCase('Slice', 'at run time', [x([4]), at, ints(3)]),
+      operatorCase('Slice', 'at run time', [x([4]), at, ints(3)]),
       [[2]],
       "'input1', its starts, is computed at run time",
     ],
     [
-      conformanceCase('ReduceSum', 'at run time', [x([4, 2]), at]),
+      operatorCase('ReduceSum', 'at run time', [x([4, 2]), at]),
       [[4, 1]],
       "'input1', its axes, is computed at run time",
     ],
     [
-      conformanceCase('ReduceMean', 'axis', [x([4, 2])], { attributes: { axes: [2] } }),
+      operatorCase('ReduceMean', 'axis', [x([4, 2])], { attributes: { axes: [2] } }),
       [[4, 2]],
       'axis 2 is outside of a tensor with 2 dimensions',
     ],
     [
-      conformanceCase('Col2Im', '3D, 2 channels', [x([1, 4, 24]), ints(3, 4, 4), ints(1, 1, 2)], {
+      operatorCase('Col2Im', '3D, 2 channels', [x([1, 4, 24]), ints(3, 4, 4), ints(1, 1, 2)], {
         attributes: { dilations: [1, 1, 2] },
       }),
       [[1, 2, 3, 4, 4]],
       'dilated blocks along 3 axes, which ONNX Runtime misplaces',
     ],
     [
-      conformanceCase('TopK', 'many', [x([5000]), ints(2000)], { outputs: ['FP32'] }),
+      operatorCase('TopK', 'many', [x([5000]), ints(2000)], { outputs: ['FP32'] }),
       [[2000]],
       'its K is 2000, but at most 1024 are covered',
     ],
     [
-      conformanceCase('BatchNormalization', 'training', [x([1, 2]), x([2]), x([2]), x([2]), x([2])], {
+      operatorCase('BatchNormalization', 'training', [x([1, 2]), x([2]), x([2]), x([2]), x([2])], {
         attributes: { training_mode: 1 },
       }),
       [[1, 2]],
       'it is in training mode',
     ],
     [
-      conformanceCase('Resize', 'mode', [x([1, 1, 2, 2]), undefined, known(tensor('FP32', [4], [1, 1, 2, 2]))], {
+      operatorCase('Resize', 'mode', [x([1, 1, 2, 2]), undefined, known(tensor('FP32', [4], [1, 1, 2, 2]))], {
         attributes: { mode: 'spline' },
       }),
       [[1, 1, 4, 4]],
       "its mode 'spline' is not covered",
     ],
     [
-      conformanceCase('com.microsoft.MatMulNBits', 'bits', [x([1, 16]), x([4, 1, 6], 'UINT8'), x([4])], {
+      operatorCase('com.microsoft.MatMulNBits', 'bits', [x([1, 16]), x([4, 1, 6], 'UINT8'), x([4])], {
         attributes: { N: 4, K: 16, bits: 3, block_size: 16 },
       }),
       [[1, 4]],
       'its weights have 3 bits',
     ],
     [
-      conformanceCase('Attention', 'heads', [x([1, 2, 6]), x([1, 2, 4]), x([1, 2, 4])], {
+      operatorCase('Attention', 'heads', [x([1, 2, 6]), x([1, 2, 4]), x([1, 2, 4])], {
         attributes: { q_num_heads: 3, kv_num_heads: 2 },
         opset: 23,
       }),
@@ -86,29 +96,29 @@ test('an unsupported use of an operator is refused with its name', () => {
       '3 heads of queries do not share 2 heads of keys',
     ],
     [
-      conformanceCase('Transpose', 'permutation', [x([2, 3])], { attributes: { perm: [0, 0] } }),
+      operatorCase('Transpose', 'permutation', [x([2, 3])], { attributes: { perm: [0, 0] } }),
       [[2, 2]],
       'its permutation [0,0] does not name each of 2 axes once',
     ],
     [
-      conformanceCase('CumSum', 'at run time', [x([4]), given(tensor('INT64', [], [0]))]),
+      operatorCase('CumSum', 'at run time', [x([4]), given(tensor('INT64', [], [0]))]),
       [[4]],
       "'input1', its axis, is computed at run time",
     ],
     [
-      conformanceCase('ScatterND', 'reduction', [x([4]), given(tensor('INT64', [1, 1], [1])), x([1])], {
+      operatorCase('ScatterND', 'reduction', [x([4]), given(tensor('INT64', [1, 1], [1])), x([1])], {
         attributes: { reduction: 'mean' },
       }),
       [[4]],
       "its reduction 'mean' is not covered",
     ],
     [
-      conformanceCase('Gather', 'indices', [x([4]), given(tensor('FP32', [1], [1]))]),
+      operatorCase('Gather', 'indices', [x([4]), given(tensor('FP32', [1], [1]))]),
       [[1]],
       "'input1' is FP32, but only INT64, INT32 are covered",
     ],
     [
-      conformanceCase('Pad', 'mode', [x([4]), ints(1, 1), scalar('FP32', 0)], { attributes: { mode: 'symmetric' } }),
+      operatorCase('Pad', 'mode', [x([4]), ints(1, 1), scalar('FP32', 0)], { attributes: { mode: 'symmetric' } }),
       [[6]],
       "its mode 'symmetric' is not covered",
     ],
@@ -121,18 +131,15 @@ test('an unsupported use of an operator is refused with its name', () => {
 
 test('empty tensors launch nothing', () => {
   const empty: readonly (readonly [Case, readonly (readonly number[])[]])[] = [
-    [conformanceCase('Softmax', 'no rows', [x([0, 4])]), [[0, 4]]],
-    [conformanceCase('Transpose', 'no columns', [x([3, 0])], { attributes: { perm: [1, 0] } }), [[0, 3]]],
-    [conformanceCase('Concat', 'nothing', [x([0, 2]), x([0, 2])], { attributes: { axis: 1 } }), [[0, 4]]],
-    [conformanceCase('Gather', 'no indices', [x([4, 2]), given(tensor('INT64', [0], []))]), [[0, 2]]],
-    [
-      conformanceCase('MaxPool', 'no images', [x([0, 1, 4, 4])], { attributes: { kernel_shape: [2, 2] } }),
-      [[0, 1, 3, 3]],
-    ],
-    [conformanceCase('Add', 'nothing', [x([0, 2]), x([2])]), [[0, 2]]],
-    [conformanceCase('MatMul', 'no rows', [x([0, 2]), x([2, 3])]), [[0, 3]]],
-    [conformanceCase('LayerNormalization', 'no rows', [x([0, 2]), x([2])]), [[0, 2]]],
-    [conformanceCase('Tile', 'no times', [x([2, 2]), ints(0, 1)]), [[0, 2]]],
+    [operatorCase('Softmax', 'no rows', [x([0, 4])]), [[0, 4]]],
+    [operatorCase('Transpose', 'no columns', [x([3, 0])], { attributes: { perm: [1, 0] } }), [[0, 3]]],
+    [operatorCase('Concat', 'nothing', [x([0, 2]), x([0, 2])], { attributes: { axis: 1 } }), [[0, 4]]],
+    [operatorCase('Gather', 'no indices', [x([4, 2]), given(tensor('INT64', [0], []))]), [[0, 2]]],
+    [operatorCase('MaxPool', 'no images', [x([0, 1, 4, 4])], { attributes: { kernel_shape: [2, 2] } }), [[0, 1, 3, 3]]],
+    [operatorCase('Add', 'nothing', [x([0, 2]), x([2])]), [[0, 2]]],
+    [operatorCase('MatMul', 'no rows', [x([0, 2]), x([2, 3])]), [[0, 3]]],
+    [operatorCase('LayerNormalization', 'no rows', [x([0, 2]), x([2])]), [[0, 2]]],
+    [operatorCase('Tile', 'no times', [x([2, 2]), ints(0, 1)]), [[0, 2]]],
   ];
   for (const [one, shapes] of empty) {
     const recording = new Recording();

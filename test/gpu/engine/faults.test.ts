@@ -9,7 +9,7 @@ import { GpuError, type RunResult } from '../../../src/gpu/types.ts';
 import { emulatorMissing, withEmulatedCuda } from '../../support/emulated-cuda.ts';
 import type { Emulator } from '../../support/emulator.ts';
 import { inHost } from '../../support/in-host.ts';
-import { sequence } from '../conformance/case.ts';
+import { sequence } from '../../support/operator-cases/case.ts';
 import { makeChain, planFor, wordsOf, type Chain } from './chains.ts';
 
 let folder: string;

@@ -11,7 +11,7 @@ import { createLogger } from '../../../src/host/records/logger.ts';
 import { tolerances, type InputShapes, type Precision } from '../../../src/gpu/index.ts';
 import { ElementType, GraphBuilder, writeModel, type ModelProto } from '../../../src/onnx/index.ts';
 import type { DataType, Tensor } from '../../../src/tensor/index.ts';
-import { filled, tensor } from '../conformance/case.ts';
+import { filled, tensor } from '../../support/operator-cases/case.ts';
 import { emulateGpus } from '../../support/emulate-gpus.ts';
 import { emulatorMissing } from '../../support/emulated-cuda.ts';
 import { buildFamily, families, familyInputs, type Family } from '../../support/model-families.ts';

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { ElementType, GraphBuilder, writeModel, type ModelProto } from '../../../src/onnx/index.ts';
 import { elements, type DataType, type Tensor } from '../../../src/tensor/index.ts';
-import { filled, tensor } from '../conformance/case.ts';
+import { filled, tensor } from '../../support/operator-cases/case.ts';
 import { emulatorMissing, withEmulatedCuda } from '../../support/emulated-cuda.ts';
 import { relativeError, runModel, runOnnxRuntime } from '../../support/run-program.ts';
 

@@ -15,10 +15,10 @@ import { writeModel } from '../../../src/onnx/index.ts';
 import type { Tensor } from '../../../src/tensor/index.ts';
 import { loading } from '../hybrid/examples.ts';
 import { randomOf, randomPlan } from '../hybrid/random-plans.ts';
-import { describeCase } from '../conformance/case.ts';
+import { describeCase, type Case } from '../../support/operator-cases/case.ts';
 import { emulatorMissing, withEmulatedCuda } from '../../support/emulated-cuda.ts';
 import { disagreement, tolerances } from '../../support/operator-cases/checking.ts';
-import { casesOf, drawn, type SpecCase } from '../../support/operator-cases/index.ts';
+import { casesOf, drawn } from '../../support/operator-cases/index.ts';
 import { modelOf, referenceOf, togetherOf, type CaseModel } from '../../support/operator-cases/models.ts';
 import { shapesOf } from '../../../src/gpu/program/input-shapes.ts';
 
@@ -36,12 +36,12 @@ afterAll(async () => {
 const seed = Number(process.env['TURNTABLE_SEED']);
 
 /** Sums over no elements: ONNX Runtime's kernels give another shape than its inference. */
-const hasNoOneShape = (one: SpecCase): boolean =>
+const hasNoOneShape = (one: Case): boolean =>
   /^Reduce|Softmax/.test(one.operator) && one.inputs[0]?.tensor.data.byteLength === 0;
 
 /** Cases of one opset, out of a few drawn for each operator. */
-async function casesOfOpset(opset: number): Promise<{ cases: SpecCase[]; models: CaseModel[]; expected: Tensor[] }> {
-  const cases: SpecCase[] = [];
+async function casesOfOpset(opset: number): Promise<{ cases: Case[]; models: CaseModel[]; expected: Tensor[] }> {
+  const cases: Case[] = [];
   const models: CaseModel[] = [];
   const expected: Tensor[] = [];
   for (const operator of drawn.keys()) {

@@ -12,9 +12,9 @@ import { writeModel, type ModelProto } from '../../../src/onnx/index.ts';
 import { shapesOf } from '../../../src/gpu/index.ts';
 import { rowsByGraph } from '../../../src/rows/index.ts';
 import { rowParts, type Tensor } from '../../../src/tensor/index.ts';
-import { describeCase } from '../conformance/case.ts';
+import { describeCase, type Case } from '../../support/operator-cases/case.ts';
 import { disagreement } from '../../support/operator-cases/checking.ts';
-import { casesOf, drawn, type SpecCase } from '../../support/operator-cases/index.ts';
+import { casesOf, drawn } from '../../support/operator-cases/index.ts';
 import { modelOf, referenceOf } from '../../support/operator-cases/models.ts';
 
 const seed = Number(process.env['TURNTABLE_SEED']);
@@ -48,7 +48,7 @@ interface Batched {
 }
 
 /** A case with an open number of rows along an axis of its first input, and of other inputs of the same size there. */
-function batched(one: SpecCase, axis: number): Batched | undefined {
+function batched(one: Case, axis: number): Batched | undefined {
   const first = one.inputs.find((input) => input !== undefined && !input.constant)?.tensor;
   const size = first?.shape[axis] ?? 0;
   if (size === 0) return undefined;

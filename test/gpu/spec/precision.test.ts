@@ -6,7 +6,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { operators } from '../../../src/gpu/operators/index.ts';
 import { compileModel } from '../../../src/gpu/program/index.ts';
 import { ElementType, GraphBuilder, writeModel } from '../../../src/onnx/index.ts';
-import { filled } from '../conformance/case.ts';
+import { filled } from '../../support/operator-cases/case.ts';
 import { emulatorMissing, withEmulatedCuda } from '../../support/emulated-cuda.ts';
 import { disagreement } from '../../support/operator-cases/checking.ts';
 import { Draw } from '../../support/operator-cases/draw.ts';

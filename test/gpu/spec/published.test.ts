@@ -1,5 +1,5 @@
 /**
- * Every random case that ONNX Runtime runs can be published: it passes the validator's check and runs in a CPU
+ * Every named or random case that ONNX Runtime runs can be published: it passes the validator's check and runs in a CPU
  * instance's session.
  */
 import { mkdtemp, rm } from 'node:fs/promises';
@@ -10,9 +10,9 @@ import { ModelSession } from '../../../src/cpu/instance/session.ts';
 import { checkModelFile } from '../../../src/host/store/model-check.ts';
 import { elementTypeOf, writeModel, type ModelProto } from '../../../src/onnx/index.ts';
 import type { Tensor } from '../../../src/tensor/index.ts';
-import { describeCase } from '../conformance/case.ts';
+import { describeCase } from '../../support/operator-cases/case.ts';
 import { disagreement } from '../../support/operator-cases/checking.ts';
-import { casesOf, drawn } from '../../support/operator-cases/index.ts';
+import { casesOf, drawn, named } from '../../support/operator-cases/index.ts';
 import { modelOf, referenceOf } from '../../support/operator-cases/models.ts';
 
 let folder: string;
@@ -39,7 +39,7 @@ test("every case that ONNX Runtime runs is accepted, and an instance gives ONNX 
   const seed = Number(process.env['TURNTABLE_SEED']);
   const wrong: string[] = [];
   let run = 0;
-  for (const one of [...drawn.keys()].flatMap((operator) => casesOf(operator, seed, 2))) {
+  for (const one of [...named, ...[...drawn.keys()].flatMap((operator) => casesOf(operator, seed, 2))]) {
     const made = modelOf(one);
     const expected = await referenceOf(made);
     if (expected === undefined) continue;

@@ -8,9 +8,8 @@ import { baseOf } from '../../../src/gpu/program/compile-model.ts';
 import { sizingInputs } from '../../../src/gpu/program/sizing-inputs.ts';
 import { writeModel } from '../../../src/onnx/index.ts';
 import { elements, type DataType, type Tensor } from '../../../src/tensor/index.ts';
-import { describeCase } from '../../gpu/conformance/case.ts';
+import { describeCase, type Case } from './case.ts';
 import { relativeError, runProgram } from '../run-program.ts';
-import type { SpecCase } from './draw.ts';
 import { modelOf, referenceOf } from './models.ts';
 import { shapesOf } from '../../../src/gpu/program/input-shapes.ts';
 
@@ -22,7 +21,7 @@ export type Verdict =
   | { readonly kind: 'wrong'; readonly what: string };
 
 export interface Checked {
-  readonly one: SpecCase;
+  readonly one: Case;
   readonly verdict: Verdict;
 }
 
@@ -94,7 +93,7 @@ function merged(ready: readonly Ready[]): Ready[] {
 }
 
 /** @param folder for models and compiled programs */
-export async function checkCases(cuda: Cuda, cases: readonly SpecCase[], folder: string): Promise<Checked[]> {
+export async function checkCases(cuda: Cuda, cases: readonly Case[], folder: string): Promise<Checked[]> {
   await mkdir(folder, { recursive: true });
   const verdicts: Verdict[] = [];
   const ready: Ready[] = [];

@@ -1,27 +1,16 @@
 /** Draws attributes, shapes and values for cases of operators: the same ones for the same seed. */
 import type { DataType } from '../../../src/tensor/index.ts';
-import {
-  conformanceCase,
-  filled,
-  given,
-  known,
-  sequence,
-  tensor,
-  type Case,
-  type CaseInput,
-} from '../../gpu/conformance/case.ts';
+import { filled, given, known, operatorCase, sequence, tensor, type Case, type CaseInput } from './case.ts';
+import { inferredTypes } from './output-types.ts';
 
 export type Attributes = Case['attributes'];
 
-export interface SpecOptions {
+export interface DrawnOptions {
   readonly attributes?: Attributes;
   readonly opset?: number;
   /** Which outputs are used; default: one. */
   readonly outputs?: number | readonly boolean[];
 }
-
-/** A node as a model could have it. Nodes that ONNX Runtime does not run are no cases. */
-export type SpecCase = Case;
 
 export class Draw {
   readonly #next: () => number;
@@ -105,15 +94,44 @@ export class Draw {
     return shape.map((size) => (this.chance(0.25) ? 1 : size)).slice(from);
   }
 
-  case(operator: string, inputs: readonly (CaseInput | undefined)[], options: SpecOptions = {}): SpecCase {
+  case(operator: string, inputs: readonly (CaseInput | undefined)[], options: DrawnOptions = {}): Case {
     const { attributes = {}, opset = 17, outputs = 1 } = options;
     const taken = typeof outputs === 'number' ? Array.from({ length: outputs }, () => true) : outputs;
-    return conformanceCase(operator, `seed ${this.seed}`, inputs, {
-      attributes,
-      opset,
-      outputs: taken.map((isTaken) => (isTaken ? 'FP32' : undefined)),
-    });
+    const types = inferredTypes({ operator, inputs, attributes }, taken);
+    if (taken.some((isTaken, place) => isTaken && types[place] === undefined))
+      throw new Error(`the types of the outputs of '${operator}' are not inferred`);
+    return operatorCase(operator, `seed ${this.seed}`, inputs, { attributes, opset, outputs: types });
   }
 }
 
-export type Drawn = (draw: Draw) => SpecCase;
+/** A node as a model could have it. Nodes that ONNX Runtime does not run are no cases. */
+export type Drawn = (draw: Draw) => Case;
+
+/** The cases of a family's operators; the family's records are in the file of the same name in `src/operators/families`. */
+export interface FamilyCases {
+  /**
+   * What is not left to chance, some of each operator: an edge of a kernel or of ONNX Runtime's, sizes beyond the
+   * drawn ones, types and attributes that are not drawn.
+   */
+  readonly named: readonly Case[];
+  /** From each operator's specification, at random. */
+  readonly drawn: Readonly<Record<string, Drawn>>;
+}
+
+/** Element types that most operators on any elements are drawn with. */
+export const anyTypes: readonly DataType[] = [
+  'FP32',
+  'FP32',
+  'FP16',
+  'FP64',
+  'INT32',
+  'INT64',
+  'UINT8',
+  'INT8',
+  'BOOL',
+];
+
+export const shuffled = (draw: Draw, length: number): number[] =>
+  Array.from({ length }, (_, axis) => ({ axis, at: draw.int(0, 1e6) }))
+    .sort((a, b) => a.at - b.at)
+    .map(({ axis }) => axis);

@@ -1,10 +1,247 @@
-import type { DataType } from '../../../src/tensor/index.ts';
-import type { Draw, Drawn } from './draw.ts';
+/** Cases of operators on elements, each of which is an expression of those at the same place. */
+/* oxlint-disable oxc/no-map-spread -- a table is made once, and is read best as nested lists */
+import { elementTypeOf } from '../../../src/onnx/index.ts';
+import { elementCount, type DataType } from '../../../src/tensor/index.ts';
+import { filled, given, operatorCase, scalar, tensor, type Case, type CaseInput } from './case.ts';
+import type { Draw, Drawn, FamilyCases } from './draw.ts';
+
+const x = (shape: readonly number[], datatype: DataType = 'FP32', seed = 1): CaseInput =>
+  given(filled(datatype, shape, seed));
+const values = (datatype: DataType, ...of: number[]): CaseInput => given(tensor(datatype, [of.length], of));
+/** Values in [low, high], for functions that are not defined everywhere, or divisors that must not be 0. */
+const between = (low: number, high: number, shape: readonly number[], datatype: DataType = 'FP32'): CaseInput => {
+  const count = elementCount(shape);
+  return given(
+    tensor(
+      datatype,
+      shape,
+      Array.from({ length: count }, (_, i) => low + ((high - low) * (i + 0.5)) / count),
+    ),
+  );
+};
+
+const shapes: readonly (readonly [readonly number[], readonly number[]])[] = [
+  [
+    [2, 3, 4],
+    [2, 3, 4],
+  ],
+  [[2, 3, 4], [4]],
+  [[2, 3, 4], []],
+  [
+    [3, 1],
+    [1, 5],
+  ],
+  [
+    [1, 3, 1, 2],
+    [4, 1, 5, 1],
+  ],
+  [[], []],
+  [
+    [2, 0, 3],
+    [1, 3],
+  ],
+  [
+    [8, 16],
+    [8, 16],
+  ],
+  [
+    [3, 7, 8],
+    [7, 1],
+  ],
+];
+
+/** One kernel serves all of them: its layouts are tried on one operator of two and one of three inputs. */
+const layouts: readonly Case[] = shapes.flatMap(([a, b]) => {
+  const name = `[${a.join(',')}] and [${b.join(',')}]`;
+  return [
+    operatorCase('Add', name, [x(a), x(b, 'FP32', 2)]),
+    operatorCase('Where', name, [x(a, 'BOOL'), x(b, 'FP32', 2), x(a, 'FP32', 3)], { outputs: ['FP32'] }),
+  ];
+});
+
+const truth = { outputs: ['BOOL'] } as const;
+const arithmetic: readonly Case[] = [
+  ...['Add', 'Sub', 'Mul', 'Div', 'Min', 'Max'].map((operator) =>
+    operatorCase(operator, 'BF16', [x([3, 5], 'BF16'), between(0.5, 4, [5], 'BF16')]),
+  ),
+  ...['Min', 'Max'].map((operator) =>
+    operatorCase(operator, 'NaN wins', [values('FP32', NaN, 1, NaN), values('FP32', 1, NaN, NaN)]),
+  ),
+  ...['Sum', 'Mean'].map((operator) =>
+    operatorCase(operator, 'three inputs', [x([2, 3]), x([3], 'FP32', 2), x([2, 1], 'FP32', 3)]),
+  ),
+  operatorCase('Pow', 'roots', [between(0.1, 4, [2, 5]), scalar('FP32', 0.5)]),
+  operatorCase('Pow', 'fractions', [between(0.1, 4, [2, 5]), x([5], 'FP32', 2)]),
+  operatorCase('Div', 'cuts off', [values('INT64', 7, -7, 7, -7), values('INT64', 2, 2, -2, -2)]),
+  operatorCase('Mod', 'sign of the divisor', [values('INT64', 7, -7, 7, -7), values('INT64', 3, 3, -3, -3)]),
+  ...['Equal', 'Less', 'Greater', 'LessOrEqual', 'GreaterOrEqual'].map((operator) =>
+    operatorCase(
+      operator,
+      'equal, smaller, larger and NaN',
+      [values('FP32', 1, 0, 2, NaN), values('FP32', 1, 1, 1, NaN)],
+      truth,
+    ),
+  ),
+  ...['And', 'Or', 'Xor'].map((operator) => operatorCase(operator, 'a row', [x([3, 5], 'BOOL'), x([5], 'BOOL', 2)])),
+  operatorCase('Not', 'truth values', [x([3, 5], 'BOOL')]),
+  operatorCase('IsNaN', 'some', [values('FP32', 1, NaN, -Infinity, 0)], truth),
+  operatorCase('IsInf', 'negative ones', [values('FP32', 1, NaN, -Infinity, Infinity)], {
+    ...truth,
+    attributes: { detect_positive: 0 },
+  }),
+  ...['BitwiseAnd', 'BitwiseOr', 'BitwiseXor'].map((operator) =>
+    operatorCase(operator, 'of both signs', [x([3, 5], 'INT32'), x([5], 'INT32', 2)], { opset: 18 }),
+  ),
+  operatorCase('BitwiseNot', 'of both signs', [x([7], 'INT32')], { opset: 18 }),
+  operatorCase('BitShift', 'over the end', [values('UINT8', 1, 200, 77), values('UINT8', 3, 1, 2)], {
+    attributes: { direction: 'LEFT' },
+  }),
+];
+
+/** The domain on which a function is tested: beyond the drawn numbers, or where it is defined. */
+/** The domain on which a function is tested. */
+const functions: Readonly<Record<string, readonly [low: number, high: number]>> = {
+  Neg: [-3, 3],
+  Abs: [-3, 3],
+  Sign: [-3, 3],
+  Reciprocal: [0.2, 3],
+  Sqrt: [0, 5],
+  Exp: [-5, 5],
+  Log: [0.01, 5],
+  Erf: [-3, 3],
+  Tanh: [-4, 4],
+  Sin: [-7, 7],
+  Cos: [-7, 7],
+  Tan: [-1.2, 1.2],
+  Asin: [-0.99, 0.99],
+  Acos: [-0.99, 0.99],
+  Atan: [-5, 5],
+  Sinh: [-3, 3],
+  Cosh: [-3, 3],
+  Asinh: [-5, 5],
+  Acosh: [1.1, 6],
+  Atanh: [-0.95, 0.95],
+  Floor: [-3, 3],
+  Ceil: [-3, 3],
+  Round: [-3.25, 3.25],
+  Sigmoid: [-6, 6],
+  Relu: [-3, 3],
+  LeakyRelu: [-3, 3],
+  ThresholdedRelu: [-3, 3],
+  Elu: [-3, 3],
+  Celu: [-3, 3],
+  Selu: [-3, 3],
+  Softplus: [-30, 30],
+  Softsign: [-5, 5],
+  Mish: [-5, 5],
+  HardSigmoid: [-4, 4],
+  HardSwish: [-4, 4],
+  Shrink: [-2, 2],
+  'com.microsoft.Gelu': [-4, 4],
+  'com.microsoft.QuickGelu': [-4, 4],
+};
+
+/** Drawn in 32 bits alone. */
+const halves = new Set(['Celu', 'com.microsoft.Gelu', 'com.microsoft.QuickGelu']);
+
+const unaries: readonly Case[] = Object.entries(functions).flatMap(([operator, [low, high]]) => {
+  const opset = operator === 'Mish' ? 18 : 17;
+  return [
+    operatorCase(operator, 'over its domain', [between(low, high, [3, 41])], { opset }),
+    ...(halves.has(operator) ? [operatorCase(operator, 'FP16', [between(low, high, [24], 'FP16')], { opset })] : []),
+  ];
+});
+
+const others: readonly Case[] = [
+  operatorCase('Relu', 'NaN passes', [values('FP32', NaN, -1)]),
+  operatorCase('Round', 'halves', [values('FP32', 0.5, 1.5, 2.5, -0.5, -1.5)]),
+  operatorCase('PRelu', 'a slope to a channel', [x([2, 3, 4]), x([3, 1], 'FP32', 2)]),
+  ...['none', 'tanh'].map((approximate) =>
+    operatorCase('Gelu', approximate, [between(-4, 4, [33])], { attributes: { approximate }, opset: 20 }),
+  ),
+  operatorCase('com.microsoft.BiasGelu', 'rows', [x([3, 8]), x([8], 'FP32', 2)]),
+  operatorCase('com.microsoft.FastGelu', 'rows', [x([3, 8]), x([8], 'FP32', 2)]),
+  operatorCase('Swish', 'alpha 1.5', [x([3, 8])], {
+    attributes: { alpha: { float: 1.5 } },
+    reference: (graph, [input]) => {
+      const scaled = graph.node('Mul', [input!, graph.constant({ floats: 1.5 })]);
+      return [graph.node('Mul', [input!, graph.node('Sigmoid', [scaled])])];
+    },
+  }),
+  operatorCase('Clip', 'the upper limit alone', [x([3, 7]), undefined, scalar('FP32', 0.75)]),
+];
+
+const castTypes: readonly DataType[] = ['FP32', 'FP16', 'BF16', 'FP64', 'INT32', 'INT64', 'BOOL', 'UINT8', 'INT8'];
+const casts: readonly Case[] = castTypes.flatMap((from) =>
+  castTypes.map((to) => {
+    // Values below 0 or above 127 have different results on different machines.
+    const input = from === 'BOOL' ? x([11], from) : between(0, 100, [11], from);
+    return operatorCase('Cast', `${from} to ${to}`, [input], {
+      attributes: { to: elementTypeOf(to) },
+      outputs: [to],
+      // The reference computes 16-bit inputs and outputs in 32 bits.
+      reference: (graph, [value]) => {
+        const wide = to === 'FP16' || to === 'BF16' ? 'FP32' : to;
+        return [graph.node('Cast', [value!], { to: elementTypeOf(wide) })];
+      },
+    });
+  }),
+);
+
+/** Normalization of batches. @param shape [items, channels, ...] */
+const scaleShift = (name: string, shape: readonly number[], seed = 1): Case => {
+  const channels = [shape[1]!, ...shape.slice(2).map(() => 1)];
+  return operatorCase(
+    'turntable.ScaleShift',
+    name,
+    [x(shape, 'FP32', seed), ...[2, 3, 4].map((more) => x(channels, 'FP32', seed + more)), between(0.2, 2, channels)],
+    {
+      attributes: { epsilon: { float: 1e-3 } },
+      reference: (graph, [input, ...weights]) => {
+        const flat = weights.map((weight) => graph.node('Reshape', [weight, graph.constant({ ints: [shape[1]!] })]));
+        return [graph.node('BatchNormalization', [input!, ...flat], { epsilon: { float: 1e-3 } })];
+      },
+    },
+  );
+};
+
+/** A scale and a zero point to a column. */
+const quantizing = (
+  name: 'Quantize' | 'Dequantize',
+  title: string,
+  input: CaseInput,
+  type: DataType,
+  seed = 1,
+): Case => {
+  const columns = input.tensor.shape.at(-1)!;
+  const zeros = Array.from({ length: columns }, (_, column) => (column * 7 + seed) % 11);
+  return operatorCase(
+    `turntable.${name}`,
+    title,
+    [input, between(0.05, 0.5, [columns]), given(tensor(type, [columns], zeros))],
+    {
+      outputs: [name === 'Quantize' ? type : 'FP32'],
+      reference: (graph, inputs) => [graph.node(`${name}Linear`, inputs, { axis: -1 })],
+    },
+  );
+};
+
+const drawnQuantizing =
+  (name: 'Quantize' | 'Dequantize'): Drawn =>
+  (draw) => {
+    const type = draw.pick(['INT8', 'UINT8'] as const);
+    const input = draw.x(name === 'Quantize' ? 'FP32' : type, draw.filledShape(1, 4));
+    return quantizing(name, `seed ${draw.seed}`, input, type, draw.int(0, 10));
+  };
 
 const floats: readonly DataType[] = ['FP32', 'FP32', 'FP32', 'FP16', 'FP64'];
+
 const numbers: readonly DataType[] = [...floats, 'INT32', 'INT64'];
+
 const integers: readonly DataType[] = ['INT8', 'UINT8', 'INT16', 'UINT16', 'INT32', 'UINT32', 'INT64', 'UINT64'];
+
 const opsets = [9, 11, 13, 14, 16, 17, 18, 20, 21, 22];
+
 const recent = [18, 20, 21];
 
 const unary =
@@ -139,60 +376,6 @@ const cast: Drawn = (draw) => {
   return draw.case('Cast', [x], { attributes: { to: elementType[to]! }, opset: draw.pick([9, 13, 19, 21]) });
 };
 
-const castLike: Drawn = (draw) => {
-  const [from, to] = [draw.pick(numbers), draw.pick(numbers)];
-  return draw.case('CastLike', [draw.x(from, draw.shape(0, 3)), draw.x(to, [1])], { opset: draw.pick([15, 19, 21]) });
-};
-
-const quantised: readonly DataType[] = ['UINT8', 'INT8'];
-
-const scales = (draw: Draw, shape: readonly number[]) => {
-  const count = shape.reduce((product, size) => product * size, 1);
-  return draw.values(
-    'FP32',
-    shape,
-    Array.from({ length: count }, () => draw.int(1, 40) / 32),
-    draw.chance(0.7),
-  );
-};
-
-/** Per tensor, per axis, in blocks. */
-function scaleShape(draw: Draw, shape: readonly number[]) {
-  const kind = shape.length === 0 ? 'tensor' : draw.pick(['tensor', 'axis', 'axis', 'block'] as const);
-  const axis = draw.axis(shape.length);
-  if (kind === 'tensor') return { shape: [], attributes: {}, opset: draw.pick([10, 13, 19, 21]) };
-  if (kind === 'axis') {
-    const isDefault = shape.length > 1 && draw.chance(0.3);
-    return {
-      shape: [isDefault ? shape[1]! : shape.at(axis)!],
-      attributes: isDefault ? {} : { axis },
-      opset: draw.pick([13, 19, 21]),
-    };
-  }
-  const size = shape.at(axis)!;
-  const block = draw.pick([1, 2, 3]);
-  const blocks = shape.with(axis < 0 ? axis + shape.length : axis, Math.ceil(size / block));
-  return { shape: blocks, attributes: { axis, block_size: block }, opset: 21 };
-}
-
-const quantize: Drawn = (draw) => {
-  const shape = draw.filledShape(0, 4);
-  const { shape: scale, attributes, opset } = scaleShape(draw, shape);
-  const datatype = draw.pick(opset === 21 ? ([...quantised, 'INT16', 'UINT16'] as const) : quantised);
-  const count = scale.reduce((product, size) => product * size, 1);
-  const zero = draw.chance(0.3) ? [] : [draw.values(datatype, scale, draw.list(count, 0, 9))];
-  return draw.case('QuantizeLinear', [draw.x('FP32', shape, 20), scales(draw, scale), ...zero], { attributes, opset });
-};
-
-const dequantize: Drawn = (draw) => {
-  const shape = draw.filledShape(0, 4);
-  const { shape: scale, attributes, opset } = scaleShape(draw, shape);
-  const datatype = draw.pick([...quantised, 'INT32' as const]);
-  const count = scale.reduce((product, size) => product * size, 1);
-  const zero = draw.chance(0.3) || datatype === 'INT32' ? [] : [draw.values(datatype, scale, draw.list(count, 0, 9))];
-  return draw.case('DequantizeLinear', [draw.x(datatype, shape), scales(draw, scale), ...zero], { attributes, opset });
-};
-
 const prelu: Drawn = (draw) => {
   const shape = draw.shape(1, 4);
   const datatype = draw.pick(['FP32', 'FP32', 'FP16', 'INT32'] as const);
@@ -236,57 +419,69 @@ const isNaN: Drawn = (draw) =>
     },
   );
 
-const named = (operators: string, make: (operator: string) => Drawn): Record<string, Drawn> =>
+const eachOf = (operators: string, make: (operator: string) => Drawn): Record<string, Drawn> =>
   Object.fromEntries(operators.split(' ').map((operator) => [operator, make(operator)]));
 
-export const elementwise: Readonly<Record<string, Drawn>> = {
-  ...named('Neg Abs Sign', (operator) => unary(operator, [...numbers, 'INT8'])),
-  ...named('Reciprocal Sqrt Exp Log Erf Tanh Sin Cos Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh', (operator) =>
-    unary(operator),
-  ),
-  ...named('Floor Ceil Round Sigmoid Softplus Softsign', (operator) => unary(operator, floats, {}, 11)),
-  Relu: unary('Relu', [...floats, 'INT32', 'INT8'], {}, 9),
-  ...named('LeakyRelu ThresholdedRelu Elu', (operator) => unary(operator, floats, { alpha: 1 }, 10)),
-  Celu: unary('Celu', ['FP32'], { alpha: 1 }, 13),
-  Selu: unary('Selu', floats, { alpha: 1, gamma: 1 }),
-  Mish: unary('Mish', floats, {}, 18),
-  HardSigmoid: unary('HardSigmoid', floats, { alpha: 0.2, beta: 0.3 }),
-  HardSwish: unary('HardSwish', floats, {}, 14),
-  Shrink: unary('Shrink', floats, { lambd: 0.5, bias: 0.5 }),
-  Swish: unary('Swish', floats, { alpha: 1 }, 24),
-  ...named('Add Sub Mul Div', (operator) => binary(operator, [...numbers, 'INT8', 'UINT8'])),
-  Mod: binary('Mod', [...numbers, 'INT8', 'UINT8'], 10),
-  Pow: pow,
-  ...named('Min Max', (operator) => variadic(operator, numbers)),
-  ...named('Sum Mean', (operator) => variadic(operator)),
-  ...named('Equal Less Greater', (operator) => binary(operator, numbers, 11)),
-  ...named('LessOrEqual GreaterOrEqual', (operator) => binary(operator, numbers, 12)),
-  ...named('And Or Xor', logical),
-  Not: (draw) => draw.case('Not', [draw.x('BOOL', draw.shape(0, 3))]),
-  ...named('BitwiseAnd BitwiseOr BitwiseXor', (operator) => (draw) => {
-    const shape = draw.shape(0, 3);
-    const datatype = draw.pick(integers);
-    return draw.case(operator, [draw.x(datatype, draw.narrowed(shape)), draw.x(datatype, shape)], {
-      opset: draw.pick(recent),
-    });
-  }),
-  BitwiseNot: unary('BitwiseNot', integers, {}, 18),
-  BitShift: bitShift,
-  IsNaN: isNaN,
-  IsInf: isInf,
-  Where: where,
-  Clip: clip,
-  Cast: cast,
-  CastLike: castLike,
-  QuantizeLinear: quantize,
-  DequantizeLinear: dequantize,
-  PRelu: prelu,
-  Gelu: gelu('Gelu', 20),
-  'com.microsoft.Gelu': gelu('com.microsoft.Gelu', 17),
-  'com.microsoft.BiasGelu': gelu('com.microsoft.BiasGelu', 17),
-  'com.microsoft.FastGelu': gelu('com.microsoft.FastGelu', 17),
-  'com.microsoft.QuickGelu': (draw) =>
-    draw.case('com.microsoft.QuickGelu', [draw.x('FP32', draw.shape(0, 3))], {
-      attributes: draw.some({ alpha: { float: 1.5 } }),
+export const elementwise: FamilyCases = {
+  named: [
+    ...layouts,
+    ...arithmetic,
+    ...unaries,
+    ...others,
+    ...casts,
+    scaleShift('by channel', [2, 3, 4]),
+    quantizing('Quantize', 'a scale to a column', x([3, 5]), 'INT8'),
+    quantizing('Dequantize', 'a scale to a column', x([3, 5], 'INT8'), 'INT8'),
+  ],
+  drawn: {
+    ...eachOf('Neg Abs Sign', (operator) => unary(operator, [...numbers, 'INT8'])),
+    ...eachOf('Reciprocal Sqrt Exp Log Erf Tanh Sin Cos Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh', (operator) =>
+      unary(operator),
+    ),
+    ...eachOf('Floor Ceil Round Sigmoid Softplus Softsign', (operator) => unary(operator, floats, {}, 11)),
+    Relu: unary('Relu', [...floats, 'INT32', 'INT8'], {}, 9),
+    ...eachOf('LeakyRelu ThresholdedRelu Elu', (operator) => unary(operator, floats, { alpha: 1 }, 10)),
+    Celu: unary('Celu', ['FP32'], { alpha: 1 }, 13),
+    Selu: unary('Selu', floats, { alpha: 1, gamma: 1 }),
+    Mish: unary('Mish', floats, {}, 18),
+    HardSigmoid: unary('HardSigmoid', floats, { alpha: 0.2, beta: 0.3 }),
+    HardSwish: unary('HardSwish', floats, {}, 14),
+    Shrink: unary('Shrink', floats, { lambd: 0.5, bias: 0.5 }),
+    Swish: unary('Swish', floats, { alpha: 1 }, 24),
+    ...eachOf('Add Sub Mul Div', (operator) => binary(operator, [...numbers, 'INT8', 'UINT8'])),
+    Mod: binary('Mod', [...numbers, 'INT8', 'UINT8'], 10),
+    Pow: pow,
+    ...eachOf('Min Max', (operator) => variadic(operator, numbers)),
+    ...eachOf('Sum Mean', (operator) => variadic(operator)),
+    ...eachOf('Equal Less Greater', (operator) => binary(operator, numbers, 11)),
+    ...eachOf('LessOrEqual GreaterOrEqual', (operator) => binary(operator, numbers, 12)),
+    ...eachOf('And Or Xor', logical),
+    Not: (draw) => draw.case('Not', [draw.x('BOOL', draw.shape(0, 3))]),
+    ...eachOf('BitwiseAnd BitwiseOr BitwiseXor', (operator) => (draw) => {
+      const shape = draw.shape(0, 3);
+      const datatype = draw.pick(integers);
+      return draw.case(operator, [draw.x(datatype, draw.narrowed(shape)), draw.x(datatype, shape)], {
+        opset: draw.pick(recent),
+      });
     }),
+    BitwiseNot: unary('BitwiseNot', integers, {}, 18),
+    BitShift: bitShift,
+    IsNaN: isNaN,
+    IsInf: isInf,
+    Where: where,
+    Clip: clip,
+    Cast: cast,
+    PRelu: prelu,
+    Gelu: gelu('Gelu', 20),
+    'com.microsoft.Gelu': gelu('com.microsoft.Gelu', 17),
+    'com.microsoft.BiasGelu': gelu('com.microsoft.BiasGelu', 17),
+    'com.microsoft.FastGelu': gelu('com.microsoft.FastGelu', 17),
+    'com.microsoft.QuickGelu': (draw) =>
+      draw.case('com.microsoft.QuickGelu', [draw.x('FP32', draw.shape(0, 3))], {
+        attributes: draw.some({ alpha: { float: 1.5 } }),
+      }),
+    'turntable.ScaleShift': (draw) => scaleShift(`seed ${draw.seed}`, draw.filledShape(2, 4), draw.int(1, 1000)),
+    'turntable.Quantize': drawnQuantizing('Quantize'),
+    'turntable.Dequantize': drawnQuantizing('Dequantize'),
+  },
 };

@@ -9,8 +9,7 @@ import {
   type ArrayOf,
   type Tensor,
 } from '../../../src/tensor/index.ts';
-import { operatorName } from '../../gpu/conformance/reference.ts';
-import type { SpecCase } from './draw.ts';
+import { operatorName, type Case } from './case.ts';
 
 const ort = loadOnnxRuntime();
 
@@ -20,7 +19,7 @@ export interface CaseModel {
 }
 
 /** Outputs have no declared type: the reader of the model infers it. */
-export function modelOf(one: SpecCase): CaseModel {
+export function modelOf(one: Case): CaseModel {
   const graph = new GraphBuilder('case', { opset: one.opset });
   const inputs: Tensor[] = [];
   const names = one.inputs.map((input, place) => {

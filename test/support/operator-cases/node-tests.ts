@@ -3,7 +3,8 @@
  * input in the call. On the engine they show which share of such tests runs entirely on a GPU.
  */
 import { readFileSync } from 'node:fs';
-import { casesCalledWhole, drawn, type SpecCase } from './index.ts';
+import type { Case } from './case.ts';
+import { casesCalledWhole, drawn } from './index.ts';
 import { modelOf, referenceOf } from './models.ts';
 
 /** ONNX Runtime has no CPU kernel for these: training, images, and operators newer than it. */
@@ -36,8 +37,8 @@ export function nodeTests(): NodeTests {
 }
 
 /** As many cases of an operator as ONNX has tests of it, all of which ONNX Runtime runs; none if none can be drawn. */
-export async function casesLikeNodeTests(operator: string, count: number, seed: number): Promise<SpecCase[]> {
-  const cases: SpecCase[] = [];
+export async function casesLikeNodeTests(operator: string, count: number, seed: number): Promise<Case[]> {
+  const cases: Case[] = [];
   if (!drawn.has(operator)) return cases;
   for (const one of casesCalledWhole(operator, seed, 8 * count)) {
     if (cases.length === count) break;

@@ -1,5 +1,46 @@
+/** Cases of operators on windows of images. */
+/* oxlint-disable oxc/no-map-spread -- a table is made once, and is read best as nested lists */
 import type { DataType } from '../../../src/tensor/index.ts';
-import type { Drawn } from './draw.ts';
+import { filled, given, operatorCase, type Case, type CaseInput, type CaseOptions } from './case.ts';
+import type { Drawn, FamilyCases } from './draw.ts';
+
+const x = (shape: readonly number[], datatype: DataType = 'FP32'): CaseInput => given(filled(datatype, shape));
+const pooled = (
+  operator: string,
+  name: string,
+  input: CaseInput,
+  attributes: Case['attributes'],
+  more: CaseOptions = {},
+): Case => operatorCase(operator, name, [input], { attributes, ...more });
+
+const square = { kernel_shape: [3, 3], strides: [1, 1], pads: [1, 1, 1, 1] };
+const cases: readonly Case[] = [
+  ...['MaxPool', 'AveragePool'].map((operator) => pooled(operator, 'BF16', x([1, 2, 5, 5], 'BF16'), square)),
+  ...[0, 1].map((storage_order) =>
+    pooled(
+      'MaxPool',
+      `places in three dimensions, order ${storage_order}`,
+      x([1, 2, 4, 5, 6]),
+      { kernel_shape: [2, 2, 3], strides: [1, 2, 1], storage_order },
+      { outputs: ['FP32', 'INT64'] },
+    ),
+  ),
+  // The last window lies partly beyond the padding: whether it counts there changed with opset 19.
+  ...[17, 19].map((opset) =>
+    pooled(
+      'AveragePool',
+      'a last window beyond the padding',
+      x([1, 2, opset === 17 ? 7 : 6, opset === 17 ? 7 : 6]),
+      { ...square, strides: [2, 2], count_include_pad: 1, ceil_mode: 1 },
+      { opset },
+    ),
+  ),
+  pooled('LpPool', 'dilated, p 3', x([1, 2, 9, 9]), { kernel_shape: [3, 3], dilations: [2, 2], p: 3 }, { opset: 18 }),
+  pooled('com.microsoft.NhwcMaxPool', 'padded', x([1, 5, 5, 3], 'UINT8'), square),
+  ...['GlobalAveragePool', 'GlobalMaxPool', 'GlobalLpPool'].map((operator) =>
+    pooled(operator, 'large images', x([1, 2, 20, 20]), {}),
+  ),
+];
 
 const pool =
   (operator: 'MaxPool' | 'AveragePool' | 'LpPool'): Drawn =>
@@ -57,12 +98,15 @@ const nhwc: Drawn = (draw) => {
   );
 };
 
-export const pooling: Readonly<Record<string, Drawn>> = {
-  MaxPool: pool('MaxPool'),
-  AveragePool: pool('AveragePool'),
-  LpPool: pool('LpPool'),
-  'com.microsoft.NhwcMaxPool': nhwc,
-  GlobalAveragePool: global('GlobalAveragePool'),
-  GlobalMaxPool: global('GlobalMaxPool'),
-  GlobalLpPool: global('GlobalLpPool'),
+export const pooling: FamilyCases = {
+  named: cases,
+  drawn: {
+    MaxPool: pool('MaxPool'),
+    AveragePool: pool('AveragePool'),
+    LpPool: pool('LpPool'),
+    'com.microsoft.NhwcMaxPool': nhwc,
+    GlobalAveragePool: global('GlobalAveragePool'),
+    GlobalMaxPool: global('GlobalMaxPool'),
+    GlobalLpPool: global('GlobalLpPool'),
+  },
 };

@@ -1,4 +1,4 @@
-/** Conformance cases: one node with its inputs, and how ONNX Runtime computes the same. */
+/** A case of an operator: one node with its inputs, and how ONNX Runtime computes the same. */
 import type { AttributeValue, GraphBuilder } from '../../../src/onnx/index.ts';
 import { arrayOf, elementCount, tensorOf, type DataType, type Tensor } from '../../../src/tensor/index.ts';
 
@@ -106,7 +106,7 @@ export interface CaseOptions {
 }
 
 /** A case; its first output has the first input's datatype unless said otherwise. */
-export function conformanceCase(
+export function operatorCase(
   operator: string,
   name: string,
   inputs: readonly (CaseInput | undefined)[],
@@ -123,6 +123,12 @@ export function conformanceCase(
     kept: options.kept ?? {},
     tolerance: options.tolerance,
   };
+}
+
+/** Splits 'com.microsoft.Gelu' into its domain and 'Gelu'. */
+export function operatorName(type: string): { readonly domain: string; readonly name: string } {
+  const dot = type.lastIndexOf('.');
+  return { domain: dot < 0 ? '' : type.slice(0, dot), name: type.slice(dot + 1) };
 }
 
 const described = (input: CaseInput | undefined): string =>
