@@ -50,8 +50,6 @@ const gpus: InvocationGpus = {
 };
 
 const unused = (): Promise<number> => Promise.resolve(0);
-const full = new CpuError('queue-full', '100 wait already');
-const fullPool = (): Promise<never> => Promise.reject(full);
 const failing = (): Promise<never> =>
   Promise.reject(Object.assign(new Error('no such kernel'), { name: 'GpuError', code: 'misuse' }));
 /** The first instance asks, and dies before the answer; the second asks again. */
@@ -163,24 +161,18 @@ function overflowTo({ submit, roundTripMs }: NonNullable<Setting['workers']>): O
   return queue as unknown as OverflowQueue;
 }
 
-test('if the pool is full a worker takes the call, handler or not', async () => {
+test('what fails in a CPU pool is tried at no worker, handler or not', async () => {
+  const failure = new CpuError('instance-died', 'two instances died');
+  const submit = vi.fn<OverflowQueue['submit']>(submitted);
   for (const run of [undefined, runOnGpu]) {
     const { invoker: made } = invoker({
       run: run as GpuRunner['run'],
-      pool: fullPool,
-      workers: { submit: submitted, roundTripMs: 50 },
+      pool: () => Promise.reject(failure),
+      workers: { submit, roundTripMs: 50 },
     });
-    const { placement } = await made.run(version, request, {}, {});
-    expect(placement).toMatchObject({
-      kind: 'other',
-      where: 'remote worker w1',
-      overflow: { to: 'worker', reason: 'failed' },
-    });
+    await expect(made.run(version, request, {}, {})).rejects.toBe(failure);
   }
-});
-
-test('without a worker the client gets the error of the full queue', async () => {
-  await expect(invoker({ pool: fullPool }).invoker.run(version, tensors, {}, {})).rejects.toBe(full);
+  expect(submit).not.toHaveBeenCalled();
 });
 
 test('while the only core is busy a worker that answers sooner takes the call, and one that fails gives it back', async () => {

@@ -3,14 +3,7 @@
  * GPU, this machine's CPU pool, or another place. A handler's two halves run in an instance of the CPU pool, and its model
  * wherever the scheduler says.
  */
-import {
-  CpuError,
-  givesOptional,
-  type CpuPools,
-  type InvokeOptions,
-  type PoolInput,
-  type PoolResult,
-} from '../../cpu/index.ts';
+import { givesOptional, type CpuPools, type InvokeOptions, type PoolInput, type PoolResult } from '../../cpu/index.ts';
 import type { OverflowOptions } from '../../queue/index.ts';
 import type { Join, Observation, SideId } from '../../schedule/index.ts';
 import { narrowed, widened, type Tensor } from '../../tensor/index.ts';
@@ -160,12 +153,10 @@ export class PlacedInvoker {
       return told(withTimes(result, placed), placed, whyNot, there && { where: where!, countedAs: there.countedAs });
     };
     const failed = async (failure: unknown): Promise<Refused> => {
-      const refusal = there === undefined ? refusalOf(failure) : there.refusalOf(failure);
-      if (refusal === undefined || (lent !== undefined && lent.lease !== placed)) {
-        lease.done();
-        throw failure;
-      }
-      return { placed: await placed.elsewhere(refusal), failure };
+      const refused = there?.refusalOf(failure);
+      if (refused !== undefined) return { placed: await placed.elsewhere(refused), failure };
+      lease.done();
+      throw failure;
     };
     if (there === undefined) {
       const lending = lent === undefined ? options : this.#lending(version, wish, options, lent);
@@ -301,11 +292,6 @@ export class PlacedInvoker {
         };
       }
       return told(withTimes(result, model), model, whyNot);
-    } catch (error) {
-      // Another place may still have room for it.
-      const hasRoom = error instanceof CpuError && error.code === 'queue-full';
-      if (!hasRoom || attempts > 0) throw error;
-      return await this.#afterFullQueue(version, input, wish, options, error);
     } finally {
       isOver = true;
       lent.done(observedThere);
@@ -339,22 +325,6 @@ export class PlacedInvoker {
           throw nowhere(version, placed.refusals.at(-1));
       }
     }
-  }
-
-  async #afterFullQueue(
-    version: FunctionVersion,
-    input: PoolInput,
-    wish: InvocationWish,
-    options: InvokeOptions,
-    full: CpuError,
-  ): Promise<Ran> {
-    let placed = await this.#submit(version, undefined, wish);
-    // Its pool has reported that it is full.
-    while (placed.kind === 'cpu') placed = await placed.elsewhere(full.message);
-    if (placed.kind !== 'other') throw full;
-    const outcome = await this.#elsewhere(version, input, wish, options, placed);
-    if ('result' in outcome) return outcome;
-    throw full;
   }
 }
 
@@ -424,11 +394,6 @@ function withTimes(result: PoolResult, there: TimesThere, isCold = false): PoolR
     batchSize,
     batchRows,
   };
-}
-
-/** The reason in words if the place could not run it and another one may; undefined if it ran there and failed. */
-function refusalOf(error: unknown): string | undefined {
-  return error instanceof CpuError && error.code === 'queue-full' ? "cpu pool's queue is full" : undefined;
 }
 
 function leftOrFull(error: unknown): unknown {
