@@ -94,7 +94,8 @@ async function run({ small, seed, progress }: BenchmarkOptions): Promise<Benchma
   const scale = small ? smallScale : fullScale;
   const seeds = Array.from({ length: small ? 1 : 5 }, (_, step) => seed + step);
   const found: { readonly question: Question; readonly density: Density }[] = [];
-  for (const question of questions) {
+  // A small run has one of each kind: shared, coded, in 16 bits.
+  for (const question of questions.filter((_, at) => !small || at % 3 === 0)) {
     progress(nameOf(question));
     found.push({ question, density: await densityOf(scale, question.system, seeds) });
   }

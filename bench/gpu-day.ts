@@ -22,6 +22,9 @@ interface PlannedPart extends Omit<Part, 'run'> {
   };
 }
 
+/** What needs no GPU is looked at by each run of the tests. */
+export const testFolders = ['test/gpu/real', 'test/gpu/conformance'] as const;
+
 const vitest = join('node_modules', 'vitest', 'vitest.mjs');
 
 function partsOf(small: boolean, folder: string, seed: number): readonly PlannedPart[] {
@@ -31,9 +34,7 @@ function partsOf(small: boolean, folder: string, seed: number): readonly Planned
     const given = [name, '--out', folder, '--seed', String(seed), ...limits];
     return { arguments: ['--import', 'tsx', join('bench', 'main.ts'), ...given] };
   };
-  const tests = small
-    ? ['test/gpu/conformance/conformance.test.ts', '-t', 'computes something else']
-    : ['test/gpu/real', 'test/gpu/conformance'];
+  const tests = small ? ['test/gpu/conformance/conformance.test.ts', '-t', 'computes something else'] : testFolders;
   return [
     {
       name: 'self-test',

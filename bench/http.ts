@@ -77,7 +77,7 @@ async function run({ small, full = false, progress }: BenchmarkOptions): Promise
     progress,
   });
   const manyCalls = small ? 320 : full ? 1_000_000 : 100_000;
-  const many = await countOverManyCalls(hostServer, manyCalls, progress);
+  const many = await countOverManyCalls(hostServer, { calls: manyCalls, parts: small ? 2 : 10 }, progress);
   progress('large intermediate results');
   const largeRounds = small ? 3 : 31;
   const large = await compareLargeResults(servers, hostServer, { size: largeSize, rounds: largeRounds });

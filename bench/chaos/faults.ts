@@ -32,7 +32,8 @@ type Counts = Readonly<Record<string, number>>;
 
 /** A stream without an answer for this long after everything is back counts as lost. */
 const recoveryMsMax = 90_000;
-const kindsSmall = 5;
+/** Each restarts processes; seeds of long runs come to all of them. */
+const kindsSmall = 3;
 
 export async function runFaults({ small, seed, minutes = 5, progress }: BenchmarkOptions): Promise<FaultsPiece> {
   const workers = small ? 1 : 2;

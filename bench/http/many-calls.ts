@@ -7,7 +7,6 @@ import { bodySizesName, requestOf } from './body-sizes.ts';
 
 /** Bytes of the bodies in turns: small ones are many, and one in sixteen is an image. */
 const turns = [16, 4096, 16, 4096, 16, 65_536, 4096, 16, 16, 4096, 110_592, 4096, 16, 65_536, 4096, 602_112];
-const parts = 10;
 const connections = 4;
 /** Free pages of the C library come and go by so much. */
 const varyingBytes = 48e6;
@@ -22,7 +21,7 @@ export interface ManyCalls {
 
 export async function countOverManyCalls(
   host: StartedServer,
-  calls: number,
+  { calls, parts }: { readonly calls: number; readonly parts: number },
   progress: (text: string) => void,
 ): Promise<ManyCalls> {
   const path = `/v2/models/${bodySizesName}/infer`;

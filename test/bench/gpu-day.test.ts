@@ -1,11 +1,11 @@
 /** How a GPU day handles parts that fail, and too little time. */
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, expect, test } from 'vitest';
 import { runCommand } from '../../bench/gpu-day/command.ts';
 import { runParts, type Part } from '../../bench/gpu-day/parts.ts';
-import { benchmark } from '../../bench/gpu-day.ts';
+import { benchmark, testFolders } from '../../bench/gpu-day.ts';
 import { benchmarkNames } from '../../bench/registry.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'turntable-gpu-day-'));
@@ -18,6 +18,10 @@ test('every part is the self-test, the tests, or a benchmark that exists', () =>
   expect([selfTest, tests]).toEqual(['self-test', 'tests']);
   expect(others.length).toBeGreaterThan(0);
   expect(others.filter((name) => !benchmarkNames().includes(name))).toEqual([]);
+});
+
+test('the tests of a GPU day are there', () => {
+  expect(testFolders.filter((path) => !existsSync(path))).toEqual([]);
 });
 
 /** A clock, and parts that move it. */

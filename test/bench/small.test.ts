@@ -15,11 +15,11 @@ afterEach(environmentNow());
 /**
  * The benchmark `gpu-day` runs it from the command line. What it kept is looked at, and it is not run again. Other
  * benchmarks are parts of gpu-day as well, by the same command with their name: they run by themselves here, without a
- * process that compiles all of src/ first.
+ * process that compiles all of src/ first. So do the tests that are a part of it.
  */
 const partOfGpuDay = 'gpu';
 const rowsOf: Readonly<Record<string, readonly string[]>> = {
-  'gpu-day': ['self-test', 'tests', partOfGpuDay],
+  'gpu-day': ['self-test', partOfGpuDay],
   // Whether the kernel kills in a small control group also depends on when this machine writes its pages to disk.
   chaos: ['faults', 'steady'],
 };

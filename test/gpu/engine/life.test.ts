@@ -6,6 +6,7 @@ import { GpuError } from '../../../src/gpu/types.ts';
 import { inHost } from '../../support/in-host.ts';
 import { planFor, wordsOf, type Chain } from './chains.ts';
 import { layerWords, onEngine, type Bench } from './fixture.ts';
+import { draws } from '../../support/draws.ts';
 
 async function codeOf(attempt: Promise<unknown>): Promise<string> {
   try {
@@ -84,7 +85,7 @@ it('hundreds of functions take turns on a small GPU with a small host store, and
         },
       );
     }),
-    { numRuns: 3 },
+    { numRuns: draws(1) },
   );
 });
 
@@ -462,7 +463,7 @@ it('copies grow as a load proceeds, and become smaller again towards its end', a
         });
       },
     ),
-    { numRuns: 12 },
+    { numRuns: draws(6) },
   );
 });
 
@@ -530,7 +531,7 @@ it('graphs of pieces have the addresses of now, whatever goes, comes, moves or i
         expect((await run(chain)).start).toBe('warm');
       });
     }),
-    { numRuns: 25 },
+    { numRuns: draws(10) },
   );
 });
 

@@ -20,6 +20,7 @@ import { emulatorMissing, sharedEmulatedCuda } from '../../support/emulated-cuda
 import { gpuOnly } from '../../support/gpu-shell.ts';
 import { gpuOffer } from '../../support/offers.ts';
 import { makeChain, planFor, wordsOf, type Chain } from './chains.ts';
+import { draws } from '../../support/draws.ts';
 
 const functionCount = 200;
 const gpuCount = 2;
@@ -341,7 +342,7 @@ describe.skipIf(emulatorMissing)('the books of functions that share layers', () 
           rmSync(folder, { recursive: true });
         }
       }),
-      { numRuns: 2, endOnFailure: true },
+      { numRuns: draws(1), endOnFailure: true },
     );
     expect([...starts]).toEqual(expect.arrayContaining(['warm', 'partial', 'cold', 'disk']));
   });

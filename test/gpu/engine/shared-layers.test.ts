@@ -11,6 +11,7 @@ import { GpuError } from '../../../src/gpu/types.ts';
 import { inHost } from '../../support/in-host.ts';
 import { makeChain, planFor, wordsOf, type Chain, type ChainOptions } from './chains.ts';
 import { onEngine, type BenchOptions, type ModelBench } from './fixture.ts';
+import { draws } from '../../support/draws.ts';
 
 const layerWords = [512, 300, 1024, 64, 700];
 
@@ -169,7 +170,7 @@ test('one load serves those that ask at once, also when one of them is removed i
         expect(engine.memory()[0]!.weightBytes).toBe([...kept.values()].reduce((sum, bytes) => sum + bytes, 0));
       });
     }),
-    { numRuns: 60 },
+    { numRuns: draws(20) },
   );
 });
 
@@ -191,7 +192,7 @@ test('a read that two ask for ends for the second when the first is removed in t
         expect((await run(two)).start).toBe('cold');
       });
     }),
-    { numRuns: 40 },
+    { numRuns: draws(15) },
   );
 });
 
@@ -276,7 +277,7 @@ test('200 functions of which 60% share come, run, are trimmed and go in any orde
         expect(engine.hostState().usedBytes).toBe(0);
       });
     }),
-    { numRuns: 6 },
+    { numRuns: draws(2) },
   );
 });
 
