@@ -1,6 +1,6 @@
 /**
- * One network under every pattern: the GPU alone, cores alone, both of Chrion's patterns and each plan variant, in
- * turns.
+ * Measures one network under every pattern: on the GPU alone, on CPU cores alone, under both patterns of the Chrion
+ * paper, and under each plan variant. The patterns run in turns.
  */
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -25,7 +25,7 @@ import { median } from '../servers.ts';
 
 const ort = loadOnnxRuntime();
 const key = 'network';
-/** The host's setting for unrolling. */
+/** How many cells the longest LSTM is unrolled into, as on a host. */
 const cells = 12;
 const variantsMax = 5;
 
@@ -34,9 +34,9 @@ export interface PatternSizes {
   readonly batch: number;
   readonly hidden: number;
   readonly sequence: number;
-  /** For plans over GPU and CPU. */
+  /** CPU cores of the plans over GPU and CPU. */
   readonly hybridCores: number;
-  /** For the CPU alone. */
+  /** CPU cores of the pattern that uses the CPU alone. */
   readonly cpuCores: number;
   readonly rounds: number;
   readonly profileIterations: number;
@@ -47,16 +47,16 @@ export interface PatternSizes {
 
 export interface MeasuredPattern {
   readonly name: string;
-  /** Besides the GPU. */
+  /** CPU cores that it uses. */
   readonly cores: number;
   readonly predictedMs: number;
   readonly predictedBytes: number;
   /** Milliseconds of each run, from the call to the outputs. */
   readonly runsMs: readonly number[];
-  /** GPU memory that was allocated: weights, and shared memory of a run. */
+  /** GPU memory that a run allocated: for weights, and for intermediate tensors. */
   readonly weightBytes: number;
   readonly sharedBytes: number;
-  /** Largest difference from ONNX Runtime's answer, relative to the largest number. */
+  /** Largest difference from ONNX Runtime's answer, relative to the largest value of that answer. */
   readonly difference: number;
 }
 
@@ -72,7 +72,7 @@ export const medianMsOf = ({ runsMs }: MeasuredPattern): number => median(runsMs
 
 /**
  * @param profileOf makes the profile to plan with from the measured one
- * @param untilMs by `performance.now()`: no round begins later
+ * @param untilMs by `performance.now()`: no round begins that would probably end later
  * @throws BenchmarkNotPossible without a GPU; NotInTime if not even one round ends by then
  */
 export async function measurePatterns(
@@ -130,12 +130,12 @@ async function measureWith(
   const { profileIterations: iterations } = sizes;
   const profile = profileOf(await client.measureOperators(key, { gpu: 0, cores: hybridCores, iterations }));
   const input = inputOf(shape);
-  const loadAll = loading(coverage.layers, new Set(coverage.layers.keys()));
+  const loadAll = planToLoad(coverage.layers, new Set(coverage.layers.keys()));
   const cpu = await cpuAlone(modelPath, input, sizes.cpuCores);
   const runners: Runner[] = [
     {
       name: 'GPU alone',
-      plan: mustBe(planGpuOnly(profile)),
+      plan: requireWhole(planGpuOnly(profile)),
       run: () => runOn(client, input, loadAll),
       isOnGpu: true,
     },
@@ -150,7 +150,7 @@ async function measureWith(
   return await inTurns(client, runners, sizes.rounds, say, untilMs);
 }
 
-/** Plans equal to the GPU alone or the CPU alone need no run: their rows are the same. */
+/** The plans over GPU and CPU. One that uses a single device is left out: GPU alone and CPU alone have a row each. */
 async function hybrids(
   client: GpuClient,
   profile: GraphProfile,
@@ -171,7 +171,7 @@ async function hybrids(
     if (!isMixed) continue;
     const hybrid = hybridPlanOf(plan, `pattern-${runners.length + 1}`);
     const promise: HybridPromise = await client.addPlan(key, hybrid);
-    const start = loading(layers, new Set(promise.layers));
+    const start = planToLoad(layers, new Set(promise.layers));
     runners.push({ name, plan, run: () => runOn(client, input, start, hybrid.id), isOnGpu: true });
   }
   return runners;
@@ -184,7 +184,7 @@ async function inTurns(
   say: (text: string) => void,
   untilMs: number,
 ): Promise<MeasuredPattern[]> {
-  const expected = mustBe(await runners.find(({ isOnGpu }) => !isOnGpu)?.run()).outputs;
+  const expected = requireWhole(await runners.find(({ isOnGpu }) => !isOnGpu)?.run()).outputs;
   const measured: (MeasuredPattern & { readonly runsMs: number[] })[] = [];
   for (const { name, plan, run, isOnGpu } of runners) {
     // Start from a GPU that holds nothing of the network, so its memory afterwards is what this pattern needs.
@@ -208,11 +208,11 @@ async function inTurns(
     say(`round ${round + 1} of ${rounds}`);
     for (let turn = 0; turn < runners.length; turn++) {
       // Each round begins with another pattern, so that changes over time affect all of them.
-      const place = (turn + round) % runners.length;
-      const { run } = runners[place]!;
-      // The first run of a turn finds the caches of another pattern.
+      const position = (turn + round) % runners.length;
+      const { run } = runners[position]!;
+      // The caches hold another pattern's data before the first run of a turn, so that run is not counted.
       await run();
-      measured[place]!.runsMs.push((await run()).totalMs);
+      measured[position]!.runsMs.push((await run()).totalMs);
     }
     roundMs = performance.now() - startMs;
   }
@@ -272,30 +272,31 @@ function floatsOf(tensor: Tensor): Float32Array {
 
 function differenceOf(output: Tensor, expected: Tensor | undefined): number {
   if (expected === undefined || expected.name !== output.name) return Infinity;
-  const [found, wanted] = [floatsOf(output), floatsOf(expected)];
-  if (found.length !== wanted.length) return Infinity;
-  let most = 0;
+  const [values, expectedValues] = [floatsOf(output), floatsOf(expected)];
+  if (values.length !== expectedValues.length) return Infinity;
+  let largestDifference = 0;
   let largest = 0;
-  for (const [index, value] of wanted.entries()) {
+  for (const [index, value] of expectedValues.entries()) {
     largest = Math.max(largest, Math.abs(value));
-    most = Math.max(most, Math.abs(value - found[index]!));
+    largestDifference = Math.max(largestDifference, Math.abs(value - values[index]!));
   }
-  return largest === 0 ? most : most / largest;
+  return largest === 0 ? largestDifference : largestDifference / largest;
 }
 
-function loading(layers: readonly { readonly name: string }[], wanted: ReadonlySet<number>): ColdStartPlan {
+/** Loads the layers of these indices to GPU 0; the GPU reads no other layer. */
+function planToLoad(layers: readonly { readonly name: string }[], loaded: ReadonlySet<number>): ColdStartPlan {
   return {
     mode: 'pipeswitch',
     primary: 0,
     secondaries: [],
     bytesGpu: 0,
     layers: layers.map(({ name }, index) =>
-      wanted.has(index) ? { name, method: 'load', link: 0 } : { name, method: 'dha', link: null },
+      loaded.has(index) ? { name, method: 'load', link: 0 } : { name, method: 'dha', link: null },
     ),
   };
 }
 
-function mustBe<Value>(value: Value | undefined): Value {
-  if (value === undefined) throw new Error('the GPU cannot run the network as a whole');
+function requireWhole<Value>(value: Value | undefined): Value {
+  if (value === undefined) throw new Error('the GPU cannot run the whole network');
   return value;
 }

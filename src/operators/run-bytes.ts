@@ -1,18 +1,19 @@
-/** How much memory a run of a model takes beside its weights, by the shapes of its graph. */
+/** Estimates the memory that a run of a model takes in addition to its weights, from the shapes of its graph. */
 import { elementBits, Graph, trialShapes, type ModelProto, type OpenInput } from '../onnx/index.ts';
 import { inferShapes } from './shapes/index.ts';
 
-/** Of an element whose type the file does not tell. */
-const bitsUsual = 32;
+/** Assumed for an element whose type the file does not state. */
+const defaultBits = 32;
 /**
- * ONNX Runtime takes the results of its first run one by one, and for the second a block that it has planned by them.
- * What fusion leaves out is made up for by what kernels take for themselves.
+ * ONNX Runtime's arena allocates the results of its first run one by one. For the second run it allocates one block that
+ * holds all of them, and keeps both. Fused operators save some results; the kernels' own scratch memory, which is not
+ * counted here, is about as large.
  */
 const blocksPerRun = 2;
 
 /**
- * What an instance's arena keeps after runs of one row: the most bytes of results that are alive at once, as often as
- * ONNX Runtime takes them. 0 where no shape can be inferred; open sizes are guessed.
+ * Bytes that an instance's arena keeps after runs of one row: the largest sum of results that are alive at once, times
+ * {@link blocksPerRun}. 0 where no shape can be inferred; open sizes are guessed.
  */
 export function runBytesOf(model: ModelProto, inputs: readonly OpenInput[]): number {
   const graph = new Graph(model);
@@ -20,26 +21,27 @@ export function runBytesOf(model: ModelProto, inputs: readonly OpenInput[]): num
     trialShapes(inputs)[0].map(({ name, shape }) => [name, { elementType: graph.types.get(name)?.elementType, shape }]),
   );
   const { values } = inferShapes(new Graph(model, sizes));
-  const bytesOf = (value: string): number => {
-    const dims = values.get(value)?.dims;
-    if (dims === undefined || graph.weight(value) !== undefined) return 0;
-    const bits = elementBits(graph.types.get(value)?.elementType ?? 0) ?? bitsUsual;
+  const bytesOf = (name: string): number => {
+    const dims = values.get(name)?.dims;
+    if (dims === undefined || graph.weight(name) !== undefined) return 0;
+    const bits = elementBits(graph.types.get(name)?.elementType ?? 0) ?? defaultBits;
     return (dims.reduce((count, size) => count * size, 1) * bits) / 8;
   };
   const lastUse = new Map<string, number>();
-  for (const [at, { uses }] of graph.nodes.entries()) for (const value of uses) lastUse.set(value, at);
+  for (const [node, { uses }] of graph.nodes.entries()) for (const name of uses) lastUse.set(name, node);
   for (const output of graph.outputs) lastUse.set(output, graph.nodes.length);
-  const endsAt = new Map<number, number>();
-  let [bytes, mostBytes] = [0, 0];
-  for (const [at, { outputs }] of graph.nodes.entries()) {
+  /** Bytes of the results whose last use is a node, by the node's index. */
+  const freedAfter = new Map<number, number>();
+  let [aliveBytes, mostBytes] = [0, 0];
+  for (const [node, { outputs }] of graph.nodes.entries()) {
     for (const output of outputs) {
-      const own = bytesOf(output);
-      const end = lastUse.get(output) ?? at;
-      bytes += own;
-      endsAt.set(end, (endsAt.get(end) ?? 0) + own);
+      const bytes = bytesOf(output);
+      const end = lastUse.get(output) ?? node;
+      aliveBytes += bytes;
+      freedAfter.set(end, (freedAfter.get(end) ?? 0) + bytes);
     }
-    mostBytes = Math.max(mostBytes, bytes);
-    bytes -= endsAt.get(at) ?? 0;
+    mostBytes = Math.max(mostBytes, aliveBytes);
+    aliveBytes -= freedAfter.get(node) ?? 0;
   }
   return Math.ceil(blocksPerRun * mostBytes);
 }

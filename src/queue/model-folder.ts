@@ -1,10 +1,10 @@
 /**
- * A worker's models on its disk.
+ * The functions on a worker's disk.
  *
  *     <folder>/<revision>/<file>   a function's files under the names by which its model knows them
- *     <folder>/<revision>/.whole   all of them have arrived; the text is the manifest
+ *     <folder>/<revision>/.whole   the manifest, written when all files have arrived
  *
- * A revision is the hash over its files' hashes, so that a folder's content never changes.
+ * A revision is the hash over its files' hashes, so the content of its folder never changes.
  */
 import { link, mkdir, readdir, readFile, rename, rm, stat, utimes, writeFile } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
@@ -13,14 +13,14 @@ import { inParallel } from '../tools/index.ts';
 import { chunkFilesOf, filesOf, parseManifest, type FunctionManifest, type ManifestFile } from './manifest.ts';
 
 const wholeFile = '.whole';
-/** Files of a function that are fetched at once. */
+/** How many files of a function are fetched at once. */
 const filesAtOnce = 4;
-/** A use within this time after another is not noted. */
-const usedAgainMs = 1000;
+/** A use so soon after the one before is not recorded: a touch of the disk for each call would cost more than it tells. */
+const recordedEveryMs = 1000;
 
-interface Held {
+interface Revision {
   readonly manifest: FunctionManifest;
-  /** What lies in its folder. */
+  /** The files in its folder: whole files, or the chunks in which a large model is stored. */
   readonly files: readonly ManifestFile[];
   /** Date.now() of the latest use. */
   usedMs: number;
@@ -28,7 +28,7 @@ interface Held {
 
 export class ModelFolder {
   readonly #folder: string;
-  readonly #held = new Map<string, Held>();
+  readonly #revisions = new Map<string, Revision>();
 
   constructor(folder: string) {
     this.#folder = resolve(folder);
@@ -38,112 +38,122 @@ export class ModelFolder {
   async start(): Promise<void> {
     await mkdir(this.#folder, { recursive: true });
     for (const name of await readdir(this.#folder)) {
-      const place = join(this.#folder, name);
-      const manifest = await readFile(join(place, wholeFile), 'utf8').then(parseManifest, () => undefined);
-      const files = manifest?.revision === name ? await filesIn(place, manifest) : [];
-      if (manifest !== undefined && files.length > 0 && (await isWhole(place, files))) {
-        this.#held.set(name, { manifest, files, usedMs: (await stat(join(place, wholeFile))).mtimeMs });
-      } else await rm(place, { recursive: true, force: true });
+      const revisionFolder = join(this.#folder, name);
+      const manifest = await readFile(join(revisionFolder, wholeFile), 'utf8').then(parseManifest, () => undefined);
+      const files = manifest?.revision === name ? await filesIn(revisionFolder, manifest) : [];
+      if (manifest !== undefined && files.length > 0 && (await isWhole(revisionFolder, files))) {
+        this.#revisions.set(name, { manifest, files, usedMs: (await stat(join(revisionFolder, wholeFile))).mtimeMs });
+      } else await rm(revisionFolder, { recursive: true, force: true });
     }
   }
 
+  /** Whether all files of the function are on the disk. */
   has(revision: string): boolean {
-    return this.#held.has(revision);
+    return this.#revisions.has(revision);
   }
 
-  held(): readonly FunctionManifest[] {
-    return Array.from(this.#held.values(), ({ manifest }) => manifest);
+  /** Of all functions on the disk. */
+  manifests(): readonly FunctionManifest[] {
+    return Array.from(this.#revisions.values(), ({ manifest }) => manifest);
   }
 
-  /** The files of a function; undefined: it is not here. */
+  /** The files of a function; undefined if it is not on the disk. */
   filesOf(revision: string): readonly ManifestFile[] | undefined {
-    return this.#held.get(revision)?.files;
+    return this.#revisions.get(revision)?.files;
   }
 
-  /** Since its latest use, in this worker or in an earlier one. */
+  /** Milliseconds since its latest use, in this worker or an earlier one; Infinity if it is not on the disk. */
   idleMs(revision: string): number {
-    return Date.now() - (this.#held.get(revision)?.usedMs ?? -Infinity);
+    return Date.now() - (this.#revisions.get(revision)?.usedMs ?? -Infinity);
   }
 
-  /** A call uses a function that is here. */
+  /** Records that a call uses the function; does nothing if it is not on the disk. */
   use(revision: string): void {
-    const held = this.#held.get(revision);
+    const used = this.#revisions.get(revision);
     const now = new Date();
-    if (held === undefined || now.getTime() - held.usedMs < usedAgainMs) return;
-    held.usedMs = now.getTime();
-    // Keeps the order over a restart; a failure here loses only that.
+    if (used === undefined || now.getTime() - used.usedMs < recordedEveryMs) return;
+    used.usedMs = now.getTime();
+    // The order of use survives a restart in the file's time; a failure loses nothing else.
     utimes(join(this.#folder, revision, wholeFile), now, now).catch(() => undefined);
   }
 
-  /** The paths of a function that is here. */
-  open(manifest: FunctionManifest): { readonly modelPath: string; readonly handlerPath: string | undefined } {
-    const place = join(this.#folder, manifest.revision);
+  /** Where an instance finds the model and the handler of a function on the disk. */
+  pathsOf(manifest: FunctionManifest): { readonly modelPath: string; readonly handlerPath: string | undefined } {
+    const revisionFolder = join(this.#folder, manifest.revision);
     const handler = manifest.handler && filesOf(manifest).at(-1);
-    return { modelPath: join(place, manifest.files[0].name), handlerPath: handler && join(place, handler.name) };
+    return {
+      modelPath: join(revisionFolder, manifest.files[0].name),
+      handlerPath: handler && join(revisionFolder, handler.name),
+    };
   }
 
-  /** Brings a function's files here. A file that another function has here is the same file on the disk. */
-  async hold(manifest: FunctionManifest, files: readonly ManifestFile[], fetch: FetchFile): Promise<void> {
-    const place = join(this.#folder, manifest.revision);
+  /**
+   * Fetches a function's files. A file that another function has already becomes a second link to it.
+   *
+   * @throws what `fetch` throws; the files that had arrived are removed
+   */
+  async add(manifest: FunctionManifest, files: readonly ManifestFile[], fetch: FetchFile): Promise<void> {
+    const revisionFolder = join(this.#folder, manifest.revision);
     const staging = join(this.#folder, `.${manifest.revision}.part`);
     await rm(staging, { recursive: true, force: true });
     await mkdir(staging);
     try {
-      const before = this.#places();
+      const pathByHash = this.#pathByHash();
       const get = async (file: ManifestFile): Promise<void> => {
         const path = join(staging, file.name);
-        if (!(await linked(before.get(file.sha256), path))) await fetch(file, path);
+        if (!(await linked(pathByHash.get(file.sha256), path))) await fetch(file, path);
       };
       await inParallel(files, get, filesAtOnce);
       await writeFile(join(staging, wholeFile), JSON.stringify(manifest));
-      await rename(staging, place);
+      await rename(staging, revisionFolder);
     } catch (error) {
       await rm(staging, { recursive: true, force: true });
       throw error;
     }
-    this.#held.set(manifest.revision, { manifest, files, usedMs: Date.now() });
+    this.#revisions.set(manifest.revision, { manifest, files, usedMs: Date.now() });
   }
 
-  /** Where each file is that is here, by its hash. */
-  #places(): ReadonlyMap<string, string> {
+  /** The path of each file on the disk, by the sha256 of its content. */
+  #pathByHash(): ReadonlyMap<string, string> {
     const found = new Map<string, string>();
-    for (const { manifest, files } of this.#held.values()) {
+    for (const { manifest, files } of this.#revisions.values()) {
       for (const { name, sha256 } of files) found.set(sha256, join(this.#folder, manifest.revision, name));
     }
     return found;
   }
 
-  /** @param onGone awaited before its files are removed: from then on it counts as missing */
+  /** Removes a function. @param onGone awaited between two steps: the function counts as missing, its files are still there */
   async drop({ revision }: FunctionManifest, onGone: () => Promise<void>): Promise<void> {
-    this.#held.delete(revision);
+    this.#revisions.delete(revision);
     await onGone();
     await rm(join(this.#folder, revision), { recursive: true, force: true });
   }
 }
 
-/** Whether there was such a file, which then is at `path` too. */
+/** Links the file at `from` to `path`, if there is one; false: the caller must fetch it. */
 async function linked(from: string | undefined, path: string): Promise<boolean> {
   if (from === undefined) return false;
   await mkdir(dirname(path), { recursive: true });
   return await link(from, path).then(
     () => true,
-    () => false, // A disk without links.
+    () => false, // The file system has no links.
   );
 }
 
-/** What an earlier worker has left of a function; none if that is not known. */
-async function filesIn(place: string, manifest: FunctionManifest): Promise<readonly ManifestFile[]> {
+/** The files that an earlier worker left of a function; none if its list of chunks cannot be read. */
+async function filesIn(revisionFolder: string, manifest: FunctionManifest): Promise<readonly ManifestFile[]> {
   if (manifest.chunks === undefined) return filesOf(manifest);
   try {
-    return chunkFilesOf(manifest, await readFile(join(place, manifestFile), 'utf8'));
+    return chunkFilesOf(manifest, await readFile(join(revisionFolder, manifestFile), 'utf8'));
   } catch {
     return [];
   }
 }
 
-async function isWhole(place: string, files: readonly ManifestFile[]): Promise<boolean> {
+/** Whether every file is there in its full size. */
+async function isWhole(revisionFolder: string, files: readonly ManifestFile[]): Promise<boolean> {
   for (const { name, bytes } of files) {
-    const found = await stat(join(place, name)).catch(() => undefined);
+    const found = await stat(join(revisionFolder, name)).catch(() => undefined);
     if (found?.size !== bytes) return false;
   }
   return true;

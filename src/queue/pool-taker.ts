@@ -76,10 +76,10 @@ export class PoolTaker implements RemoteTaker {
       },
       nameOf: ({ key }) => key,
       idleMs: ({ revision }) => (this.#isBusy(revision) ? -1 : this.#models.idleMs(revision)),
-      held: () => this.#models.held(),
+      held: () => this.#models.manifests(),
       isMissing: ({ revision }) => this.#known.has(revision) && !this.#models.has(revision),
-      hold: async (manifest, files, fetch) => await this.#models.hold(manifest, files, fetch),
-      // Its instances map its files.
+      hold: async (manifest, files, fetch) => await this.#models.add(manifest, files, fetch),
+      // The instances map the files, so they end before the files are removed.
       drop: async (manifest) => await this.#models.drop(manifest, async () => await this.#forget(manifest.revision)),
       log: options.log,
     });
@@ -100,7 +100,7 @@ export class PoolTaker implements RemoteTaker {
   }
 
   get held(): number {
-    return this.#models.held().length;
+    return this.#models.manifests().length;
   }
 
   get cacheBytesMax(): number {
@@ -224,7 +224,7 @@ export class PoolTaker implements RemoteTaker {
       throw new CpuError('stopping', error instanceof Error ? error.message : String(error));
     }
     const threads = this.#threadsOf(manifest);
-    const { modelPath, handlerPath } = this.#models.open(manifest);
+    const { modelPath, handlerPath } = this.#models.pathsOf(manifest);
     this.pools.register(
       {
         key: manifest.revision,

@@ -20,13 +20,13 @@ function simulateSmall(
   arrivals: readonly (readonly [arrivalMs: number, functionIndex: number])[],
   shapes: readonly (OfferShape & { readonly sheet?: Partial<Omit<OfferSheet, 'gpus'>> })[],
   options: Partial<SimulatorOptions> & { readonly policy?: Policy } = {},
-  played: (invocations: readonly TraceInvocation[]) => Iterable<TraceInvocation> = (invocations) => invocations,
+  transform: (invocations: readonly TraceInvocation[]) => Iterable<TraceInvocation> = (invocations) => invocations,
 ): Observed {
   const { gpus = smallGpus(1, 1000), policy = policies.artifact, ...rest } = options;
   const observed: Observed = { outcomes: [], evictions: [], planChanges: [], busyMs: gpus.map(() => 0) };
   const invocations = arrivals.map(([arrivalMs, functionIndex]): TraceInvocation => ({ arrivalMs, functionIndex }));
   runSimulation(
-    { functionNames: [], invocations: () => played(invocations) },
+    { functionNames: [], invocations: () => transform(invocations) },
     {
       gpus,
       policy,
@@ -44,14 +44,14 @@ function simulateSmall(
   return observed;
 }
 
-/** As on p3.8xlarge. */
+/** The GPU whose link a GPU borrows on p3.8xlarge: the one two numbers on, below the other switch. */
 const lenders = (gpu: number): number[] => [(gpu + 2) % 4];
 const residencyOf = ({ placement }: Outcome): string | undefined =>
   placement.kind === 'gpu' ? placement.residency : undefined;
 const ends = ({ outcomes }: Observed): number[] => outcomes.map(({ endMs }) => endMs);
 
-describe('time', () => {
-  test('a cold start takes its load and what follows it, a warm one its execution', () => {
+describe('times', () => {
+  test('a cold start takes its load and the rest of its execution, a warm start only its execution', () => {
     const observed = simulateSmall(
       [
         [0, 0],
@@ -59,7 +59,7 @@ describe('time', () => {
       ],
       [{ layers: [40] }],
     );
-    // 40 bytes at a byte a millisecond, and 1 ms behind them.
+    // The load moves 40 bytes at a byte a millisecond; 1 ms of the execution is left when it ends.
     expect(ends(observed)).toEqual([41, 110]);
     expect(observed.outcomes.map(({ placement }) => placement)).toEqual([
       { kind: 'gpu', gpu: 0, residency: 'cold' },
@@ -68,7 +68,7 @@ describe('time', () => {
     expect(observed.busyMs).toEqual([51]);
   });
 
-  test('a joined run ends for all its calls at once, behind its load as well', () => {
+  test('all calls of a joined run end together, also after a cold start', () => {
     const arrivals = Array.from({ length: 6 }, () => [0, 0] as const);
     const batches = [
       { rows: 2, ms: 12 },
@@ -76,14 +76,14 @@ describe('time', () => {
     ];
     const shapes = [{ layers: [40], batches, sheet: { sloMs: 1000 } }];
     const observed = simulateSmall(arrivals, shapes, { policy: policies.best });
-    // The load ends after 40 ms; behind it are 1 ms of a single run, or 7 ms of a run of four.
+    // The load ends after 40 ms; 1 ms of a single run is left then, or 7 ms of a run of four.
     expect(ends(observed)).toEqual([47, 47, 47, 47, 59, 59]);
     expect(observed.busyMs).toEqual([expect.closeTo(28)]);
     const oneByOne = simulateSmall(arrivals, [{ ...shapes[0]!, batches: undefined }], { policy: policies.best });
     expect(ends(oneByOne)).toEqual([41, 51, 61, 71, 81, 91]);
   });
 
-  test('calls of a joined run that loses its GPU all end on another one', () => {
+  test('a joined run whose GPU is lost ends for all its calls on another GPU', () => {
     const arrivals = Array.from({ length: 5 }, () => [0, 0] as const);
     const shapes = [{ layers: [40], batches: [{ rows: 4, ms: 16 }], sheet: { sloMs: 1000 } }];
     const gpuChanges = [{ kind: 'gpu-lost', gpu: 0, atMs: 45 } as const];
@@ -98,21 +98,21 @@ describe('time', () => {
     );
   });
 
-  test('loads on links of one switch share its way to host memory, alone they do not', () => {
+  test('loads below one switch share its uplink; loads below two switches do not delay each other', () => {
     const arrivals = [
       [0, 0],
       [20, 1],
     ] as const;
     const shapes = [{ layers: [40] }, { layers: [40] }];
     const sharing = simulateSmall(arrivals, shapes, { gpus: smallGpus(2, 1000, 1) });
-    // The first has the switch for 20 ms, then both have half: 20 bytes are left, and take 40 ms. By then the second
-    // has 20 left, and the switch to itself.
+    // The first load has the switch to itself for 20 ms. Then each has half of the uplink, so the first takes 40 ms for
+    // its last 20 bytes. The second has 20 bytes left by then, and the switch to itself.
     expect(ends(sharing)).toEqual([61, 81]);
     const apart = simulateSmall(arrivals, shapes, { gpus: smallGpus(2, 1000, 2) });
     expect(ends(apart)).toEqual([41, 61]);
   });
 
-  test('a borrowed link carries the loads of both GPUs in turn', () => {
+  test('a borrowed link carries the loads of both GPUs one after the other', () => {
     const observed = simulateSmall(
       [
         [0, 0],
@@ -124,7 +124,7 @@ describe('time', () => {
     expect(ends(observed)).toEqual([21, 41]);
   });
 
-  test('loading ahead hides behind what runs before', () => {
+  test('a load that is ordered ahead overlaps the runs in front of it', () => {
     const shapes = [{ layers: [5] }, { layers: [20], warmMs: 10 }];
     const arrivals = [
       [0, 0],
@@ -133,15 +133,15 @@ describe('time', () => {
       [102, 1],
     ] as const;
     const plain = simulateSmall(arrivals, shapes);
-    // In turn: 100..110, 110..120, then 20 of loading and 1 behind it.
+    // One after the other: runs at 100..110 and 110..120, then 20 ms of loading and 1 ms of execution.
     expect(ends(plain)).toEqual([10, 110, 120, 141]);
     const ahead = simulateSmall(arrivals, shapes, { policy: policies.best });
-    // From 102 on it is loaded, over at 122; the execution that is hidden behind it ends 10 after its start at 120.
+    // The load goes on from 102 to 122. The execution starts at 120, overlaps the load, and ends 10 ms later.
     expect(ends(ahead)).toEqual([10, 110, 120, 130]);
     expect(ahead.outcomes[3]).toMatchObject({ queueMs: 0, placement: { residency: 'cold' } });
   });
 
-  test('runs use a smaller plan at once, a larger one when its additional layers have arrived', () => {
+  test('runs use a smaller plan at once, and a larger plan when its additional layers have arrived', () => {
     const variants: OfferShape = {
       plan: 'gpu',
       layers: [30, 20],
@@ -149,11 +149,11 @@ describe('time', () => {
     };
     const arrivals = [
       [0, 0],
-      // First takes some of its room, then none: function 2 evicts this one.
+      // Function 1 takes part of function 0's memory. Then function 2 evicts function 1.
       [100, 1],
       [200, 0],
       [300, 2],
-      // From here on there is room, and the larger plan's additional 20 bytes are there at 420.
+      // From here on memory is free, and the larger plan's additional 20 bytes have arrived at 420.
       [400, 0],
       [405, 0],
       [500, 0],
@@ -174,7 +174,7 @@ describe('time', () => {
     expect(roomy.planChanges).toEqual([]);
   });
 
-  test('offloaded invocations share the cores', () => {
+  test('on a CPU of one core an invocation starts when the one before it has ended', () => {
     const cpu = { latencyMs: 30, cores: 1 };
     const observed = simulateSmall(
       [
@@ -188,7 +188,7 @@ describe('time', () => {
     expect(observed.outcomes.map(({ queueMs }) => queueMs)).toEqual([0, 20]);
   });
 
-  test('a call that comes while a session is being made waits for the rest of that', () => {
+  test('a call that arrives while its session is being made waits until the session is ready', () => {
     const cpu = { latencyMs: 30, cores: 1, loadMs: 100, bytes: 10 };
     const observed = simulateSmall(
       [
@@ -201,7 +201,7 @@ describe('time', () => {
     expect(ends(observed)).toEqual([130, 130]);
   });
 
-  test('a GPU that fails takes its work to another, from the beginning', () => {
+  test('a run whose GPU is lost starts again from the beginning on another GPU', () => {
     const observed = simulateSmall([[0, 0]], [{ layers: [40] }], {
       gpus: smallGpus(2, 1000),
       gpuChanges: [
@@ -214,11 +214,11 @@ describe('time', () => {
   });
 });
 
-describe('a trace', () => {
+describe('traces', () => {
   const shapes = [{ layers: [40] }, { layers: [70] }, { layers: [20, 30], overlapPrefix: 1 }];
   const arrivals = Array.from({ length: 300 }, (_, index) => [index * 9, (index * 7 + (index >> 3)) % 3] as const);
 
-  test('a trace comes to the same outcomes each time', () => {
+  test('a trace has the same outcomes each time', () => {
     const gpus = smallGpus(2, 75, 1.5);
     for (const policy of [policies.artifact, policies.best]) {
       const first = simulateSmall(arrivals, shapes, { gpus, policy });
@@ -229,7 +229,7 @@ describe('a trace', () => {
     }
   });
 
-  test('a trace is not reported while it warms up', () => {
+  test('a report leaves out the invocations of the warm-up', () => {
     const gpus = smallGpus(1, 100);
     const all = simulateSmall(arrivals, shapes, { gpus });
     const builder = new ReportBuilder();
@@ -246,7 +246,7 @@ describe('a trace', () => {
     expect(report.evictions).toBeLessThan(all.evictions.length);
   });
 
-  test('out of order is refused', () => {
+  test('a trace whose invocations are out of order is refused', () => {
     expect(() =>
       simulateSmall(
         [
@@ -259,7 +259,7 @@ describe('a trace', () => {
   });
 });
 
-test('events come out by time, and those of one time in insertion order', () => {
+test('the heap gives events by time, and events of the same time in insertion order', () => {
   fc.assert(
     fc.property(fc.array(fc.option(fc.integer({ min: 0, max: 20 }), { freq: 3 }), { maxLength: 600 }), (operations) => {
       const heap = new DueHeap(['even', 'odd']);
@@ -281,7 +281,7 @@ test('events come out by time, and those of one time in insertion order', () => 
   );
 });
 
-test('links carry every byte, none faster than itself or all faster than their switch', () => {
+test('links carry every byte; no load is faster than its link, and the loads of a switch not faster than its uplink', () => {
   const transfer = fc.record({
     afterMs: fc.integer({ min: 0, max: 30 }),
     link: fc.nat(3),
@@ -313,18 +313,18 @@ test('links carry every byte, none faster than itself or all faster than their s
       }
       complete(Infinity);
       for (const [index, { link, bytes, msPerByte }] of transfers.entries()) {
-        // In order on a link, each at most at its own speed or the switch's.
-        const before = transfers.findLastIndex((other, place) => place < index && other.link === link);
+        // Loads of one link follow each other, each at most at the speed of the link and of the switch.
+        const before = transfers.findLastIndex((other, otherIndex) => otherIndex < index && other.link === link);
         const fromMs = Math.max(startMs[index]!, before === -1 ? 0 : endMs[before]!);
         const fastestMs = bytes * Math.max(msPerByte, 1 / uplink);
         expect(endMs[index]! - fromMs).toBeGreaterThanOrEqual(fastestMs - 1e-6);
       }
-      for (const place of [0, 1]) {
-        const own = [...transfers.keys()].filter((index) => transfers[index]!.link >> 1 === place);
-        if (own.length === 0) continue;
-        const bytes = own.reduce((sum, index) => sum + transfers[index]!.bytes, 0);
+      for (const switchNumber of [0, 1]) {
+        const ofSwitch = [...transfers.keys()].filter((index) => transfers[index]!.link >> 1 === switchNumber);
+        if (ofSwitch.length === 0) continue;
+        const bytes = ofSwitch.reduce((sum, index) => sum + transfers[index]!.bytes, 0);
         const spanMs =
-          Math.max(...own.map((index) => endMs[index]!)) - Math.min(...own.map((index) => startMs[index]!));
+          Math.max(...ofSwitch.map((index) => endMs[index]!)) - Math.min(...ofSwitch.map((index) => startMs[index]!));
         expect(spanMs).toBeGreaterThanOrEqual(bytes / uplink - 1e-6);
       }
     }),

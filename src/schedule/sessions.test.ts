@@ -8,9 +8,9 @@ import { policies } from './policy.ts';
 import { Sessions } from './sessions.ts';
 import type { Action } from './types.ts';
 
-const roomBytes = 100;
+const capacityBytes = 100;
 
-/** Sessions of some functions in a room, and what was closed so far: `1`, or `1 spare`. */
+/** Sessions of some functions, which share {@link capacityBytes}. `closed` names those closed so far: `1`, or `1 spare`. */
 function open({ functions = 4, pinned = [] as readonly number[] } = {}) {
   const closed: string[] = [];
   const add = (action: Action): void => {
@@ -18,12 +18,12 @@ function open({ functions = 4, pinned = [] as readonly number[] } = {}) {
   };
   const popularity = new Popularity();
   popularity.grow(functions);
-  const sessions = new Sessions(roomBytes, popularity, Object.assign(new Orders(), { add }));
+  const sessions = new Sessions(capacityBytes, popularity, Object.assign(new Orders(), { add }));
   const all = Array.from({ length: functions }, (_, number) => {
     const cpu = { latencyMs: 1, cores: 1, isPinned: pinned.includes(number) };
     return new ServedFunction(named(number), { gpus: [], cpu, sloMs: 100, priority: 0, pinned: false }, policies.best);
   });
-  /** A run that makes a session, and its end. */
+  /** Makes a session by a run, and ends the run. */
   const run = (number: number, bytes: number, loadMs = 10): void => {
     popularity.use(number);
     sessions.open(all[number]!, { bytes, runs: 1, loadMs, readyMs: 0 });
@@ -32,7 +32,7 @@ function open({ functions = 4, pinned = [] as readonly number[] } = {}) {
   return { sessions, all, closed, run, use: (number: number) => popularity.use(number) };
 }
 
-test('the session that is cheapest to make again goes first, and what is pinned goes last', () => {
+test('the session that is cheapest to make again is closed first, and a pinned one last', () => {
   const { sessions, all, closed, run } = open({ pinned: [0] });
   run(0, 40, 1);
   run(1, 40, 50);
@@ -45,7 +45,7 @@ test('the session that is cheapest to make again goes first, and what is pinned 
   expect(closed.at(-1)).toBe('0');
 });
 
-test('spare sessions go one by one before any function loses its last, and only they go for another spare one', () => {
+test('spare sessions are closed one by one before any function loses its last; only they are closed for another spare one', () => {
   const { sessions, all, closed, run } = open();
   run(0, 30);
   sessions.set(all[0]!, 90, 2, 10, 0);
@@ -57,7 +57,7 @@ test('spare sessions go one by one before any function loses its last, and only 
   expect(sessions.of(all[0]!)).toMatchObject({ bytes: 30, spares: 0 });
 });
 
-test('sessions however small go for the first one of a function when nothing runs, and not while something does', () => {
+test('even small sessions are closed for the first session of a function when nothing runs, and stay while something runs', () => {
   fc.assert(
     fc.property(
       fc.array(fc.integer({ min: 1, max: 4 }), { minLength: 1, maxLength: 6 }),
@@ -66,9 +66,9 @@ test('sessions however small go for the first one of a function when nothing run
         const { sessions, all, closed, run } = open({ functions: sizes.length + 2 });
         for (const [number, bytes] of sizes.entries()) run(number, bytes);
         const [running, wanting] = all.slice(sizes.length) as [ServedFunction, ServedFunction];
-        // One that waits for its session to be made gives no room either.
+        // A run that waits for its session to be made frees no memory either.
         sessions.open(running, { bytes: 10, runs: 1, loadMs: 1, readyMs: isBusy ? 0 : 1 });
-        // What the processes themselves take is more than there is.
+        // The processes alone take more memory than there is.
         sessions.setRoom(-1000);
         sessions.want(wanting, 5, 'first');
         expect(closed).toHaveLength(isBusy ? 0 : sizes.length);
@@ -77,7 +77,7 @@ test('sessions however small go for the first one of a function when nothing run
   );
 });
 
-test('instances that will take over take the room of sessions that are worth less than their function has, and no other', () => {
+test('the instances of a new configuration evict sessions that are worth less than their function, and no others', () => {
   const { sessions, all, closed, run } = open();
   run(0, 30, 20);
   run(1, 30, 1);
@@ -90,7 +90,7 @@ test('instances that will take over take the room of sessions that are worth les
   expect(closed).toEqual(['1']);
 });
 
-test('a session with a run stays, and goes at the end of the run for one that found no room', () => {
+test('a session stays while it has a run, and is closed at the end of the run for a session that found no memory', () => {
   const { sessions, all, closed, use } = open();
   use(0);
   sessions.open(all[0]!, { bytes: 80, runs: 1, loadMs: 10, readyMs: 0 });
@@ -101,7 +101,7 @@ test('a session with a run stays, and goes at the end of the run for one that fo
   expect(closed).toEqual(['0']);
 });
 
-test('what nothing has used for long is closed, but for one in which a run has been ordered, and those beyond the first alone', () => {
+test('an idle session is closed unless a run was ordered in it; then only its spare ones are', () => {
   const { sessions, all, closed, run } = open();
   run(0, 30);
   sessions.begin(all[0]!, 10);
@@ -116,12 +116,12 @@ test('what nothing has used for long is closed, but for one in which a run has b
   sessions.isIdle(all[1]!, true);
   expect(closed).toEqual(['0', '1 spare']);
   expect(sessions.of(all[1]!)).toMatchObject({ bytes: 40, spares: 1 });
-  // A handler without its model is in no book.
+  // The scheduler has no record of an instance that holds a handler without its model.
   sessions.isIdle(all[2]!, false);
   expect(closed).toEqual(['0', '1 spare', '2']);
 });
 
-test('a small session stays where the room has to come from one in which something runs', () => {
+test('a small session stays where the memory has to come from a session in which something runs', () => {
   const { sessions, all, closed, run, use } = open({ functions: 5 });
   for (const small of [0, 1, 2]) run(small, 1 / 16);
   use(3);
@@ -132,7 +132,7 @@ test('a small session stays where the room has to come from one in which somethi
   expect(closed).toEqual(['3']);
 });
 
-test('among any neighbours, no session goes whose bytes the others that go make unnecessary', () => {
+test('no session is closed whose bytes are not needed beside those of the others that are closed', () => {
   const neighbour = fc.record({
     bytes: fc.oneof(fc.integer({ min: 1, max: 3 }), fc.integer({ min: 1, max: 60 })),
     loadMs: fc.integer({ min: 1, max: 50 }),
@@ -144,38 +144,40 @@ test('among any neighbours, no session goes whose bytes the others that go make 
     fc.property(fc.array(neighbour, { maxLength: 8 }), fc.integer({ min: 1, max: 100 }), (neighbours, wantedBytes) => {
       const { sessions, all, closed, use } = open({ functions: neighbours.length + 1 });
       let usedBytes = 0;
-      const there = new Map<number, (typeof neighbours)[number]>();
+      const opened = new Map<number, (typeof neighbours)[number]>();
       for (const [number, each] of neighbours.entries()) {
-        if (usedBytes + each.bytes > roomBytes) continue;
+        if (usedBytes + each.bytes > capacityBytes) continue;
         usedBytes += each.bytes;
-        there.set(number, each);
+        opened.set(number, each);
         for (let call = 0; call < each.calls; call++) use(number);
         sessions.open(all[number]!, { bytes: each.bytes, runs: 1, loadMs: each.loadMs, readyMs: 0 });
         if (!each.runs) sessions.end(all[number]!);
       }
       sessions.want(all.at(-1)!, wantedBytes, 'first');
-      const missingBytes = usedBytes + wantedBytes - roomBytes;
-      const idle = [...there].filter(([, { runs }]) => !runs);
+      const missingBytes = usedBytes + wantedBytes - capacityBytes;
+      const idle = [...opened].filter(([, { runs }]) => !runs);
       const idleBytes = idle.reduce((sum, [, { bytes }]) => sum + bytes, 0);
-      const gone = closed.map((number) => there.get(Number(number))!.bytes);
-      const goneBytes = gone.reduce((sum, bytes) => sum + bytes, 0);
+      const closedBytesEach = closed.map((number) => opened.get(Number(number))!.bytes);
+      const closedBytes = closedBytesEach.reduce((sum, bytes) => sum + bytes, 0);
       const large = idle.filter(([, { bytes }]) => bytes >= missingBytes * smallShare);
       const expected =
         missingBytes <= 0
-          ? gone.length === 0
+          ? closedBytesEach.length === 0
           : idleBytes >= missingBytes
-            ? goneBytes >= missingBytes && gone.every((bytes) => goneBytes - bytes < missingBytes)
+            ? closedBytes >= missingBytes && closedBytesEach.every((bytes) => closedBytes - bytes < missingBytes)
             : closed.toSorted().join() ===
               large
                 .map(([number]) => String(number))
                 .toSorted()
                 .join();
-      expect(expected, `of ${JSON.stringify([...there])} went ${closed.join()} for ${wantedBytes}`).toBe(true);
+      expect(expected, `of ${JSON.stringify([...opened])}, ${closed.join()} were closed for ${wantedBytes} bytes`).toBe(
+        true,
+      );
     }),
   );
 });
 
-test('one that wants no room any more costs no session', () => {
+test('no session is closed for a function that wants no memory any more', () => {
   const { sessions, all, closed, use } = open();
   use(0);
   sessions.open(all[0]!, { bytes: 80, runs: 1, loadMs: 10, readyMs: 0 });
@@ -186,7 +188,7 @@ test('one that wants no room any more costs no session', () => {
   expect(sessions.hasRoomFor(20)).toBe(true);
 });
 
-test('a room that becomes smaller closes what does not fit; where nothing runs, any session can be made', () => {
+test('sessions that do not fit into a smaller memory are closed; where nothing runs, any session can be made', () => {
   const { sessions, closed, run } = open();
   run(0, 40);
   run(1, 40);
@@ -197,7 +199,7 @@ test('a room that becomes smaller closes what does not fit; where nothing runs, 
   expect(sessions.hasRoomFor(40)).toBe(true);
 });
 
-test('whatever comes and goes, what is counted is what is there, and what runs is never closed but for spare ones', () => {
+test('no byte is miscounted in any order of events, and of a function that runs only spare sessions are closed', () => {
   const step = fc.record({
     what: fc.constantFrom('begin', 'end', 'measured', 'gone', 'want', 'room'),
     of: fc.nat(3),
@@ -210,7 +212,7 @@ test('whatever comes and goes, what is counted is what is there, and what runs i
       const runs = [0, 0, 0, 0];
       for (const { what, of, bytes, spares } of steps) {
         const fn = all[of]!;
-        const before = closed.length;
+        const closedBefore = closed.length;
         if (what === 'begin') {
           use(of);
           if (sessions.of(fn) !== undefined) sessions.begin(fn, 10);
@@ -224,10 +226,10 @@ test('whatever comes and goes, what is counted is what is there, and what runs i
         else if (what === 'gone') sessions.set(fn, 0, 0, 10, runs[of]!);
         else if (what === 'want') sessions.want(fn, bytes, (['first', 'spare', 'list'] as const)[spares]!);
         else if (what === 'room') sessions.setRoom(bytes + 40);
-        const whole = closed.slice(before).filter((gone) => !gone.endsWith('spare'));
-        expect(whole.filter((gone) => runs[Number(gone)]! > 0)).toEqual([]);
+        const lastOnes = closed.slice(closedBefore).filter((name) => !name.endsWith('spare'));
+        expect(lastOnes.filter((name) => runs[Number(name)]! > 0)).toEqual([]);
       }
-      // Nothing runs any more: then all there is can be closed, and no byte is left in the books.
+      // Nothing runs any more, so all sessions can be closed, and then no byte may be counted.
       for (const [number, fn] of all.entries()) {
         for (; runs[number]! > 0; runs[number]!--) sessions.end(fn);
         sessions.want(fn, 0, 'first');

@@ -1,4 +1,4 @@
-/** A killed host of a fleet: what the others say of it, and where its functions are at home then. */
+/** One host of a fleet is killed. The other hosts report it as lost, and its functions get their homes there. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -9,23 +9,26 @@ import { FleetHosts, learnName, nameOf, statesAt } from '../support/fleet-hosts.
 import { redisMissing } from '../support/redis-server.ts';
 import type { ReluHost } from '../support/relu-host.ts';
 
-interface Told {
+interface EventLog {
   readonly events: readonly { kind: string; functionName: string | null; text: string; level: string }[];
 }
 
-/** The killed host is the home of a third of them: of none once in 130 runs, and then there are more. */
-const countMin = 12;
+/**
+ * How many functions are published at least. Each has the host that will be killed as its home with a chance of one in
+ * three. In one run of 130 none of the 12 has, and the test publishes more.
+ */
+const functionsMin = 12;
 
-describe.skipIf(redisMissing !== undefined)('a host of a fleet that is killed', () => {
+describe.skipIf(redisMissing !== undefined)('a fleet that loses a host', () => {
   let fleet: FleetHosts;
   let one: ReluHost;
   let other: ReluHost;
   let killed: ServingHost;
   let folder: string;
   let name: string;
-  let count = 0;
+  let functionCount = 0;
   /** Functions whose home is the host that will be killed. */
-  let athome: string[];
+  let functionsOfKilled: string[];
 
   beforeAll(async () => {
     folder = await mkdtemp(join(tmpdir(), 'turntable-lost-'));
@@ -48,7 +51,7 @@ describe.skipIf(redisMissing !== undefined)('a host of a fleet that is killed', 
     ]);
     await learnName(killed);
     name = nameOf(killed);
-    athome = [];
+    functionsOfKilled = [];
   });
   afterAll(async () => {
     killed?.child.kill('SIGKILL');
@@ -56,31 +59,31 @@ describe.skipIf(redisMissing !== undefined)('a host of a fleet that is killed', 
     await rm(folder, { recursive: true, force: true });
   });
 
-  test('is gone from every host, which says so, and its functions have homes at the others', async () => {
+  test('the other hosts report a killed host as lost, and become the homes of its functions', async () => {
     await vi.waitFor(async () => {
       for (const host of [one, other]) expect(await statesAt(host)).toHaveProperty([name], 'up');
     }, patient);
-    for (; count < countMin || athome.length === 0; count++) {
-      const published = `f${count}`;
-      await untilPublished(one, published, count + 2);
+    for (; functionCount < functionsMin || functionsOfKilled.length === 0; functionCount++) {
+      const published = `f${functionCount}`;
+      await untilPublished(one, published, functionCount + 2);
       const { homes } = await json<{ homes: string[] }>(one, `/v2/fleet/functions/${published}`);
-      if (homes[0] === name) athome.push(published);
+      if (homes[0] === name) functionsOfKilled.push(published);
     }
     await killed.end('SIGKILL');
     for (const host of [one, other]) {
       await vi.waitFor(async () => expect(await statesAt(host)).not.toHaveProperty([name]), patient);
-      const { events } = await json<Told>(host, '/api/event-log');
+      const { events } = await json<EventLog>(host, '/api/event-log');
       const text = expect.stringContaining(`Host ${name} is lost`) as string;
       expect(events).toContainEqual(expect.objectContaining({ kind: 'host', level: 'warning', text }));
-      for (const each of athome) {
-        const { homes } = await json<{ homes: string[] }>(host, `/v2/fleet/functions/${each}`);
+      for (const published of functionsOfKilled) {
+        const { homes } = await json<{ homes: string[] }>(host, `/v2/fleet/functions/${published}`);
         expect([nameOf(one), nameOf(other)]).toContain(homes[0]);
       }
     }
   });
 
-  test('gets no calls: its functions answer at the others', async () => {
-    for (let index = 0; index < count; index++) {
+  test('the functions of a killed host answer at the other hosts', async () => {
+    for (let index = 0; index < functionCount; index++) {
       const answer = [1, 2, 3, 4].map((value) => value * (index + 2));
       for (const host of [one, other]) {
         await vi.waitFor(async () => expect(await call(host, `f${index}`)).toEqual(answer), patient);
@@ -88,16 +91,16 @@ describe.skipIf(redisMissing !== undefined)('a host of a fleet that is killed', 
     }
   });
 
-  test('cannot be drained, and is listed again when it is back', async () => {
+  test('a killed host cannot be drained, and a host that stops by itself is reported as having left, not as lost', async () => {
     const { exitCode, stderr } = await turntable(['drain', name, '--url', one.url]);
     expect([exitCode === 0, stderr]).toEqual([false, expect.stringContaining(`has no host '${name}'`)]);
-    const later = await fleet.add();
-    await vi.waitFor(async () => expect(await statesAt(one)).toHaveProperty([nameOf(later)], 'up'), patient);
-    await fleet.stop(later);
-    await vi.waitFor(async () => expect(await statesAt(one)).not.toHaveProperty([nameOf(later)]), patient);
-    const { events } = await json<Told>(one, '/api/event-log');
+    const joined = await fleet.add();
+    await vi.waitFor(async () => expect(await statesAt(one)).toHaveProperty([nameOf(joined)], 'up'), patient);
+    await fleet.stop(joined);
+    await vi.waitFor(async () => expect(await statesAt(one)).not.toHaveProperty([nameOf(joined)]), patient);
+    const { events } = await json<EventLog>(one, '/api/event-log');
     const texts = events.map(({ text }) => text);
-    expect(texts).toContain(`Host ${nameOf(later)} has left the fleet`);
-    expect(texts.some((text) => text.includes(`${nameOf(later)} is lost`))).toBe(false);
+    expect(texts).toContain(`Host ${nameOf(joined)} has left the fleet`);
+    expect(texts.some((text) => text.includes(`${nameOf(joined)} is lost`))).toBe(false);
   });
 });

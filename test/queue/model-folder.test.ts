@@ -45,7 +45,7 @@ interface Opened {
   readonly models: ModelFolder;
   readonly cache: ContentCache<FunctionManifest>;
   /** Brings a function here, and uses it. */
-  readonly hold: (manifest: FunctionManifest) => Promise<ReturnType<ModelFolder['open']>>;
+  readonly hold: (manifest: FunctionManifest) => Promise<ReturnType<ModelFolder['pathsOf']>>;
   /** Files that the store was asked for. */
   readonly asked: string[];
   readonly evicted: string[];
@@ -79,18 +79,18 @@ async function open(bytesMax = 1000): Promise<Opened> {
     filesOf,
     nameOf: ({ key }) => key,
     idleMs: ({ revision }) => (used.has(revision) ? -1 : uses - (usedAt.get(revision) ?? 0)),
-    held: () => models.held(),
+    held: () => models.manifests(),
     isMissing: ({ revision }) => !models.has(revision),
-    hold: async (manifest, files, fetch) => await models.hold(manifest, files, fetch),
+    hold: async (manifest, files, fetch) => await models.add(manifest, files, fetch),
     drop: async (manifest) => await models.drop(manifest, async () => void evicted.push(manifest.revision)),
     log: silentLog,
   });
   await models.start();
   await cache.shrink();
-  const hold = async (manifest: FunctionManifest): Promise<ReturnType<ModelFolder['open']>> => {
+  const hold = async (manifest: FunctionManifest): Promise<ReturnType<ModelFolder['pathsOf']>> => {
     await cache.bring(manifest);
     usedAt.set(manifest.revision, ++uses);
-    return models.open(manifest);
+    return models.pathsOf(manifest);
   };
   return { models, cache, hold, asked, evicted, used };
 }

@@ -28,8 +28,8 @@ const inputs = [input('input_ids', [2, 26]), input('lengths', [2]), input('atten
 const numbersOf = (index: number): number[] =>
   Array.from(new BigInt64Array(sampleInput(layout, inputs[index]!, inputs).buffer), Number);
 
-describe('a sample input', () => {
-  test('of indices has indices within the table, the same ones each time', () => {
+describe('sample inputs', () => {
+  test('an input of indices names rows that the embedding table has, the same ones each time', () => {
     const ids = numbersOf(0);
     expect(ids).toHaveLength(52);
     expect(ids.every((id) => id >= 0 && id < 100)).toBe(true);
@@ -37,12 +37,12 @@ describe('a sample input', () => {
     expect(numbersOf(0)).toEqual(ids);
   });
 
-  test('of lengths has the length of the sequences', () => {
+  test('an input of lengths holds the length of the sequences, and a mask holds ones', () => {
     expect(numbersOf(1)).toEqual([26, 26]);
     expect(numbersOf(2).every((value) => value === 1)).toBe(true);
   });
 
-  test('of lengths has the length of the sequences if time is the first axis', () => {
+  test('an input of lengths holds the size of the first axis where time is the first axis', () => {
     const timeFirst = [input('series', [5, 8, 3]), input('sequence_lens', [8])];
     const data = sampleInput(layout, timeFirst[1]!, timeFirst);
     expect(Array.from(new BigInt64Array(data.buffer), Number)).toEqual([5, 5, 5, 5, 5, 5, 5, 5]);

@@ -1,4 +1,4 @@
-/** The cells of LSTM, GRU and RNN: one step from gates to state. */
+/** Kernels of LSTM, GRU and RNN: how the gates of one time step change the state. `recurrence.ts` has the loop. */
 import { elementBytes } from '../../../tensor/index.ts';
 import { changed, written } from '../common/elements.ts';
 import type { Emitter, Kernels } from '../types.ts';
@@ -16,7 +16,7 @@ import {
 
 const lstm: Cell = { type: 'LSTM', gates: 4, defaultActivations: ['sigmoid', 'tanh', 'tanh'] };
 
-/** Gates in ONNX's order: input, output, forget, cell. */
+/** ONNX orders the gates of an LSTM: input, output, forget, cell. */
 function emitLstm(emitter: Emitter): void {
   const coupled = emitter.attribute('input_forget', 0) !== 0;
   const [initialC, peepholes, yC] = [emitter.input(6), emitter.input(7), emitter.output(2)];
@@ -28,7 +28,7 @@ function emitLstm(emitter: Emitter): void {
       for (const part of at.fromState) emitStateProduct(at, part);
       const tensors = { p, c: changed(c), ...stateTensors(at, step) };
       forEachUnit(at, 'lstm_step', step, [0, 1, 2, 3], tensors, (of) => {
-        // Peepholes are in the order input, output, forget.
+        // ONNX orders peepholes: input, output, forget. They have no cell gate.
         const gate = (index: number, state: string): string => {
           const peephole = of.p === undefined ? '' : ` + ${of.p.at(`${index * hidden}u + unit`)} * ${state}`;
           return activatedGate(at, 0, `x${index} + s${index}${peephole}`);
@@ -49,7 +49,7 @@ function emitLstm(emitter: Emitter): void {
 
 const gru: Cell = { type: 'GRU', gates: 3, defaultActivations: ['sigmoid', 'tanh'] };
 
-/** Gates in ONNX's order: update, reset, hidden. */
+/** ONNX orders the gates of a GRU: update, reset, hidden. */
 function emitGru(emitter: Emitter): void {
   const resetAfter = emitter.attribute('linear_before_reset', 0) !== 0;
   emitRecurrence(emitter, gru, resetAfter ? [3] : [2, 1], (at) => {
