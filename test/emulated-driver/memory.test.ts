@@ -1,3 +1,4 @@
+import { libcFunction } from '../../src/process/index.ts';
 import { describe, expect, test } from 'vitest';
 import { OK, type Driver } from './calls.ts';
 import { driver, machine } from './fixture.ts';
@@ -65,6 +66,29 @@ describe.skipIf(driver === undefined)('memory', () => {
     expect(cu.cuMemHostUnregister(own.address)).toBe(OK);
     expect(cu.cuMemHostUnregister(own.address)).toBe(713);
     expect(cu.cuMemHostRegister_v2(4096, 64, 3)).toBe(1);
+  });
+
+  test('memory is registered once in each of its parts, is not unregistered under a copy, and keeps its pages until then', () => {
+    const m = machine(d, { devices: [{}] });
+    const own = Math.ceil(d.memory(4 * 4096).address / 4096) * 4096;
+    const page = (index: number): number => own + index * 4096;
+    expect(cu.cuMemHostRegister_v2(page(1), 4096, 3)).toBe(OK);
+    for (const [first, pages] of [
+      [0, 2],
+      [0, 3],
+      [1, 2],
+    ] as const)
+      expect(cu.cuMemHostRegister_v2(page(first), pages * 4096, 3)).toBe(712);
+    const [memory, stream] = [m.alloc(4096), m.stream()];
+    cu.cuMemcpyAsync(memory, page(1), 4096, stream);
+    expect(cu.cuMemHostUnregister(page(1))).toBe(OK);
+    expect(d.report().freesInUse[0]).toContain('may still be using');
+    expect(d.report().faults).toEqual([]);
+    expect(cu.cuMemHostRegister_v2(page(1), 4096, 3)).toBe(OK);
+    const dontNeed = 4;
+    libcFunction('int madvise(uintptr_t at, size_t bytes, int advice)')!(page(1), 4096, dontNeed);
+    expect(cu.cuMemHostUnregister(page(1))).toBe(OK);
+    expect(d.report().faults[0]).toContain('pages were given back while they were pinned');
   });
 
   test('memory that is freed while work may use it is reported, and the work ends first', () => {

@@ -77,7 +77,7 @@ void configure(const char *json) {
   const Json root = JsonReader(json).read();
   if (root.kind != Json::Object) throw std::runtime_error("the configuration is not an object");
   machine.configured = true;
-  const std::set<std::string> known = {"devices", "peers", "nvlink", "seed", "hostility", "failOnRace", "driverVersion", "verbose", "computes", "defects"};
+  const std::set<std::string> known = {"devices", "peers", "nvlink", "seed", "hostility", "failOnRace", "driverVersion", "verbose", "computes", "defects", "endAt"};
   for (const auto &member : root.members)
     if (!known.count(member.first)) throw std::runtime_error("the configuration has no '" + member.first + "'");
   if (const Json *devices = root.get("devices")) {
@@ -112,6 +112,10 @@ void configure(const char *json) {
   else if (!hostility.empty()) throw std::runtime_error("hostility is late, random or early");
   if (const Json *fail = root.get("failOnRace")) machine.failOnRace = fail->boolean;
   if (const Json *verbose = root.get("verbose")) machine.verbose = verbose->boolean;
+  if (const Json *end = root.get("endAt")) {
+    if (end->items.size() != 2) throw std::runtime_error("endAt is [call, how often it works before]");
+    machine.endAt = {end->items[0].string, (u64)end->items[1].number};
+  }
   const Json *computes = root.get("computes");
   machine.computes = !computes || computes->boolean;
   machine.driverVersion = (int)number(root, "driverVersion", machine.driverVersion);

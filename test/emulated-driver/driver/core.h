@@ -219,6 +219,9 @@ struct Machine {
   Clock host;
   int globalCaptures = 0;
 
+  // The call, and how often it works, before one ends the process as if it had been killed.
+  std::pair<std::string, u64> endAt;
+
   // The defects of this machine, by name: see the README.
   std::set<std::string> defects;
   bool hasDefect(const std::string &name) const { return defects.count(name) > 0; }

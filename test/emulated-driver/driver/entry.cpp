@@ -1,4 +1,6 @@
 // What happens at the start of every call, and the driver's names for its statuses.
+#include <csignal>
+
 #include "core.h"
 
 namespace emu {
@@ -72,7 +74,7 @@ void failNext(const char *name, int status, int after) { injections[name].push_b
 
 Entry::Entry(const char *name, Needs needs, bool unsafeInCapture) : hold(machine.lock) {
   ensureConfigured();
-  machine.calls[name]++;
+  if (machine.calls[name]++ >= machine.endAt.second && machine.endAt.first == name) raise(SIGKILL);
   if (machine.verbose) fprintf(stderr, "emulated driver: %s\n", name);
   const auto found = injections.find(name);
   if (found != injections.end() && !found->second.empty()) {

@@ -146,11 +146,23 @@ int makeAllocation(Device &device, u64 bytes, u64 *address) {
   return SUCCESS;
 }
 
+// Pages that were taken away while they were pinned would stay with a real GPU, apart from what the process then has there.
+bool hasItsPages(const Allocation &allocation) {
+  const u64 lo = allocation.lo / page * page, bytes = roundUp(allocation.lo + allocation.bytes, page) - lo;
+  std::vector<unsigned char> resident(bytes / page);
+  if (mincore((void *)lo, bytes, resident.data()) != 0) return false;
+  for (const unsigned char each : resident)
+    if (!(each & 1)) return false;
+  return true;
+}
+
 int removeAllocation(u64 address) {
   const auto found = machine.allocations.find(address);
   if (found == machine.allocations.end()) return INVALID_VALUE;
   const Allocation allocation = found->second;
   if (!slackIntact(allocation)) machine.faults.push_back("something was written past the end of the memory at " + describe(address));
+  if (allocation.kind == Allocation::Registered && !hasItsPages(allocation))
+    machine.faults.push_back("pages were given back while they were pinned, at " + describe(address));
   forgetAccesses(allocation.lo, allocation.lo + allocation.bytes);
   if (allocation.kind == Allocation::DeviceMemory)
     machine.devices[allocation.device]->usedBytes -= roundUp(allocation.bytes, alignment);
