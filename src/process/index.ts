@@ -22,5 +22,6 @@ export {
   type Methods,
   type RemoteOptions,
 } from './remote.ts';
+export type { Lease, Reservation, SharedArea, SharedMemory } from './region.ts';
 export { tellServiceManager } from './service-manager.ts';
 export { spawn } from './spawn.ts';

@@ -8,7 +8,7 @@ import { FrameDecoder, type Message } from '../tensor/index.ts';
 import { frameReader, frameWriter, openSocket, portChannel, type Channel } from './channel.ts';
 import { confine, type ProcessLimits } from './confine.ts';
 import { libcFunction } from './libc.ts';
-import { Region } from './region.ts';
+import { Region, type SharedMemory } from './region.ts';
 
 /** The variable that tells a process how it was {@link Started}; deleted from its environment once read. */
 export const startedVariable = 'TURNTABLE_STARTED';
@@ -40,7 +40,7 @@ const sigkill = 9;
 export function parentChannel<Out extends object, In extends object>(
   take: (message: Message<In>) => void,
   { lends = false } = {},
-): Channel<Out> {
+): Channel<Out> & { readonly memory?: SharedMemory } {
   if (!isMainThread && parentPort !== null) return portChannel<Out, In>(parentPort, take);
   const text = process.env[startedVariable];
   delete process.env[startedVariable];
@@ -56,7 +56,8 @@ export function parentChannel<Out extends object, In extends object>(
   // A terminal, or a service manager, signals all processes; the host decides when this one ends.
   process.on('SIGINT', () => undefined);
   process.on('SIGTERM', () => undefined);
-  return frameWriter(socket, region);
+  const channel = frameWriter<Out>(socket, region);
+  return region === undefined ? channel : { ...channel, memory: region };
 }
 
 /** Closed at once: processes that this one starts get nothing of it. */

@@ -207,6 +207,125 @@ describe('memory that two processes share', () => {
     }
   });
 
+  test('keeps its pages while they are pinned, and gives them back after that', () => {
+    vi.useFakeTimers();
+    try {
+      for (const [writer, reader, area] of [
+        [host, child, child.areas.read],
+        [child, host, child.areas.written],
+      ] as const) {
+        const from = writer.put([tensor(MiB, 5)], MiB)!;
+        area.setPinned(true);
+        taken(reader, from, MiB);
+        vi.advanceTimersByTime(10 * 60_000);
+        expect(writtenBytes()).toBeGreaterThan(MiB);
+        area.setPinned(false);
+        vi.advanceTimersByTime(60_000);
+        expect(writtenBytes()).toBeLessThanOrEqual(4096);
+      }
+    } finally {
+      vi.useRealTimers();
+    }
+  });
+
+  test('keeps what is leased as it is, however many leases there are and whenever each of them ends', () => {
+    const ends = fc.array(fc.nat(3), { minLength: 1, maxLength: 12 });
+    const [whole, more] = [tensor(16 * MiB, 9), tensor(MiB, 1)];
+    fc.assert(
+      fc.property(ends, (order) => {
+        const from = host.put([whole], 16 * MiB)!;
+        const { tensors, release } = child.lend(from, 16 * MiB);
+        const parts = [tensors, tensors.subarray(5, 70_000), tensors.subarray(15 * MiB)];
+        const leases = parts.map((part) => child.lease(part)!);
+        expect(leases.map(({ address }) => address)).toEqual(
+          parts.map(({ byteOffset }) => child.areas.read.address + byteOffset - tensors.byteOffset),
+        );
+        const dispose = [release, ...leases.map((lease) => () => lease[Symbol.dispose]())];
+        const over = new Set<number>();
+        for (const which of [...order, 0, 1, 2, 3]) {
+          expect(host.put([more], MiB) === undefined).toBe(over.size < dispose.length);
+          if (over.size === dispose.length) child.skip();
+          // One that has ended before changes nothing.
+          dispose[which]!();
+          over.add(which);
+        }
+        expect(child.lease(tensors)).toBeUndefined();
+      }),
+      { seed, numRuns: 30 },
+    );
+    expect(child.lease(new Uint8Array(8))).toBeUndefined();
+  });
+
+  test('hands over what is written to a reservation without a copy, and has the room of one that is not sent again', () => {
+    const step = fc.record({
+      bytes: fc.array(fc.integer({ min: 0, max: 3 * MiB }), { minLength: 1, maxLength: 3 }),
+      end: fc.constantFrom('sent', 'sent in other memory', 'given up', 'sent by another'),
+      taken: fc.nat(2),
+    });
+    const copy = vi.spyOn(Uint8Array.prototype, 'set');
+    let copies = 0;
+    fc.assert(
+      fc.property(fc.array(step, { maxLength: 25 }), (steps) => {
+        const queue: { readonly from: number; readonly all: Buffer }[] = [];
+        const open: { readonly message: Tensor[]; readonly reserved: Disposable }[] = [];
+        const send = (message: Tensor[]): void => {
+          const all = Buffer.concat(message.map(({ data }) => data));
+          const from = child.put(message, all.byteLength);
+          if (from !== undefined) queue.push({ from, all });
+        };
+        const takeFirst = (): void => {
+          const first = queue.shift();
+          if (first === undefined) return;
+          expect(Buffer.compare(taken(host, first.from, first.all.byteLength), first.all)).toBe(0);
+        };
+        for (const [number, { bytes, end, taken: takes }] of steps.entries()) {
+          const sum = bytes.reduce((all, each) => all + each, 0);
+          const reserved = child.reserve(sum);
+          if (reserved !== undefined) {
+            let at = 0;
+            const message = bytes.map((each, index): Tensor => {
+              const data = reserved.view.subarray(at, (at += each)).fill(10 * number + index);
+              return { name: `${index}`, datatype: 'UINT8', shape: [each], data };
+            });
+            if (end === 'sent by another') open.push({ message, reserved });
+            if (end === 'sent') {
+              const before = copy.mock.calls.length;
+              send(message);
+              copies += copy.mock.calls.length - before;
+            }
+            if (end === 'sent in other memory')
+              send(
+                message.map(({ name, datatype, shape, data }) => ({
+                  name,
+                  datatype,
+                  shape,
+                  data: Uint8Array.from(data),
+                })),
+              );
+            if (end !== 'sent by another') reserved[Symbol.dispose]();
+            // A second time it changes nothing.
+            if (end === 'given up') reserved[Symbol.dispose]();
+          }
+          if (number % 3 === 2) {
+            // Not in the order in which they were reserved.
+            for (const { message, reserved: late } of open.splice(0).toReversed()) {
+              send(message);
+              late[Symbol.dispose]();
+            }
+          }
+          for (let count = 0; count < takes; count++) takeFirst();
+        }
+        for (const { reserved } of open) reserved[Symbol.dispose]();
+        while (queue.length > 0) takeFirst();
+        using all = child.reserve(16 * MiB);
+        expect(all).toBeDefined();
+      }),
+      { seed, numRuns: 40 },
+    );
+    copy.mockRestore();
+    expect(copies).toBe(0);
+  });
+
   test('is no longer mapped after its end, and carries nothing', () => {
     const before = mapped();
     host[Symbol.dispose]();

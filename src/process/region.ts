@@ -5,14 +5,15 @@
  * Each side writes to an area of its own and reads from the other's. The header of a message goes through the socket
  * and says where its tensors are. The host copies the tensors when it takes a message. So the child cannot change them
  * after a check, no other process sees this memory, and no view of it outlives its child. A child may read tensors in
- * place until it has answered, since the host changes nothing before. A reader counts the messages that it has
+ * place until it has answered, and longer on a lease, since the host changes nothing before. It may also reserve room for
+ * its answer and have that written there, by a GPU. A reader counts the messages that it has
  * released, from the first one on without a gap, and that count says which bytes are free. Counts and places come from
  * another process and are checked: a child that lies spoils only its own messages.
  */
 import { closeSync, ftruncateSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import type * as Koffi from 'koffi';
-import { copyInto, TensorError, type FrameRegion, type Tensor } from '../tensor/index.ts';
+import { copyInto, dataParts, TensorError, type FrameRegion, type Tensor } from '../tensor/index.ts';
 import { libcFunction } from './libc.ts';
 
 /** Address space: a page takes memory once it is written to. A tensor without room goes through the socket. */
@@ -32,6 +33,8 @@ const sizeSeals = 1 | 2 | 4;
 const [readWrite, shared, removePages] = [1 | 2, 1, 9];
 /** Where the message counts of the two readers are, each in a cache line of its own. */
 const [childCount, hostCount] = [0, 16];
+/** Whether the child has pinned the area that a side writes to: then its pages cannot be given back. */
+const pinnedFlags = { host: 32, child: 33 };
 
 type Side = 'host' | 'child';
 
@@ -68,17 +71,55 @@ interface Held {
   readonly to: number;
 }
 
-export class Region implements FrameRegion, Disposable {
+/** A message that is being read. */
+interface Reading extends Held {
+  leases: number;
+}
+
+/** Bytes that stay as they are, or that nobody else writes, until it is disposed of. */
+export interface Lease extends Disposable {
+  readonly address: number;
+}
+
+/** Room for the tensors of a message. */
+export interface Reservation extends Lease {
+  /** A message of tensors that fill it from its beginning, without gaps, is sent without copying them. */
+  readonly view: Uint8Array;
+}
+
+/** An area of shared memory, for a driver that pins it. */
+export interface SharedArea {
+  readonly address: number;
+  readonly bytes: number;
+  /** The area's pages stay in place from then on, or may be given back. Its writer does that when it holds no message. */
+  setPinned(isPinned: boolean): void;
+}
+
+/** The memory that a child shares with the process that started it, as seen by the child. */
+export interface SharedMemory {
+  /** What the child reads, and what it writes. */
+  readonly areas: { readonly read: SharedArea; readonly written: SharedArea };
+  /** Keeps bytes of a message that is not released yet; undefined: the bytes are elsewhere. */
+  lease(data: Uint8Array): Lease | undefined;
+  /** Undefined: there is no room, or a socket takes so few bytes in one go. */
+  reserve(bytes: number): Reservation | undefined;
+}
+
+export class Region implements FrameRegion, SharedMemory, Disposable {
+  readonly areas: SharedMemory['areas'];
   readonly #address: bigint;
   readonly #side: Side;
   /** Undefined once the memory is gone. */
   #views: { readonly counts: Int32Array; readonly own: Uint8Array; readonly other: Uint8Array } | undefined;
-  /** Where messages are that the other side has not taken, in their order. */
+  /** Where this side's tensors are, by their place: those reserved, and those of messages that the other side has not taken. */
   readonly #held: Held[] = [];
+  readonly #reserved = new Set<Held>();
+  /** Of the messages that the other side has not taken, in their order. */
+  readonly #sent: Held[] = [];
   /** How many the other side has taken, as far as this side has noticed. */
   #taken = 0;
-  /** Messages from the first on that the reader has not released: whether it has. */
-  readonly #reading: { isOver: boolean }[] = [];
+  /** Messages from the first on that the reader has not released. */
+  readonly #reading: Reading[] = [];
   #idle: NodeJS.Timeout | undefined;
   #isUsed = false;
 
@@ -91,36 +132,92 @@ export class Region implements FrameRegion, Disposable {
     const [own, other] = side === 'host' ? areas : areas.toReversed();
     this.#address = address;
     this.#side = side;
-    this.#views = { counts: new Int32Array(buffer, 0, countsBytes / 4), own: own!, other: other! };
+    const counts = new Int32Array(buffer, 0, countsBytes / 4);
+    this.#views = { counts, own: own!, other: other! };
+    const area = (of: Side): SharedArea => ({
+      address: this.#addressOf(of === side ? own! : other!),
+      bytes: areaBytes,
+      setPinned: (isPinned) => void Atomics.store(counts, pinnedFlags[of], Number(isPinned)),
+    });
+    this.areas = { read: area(side === 'host' ? 'child' : 'host'), written: area(side) };
+  }
+
+  #addressOf({ byteOffset }: Uint8Array): number {
+    return Number(this.#address) + byteOffset;
   }
 
   /** Returns where the tensors are for the other side; undefined: they go through the socket. */
   put(tensors: readonly Tensor[], bytes: number): number | undefined {
     if (bytes < regionTensorsMin || this.#views === undefined) return undefined;
-    const from = this.#placeFor(bytes);
-    if (from === undefined) return undefined;
-    const end = copyInto(this.#views.own, from, tensors);
-    this.#held.push({ from, to: Math.ceil(end / alignment) * alignment });
-    this.#isUsed = true;
-    this.#idle ??= setInterval(() => this.#look(), idleMsMax).unref();
-    return from;
+    let held = this.#reservedFor(tensors);
+    if (held === undefined) {
+      held = this.#hold(bytes);
+      if (held === undefined) return undefined;
+      copyInto(this.#views.own, held.from, tensors);
+    }
+    this.#reserved.delete(held);
+    this.#sent.push(held);
+    return held.from;
+  }
+
+  reserve(bytes: number): Reservation | undefined {
+    if (bytes < regionTensorsMin || this.#views === undefined) return undefined;
+    const held = this.#hold(bytes);
+    if (held === undefined) return undefined;
+    this.#reserved.add(held);
+    const view = this.#views.own.subarray(held.from, held.from + bytes);
+    // What a message has taken over is free when the other side has taken that.
+    const dispose = (): void => void (this.#reserved.delete(held) && this.#free(held));
+    return { address: this.#addressOf(view), view, [Symbol.dispose]: dispose };
+  }
+
+  /** The reservation that tensors fill without gaps. */
+  #reservedFor(tensors: readonly Tensor[]): Held | undefined {
+    if (this.#reserved.size === 0) return undefined;
+    const { buffer, byteOffset } = this.#views!.own;
+    const parts = tensors.flatMap(dataParts);
+    let at = parts[0]!.byteOffset;
+    for (const part of parts) {
+      if (part.buffer !== buffer || part.byteOffset !== at) return undefined;
+      at += part.byteLength;
+    }
+    const [from, end] = [parts[0]!.byteOffset - byteOffset, at - byteOffset];
+    return [...this.#reserved].find((held) => held.from === from && end <= held.to);
   }
 
   /** The tensors of the next message in their place, until they are released. */
   lend(from: number, bytes: number): { readonly tensors: Uint8Array; readonly release: () => void } {
     const tensors = this.#view(from, bytes);
-    const message = { isOver: false };
+    const message = { from, to: from + bytes, leases: 0 };
     this.#reading.push(message);
-    const release = (): void => {
-      message.isOver = true;
+    return { tensors, release: this.#leaseOf(message) };
+  }
+
+  lease(data: Uint8Array): Lease | undefined {
+    const other = this.#views?.other;
+    if (data.buffer !== other?.buffer) return undefined;
+    const at = data.byteOffset - other.byteOffset;
+    const message = this.#reading.find(
+      ({ from, to, leases }) => leases > 0 && from <= at && at + data.byteLength <= to,
+    );
+    return message && { address: this.#addressOf(data), [Symbol.dispose]: this.#leaseOf(message) };
+  }
+
+  /** Returns what ends it. A message is released when none is left. */
+  #leaseOf(message: Reading): () => void {
+    message.leases++;
+    let isOver = false;
+    return () => {
+      if (isOver) return;
+      isOver = true;
+      message.leases--;
       this.#count();
     };
-    return { tensors, release };
   }
 
   /** The tensors of the next message are not wanted. */
   skip(): void {
-    this.#reading.push({ isOver: true });
+    this.#reading.push({ from: 0, to: 0, leases: 0 });
     this.#count();
   }
 
@@ -135,7 +232,7 @@ export class Region implements FrameRegion, Disposable {
   /** Tells the writer how many messages from the first on are done with. */
   #count(): void {
     let over = 0;
-    while (this.#reading[over]?.isOver === true) over++;
+    while (this.#reading[over]?.leases === 0) over++;
     if (over === 0) return;
     this.#reading.splice(0, over);
     const counts = this.#views?.counts;
@@ -149,32 +246,44 @@ export class Region implements FrameRegion, Disposable {
     libc('unmap')(this.#address, regionBytes);
   }
 
-  /** Begins at the front where nothing is held, so that few pages serve many messages. */
-  #placeFor(bytes: number): number | undefined {
+  /** The first gap that is large enough: few pages serve many messages. */
+  #hold(bytes: number): Held | undefined {
     this.#letGo();
-    const [first] = this.#held;
-    const last = this.#held.at(-1);
-    if (first === undefined || last === undefined) return bytes <= areaBytes ? 0 : undefined;
-    const isBehind = last.from >= first.from;
-    if (isBehind && last.to + bytes <= areaBytes) return last.to;
-    const from = isBehind ? 0 : last.to;
-    return from + bytes <= first.from ? from : undefined;
+    const room = Math.ceil(bytes / alignment) * alignment;
+    let from = 0;
+    let index = 0;
+    for (const held of this.#held) {
+      if (from + room <= held.from) break;
+      from = held.to;
+      index++;
+    }
+    if (from + room > areaBytes) return undefined;
+    const held = { from, to: from + room };
+    this.#held.splice(index, 0, held);
+    this.#isUsed = true;
+    this.#idle ??= setInterval(() => this.#look(), idleMsMax).unref();
+    return held;
+  }
+
+  #free(held: Held): void {
+    this.#held.splice(this.#held.indexOf(held), 1);
   }
 
   /** Gives up what the other side has taken. */
   #letGo(): void {
     if (this.#views === undefined) return;
     const count = Atomics.load(this.#views.counts, this.#side === 'host' ? childCount : hostCount);
-    const taken = Math.min(this.#held.length, (count - this.#taken) | 0);
+    const taken = Math.min(this.#sent.length, (count - this.#taken) | 0);
     if (taken <= 0) return;
-    this.#held.splice(0, taken);
+    for (const held of this.#sent.splice(0, taken)) this.#free(held);
     this.#taken = (this.#taken + taken) | 0;
   }
 
   /** Returns the pages of an area that nothing was written to for some time. */
   #look(): void {
     this.#letGo();
-    if (this.#isUsed || this.#held.length > 0) {
+    const isPinned = this.#views !== undefined && Atomics.load(this.#views.counts, pinnedFlags[this.#side]) !== 0;
+    if (this.#isUsed || this.#held.length > 0 || isPinned) {
       this.#isUsed = false;
       return;
     }

@@ -14,6 +14,7 @@ import { startProcess, type ProcessOptions } from './child.ts';
 import { HangCheck } from './hang-check.ts';
 import { isToldToEnd, leave, parentChannel } from './parent.ts';
 import type { Peer, PeerEnd, PeerEvents } from './peer.ts';
+import type { SharedMemory } from './region.ts';
 import { startThread, type ThreadOptions } from './thread.ts';
 
 type Tensors = readonly Tensor[];
@@ -374,13 +375,13 @@ export interface ServeOptions<Api> {
 }
 
 /**
- * The inner side: answers the calls of the parent.
+ * The inner side: answers the calls of the parent. Returns the memory in which large tensors come and go, if there is any.
  * @param methods or what finds a method when it is called, which may throw
  */
 export function serve<Api extends object>(
   methods: Methods<Api> | ((name: NamesIn<Api>) => Methods<Api>[NamesIn<Api>]),
   { errors = {}, lent = [] }: ServeOptions<Api> = {},
-): void {
+): SharedMemory | undefined {
   const find = (name: string): AnyMethod =>
     (typeof methods === 'function' ? methods(name as NamesIn<Api>) : methods[name as NamesIn<Api>]) as AnyMethod;
   const aborts = new Map<number, AbortController>();
@@ -418,6 +419,8 @@ export function serve<Api extends object>(
       if (id !== undefined) aborts.delete(id);
     }
   }
+
+  return channel.memory;
 }
 
 function sent(error: unknown, classes: ErrorClasses): SentError {

@@ -45,6 +45,7 @@ export {
   bytesElements,
   checkBytes,
   copyInto,
+  dataParts,
   elementCount,
   elements,
   packBytes,
