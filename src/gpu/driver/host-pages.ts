@@ -19,13 +19,16 @@ const outOfMemory = 2;
  */
 const refusals = new Set([1, 304, 800, 801]);
 
+/** How it is freed: memory that others have mapped stays mapped. */
+export type HeldKind = PinnedKind | 'given';
+
 export interface Pinned {
   readonly call:
     'cuCtxSetCurrent' | 'cuMemHostAlloc' | 'cuMemHostRegister_v2' | 'cuMemFreeHost' | 'cuMemHostUnregister';
   readonly status: number;
   /** 0 unless memory was pinned. */
   readonly address: number;
-  readonly kind: PinnedKind;
+  readonly kind: HeldKind;
 }
 
 export type PinCall = 'cuMemHostAlloc' | 'cuMemFreeHost' | 'cuMemHostRegister_v2' | 'cuMemHostUnregister';
@@ -35,6 +38,13 @@ type PinCalls = { readonly [Call in PinCall]: (...given: Parameters<Calls<typeof
 export interface OutAddress {
   readonly address: number;
   readonly read: () => number;
+}
+
+/** Pins memory of others, which `unpin` leaves mapped. A context must be current. */
+export function pinGiven(driver: PinCalls, address: number, bytes: number): Pinned {
+  populate(address, bytes);
+  const status = driver.cuMemHostRegister_v2(address, bytes, pinFlags);
+  return { call: 'cuMemHostRegister_v2', status, address: status === 0 ? address : 0, kind: 'given' };
 }
 
 /** A context must be current. If the driver refuses to register memory, it allocates instead. */
@@ -52,11 +62,11 @@ export function pin(driver: PinCalls, out: OutAddress, bytes: number, kind: Pinn
 }
 
 /** A context must be current. */
-export function unpin(driver: PinCalls, address: number, bytes: number, kind: PinnedKind): Pinned {
+export function unpin(driver: PinCalls, address: number, bytes: number, kind: HeldKind): Pinned {
   if (kind === 'allocated') return { call: 'cuMemFreeHost', status: driver.cuMemFreeHost(address), address: 0, kind };
   const status = driver.cuMemHostUnregister(address);
   // After a failure the driver may still have the pages pinned: they stay mapped.
-  if (status === 0) unmapPages(address, bytes);
+  if (status === 0 && kind === 'registered') unmapPages(address, bytes);
   return { call: 'cuMemHostUnregister', status, address: 0, kind };
 }
 
@@ -70,11 +80,12 @@ const populateWrite = 23;
 const notInForks = 10;
 /** Small steps, since the process's memory map is locked during each and other threads change it as well. */
 const populateBytes = 2 * 2 ** 20;
+const advice = 'int madvise(uintptr_t at, size_t bytes, int advice)';
 
 /** The address of memory whose pages all exist; undefined if memory is short, 0 if the C library was not found. */
 function mapPages(bytes: number): number | undefined {
   const map = libcFunction('void *mmap(uintptr_t at, size_t bytes, int access, int flags, int file, int64_t offset)');
-  const advise = libcFunction('int madvise(uintptr_t at, size_t bytes, int advice)');
+  const advise = libcFunction(advice);
   const set = libcFunction('void *memset(uintptr_t at, int value, size_t bytes)');
   if (map === undefined || advise === undefined || set === undefined) return 0;
   const found = BigInt.asIntN(
@@ -84,12 +95,18 @@ function mapPages(bytes: number): number | undefined {
   if (found <= 0n) return undefined;
   const address = Number(found);
   advise(address, bytes, notInForks);
-  for (let at = 0; at < bytes; at += populateBytes) {
-    const step = Math.min(populateBytes, bytes - at);
-    // Linux before 5.14 does not know the advice.
-    if (advise(address + at, step, populateWrite) !== 0) set(address + at, 0, step);
-  }
+  // Linux before 5.14 does not know the advice.
+  populate(address, bytes, (at, step) => set(at, 0, step));
   return address;
+}
+
+/** @param otherwise makes pages where the system has no call for that; without it, the driver makes them */
+function populate(address: number, bytes: number, otherwise?: (at: number, step: number) => void): void {
+  const advise = libcFunction(advice);
+  for (let at = address; at < address + bytes; at += populateBytes) {
+    const step = Math.min(populateBytes, address + bytes - at);
+    if (advise?.(at, step, populateWrite) !== 0) otherwise?.(at, step);
+  }
 }
 
 function unmapPages(address: number, bytes: number): void {

@@ -1,11 +1,11 @@
 /** Device memory and pinned host memory. */
 import koffi from 'koffi';
-import { getOrMake } from '../../tools/index.ts';
-import { pin, unpin, type Pinned } from './host-pages.ts';
+import { getOrMake, given } from '../../tools/index.ts';
+import { pin, unpin, type HeldKind, type Pinned } from './host-pages.ts';
 import type { Pinner } from './pinner.ts';
 import { Owned, type ContextMemory, type Session } from './session.ts';
 import { misuse } from './status.ts';
-import type { DeviceMemory, HostMemory, PinnedKind } from './types.ts';
+import type { DeviceMemory, HostMemory } from './types.ts';
 
 /**
  * Node 20 aborts on a view of more than 4 GiB, and making a view of this size costs a garbage collection. So there are
@@ -20,7 +20,7 @@ class NativeHostMemory implements HostMemory {
   readonly #pinner: Pinner;
   /** The context that it was made in. Any context could free it. */
   readonly #context: number;
-  readonly #kind: PinnedKind;
+  readonly #kind: HeldKind;
   readonly #windows = new Map<number, ArrayBuffer>();
   #released = false;
 
@@ -93,16 +93,17 @@ export function allocateHostMemory(session: Session, pinner: Pinner, bytes: numb
   return new NativeHostMemory(session, pinner, session.currentContext, pinned, size);
 }
 
-/** The same on the pinner's thread. */
+/** The same on the pinner's thread. @param address of memory to pin, where the kind is `given` */
 export async function allocateHostMemoryAside(
   session: Session,
   pinner: Pinner,
   bytes: number,
-  kind: PinnedKind,
+  kind: HeldKind,
+  address?: number,
 ): Promise<HostMemory> {
   const size = checkSize('cuMemHostAlloc', bytes);
   const context = session.currentContext;
-  const pinned = await pinner.running.call('pin', { context, bytes: size, kind });
+  const pinned = await pinner.running.call('pin', { context, bytes: size, kind, ...given({ address }) });
   session.check(pinned.call, pinned.status, `${size} bytes of pinned host memory`);
   return new NativeHostMemory(session, pinner, context, pinned, size);
 }

@@ -10,7 +10,7 @@ import { pinnerOf, type Pinner } from './pinner.ts';
 import { Session } from './session.ts';
 import { misuse } from './status.ts';
 import { CudaError } from './types.ts';
-import type { Cuda, CudaDevice, HostMemory, KernelCompiler, LiveCounts, PinnedKind } from './types.ts';
+import type { Cuda, CudaDevice, DeviceAddress, HostMemory, KernelCompiler, LiveCounts, PinnedKind } from './types.ts';
 import { Waiter } from './waiter.ts';
 
 export interface CudaOptions {
@@ -100,8 +100,19 @@ class NativeCuda implements Cuda {
 
   async allocateHostAside(bytes: number, kind: PinnedKind): Promise<HostMemory> {
     this.#useAny();
-    const registers = this.#devices.every(({ registersHostMemory }) => registersHostMemory);
-    return await allocateHostMemoryAside(this.#session, this.#pinner, bytes, registers ? kind : 'allocated');
+    const usable = this.#registersHostMemory ? kind : 'allocated';
+    return await allocateHostMemoryAside(this.#session, this.#pinner, bytes, usable);
+  }
+
+  async pinAside(address: DeviceAddress, bytes: number): Promise<HostMemory> {
+    this.#useAny();
+    if (!this.#registersHostMemory)
+      throw misuse('cuMemHostRegister_v2', 'a GPU gives registered memory another address');
+    return await allocateHostMemoryAside(this.#session, this.#pinner, bytes, 'given', address);
+  }
+
+  get #registersHostMemory(): boolean {
+    return this.#devices.every(({ registersHostMemory }) => registersHostMemory);
   }
 
   /** Makes some context current, an existing one if possible: host memory is usable in all contexts. */

@@ -3,7 +3,7 @@ import { workerData } from 'node:worker_threads';
 import { serve } from '../../process/index.ts';
 import { driverFunctions } from './declarations.ts';
 import { bind, loadLibrary } from './libraries.ts';
-import { pin, unpin, type Pinned } from './host-pages.ts';
+import { pin, pinGiven, unpin, type Pinned } from './host-pages.ts';
 import { NativeArena, readInteger64 } from './native-memory.ts';
 import type { PinApi, PinOrder } from './pinner.ts';
 
@@ -26,6 +26,10 @@ function within({ context, kind }: PinOrder, act: () => Pinned): Pinned {
 }
 
 serve<PinApi>({
-  pin: (order) => within(order, () => pin(driver, out, order.bytes, order.kind)),
+  pin: (order) =>
+    within(order, () => {
+      const { kind, bytes, address = 0 } = order;
+      return kind === 'given' ? pinGiven(driver, address, bytes) : pin(driver, out, bytes, kind);
+    }),
   free: (order) => within(order, () => unpin(driver, order.address, order.bytes, order.kind)),
 });

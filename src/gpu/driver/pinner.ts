@@ -3,17 +3,17 @@
  * event loop.
  */
 import { compiledModule, OnDemand } from '../../process/index.ts';
-import type { Pinned } from './host-pages.ts';
-import type { PinnedKind } from './types.ts';
+import type { HeldKind, Pinned } from './host-pages.ts';
 
 export interface PinOrder {
   readonly context: number;
-  readonly kind: PinnedKind;
+  readonly kind: HeldKind;
   readonly bytes: number;
 }
 
 export interface PinApi {
-  pin(order: PinOrder): Pinned;
+  /** @param order with an address where the kind is `given` */
+  pin(order: PinOrder & { readonly address?: number }): Pinned;
   free(order: PinOrder & { readonly address: number }): Pinned;
 }
 

@@ -43,6 +43,8 @@ export interface Cuda extends Releasable {
   allocateHost(bytes: number): HostMemory;
   /** The same on another thread. */
   allocateHostAside(bytes: number, kind: PinnedKind): Promise<HostMemory>;
+  /** Pins whole pages of memory that others have mapped and keep mapped, on another thread. */
+  pinAside(address: DeviceAddress, bytes: number): Promise<HostMemory>;
   /** Live objects: all zero once everything was released. */
   counts(): LiveCounts;
 }

@@ -15,7 +15,7 @@ import {
   type PreparedLaunch,
 } from '../driver/types.ts';
 import { alignUp } from '../program/arena.ts';
-import type { Launch, Operand, Program, ProgramTensor } from '../program/types.ts';
+import type { Launch, Operand, Program } from '../program/types.ts';
 import type { DeviceBlock } from './device-memory.ts';
 import type { Product } from './products.ts';
 import type { LatestMs } from './run-ends.ts';
@@ -55,12 +55,6 @@ export interface Stretch {
 /** Of a piece at least, but for the last: launching a graph takes as long as two launches. */
 const pieceLaunches = 16;
 
-/** An input or output in the pinned memory of a run. */
-export interface IoPlace {
-  readonly tensor: ProgramTensor;
-  readonly at: number;
-}
-
 export interface BindingParts {
   readonly program: Program;
   /** Loaded kernels; null for a program without any. */
@@ -77,10 +71,6 @@ export class Binding {
   readonly whole: Stretch;
   /** In execution order; together they are the whole. */
   readonly pieces: readonly Stretch[];
-  readonly inputs: readonly IoPlace[];
-  readonly outputs: readonly IoPlace[];
-  /** Pinned memory for its inputs and outputs. */
-  readonly ioBytes: number;
   /** Activations and workspace. */
   readonly scratchBytes: number;
   readonly #submit: ((stream: CudaStream) => void)[] = [];
@@ -137,15 +127,6 @@ export class Binding {
     this.pieces = piecesOf(layers);
     this.#workspaceAt = alignUp(program.arenaBytes);
     this.scratchBytes = this.#workspaceAt + alignUp(this.#workspaceBytes);
-    let at = 0;
-    const place = (tensor: ProgramTensor): IoPlace => {
-      const place = { tensor, at };
-      at += alignUp(tensor.bytes);
-      return place;
-    };
-    this.inputs = program.inputs.map(place);
-    this.outputs = program.outputs.map(place);
-    this.ioBytes = Math.max(1, at);
   }
 
   setLayer(layer: number, address: DeviceAddress, isOnHost: boolean): void {

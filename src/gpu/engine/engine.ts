@@ -3,6 +3,7 @@
  * or in pinned host memory; execution waits for exactly the layers that it is about to use (DeepPlan, Jeong et al.,
  * EuroSys 2023, 4.1, 4.2 and 4.3.4). The engine decides nothing: its caller decides what to load, keep and evict.
  */
+import type { SharedMemory } from '../../process/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
 import { CudaError, type Cuda, type CudaDevice } from '../driver/types.ts';
 import type { Program, WeightLayout } from '../program/types.ts';
@@ -27,6 +28,7 @@ import { IoBuffers, type IoBuffer } from './pinned-pool.ts';
 import { EngineFunction, type ResidencyState } from './residency.ts';
 import type { RunContext } from './run-context.ts';
 import { Run } from './run.ts';
+import { SharedTensors } from './shared-tensors.ts';
 import { Streams, type StreamsOptions } from './streams.ts';
 
 export interface EngineOptions {
@@ -43,6 +45,10 @@ export interface EngineOptions {
   readonly streams?: StreamsOptions;
   /** Capabilities that the GPUs lack. */
   readonly without?: ReadonlySet<Capability>;
+  /** Where inputs come from and lent outputs go to, if they are large. */
+  readonly shared?: SharedMemory;
+  /** See {@link SharedTensorsOptions}. */
+  readonly onSharedRefused?: (error: Error) => void;
 }
 
 const mebibyte = 2 ** 20;
@@ -80,8 +86,14 @@ export class Engine {
       this.#streams[Symbol.dispose]();
       throw error;
     }
+    const { shared, onSharedRefused: onRefused = () => undefined } = options;
+    const onPinned = (bytes: number): void => this.#io.pinnedElsewhere(bytes);
     this.#context = {
       io: this.#io,
+      shared:
+        shared === undefined || kind === 'allocated'
+          ? undefined
+          : new SharedTensors(cuda, shared, { onPinned, onRefused }),
       graphs: !without.has('graphs'),
       readsHost: !without.has('host-reads-by-kernels'),
       lookaheadBytes: options.lookaheadBytes ?? 64 * mebibyte,
@@ -319,13 +331,14 @@ export class Engine {
     await new Promise((resolve) => setImmediate(resolve));
     for (const lane of this.#lanes) await this.#quietly(() => lane.close());
     await this.#quietly(() => this.#streams[Symbol.dispose]());
+    await this.#quietly(() => this.#context.shared?.close());
     await this.#quietly(() => this.#io[Symbol.dispose]());
     await this.#quietly(() => this.#store[Symbol.dispose]());
     this.#functions.clear();
   }
 
   /** After a poisoned context only the end of the process frees anything. */
-  async #quietly(release: () => void | Promise<void>): Promise<void> {
+  async #quietly(release: () => void | Promise<void> | undefined): Promise<void> {
     try {
       await release();
     } catch (error) {

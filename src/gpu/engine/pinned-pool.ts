@@ -202,6 +202,11 @@ export class IoBuffers extends PinnedPool {
     super(cuda, { budgetBytes: ioBudgetBytes, slabBytes: ioSlabBytes, kind, relieve });
   }
 
+  /** So many bytes for inputs and outputs are pinned elsewhere: these are not kept here. */
+  pinnedElsewhere(bytes: number): void {
+    this.resize(ioBudgetBytes - bytes);
+  }
+
   /** Pins further memory on another thread if needed. @throws CudaError */
   async allocate(bytes: number) {
     const range = await this.takeSoon(bytes);
@@ -210,7 +215,7 @@ export class IoBuffers extends PinnedPool {
       view: range.view(0, bytes),
       [Symbol.dispose]: () => {
         range.free();
-        this.trim(ioBudgetBytes);
+        this.trim(this.budgetBytes);
       },
     };
   }

@@ -1,9 +1,11 @@
 import type { GpuLane } from './lane.ts';
 import type { IoBuffers } from './pinned-pool.ts';
+import type { SharedTensors } from './shared-tensors.ts';
 
 /** What runs share. */
 export interface RunContext {
   readonly io: IoBuffers;
+  readonly shared: SharedTensors | undefined;
   readonly graphs: boolean;
   /** Whether layers can execute with their weights in host memory; if not, plans load them all. */
   readonly readsHost: boolean;

@@ -6,13 +6,13 @@ import type { Program, ProgramTensor } from '../program/types.ts';
 import { given } from '../../tools/index.ts';
 import type { RunOptions, RunResult, StartKind } from '../types.ts';
 import { Anatomy } from './anatomy.ts';
-import type { Binding, IoPlace, Stretch } from './binding.ts';
+import type { Binding, Stretch } from './binding.ts';
 import type { Exchange } from './exchange.ts';
 import type { GpuLane } from './lane.ts';
 import { cancelled, orCancelled } from './mutex.ts';
-import type { IoBuffer } from './pinned-pool.ts';
 import type { EngineFunction, Residency } from './residency.ts';
 import type { RunContext } from './run-context.ts';
+import { runIoOf, type RunIo } from './run-io.ts';
 import { CodedLayersWrong, type FollowedDecoding } from './coded-layers.ts';
 import { bring } from './load.ts';
 import { repair } from './repair.ts';
@@ -64,9 +64,7 @@ interface Submitted {
   readonly begun: Begun;
   readonly done: Promise<unknown>;
   readonly decoding: FollowedDecoding;
-  readonly buffer: IoBuffer;
-  /** Its results. */
-  readonly outputs: readonly IoPlace[];
+  readonly io: RunIo;
   /** When it had the GPU. */
   readonly startedMs: number;
   readonly graph: boolean;
@@ -194,7 +192,7 @@ export class Run {
     const residency = this.#residency;
     const { weights } = residency;
     const { start, timers, anatomy } = begun;
-    let buffer: IoBuffer | undefined;
+    let io: RunIo | undefined;
     await residency.reserve(missing, signal);
     const decoding = await decodingOf(this.#context, residency, missing);
     // A warm run has nothing to copy. One that is traced goes layer by layer as others do.
@@ -207,8 +205,7 @@ export class Run {
       using _lane = await lane.mutex.lock(signal);
       // The program may have been unbound while this run waited for the lane. Nothing is unbound while the run has it.
       const binding = await lane.bind(weights.key, this.#program);
-      const outputs = binding.outputs.filter(({ tensor }) => this.#exchange?.results.has(tensor.name) !== false);
-      buffer = await this.#context.io.allocate(binding.ioBytes);
+      io = await this.#allocateIo();
       this.#placeLayers(binding, fromHost);
       // Its own layers may have been moved to make room for the activations.
       if (lane.prepareScratch(binding)) this.#placeLayers(binding, fromHost);
@@ -216,10 +213,10 @@ export class Run {
       if (!trace) lane.execution.cuda.record(timers[0]);
       let graph = false;
       try {
-        this.#copyInputs(binding.inputs, buffer);
+        this.#copyInputs(io);
         if (transfer === undefined) graph = await this.#executeWarm(binding);
         else await this.#executeBehind(binding, transfer, missing, anatomy);
-        this.#copyOutputs(outputs, buffer);
+        this.#copyOutputs(io);
         lane.execution.cuda.record(timers[1]);
       } finally {
         const fence = lane.execution.fence();
@@ -234,9 +231,9 @@ export class Run {
       begun.brought(missing, transfer?.submittedBytes ?? 0);
       if (this.#context.readsHost)
         residency.release([...begun.layers].filter((layer) => plan.layers[layer]!.method !== 'load'));
-      return { begun, done, decoding: followed, buffer, outputs, startedMs, graph, fromHost };
+      return { begun, done, decoding: followed, io, startedMs, graph, fromHost };
     } catch (error) {
-      const held = buffer;
+      const held = io;
       void this.#drain().finally(() => held?.[Symbol.dispose]());
       throw error;
     } finally {
@@ -402,36 +399,38 @@ export class Run {
     return true;
   }
 
-  #copyInputs(inputs: readonly IoPlace[], buffer: IoBuffer): void {
-    const arena = this.#lane.scratch!.address;
-    for (const { tensor, at } of inputs) {
-      const given = this.#inputs.get(tensor.name);
-      if (tensor.bytes === 0 || given === undefined) continue;
-      buffer.view.set(given.data, at);
-      this.#lane.copyFromHost(arena + tensor.byteOffset, buffer.address + at, tensor.bytes);
-    }
+  #allocateIo(): Promise<RunIo> {
+    const { inputs, outputs } = this.#program;
+    const given = inputs.flatMap((tensor) => {
+      const found = tensor.bytes === 0 ? undefined : this.#inputs.get(tensor.name);
+      return found === undefined ? [] : [{ tensor, given: found }];
+    });
+    const results = outputs.filter(({ name }) => this.#exchange?.results.has(name) !== false);
+    return runIoOf(this.#context, given, results, this.#options.lends === true);
   }
 
-  #copyOutputs(outputs: readonly IoPlace[], buffer: IoBuffer): void {
+  #copyInputs({ inputs }: RunIo): void {
+    const arena = this.#lane.scratch!.address;
+    for (const { tensor, address } of inputs) this.#lane.copyFromHost(arena + tensor.byteOffset, address, tensor.bytes);
+  }
+
+  #copyOutputs({ outputs }: RunIo): void {
     const { execution, scratch } = this.#lane;
-    for (const { tensor, at } of outputs) {
-      if (tensor.bytes > 0)
-        execution.cuda.copy(buffer.address + at, scratch!.address + tensor.byteOffset, tensor.bytes);
-    }
+    for (const { tensor, address } of outputs)
+      execution.cuda.copy(address, scratch!.address + tensor.byteOffset, tensor.bytes);
   }
 
   async #finish(submitted: Submitted): Promise<RunResult> {
-    const { begun, buffer, startedMs, graph, decoding } = submitted;
+    const { begun, io, startedMs, graph, decoding } = submitted;
     const { start, timers, loadedBytes, fromDisk, anatomy } = begun;
     let isLent = false;
     try {
       await submitted.done;
       const wrong = decoding.wrong();
       if (wrong > 0) throw new CodedLayersWrong(this.#residency.weights.key, wrong);
-      const outputs = submitted.outputs.map(({ tensor, at }): Tensor => {
+      const outputs = io.outputs.map(({ tensor, view }): Tensor => {
         const { name, datatype, shape } = tensor;
-        const data = buffer.view.subarray(at, at + tensor.bytes);
-        return { name, datatype, shape, data: this.#options.lends === true ? data : data.slice() };
+        return { name, datatype, shape, data: this.#options.lends === true ? view : view.slice() };
       });
       const gpuMs = timers[1].msSince(timers[0]);
       const timeline = anatomy?.timeline(this.#options.plan, begun.resident, submitted.fromHost);
@@ -440,13 +439,13 @@ export class Run {
       const result = { outputs, start, loadedBytes, fromDisk, graph, timings, ...given({ timeline }) };
       if (this.#options.lends !== true) return result;
       isLent = true;
-      return { ...result, release: () => buffer[Symbol.dispose]() };
+      return { ...result, release: () => io[Symbol.dispose]() };
     } catch (error) {
       throw this.#context.failed(error);
     } finally {
       decoding[Symbol.dispose]();
       begun.release();
-      if (!isLent) buffer[Symbol.dispose]();
+      if (!isLent) io[Symbol.dispose]();
     }
   }
 

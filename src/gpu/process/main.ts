@@ -25,7 +25,7 @@ async function open(settings: GpuProcessSettings): Promise<GpuProcessInfo> {
     cuda = openCuda({ cacheFolder: join(settings.cacheFolder, 'kernels') });
     const { unusable, without } = await lacksOfMachine(cuda, settings);
     if (unusable !== undefined) throw new GpuError('unavailable', unusable);
-    service = new GpuService(cuda, compiler, settings, new Set([...without, ...(settings.without ?? [])]));
+    service = new GpuService(cuda, compiler, settings, new Set([...without, ...(settings.without ?? [])]), shared);
     return service.info();
   } catch (error) {
     void compiler.close();
@@ -55,7 +55,7 @@ function opened(): GpuService['methods'] {
 }
 
 heap.keepForAnswers();
-serve<GpuApi>(
+const shared = serve<GpuApi>(
   (name) => {
     if (name === 'open') return open;
     if (name === 'close') return close;

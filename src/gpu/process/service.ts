@@ -1,6 +1,6 @@
 /** The GPU process's work: functions with their programs, by input shapes, on one engine. */
 import { elementBytes, type Tensor } from '../../tensor/index.ts';
-import { WithTensors, type Methods } from '../../process/index.ts';
+import { WithTensors, type Methods, type SharedMemory } from '../../process/index.ts';
 import type { Cuda } from '../driver/types.ts';
 import { Engine } from '../engine/engine.ts';
 import type { HybridFunctions } from '../hybrid/index.ts';
@@ -131,10 +131,16 @@ export class GpuService {
   };
 
   /** @throws CudaError */
-  constructor(cuda: Cuda, compiler: ServiceCompiler, settings: GpuProcessSettings, without: ReadonlySet<Capability>) {
+  constructor(
+    cuda: Cuda,
+    compiler: ServiceCompiler,
+    settings: GpuProcessSettings,
+    without: ReadonlySet<Capability>,
+    shared?: SharedMemory,
+  ) {
     const { hostBytes, slabBytes, gpuBytes } = settings;
     this.#settings = settings;
-    this.#engine = new Engine(cuda, { hostBytes, without, ...given({ slabBytes, gpuBytes }) });
+    this.#engine = new Engine(cuda, { hostBytes, without, onSharedRefused, ...given({ slabBytes, gpuBytes, shared }) });
     this.#compiler = this.#codes(without) ? withCoding(compiler, this.#codedBytesMost()) : compiler;
     this.#shapesMax = settings.shapesMax ?? 16;
   }
@@ -482,6 +488,11 @@ export class GpuService {
     programs.delete(key);
     if (old !== undefined) await this.#engine.unbind(spec.key, old.key);
   }
+}
+
+function onSharedRefused({ message }: Error): void {
+  const what = 'memory that the GPU process shares with the host cannot be pinned';
+  process.stderr.write(`${what} (${message}): large inputs and outputs of GPU calls are copied once more\n`);
 }
 
 const unknownFunction = (key: string): GpuError =>

@@ -93,6 +93,10 @@ export class ModelCuda implements Cuda, ModelMachine {
     return this.allocateHost(bytes);
   }
 
+  async pinAside(): Promise<HostMemory> {
+    return await Promise.reject(new Error('the model driver pins no memory of others'));
+  }
+
   allocate(address: number, bytes: number, device: number): Allocation {
     // Bytes that were never written are NaN as floats.
     const allocation = { low: address, high: address + bytes, device, data: new Uint8Array(bytes).fill(0xff) };
