@@ -53,9 +53,6 @@ export class PoolTaker implements RemoteTaker {
   readonly #options: PoolTakerOptions;
   #known: ReadonlyMap<string, FunctionManifest> = new Map();
   readonly #measured = new Map<string, Measured>();
-  /** The pools' latest state; read once per report. */
-  #ready = new Map<string, number>();
-  #starts = new Map<string, number>();
   readonly #models: ModelFolder;
   readonly #cache: ContentCache<FunctionManifest>;
 
@@ -132,6 +129,7 @@ export class PoolTaker implements RemoteTaker {
     if (manifest === undefined || manifestBytes(manifest) > this.cacheBytesMax) return undefined;
     // It could not be fetched, or kills this worker's processes: an invocation would fail.
     if (this.#cache.isFailing(manifest) || this.pools.stopped(revision) !== undefined) return undefined;
+    const { instances = [], startMs = firstStartMs } = this.pools.state(revision) ?? {};
     const measured = this.#measured.get(revision);
     const threads = this.#threadsOf(manifest);
     const idleMs = this.#live.placeOf(revision)?.idleMs ?? Infinity;
@@ -141,7 +139,7 @@ export class PoolTaker implements RemoteTaker {
       isHeld: this.#models.has(revision),
       load: 0,
       callMs: measured?.callMs,
-      startMs: (this.#ready.get(revision) ?? 0) > 0 ? 0 : (this.#starts.get(revision) ?? firstStartMs),
+      startMs: instances.some(({ state }) => state !== 'loading') ? 0 : startMs,
       lanes: Math.max(1, Math.floor(this.cores / threads)),
     };
   }
@@ -154,11 +152,6 @@ export class PoolTaker implements RemoteTaker {
 
   refresh(): void {
     this.#fetchAhead();
-    const states = this.pools.states();
-    this.#ready = new Map(
-      states.map(({ key, instances }) => [key, instances.filter(({ state }) => state !== 'loading').length]),
-    );
-    for (const { key, startMs } of states) if (startMs !== undefined) this.#starts.set(key, startMs);
   }
 
   async run(revision: string, input: PoolInput, options: OverflowOptions): Promise<PoolResult> {
