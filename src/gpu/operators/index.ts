@@ -12,7 +12,6 @@ import { gatheringOperators } from './movement/gathering.ts';
 import { joiningOperators } from './movement/joining.ts';
 import { resample } from './movement/resample.ts';
 import { scatteringOperators } from './movement/scattering.ts';
-import { sequenceOperators } from './movement/sequences.ts';
 import { stridedOperators } from './movement/strided.ts';
 import { transpose } from './movement/transpose.ts';
 import { rowNormalizationOperators } from './normalization/layer-normalization.ts';
@@ -52,7 +51,6 @@ const byFamily = kernelsOf({
     ...gatheringOperators,
     ...scatteringOperators,
     resample,
-    ...sequenceOperators,
   ],
   reduction: reductionOperators,
   /** Softmax and the normalisations. */

@@ -6,9 +6,11 @@ import * as moved from '../shapes/movement-rules.ts';
 import * as shapes from '../shapes/rules.ts';
 import { elementTypeOf, tensorBytes, axisFromFront } from '../../onnx/index.ts';
 import { elementCount } from '../../tensor/index.ts';
-import { resize } from './resize.ts';
+import { resize, tapTables, type Taps } from './resize.ts';
 import {
+  eachAxis,
   findAttribute,
+  floats,
   knownNumbers,
   numbers,
   requireDatatype,
@@ -138,6 +140,44 @@ const maxUnpool: Write = (writer) => {
   writer.give(writer.made('ScatterND', [empty, places, writer.viewed(x, [own])], empty));
 };
 
+/** Each element of the image is the sum of the block elements at its place. */
+const col2im: Write = (writer) => {
+  const x = writer.required(0, floats);
+  const block = knownNumbers(writer, 2, 'block shape') ?? [];
+  const [, channels, ...sizes] = writer.output.shape as [number, number, ...number[]];
+  const axes = sizes.length;
+  const [dilations, strides] = [eachAxis(writer, 'dilations', axes, 1), eachAxis(writer, 'strides', axes, 1)];
+  const pads = eachAxis(writer, 'pads', 2 * axes, 0);
+  // With more than 2 axes ONNX Runtime computes an element's place in its block from the dilated block's size.
+  const isMisplaced = (axis: number): boolean =>
+    dilations[axis]! > 1 && block[axis]! > 1 && [channels, ...block.slice(0, axis)].some((size) => size > 1);
+  if (axes > 2 && sizes.some((_, axis) => isMisplaced(axis)))
+    throw new Unsupported(`dilated blocks along ${axes} axes, which ONNX Runtime misplaces`);
+  const counts = sizes.map((size, axis) => {
+    const span = dilations[axis]! * (block[axis]! - 1) + 1;
+    return Math.floor((size + pads[axis]! + pads[axis + axes]! - span) / strides[axis]!) + 1;
+  });
+  const blocks = elementCount(counts);
+  const tables = sizes.flatMap((size, axis) => {
+    const steps = [blocks * elementCount(block.slice(axis + 1)), elementCount(counts.slice(axis + 1))] as const;
+    const taps = Array.from({ length: size }, (_, at): Taps =>
+      Array.from({ length: block[axis]! }, (_, tap) => {
+        const window = (at + pads[axis]! - tap * dilations[axis]!) / strides[axis]!;
+        const isWindow = Number.isInteger(window) && window >= 0 && window < counts[axis]!;
+        return isWindow ? [[tap * steps[0] + window * steps[1], 1] as const] : [];
+      }).flat(),
+    );
+    const [places, weights] = tapTables(taps);
+    return [writer.numbers('INT32', ...places), writer.numbers('FP32', ...weights)];
+  });
+  const perChannel = elementCount(block) * blocks;
+  const attributes = {
+    axes: sizes.map((_, axis) => axis + 2),
+    strides: [channels * perChannel, perChannel, ...sizes.map(() => 1)],
+  };
+  writer.give(writer.made('turntable.Resample', [x, ...tables], writer.output, attributes));
+};
+
 export const movement = {
   Transpose: {
     ...ordinary,
@@ -207,8 +247,7 @@ export const movement = {
   },
   Upsample: { ...unfollowed, ...sized, shapes: 'run', mixesPrecisions: true, write: resize },
   MaxUnpool: { ...unfollowed, arguments: sizedFrom(2), shapes: 'run', write: maxUnpool },
-  Col2Im: { ...unfollowed, arguments: sizedFrom(1), shapes: 'run' },
-  BitCast: { ...unfollowed, shapes: 'run' },
+  Col2Im: { ...unfollowed, arguments: sizedFrom(1), shapes: 'run', write: col2im },
   Range: { ...unfollowed, ...free, weights: 'first', arguments: sizedFrom(0), shapes: shapes.range, write: range },
   ConstantOfShape: {
     ...ordinary,

@@ -26,7 +26,7 @@ interface Axis {
 }
 
 /** The elements that a coordinate reads, and their weights. */
-type Taps = readonly (readonly [place: number, weight: number])[];
+export type Taps = readonly (readonly [place: number, weight: number])[];
 
 const f32 = Math.fround;
 
@@ -155,6 +155,19 @@ function filtered(writer: Writer, mode: 'linear' | 'cubic', { input, scale }: Ax
   };
 }
 
+type Table = readonly [shape: readonly number[], numbers: readonly number[]];
+
+/** Places and weights of each coordinate. A place of -1 ends its list: one without places is beyond the image. */
+export function tapTables(taps: readonly Taps[]): readonly [places: Table, weights: Table] {
+  const most = Math.max(1, ...taps.map(({ length }) => length));
+  const padded = taps.flatMap((each) => Array.from({ length: most }, (_, tap) => each[tap] ?? ([-1, 0] as const)));
+  const shape = [taps.length, most];
+  return [
+    [shape, padded.map(([place]) => place)],
+    [shape, padded.map(([, weight]) => weight)],
+  ];
+}
+
 /** Upsample ends with opset 9, and has only the coordinate transformation that Resize had before 11. */
 export const resize: Write = (writer) => {
   const x = writer.required(0);
@@ -188,13 +201,8 @@ export const resize: Write = (writer) => {
       if (filter === undefined) return [[clamped(rounding(place), input), 1]];
       return isLinear ? linear(place, input) : filter(place);
     });
-    const most = Math.max(1, ...taps.map(({ length }) => length));
-    // A place of -1 ends the list: one without places is beyond the image.
-    const padded = taps.map((each) => Array.from({ length: most }, (_, tap) => each[tap] ?? ([-1, 0] as const)));
-    const [places, weights] = [0, 1].map((part) => padded.flat().map((tap) => tap[part]!)) as [number[], number[]];
-    const shape = [output, most];
-    const weighed = named === 'nearest' ? undefined : writer.numbers('FP32', shape, weights);
-    return [writer.numbers('INT32', shape, places), weighed];
+    const [places, weights] = tapTables(taps);
+    return [writer.numbers('INT32', ...places), named === 'nearest' ? undefined : writer.numbers('FP32', ...weights)];
   });
   const value = { float: writer.attribute('extrapolation_value', 0) };
   const attributes = { axes: axes.map(({ axis }) => axis), ...(crops && { value }) };

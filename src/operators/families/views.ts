@@ -1,4 +1,4 @@
-/** Operators whose result is their first input with another shape. */
+/** Operators whose result is their first input with another shape or type. */
 import * as chunks from '../chunks/rules.ts';
 import { ordinary, sizedFrom, type OperatorFacts } from '../facts.ts';
 import * as rows from '../row-rules/rules.ts';
@@ -26,6 +26,8 @@ export const views = {
   Unsqueeze: { ...reshaping, shapes: moved.unsqueeze },
   Squeeze: { ...reshaping, shapes: moved.squeeze, rows: rows.squeeze, chunks: chunks.squeeze },
   Flatten: { ...view, shapes: moved.flatten, rows: rows.reshape },
+  // What is known of its elements is of another type.
+  BitCast: { ...ordinary, shapes: 'run', rows: 'unknown' },
   // It is no view, since it may also give a mask.
   Dropout: { ...ordinary, leaf: 'free', shapes: shapes.sameAsFirst, rows: rows.dropout, write: dropout },
 } satisfies Record<string, OperatorFacts>;

@@ -161,7 +161,6 @@ const made: readonly Case[] = [
   operatorCase('DepthToSpace', 'DCR', [x([2, 8, 2, 3])], { attributes: { blocksize: 2 } }),
   operatorCase('SpaceToDepth', 'by 2', [x([2, 3, 4, 6])], { attributes: { blocksize: 2 } }),
   operatorCase('ReverseSequence', 'time first', [x([4, 3, 2]), places([3], [4, 1, 2])]),
-  operatorCase('BitCast', 'to whole numbers', [x([3, 4])], { attributes: { to: 6 }, outputs: ['INT32'], opset: 26 }),
   operatorCase(
     'MaxUnpool',
     'larger than the pools',
@@ -761,9 +760,6 @@ const col2im: Drawn = (draw) => {
   );
 };
 
-const bitCast: Drawn = (draw) =>
-  draw.case('BitCast', [draw.x('FP32', draw.shape(0, 3))], { attributes: { to: draw.pick([6, 12]) }, opset: 26 });
-
 const tensorScatter: Drawn = (draw) => {
   const shape = draw.filledShape(3, 4, 4);
   const axis = draw.int(1, shape.length - 1);
@@ -846,7 +842,6 @@ export const movement: FamilyCases = {
     EyeLike: eyeLike,
     MaxUnpool: maxUnpool,
     Col2Im: col2im,
-    BitCast: bitCast,
     TensorScatter: tensorScatter,
     'turntable.Resample': resample,
   },

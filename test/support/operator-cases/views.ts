@@ -1,4 +1,4 @@
-/** Cases of operators whose result is their first input with another shape. */
+/** Cases of operators whose result is their first input with another shape or type. */
 import { elementCount } from '../../../src/tensor/index.ts';
 import { filled, given, ints, operatorCase, type CaseInput } from './case.ts';
 import { anyTypes, shuffled, type Drawn, type FamilyCases } from './draw.ts';
@@ -55,6 +55,9 @@ const view: Drawn = (draw) => {
   });
 };
 
+const bitCast: Drawn = (draw) =>
+  draw.case('BitCast', [draw.x('FP32', draw.shape(0, 3))], { attributes: { to: draw.pick([6, 12]) }, opset: 26 });
+
 export const views: FamilyCases = {
   named: [
     operatorCase('Identity', 'a matrix', [x([2, 3])]),
@@ -63,6 +66,7 @@ export const views: FamilyCases = {
     operatorCase('Squeeze', 'negative axis', [x([2, 1, 3]), ints(-2)]),
     operatorCase('Unsqueeze', 'two axes', [x([2, 3]), ints(0, -1)]),
     operatorCase('Dropout', 'at inference', [x([2, 3])]),
+    operatorCase('BitCast', 'to whole numbers', [x([3, 4])], { attributes: { to: 6 }, outputs: ['INT32'], opset: 26 }),
     operatorCase('turntable.View', 'another shape', [x([2, 6])], {
       reference: (graph, [input]) => [graph.node('Reshape', [input!, graph.constant({ ints: [3, 4] })])],
     }),
@@ -89,6 +93,7 @@ export const views: FamilyCases = {
           outputs: draw.pick([1, 1, 2]),
         },
       ),
+    BitCast: bitCast,
     'turntable.View': view,
   },
 };

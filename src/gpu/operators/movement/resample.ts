@@ -1,4 +1,4 @@
-/** Weighted sums of elements that tables name for each coordinate of an axis: what Resize and Upsample are made of. */
+/** Weighted sums of elements that tables name for each coordinate of an axis: what Resize and Col2Im are made of. */
 import { findAttribute, floatLiteral } from '../../../operators/index.ts';
 import { asBits, forEachElement, written, type Use } from '../common/elements.ts';
 import { coordinates, stridesOf, weightedSum } from '../common/indexing.ts';
@@ -9,7 +9,8 @@ import type { Kernels } from '../types.ts';
  * Inputs: x; then for each of `axes` the places that each coordinate reads, up to a place of -1, and their weights, or
  * none where elements are only moved. Where the first place is -1, the result is `value`. Products and sums are rounded
  * one after the other in ONNX Runtime's order, in which the last axis moves first: for integers the result is
- * truncated, so the last bit matters.
+ * truncated, so the last bit matters. `strides`: from one coordinate or place of each of the output's axes to the next
+ * in the input, if they are not those of the input's own axes.
  */
 export const resample = {
   type: 'turntable.Resample',
@@ -31,9 +32,10 @@ export const resample = {
       ? { ...tables, input: asBits(input), output: asBits(written(output)) }
       : { ...tables, input, output: written(output) };
     const at = coordinates('i', output.shape);
+    const strides = emitter.attribute<readonly number[]>('strides', stridesOf(input.shape));
     const moved = at.map((place, axis) => (axes.includes(axis) ? `p${axis}` : place));
     forEachElement(emitter, 'resample', output.elements, tensors, (of) => {
-      const element = of.input.at(weightedSum(moved, stridesOf(input.shape)));
+      const element = of.input.at(weightedSum(moved, strides));
       const firsts = axes.map((axis, index) => {
         const taps = emitter.required(1 + 2 * index).shape[1]!;
         return { axis, taps, first: `(${at[axis]}) * ${taps}u` };
