@@ -15,6 +15,7 @@ export {
   type JoinedSizes,
   type LivePlace,
   type LiveSchedulerOptions,
+  type OtherLease,
   type Placed,
   type RanOnGpu,
   type ScheduledSettings,

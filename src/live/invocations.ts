@@ -20,6 +20,7 @@ import {
   toSchedulerPriority,
   type InvocationWish,
   type Lease,
+  type OtherLease,
   type Placed,
   type RanElsewhere,
   type RanOnGpu,
@@ -384,23 +385,22 @@ export class Invocations {
       if (isKnown) this.#state.tell({ kind: 'finished', invocation: pending.id, observed });
       this.#end(pending);
     };
-    const elsewhere: Lease['elsewhere'] = (refusal) =>
+    // Both are written out: a spread in a literal would cost each call some microseconds.
+    if (isHere) {
+      pending.resolve({ kind: 'cpu', queueMs, loadMs, why, done });
+      return;
+    }
+    const elsewhere: OtherLease['elsewhere'] = (refusal) =>
       new Promise((resolve, reject) => {
         if (isOver) return reject(new Error('the invocation has ended'));
         isOver = true;
-        if (isLoading) fn.loadingRuns--;
         pending.refusals.push(refusal);
         pending.refusedBy = [...pending.refusedBy, place];
         pending.resolve = resolve;
         pending.reject = reject;
         this.#refuse(pending);
       });
-    // Both are written out: a spread in a literal would cost each call some microseconds.
-    pending.resolve(
-      isHere
-        ? { kind: 'cpu', queueMs, loadMs, why, done, elsewhere }
-        : { kind: 'other', place, queueMs, loadMs, why, done, elsewhere },
-    );
+    pending.resolve({ kind: 'other', place, queueMs, loadMs, why, done, elsewhere });
   }
 
   #takes({ fn, refusedBy }: Pending, place: SideId): boolean {

@@ -134,7 +134,7 @@ export interface RanOnGpu {
   readonly why: Why;
 }
 
-/** The caller runs it there and reports how it ended: it calls exactly one of both, once. */
+/** The caller runs it there and reports how it ended, once. */
 export interface Lease {
   /** From its arrival until it could start, except loads of its session by others. */
   readonly queueMs: number;
@@ -143,6 +143,12 @@ export interface Lease {
   readonly why: Why;
   /** It ran, or failed for a reason that no other place would change. */
   done(observed?: Observation): void;
+}
+
+/** Of a place beside this machine's GPUs and CPU: the caller calls exactly one of both methods. */
+export interface OtherLease extends Lease {
+  readonly kind: 'other';
+  readonly place: SideId;
   /** The place could not run it: resolves with another place. */
   elsewhere(refusal: string): Promise<Placed>;
 }
@@ -151,7 +157,7 @@ export interface Lease {
 export type Placed =
   | RanOnGpu
   | (Lease & { readonly kind: 'cpu' })
-  | (Lease & { readonly kind: 'other'; readonly place: SideId })
+  | OtherLease
   /** It would have missed its SLO everywhere. */
   | {
       readonly kind: 'shed';

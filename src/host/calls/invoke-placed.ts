@@ -18,6 +18,7 @@ import {
   waited,
   type InvocationWish,
   type LiveScheduler,
+  type OtherLease,
   type Placed,
   type RanOnGpu,
   type Why,
@@ -63,7 +64,7 @@ interface Refused {
   readonly failure: unknown;
 }
 
-type Elsewhere = Extract<Placed, { readonly kind: 'cpu' | 'other' }>;
+type CpuLease = Extract<Placed, { readonly kind: 'cpu' }>;
 
 export class PlacedInvoker {
   readonly #options: PlacedInvokerOptions;
@@ -89,9 +90,12 @@ export class PlacedInvoker {
         switch (placed.kind) {
           case 'gpu':
             return { ...this.#fromGpu(version, input, placed), inputsAreSpent: refused === 0 };
-          case 'cpu':
+          case 'cpu': {
+            const ran = await this.#onCpu(version, input, wish, options, placed);
+            return { result: ran.result, placement: ran.placement, inputsAreSpent: refused === 0 };
+          }
           case 'other': {
-            const outcome = await this.#elsewhere(version, input, wish, options, placed);
+            const outcome = await this.#there(version, input, wish, options, placed);
             if ('result' in outcome)
               return { result: outcome.result, placement: outcome.placement, inputsAreSpent: refused === 0 };
             ({ placed, failure } = outcome);
@@ -127,47 +131,61 @@ export class PlacedInvoker {
     return live.submit(version, inputs, { ...wish, keptOff: whyNot, join });
   }
 
-  /** At the CPU pool or another place; where that could not, the next one. */
-  #elsewhere(
+  async #onCpu(
     version: FunctionVersion,
     input: PoolInput,
     wish: InvocationWish,
     options: InvokeOptions,
-    placed: Elsewhere,
-  ): Promise<Ran | Refused> {
-    const { pools } = this.#options;
-    const { key } = version;
-    const there = placed.kind === 'other' ? this.#others.get(placed.place)! : undefined;
-    const refusal = input.kind === 'request' && there !== undefined ? this.#whyNoHandler(key, there) : undefined;
-    if (refusal !== undefined) {
-      return placed.elsewhere(refusal).then((next) => ({ placed: next, failure: undefined }));
-    }
+    placed: CpuLease,
+  ): Promise<Ran> {
     const startedMs = performance.now();
     const whyNot = this.#whyNotOnGpus(version);
     // Without a handler no call waits for other functions.
     const lent = options.invokeOthers && new LentLease(placed);
     const lease = lent ?? placed;
-    const ran = (result: PoolResult, where?: string): Ran => {
+    const lending = lent === undefined ? options : this.#lending(version, wish, options, lent);
+    try {
+      const result = await this.#options.pools.invoke(version.key, input, lending);
       const awayMs = lent?.awayMs ?? 0;
-      lease.done(observed(result, performance.now() - startedMs, awayMs, there !== undefined));
-      return told(withTimes(result, placed), placed, whyNot, there && { where: where!, countedAs: there.countedAs });
-    };
-    const failed = async (failure: unknown): Promise<Refused> => {
-      const refused = there?.refusalOf(failure);
-      if (refused !== undefined) return { placed: await placed.elsewhere(refused), failure };
+      lease.done(observationOf(result, performance.now() - startedMs, awayMs));
+      return told(withTimes(result, placed), placed, whyNot);
+    } catch (error) {
       lease.done();
-      throw failure;
-    };
-    if (there === undefined) {
-      const lending = lent === undefined ? options : this.#lending(version, wish, options, lent);
-      return pools.invoke(key, input, lending).then((result) => ran(result), failed);
+      throw error;
     }
+  }
+
+  /** At a place beside GPUs and CPU; where that could not, the next one. */
+  async #there(
+    version: FunctionVersion,
+    input: PoolInput,
+    wish: InvocationWish,
+    options: InvokeOptions,
+    placed: OtherLease,
+  ): Promise<Ran | Refused> {
+    const { key } = version;
+    const there = this.#others.get(placed.place)!;
+    const refusal = input.kind === 'request' ? this.#whyNoHandler(key, there) : undefined;
+    if (refusal !== undefined) return { placed: await placed.elsewhere(refusal), failure: undefined };
+    const startedMs = performance.now();
+    const whyNot = this.#whyNotOnGpus(version);
     options.stages?.enter('away');
     const { sinceMs = startedMs, sloMs = version.settings.sloMs } = wish;
     const dueMs = sinceMs + sloMs;
-    return there
-      .run(key, input, { ...options, dueMs, takeBack: this.#takeBack(key, dueMs) })
-      .then(({ result, where }) => ran(result, where), failed);
+    try {
+      const { result, where } = await there.run(key, input, {
+        ...options,
+        dueMs,
+        takeBack: this.#takeBack(key, dueMs),
+      });
+      placed.done({ runMs: observationOf(result, performance.now() - startedMs).coreMs });
+      return told(withTimes(result, placed), placed, whyNot, { where, countedAs: there.countedAs });
+    } catch (failure) {
+      const refused = there.refusalOf(failure);
+      if (refused !== undefined) return { placed: await placed.elsewhere(refused), failure };
+      placed.done();
+      throw failure;
+    }
   }
 
   #whyNoHandler(key: string, { id, runsHandlers }: OtherPlace): string | undefined {
@@ -254,7 +272,7 @@ export class PlacedInvoker {
     const { pools } = this.#options;
     let attempts = 0;
     let isOver = false;
-    let model: RanOnGpu | Ran | Elsewhere | undefined;
+    let model: RanOnGpu | Ran | CpuLease | undefined;
     let whyNot: WhyNot | undefined | null;
     let inputs: readonly Tensor[] = [];
     let observedThere: Observation | undefined;
@@ -282,7 +300,7 @@ export class PlacedInvoker {
           return ran.kind === 'gpu' ? asPublished(ran.result.outputs, version) : undefined;
         },
       });
-      observedThere = observed(result, result.timings.inferMs + lent.awayMs, lent.awayMs, false);
+      observedThere = observationOf(result, result.timings.inferMs + lent.awayMs, lent.awayMs);
       if (model === undefined) return { result, placement: { kind: 'cpu-pool', coldStart: result.coldStart } };
       if ('placement' in model) return { result: withTimes(result, model.result.timings), placement: model.placement };
       if (model.kind === 'gpu') {
@@ -306,7 +324,7 @@ export class PlacedInvoker {
     tensors: readonly Tensor[],
     wish: InvocationWish,
     options: InvokeOptions,
-  ): Promise<RanOnGpu | Ran | Elsewhere> {
+  ): Promise<RanOnGpu | Ran | CpuLease> {
     let placed = await this.#submit(version, tensors, wish);
     for (;;) {
       switch (placed.kind) {
@@ -314,7 +332,7 @@ export class PlacedInvoker {
         case 'cpu':
           return placed;
         case 'other': {
-          const outcome = await this.#elsewhere(version, { kind: 'tensors', tensors }, wish, options, placed);
+          const outcome = await this.#there(version, { kind: 'tensors', tensors }, wish, options, placed);
           if ('result' in outcome) return outcome;
           ({ placed } = outcome);
           break;
@@ -331,7 +349,7 @@ export class PlacedInvoker {
 /** @param there left out: on the CPU pool */
 function told(
   result: PoolResult,
-  { why }: Elsewhere,
+  { why }: CpuLease | OtherLease,
   whyNot: WhyNot | undefined | null,
   there?: { readonly where: string; readonly countedAs: string },
 ): Ran {
@@ -369,12 +387,6 @@ function asPublished(outputs: readonly Tensor[], { metadata }: FunctionVersion):
 }
 
 const keptOff: WhyNot = { reason: 'optional-input', words: 'its program has no room for optional inputs' };
-
-/** What the scheduler learns from a run. `awayMs`: the part of the handler's time spent waiting for other functions. */
-function observed(result: PoolResult, elapsedMs: number, awayMs: number, isRemote: boolean): Observation {
-  const here = observationOf(result, elapsedMs, awayMs);
-  return isRemote ? { runMs: here.coreMs } : here;
-}
 
 /** `inferMs`, `batchSize` and `batchRows` are absent if the instance itself ran the model. */
 type TimesThere = Pick<RanOnGpu, 'queueMs' | 'loadMs'> & Partial<Pick<RanOnGpu, 'inferMs' | 'batchSize' | 'batchRows'>>;
