@@ -63,6 +63,15 @@ const onnx: readonly Case[] = [
     outputs: scores,
     opset: 24,
   }),
+  // Queries see the key at their own place and its neighbours. ONNX Runtime does not know these attributes yet.
+  operatorCase('Attention', 'a window', apart, {
+    attributes: { left_window_size: 1, right_window_size: 1 },
+    opset: 23,
+    reference: (graph, inputs) => {
+      const seen = Array.from({ length: 24 }, (_, place) => Number(Math.abs((place % 6) - Math.floor(place / 6)) <= 1));
+      return [graph.node('Attention', [...inputs, graph.constant({ tensor: tensor('BOOL', [4, 6], seen) })])];
+    },
+  }),
   attended('24, causal, past', [...apart, undefined, ...past], {
     attributes: { is_causal: 1 },
     outputs: three,
@@ -102,6 +111,11 @@ const selves: readonly Case[] = [
       ['ends and starts', [...input, ints('INT32', [4], 4, 5, 1, 0)], {}],
       ['mask by query', [...input, ints('INT32', [2, 5, 5], ...byQuery)], {}],
       ['added', [...input, undefined, undefined, x([2, 3, 5, 5], 6)], {}],
+      [
+        'a mask that lowers',
+        [...input, ints('INT32', [2, 5], 1, 1, 0, 1, 0, 1, 1, 1, 1, 0)],
+        { mask_filter_value: { float: -2 } },
+      ],
       ['widths', [x([2, 5, 10]), x([10, 42], 2), x([42], 3)], { qkv_hidden_sizes: [12, 12, 18] }],
     ] as const
   ).map(([name, inputs, attributes]) =>

@@ -218,6 +218,10 @@ const resizes: readonly Case[] = [
     resized('linear', [1, 1, 3, 4], [1, 1, 2, 2], { mode: 'linear' }, datatype),
   ),
   ...(['INT8', 'INT32'] as const).map((datatype) => resized('nearest', [1, 1, 3, 4], [1, 1, 2, 2], {}, datatype)),
+  operatorCase('Upsample', 'scales of opset 7', [x([1, 2, 3, 4])], {
+    attributes: { scales: { floats: [1, 1, 2, 3] } },
+    opset: 7,
+  }),
   operatorCase('Upsample', 'linear', [x([1, 2, 3, 4]), floats([1, 1, 2, 3])], {
     attributes: { mode: 'linear' },
     opset: 9,

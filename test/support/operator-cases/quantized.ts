@@ -210,17 +210,23 @@ const betweens: readonly Case[] = [
   }),
 ];
 
-/** Weights of 4 bits for 64 inputs of 8 outputs, in blocks of 16. */
-const few = (name: string, rows: number, ...more: (CaseInput | undefined)[]): Case =>
-  operatorCase('com.microsoft.MatMulNBits', name, [x([rows, 64]), x([8, 4, 8], 'UINT8', 2, 5), stepsOf(32), ...more], {
-    attributes: { N: 8, K: 64, bits: 4, block_size: 16 },
-    tolerance: 1e-4,
-  });
+/** Weights for 64 inputs of 8 outputs, in blocks of 16. */
+const few = (name: string, rows: number, bits: 2 | 4, ...more: (CaseInput | undefined)[]): Case =>
+  operatorCase(
+    'com.microsoft.MatMulNBits',
+    name,
+    [x([rows, 64]), x([8, 4, 2 * bits], 'UINT8', 2, 5), stepsOf(32), ...more],
+    {
+      attributes: { N: 8, K: 64, bits, block_size: 16 },
+      tolerance: 1e-4,
+    },
+  );
 
 const weightsOfFewBits: readonly Case[] = [
-  few('zeros as floats', 3, x([32], 'FP32', 3, 4)),
-  few('bias', 3, undefined, undefined, x([8], 'FP32', 4)),
-  few('many rows', 80, x([16], 'UINT8', 5, 5)),
+  few('zeros as floats', 3, 4, x([32], 'FP32', 3, 4)),
+  few('2 bits', 3, 2),
+  few('bias', 3, 4, undefined, undefined, x([8], 'FP32', 4)),
+  few('many rows', 80, 4, x([16], 'UINT8', 5, 5)),
   operatorCase(
     'com.microsoft.GatherBlockQuantized',
     'an odd number of blocks',
