@@ -316,7 +316,9 @@ export class Simulator {
   #run({ invocation, functionIndex, gpu, start, load, decision, plan, companions }: Action & { kind: 'run' }): void {
     const nowMs = this.#nowMs;
     const flight = this.#flights[invocation]!;
-    const placement = this.#gpuPlacements[gpu]![start];
+    const placements = this.#gpuPlacements[gpu]!;
+    // Most are warm, and V8 is slow at a field whose name changes.
+    const placement = start === 'warm' ? placements.warm : placements[start];
     this.#runs(flight, placement, decision);
     this.#running[gpu] = invocation;
     if (load !== null) this.#beginLoad(functionIndex, gpu, load);
