@@ -75,11 +75,11 @@ export class Line<Slot> {
    * Lane milliseconds of calls on time: those that run as soon as the lane is free, and those that have to be loaded
    * first.
    */
-  runnableMs = 0;
-  loadableMs = 0;
-  lateMs = 0;
+  runnableMs = NaN;
+  loadableMs = NaN;
+  lateMs = NaN;
   /** Link milliseconds of loads that are not ordered yet, for calls on time. */
-  linkMs = 0;
+  linkMs = NaN;
   /** The invocation whose turn comes before the first in order, until it has run. */
   turn: Invocation | undefined = undefined;
   /** Starts and loads since the last one for a late call. */
@@ -94,7 +94,20 @@ export class Line<Slot> {
   /** By number; those in `#free` are empty. */
   readonly #entries: Entry<Slot>[] = [];
   readonly #free: Entry<Slot>[] = [];
-  #virtualMs = 0;
+  #virtualMs = NaN;
+
+  constructor() {
+    // Not where they are declared: see `LinkLanes`.
+    this.#virtualMs = 0;
+    this.#hasNothing();
+  }
+
+  #hasNothing(): void {
+    this.runnableMs = 0;
+    this.loadableMs = 0;
+    this.lateMs = 0;
+    this.linkMs = 0;
+  }
 
   /** A function begins to wait. */
   open(slot: Slot, stage: Stage, { warmMs, batches }: LaneTimes, linkMs: number): Entry<Slot> {
@@ -130,12 +143,7 @@ export class Line<Slot> {
     if (entry.stage === 'loading') takeOut(this.loading, entry);
     if (this.lateLoaded === entry) this.lateLoaded = undefined;
     this.#free.push(entry);
-    if (this.count === 0) {
-      this.runnableMs = 0;
-      this.loadableMs = 0;
-      this.lateMs = 0;
-      this.linkMs = 0;
-    }
+    if (this.count === 0) this.#hasNothing();
     return true;
   }
 

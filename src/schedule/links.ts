@@ -11,6 +11,9 @@ const growthMsMax = 500 * smoothingMs;
 /**
  * PCIe links as lanes: which of them carry a load, and until when as far as is known. Links of one switch share its
  * path to host memory, so a link is slower while its neighbours are busy.
+ *
+ * NaN wherever fractions come later: V8 would compile all that uses an object whose field changes from integer to double
+ * once more.
  */
 export class LinkLanes {
   readonly #loads: Int32Array;
@@ -24,9 +27,9 @@ export class LinkLanes {
    */
   readonly #apart: Float64Array;
   /** How much has faded since `#growthFromMs`, as it was found last. */
-  #growth = 1;
-  #growthAtMs = 0;
-  #growthFromMs = 0;
+  #growth = NaN;
+  #growthAtMs = NaN;
+  #growthFromMs = NaN;
   /** By link: how much longer it takes beyond what is ordered, and at which instant that was found. */
   readonly #later: Float64Array;
   readonly #laterMs: Float64Array;
@@ -42,6 +45,7 @@ export class LinkLanes {
   readonly #slowdowns: readonly (readonly number[])[];
 
   constructor(gpus: readonly SchedulerGpu[]) {
+    this.#growthFromMs = 0;
     this.#loads = new Int32Array(gpus.length);
     this.#freeMs = new Float64Array(gpus.length);
     this.#busyBeside = new Int32Array(gpus.length);

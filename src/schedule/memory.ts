@@ -40,7 +40,7 @@ export interface SharedResidency {
  */
 export class GpuMemory implements EvictionFacts {
   readonly capacityBytes: number;
-  usedBytes = 0;
+  usedBytes = NaN;
   readonly #missCost: MissCost;
   readonly #order: EvictionOrder;
   readonly #gpu: Numbered;
@@ -54,9 +54,9 @@ export class GpuMemory implements EvictionFacts {
   readonly #pressure: Pressure;
   readonly #host: SharedResidency['host'];
   readonly #listener: MemoryListener;
-  #idleBytes = 0;
+  #idleBytes = NaN;
   readonly #pinned = new Set<Resident>();
-  #pinnedBytes = 0;
+  #pinnedBytes = NaN;
   /** Idle and also resident on another GPU: first to go, and not in the order. */
   readonly #spare = new RecencyOrder(false);
   /** Idle, whole, and with an acceptable smaller variant as far as was known when it became idle. */
@@ -72,6 +72,10 @@ export class GpuMemory implements EvictionFacts {
     listener: MemoryListener,
   ) {
     this.capacityBytes = capacityBytes;
+    // Not where they are declared: see `LinkLanes`.
+    this.usedBytes = 0;
+    this.#idleBytes = 0;
+    this.#pinnedBytes = 0;
     this.#gpu = { number: gpu };
     this.#slots = slots;
     this.#bases = bases;

@@ -43,7 +43,7 @@ export class Router {
   readonly #route: { -readonly [Field in keyof Route]: Route[Field] } = { ...nowhere };
   #bestCostMs = Infinity;
   /** In the latest prediction: delay of loads under way that may find the lane taken. */
-  #delayedMs = 0;
+  #delayedMs = NaN;
   #deadlineMs = Infinity;
   /** What it costs to be late anywhere. */
   #missMs = Infinity;
