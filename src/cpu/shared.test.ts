@@ -1,4 +1,4 @@
-/** Functions that share processes: what they share, what they do not, and how far one can harm another. */
+/** Functions that share processes: when they do, what each has of its own, and how far one can harm another. */
 import { existsSync } from 'node:fs';
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -59,7 +59,7 @@ function start(options: Partial<CpuPoolsOptions> = {}): void {
   });
 }
 
-/** The same behind a scheduler. */
+/** Starts the pools behind a scheduler, which decides whose session is closed. */
 function startScheduled(options: Partial<CpuPoolsOptions>): void {
   givenUp.length = 0;
   scheduled = new ScheduledPools({ onGivenUp: (given) => givenUp.push(given), ...options });
@@ -70,7 +70,7 @@ function register(key: string, spec: Partial<InstanceSpec> = {}, change: Partial
   (scheduled ?? pools).register({ key, modelPath: reluPath, threads: 1, ...spec }, { ...limits, ...change });
 }
 
-/** Registers a function whose handler has this `preprocess`: between module code and the tensors that it returns. */
+/** Registers a function with a handler. `pre` runs in its `preprocess`, `post` in its `postprocess`. */
 async function withHandler(
   key: string,
   { module = '', pre = '', post = "return 'ok'" },
@@ -96,19 +96,20 @@ const request = (key: string, body = ''): Promise<PoolResult> => (scheduled ?? p
 const first = (result: PoolResult): number | undefined => valuesOf(result)[0];
 const instancesOf = (key: string) => pools.state(key)?.instances ?? [];
 const pidOf = (key: string): number => instancesOf(key)[0]?.pid ?? 0;
-/** Mebibytes of the process that holds the function. */
+/** Resident memory, in MiB, of the process that has the function's session. */
 async function residentMiB(key: string): Promise<number> {
   const status = await readFile(`/proc/${pidOf(key)}/status`, 'utf8');
   return Number(/^VmRSS:\s*(\d+)/m.exec(status)?.[1]) / 1024;
 }
 
-/** Pages that the function's process was given so far. */
+/** Minor page faults of the function's process so far. */
 async function pageFaults(key: string): Promise<number> {
   const stat = await readFile(`/proc/${pidOf(key)}/stat`, 'utf8');
-  // Behind the name, which may have spaces: state, parent, group, session, terminal, its group, flags, minor faults.
+  // The fields after the process name, which may have spaces: state, parent, group, session, terminal, its group,
+  // flags, minor faults.
   return Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[7]);
 }
-/** Of the largest intermediate result of a model. */
+/** Bytes of the largest intermediate result of the model 'wide'. */
 const wideBytes = 96 * mebibyte;
 const wideRows = wideBytes / 16;
 
@@ -137,8 +138,8 @@ test.skipIf(!canGoOffline())('models without handlers are kept off the network i
   expect(await filterOf('handled')).toEqual({ seccomp: '0', noNewPrivileges: '1' });
 });
 
-describe('functions in one process', () => {
-  test('are spread over a few processes, and each function gives its own answers', async () => {
+describe('shared processes: who is in one', () => {
+  test('a hundred functions share a few processes, and each gives its own answers', async () => {
     start();
     for (const key of keys(100)) register(key);
     const cold = await Promise.all(keys(100).map((key, i) => call(key, i)));
@@ -152,7 +153,7 @@ describe('functions in one process', () => {
     expect(instancesOf('f7')[0]).toMatchObject({ state: 'idle', isShared: true });
   });
 
-  test('have handlers with modules of their own, even where it is the same file', async () => {
+  test('two functions with the same handler file have a module each', async () => {
     start({ cores: 1 });
     const handlerPath = await withHandler('a', { module: 'let calls = 0;', pre: 'calls++;', post: 'return calls' });
     register('b', { handlerPath });
@@ -162,7 +163,7 @@ describe('functions in one process', () => {
     expect(pidOf('a')).toBe(pidOf('b'));
   });
 
-  test('take a process of their own where they are set to, or are large', async () => {
+  test('a function has a process of its own if it is set to, or if its model is large', async () => {
     start();
     register('small');
     register('own', { isolation: 'own' });
@@ -172,7 +173,7 @@ describe('functions in one process', () => {
     for (const key of ['own', 'large']) expect(instancesOf(key)[0]).not.toHaveProperty('isShared');
   });
 
-  test('move to a process of their own when their calls take long, and no call waits for the move', async () => {
+  test('a function whose calls take long moves to a process of its own, and no call waits for the move', async () => {
     start({ cores: 1 });
     await withHandler('slow', { pre: 'const untilMs = performance.now() + 40; while (performance.now() < untilMs);' });
     register('quick');
@@ -187,7 +188,7 @@ describe('functions in one process', () => {
   });
 
   test.skipIf(process.platform !== 'linux')(
-    'have a process of their own where their graphs have large intermediate results, whose memory later runs find there',
+    'a function with large intermediate results has a process of its own, which keeps their memory for later runs',
     async () => {
       start({ cores: 1 });
       const modelPath = join(folder, 'wide.onnx');
@@ -213,7 +214,7 @@ describe('functions in one process', () => {
     },
   );
 
-  test('take turns, so that one with endless calls does not starve another', async () => {
+  test('a function with endless calls does not starve another in its process', async () => {
     start({ cores: 1 });
     register('endless', {}, { instancesMax: 1 });
     register('quiet');
@@ -240,10 +241,10 @@ describe('functions in one process', () => {
   });
 });
 
-describe('a function that misbehaves in a shared process', () => {
+describe('shared processes: a function that misbehaves', () => {
   const deadly = { pre: `if (request.text() === 'die') process.kill(process.pid, 'SIGKILL');` };
 
-  test('gets its own process at its next start, and its neighbours are answered', async () => {
+  test('a function that kills its process gets one of its own, and its neighbours are answered', async () => {
     start({ cores: 1 });
     await withHandler('bad', deadly);
     for (const key of keys(10)) register(key);
@@ -262,19 +263,19 @@ describe('a function that misbehaves in a shared process', () => {
     expect(keys(10).map(pidOf)).toEqual(pids);
   });
 
-  test('by a timer that throws while another function is served is identified by its code', async () => {
+  test('a timer that throws while another function runs is blamed on the function whose code set it', async () => {
     start({ cores: 1 });
     await withHandler('stray', { pre: `setTimeout(() => { throw new Error('stray') }, 20);` });
-    await withHandler('innocent', { pre: 'await new Promise((resolve) => setTimeout(resolve, 100));' });
-    await Promise.all([request('innocent'), request('stray')]);
-    await Promise.all([request('stray'), request('innocent')]);
+    await withHandler('neighbour', { pre: 'await new Promise((resolve) => setTimeout(resolve, 100));' });
+    await Promise.all([request('neighbour'), request('stray')]);
+    await Promise.all([request('stray'), request('neighbour')]);
     await expect.poll(() => givenUp.some(({ cause }) => cause === 'died')).toBe(true);
-    expect(text(await request('innocent'))).toBe('ok');
+    expect(text(await request('neighbour'))).toBe('ok');
     expect(text(await request('stray'))).toBe('ok');
     expect(instancesOf('stray')[0], JSON.stringify(givenUp)).not.toHaveProperty('isShared');
   });
 
-  test('shares a process again once it has answered alone: it was not the cause', async () => {
+  test('a function that was wrongly suspected shares a process again once it has answered alone', async () => {
     start({ cores: 1 });
     register('other');
     // Calls that took long would keep it in a process of its own. Only one of them waits, for the kill.
@@ -296,7 +297,7 @@ describe('a function that misbehaves in a shared process', () => {
     expect(instancesOf('unlucky')[0]?.isShared).toBe(true);
   });
 
-  test('by never returning delays its neighbours only until they have another process', async () => {
+  test('a call that never returns delays its neighbours only until they have another process', async () => {
     start({ cores: 1 });
     // It blocks without working: seconds of a core would be missing in other tests.
     const hang = "if (request.text() === 'hang') Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0);";
@@ -317,7 +318,7 @@ describe('a function that misbehaves in a shared process', () => {
     expect(instancesOf('stuck')[0]).not.toHaveProperty('isShared');
   });
 
-  test('fails no call of a hundred functions, however often their process is killed', async () => {
+  test('no call of a hundred functions fails, however often their process is killed', async () => {
     start();
     const names = keys(100);
     for (const key of names) register(key);
@@ -325,12 +326,12 @@ describe('a function that misbehaves in a shared process', () => {
     const answers = new Map<number, number>();
     let killed = 0;
     let next = 0;
-    const one = async (i: number): Promise<void> => {
+    const callOnce = async (i: number): Promise<void> => {
       const key = names[(i * 37) % names.length] ?? '';
       const result = await call(key, i);
       expect(first(result)).toBe(i);
       answers.set(i, (answers.get(i) ?? 0) + 1);
-      // Tied to progress rather than to time.
+      // Kills come by the number of answers, not by time.
       if (i % 500 === 250) {
         const shared = names.flatMap(instancesOf).find(({ isShared }) => isShared === true);
         if (shared !== undefined) {
@@ -341,7 +342,7 @@ describe('a function that misbehaves in a shared process', () => {
     };
     await Promise.all(
       Array.from({ length: 45 }, async () => {
-        while (next < total) await one(next++);
+        while (next < total) await callOnce(next++);
       }),
     );
     expect(killed).toBeGreaterThan(4);
@@ -350,11 +351,11 @@ describe('a function that misbehaves in a shared process', () => {
   });
 });
 
-describe('memory', () => {
-  /** Then only estimates count, so that the result does not depend on the machine. */
+describe('shared processes: memory', () => {
+  /** No process is measured, so only estimates count and the result does not depend on the machine. */
   const unmeasured = { measureProcess: () => Promise.resolve(undefined) };
 
-  test('that is full evicts the session with the lowest expected loss', async () => {
+  test('when memory is full, the session with the lowest expected loss is closed', async () => {
     startScheduled({ cores: 1, memoryBytes: (32 + 130) * mebibyte, ...unmeasured });
     for (const key of ['often', 'seldom', 'new']) register(key, { modelBytes: 40 * mebibyte });
     await call('seldom', 1);
@@ -365,7 +366,7 @@ describe('memory', () => {
     expect(pools.resources().memoryUsedBytes).toBeLessThanOrEqual(pools.resources().memoryBytes);
   });
 
-  test('is not taken from a function before it has answered a call that it was loaded for', async () => {
+  test('no session is closed before it has answered a call that it was loaded for', async () => {
     /** Answers since the latest load. */
     const answers = new Map<string, number>();
     const inVain: string[] = [];
@@ -381,22 +382,22 @@ describe('memory', () => {
       },
     });
     const names = keys(6);
-    // Runs that take a while: a session that was loaded beside them waits for its turn.
+    // Runs take 20 ms, so a session that is loaded beside them waits for its turn.
     const pre = 'for (const endMs = performance.now() + 20; performance.now() < endMs; );';
     for (const key of names) {
       const handlerPath = await withHandler(key, { pre });
       register(key, { handlerPath, modelBytes: 40 * mebibyte });
     }
-    const one = async (key: string): Promise<void> => {
+    const answerOnce = async (key: string): Promise<void> => {
       await request(key);
       answers.set(key, (answers.get(key) ?? 0) + 1);
     };
-    await Promise.all(Array.from({ length: 5 }, () => names.map(one)).flat());
+    await Promise.all(Array.from({ length: 5 }, () => names.map(answerOnce)).flat());
     expect(loads).toBeGreaterThan(names.length);
     expect(inVain).toEqual([]);
   });
 
-  test('too small for a model refuses it in a sentence that names both', async () => {
+  test('a model that is larger than all memory is refused in a sentence that names both sizes', async () => {
     start({ memoryBytes: 100 * mebibyte });
     register('huge', { modelBytes: 300 * mebibyte });
     register('small');
@@ -408,7 +409,7 @@ describe('memory', () => {
     expect(first(await call('small', 3))).toBe(3);
   });
 
-  test('too small for a single process still serves one function after the other', async () => {
+  test('functions are served one after the other if memory is too small for two of them', async () => {
     // A session alone is measured as up to 2.1 MB: two do not fit.
     startScheduled({ memoryBytes: 3 * mebibyte });
     for (const key of keys(3)) register(key);
@@ -416,7 +417,7 @@ describe('memory', () => {
     expect(results.map(first)).toEqual(Array.from({ length: 6 }, (_, i) => i));
   });
 
-  test('of a closed session is taken while another function holds up its process', async () => {
+  test('memory of a closed session counts as taken while another function holds up its process', async () => {
     start({ cores: 1, measureProcess: () => Promise.resolve(undefined) });
     await withHandler('endless', { post: 'await new Promise(() => undefined);' });
     register('f');
@@ -430,9 +431,9 @@ describe('memory', () => {
     await expect.poll(() => pools.memoryTakenBytes()).toBe(takenBytes + bytes);
   });
 
-  test.skipIf(process.platform !== 'linux')('of evicted sessions goes back to the system', async () => {
+  test.skipIf(process.platform !== 'linux')('memory of evicted sessions goes back to the system', async () => {
     const facts = new Map<string, PoolFacts>();
-    start({ cores: 1, onFacts: (told) => void facts.set(told.key, told) });
+    start({ cores: 1, onFacts: (fact) => void facts.set(fact.key, fact) });
     const modelPath = join(folder, 'many-small.onnx');
     const graph = new GraphBuilder('many-small');
     let x = graph.input('x', ElementType.FLOAT, ['batch', 4]);

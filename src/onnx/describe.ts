@@ -24,14 +24,14 @@ export interface TensorSpec {
 
 /** What a host needs to know about a model. */
 export interface ModelMetadata {
-  /** Those that each call must give. */
+  /** The inputs that each call must give. */
   readonly inputs: readonly TensorSpec[];
-  /** Inputs with an initializer, which counts when a call leaves them out. */
+  /** Inputs with an initializer: a call that leaves one out gets the initializer's value. */
   readonly optionalInputs?: readonly TensorSpec[];
   readonly outputs: readonly TensorSpec[];
-  /** How instances open the model; undefined: its file as it is. */
+  /** How instances open the model; undefined: they open its file unchanged. */
   readonly opening?: ModelOpening;
-  /** What is served otherwise than the file says, in sentences without a full stop. */
+  /** How what is served differs from what the file says, in sentences without a full stop. */
   readonly remarks?: readonly string[];
   /** Version of the default operator set; 0 if the model does not use it. */
   readonly opset: number;
@@ -46,11 +46,13 @@ export interface ModelMetadata {
   readonly parameterCount: number;
   /** Bytes of all distinct weights and constants. */
   readonly weightBytes: number;
-  /** What runs of one row keep beside a session, by the shapes of the graph; undefined: little, or not known. */
+  /**
+   * Bytes that a session keeps after runs of one row, estimated from the graph's shapes; undefined: few, or unknown.
+   */
   readonly runBytes?: number;
 }
 
-/** What a session found out about an output that the file says too little about. */
+/** Types of the outputs as a session of the model reports them, for outputs whose type or shape the file leaves out. */
 type SeenOutputs = ReadonlyMap<string, ValueType>;
 
 function specOf(
@@ -67,8 +69,8 @@ function specOf(
       `the ${role} '${name}' ${obstacle}; only tensors can be served: export the model with a tensor in its place`,
     );
   }
-  const found = seen?.get(name);
-  const elementType = type?.tensorType?.elemType || found?.elementType || ElementType.UNDEFINED;
+  const inSession = seen?.get(name);
+  const elementType = type?.tensorType?.elemType || inSession?.elementType || ElementType.UNDEFINED;
   const datatype = bfloat16.has(name) ? 'BF16' : dataTypeOf(elementType);
   if (datatype === undefined) {
     throw new OnnxError(
@@ -79,9 +81,9 @@ function specOf(
   const stated = type?.tensorType?.shape?.dim.map(({ dimValue, dimParam }) =>
     dimValue !== undefined && dimValue >= 0n ? Number(dimValue) : dimValue === undefined ? dimParam : undefined,
   );
-  const sizes = stated ?? (found?.shape?.length === 0 ? undefined : found?.shape);
+  const sizes = stated ?? (inSession?.shape?.length === 0 ? undefined : inSession?.shape);
   if (sizes === undefined) {
-    // A client reads an output's shape from the reply; here at least one varying dimension is stated.
+    // The protocol has no unknown rank. [-1] says at least that the size varies, and the reply has the actual shape.
     const unknown = { name, datatype, shape: [-1], dimensionNames: [undefined] };
     return role === 'input' ? { ...unknown, anyRank: true } : unknown;
   }
@@ -116,9 +118,9 @@ function countParameters(graph: Graph): number {
 /**
  * The inputs, outputs and size of a model, in its served form. Reads no weights.
  *
- * @param seen the outputs as a session knows them, for those without a type or a shape in the file
- * @throws OnnxError `unsupported` naming an input that is not a tensor of a protocol datatype, or if no output is one,
- * and `bad-model` for a graph with a cycle
+ * @param seen the outputs as a session reports them; the graph's own types if left out
+ * @throws OnnxError `unsupported` if an input is not a tensor of a protocol datatype (the message names it) or no
+ * output is one; `bad-model` if the graph has a cycle
  */
 export function describeModel(file: ModelProto, seen?: SeenOutputs): ModelMetadata {
   const served = servedModel(file);

@@ -5,9 +5,9 @@ import { inferShapes } from './shapes/index.ts';
 /** Assumed for an element whose type the file does not state. */
 const defaultBits = 32;
 /**
- * ONNX Runtime's arena allocates the results of its first run one by one. For the second run it allocates one block that
- * holds all of them, and keeps both. Fused operators save some results; the kernels' own scratch memory, which is not
- * counted here, is about as large.
+ * ONNX Runtime's arena allocates the results of its first run one by one. For the second run it allocates one block
+ * that holds all of them, and keeps both. Fused operators save some results; the kernels' own scratch memory, which is
+ * not counted here, is about as large.
  */
 const blocksPerRun = 2;
 

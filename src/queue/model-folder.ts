@@ -15,7 +15,9 @@ import { chunkFilesOf, filesOf, parseManifest, type FunctionManifest, type Manif
 const wholeFile = '.whole';
 /** How many files of a function are fetched at once. */
 const filesAtOnce = 4;
-/** A use so soon after the one before is not recorded: a touch of the disk for each call would cost more than it tells. */
+/**
+ * A use so soon after the one before is not recorded: a touch of the disk for each call would cost more than it tells.
+ */
 const recordedEveryMs = 1000;
 
 interface Revision {
@@ -122,7 +124,11 @@ export class ModelFolder {
     return found;
   }
 
-  /** Removes a function. @param onGone awaited between two steps: the function counts as missing, its files are still there */
+  /**
+   * Removes a function and its files.
+   *
+   * @param onGone awaited while the files are still there, but the function counts as missing
+   */
   async drop({ revision }: FunctionManifest, onGone: () => Promise<void>): Promise<void> {
     this.#revisions.delete(revision);
     await onGone();

@@ -1,6 +1,6 @@
 /**
- * A worker's own CPU behind the queue's interface: functions by revision, fetched on first use. What waits, what runs and
- * whose session goes is decided by a scheduler, as in a host that has nothing but its CPU.
+ * A worker's own CPU behind the queue's interface: functions by revision, fetched on first use. What waits, what runs
+ * and whose session goes is decided by a scheduler, as in a host that has nothing but its CPU.
  */
 import { CpuError, type CpuPools, type PoolInput, type PoolResult } from '../cpu/index.ts';
 import { LiveCpu, LiveScheduler, type CpuNeed, type LiveCpuOptions } from '../live/index.ts';
@@ -36,7 +36,10 @@ interface Measured {
   registered: Promise<void> | undefined;
 }
 
-/** How a function is scheduled whose calls say nothing about that; the longest SLO that the scheduler still reckons with. */
+/**
+ * How a function is scheduled whose calls say nothing about that; the longest SLO that the scheduler still reckons
+ * with.
+ */
 const settings = { sloMs: 1e10, priority: 2 ** 31 - 1 } as const;
 
 /** A function that was not called for this long offers no prediction any more. */

@@ -173,7 +173,8 @@ describe.each(kinds)('the place $id', (kind) => {
       harness.arriveWith(next, 1);
       harness.finish(harness.runs.at(-1)!);
     }
-    // After five runs call 0 has waited as long as the bound. From then on overdue calls get one turn in `overdueShare`.
+    // After five runs call 0 has waited as long as the bound. From then on overdue calls get one turn in
+    // `overdueShare`.
     expect(harness.runs.at(-1)).toBe(0);
     expect(harness.runs.length).toBeLessThanOrEqual(6 + 2 * tuning.queues.overdueShare);
   });

@@ -10,7 +10,10 @@ import type { Action } from './types.ts';
 
 const capacityBytes = 100;
 
-/** Sessions of some functions, which share {@link capacityBytes}. `closed` names those closed so far: `1`, or `1 spare`. */
+/**
+ * Sessions of some functions, which share {@link capacityBytes}. `closed` names those closed so far: `1`, or `1
+ * spare`.
+ */
 function open({ functions = 4, pinned = [] as readonly number[] } = {}) {
   const closed: string[] = [];
   const add = (action: Action): void => {

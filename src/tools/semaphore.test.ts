@@ -2,28 +2,28 @@ import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { KeyedMutex, Semaphore } from './semaphore.ts';
 
-test('a mutex serves one key in order and never twice at once, and does not delay other keys', async () => {
+test('a mutex runs the work of a key in order, one at a time, and goes on after work that fails', async () => {
   await fc.assert(
     fc.asyncProperty(fc.scheduler(), fc.array(fc.constantFrom('a', 'b', 'c'), { maxLength: 12 }), async (s, keys) => {
       const mutex = new KeyedMutex();
-      const inside = new Map<string, number>();
-      const order = new Map<string, number[]>();
+      const running = new Map<string, number>();
+      const finished = new Map<string, number[]>();
       const all = Promise.allSettled(
         keys.map((key, index) =>
           mutex.run(key, async () => {
-            expect(inside.get(key) ?? 0).toBe(0);
-            inside.set(key, 1);
+            expect(running.get(key) ?? 0).toBe(0);
+            running.set(key, 1);
             await s.schedule(Promise.resolve(), `${key}${index}`);
-            inside.set(key, 0);
-            order.set(key, [...(order.get(key) ?? []), index]);
-            if (index % 3 === 0) throw new Error('one that fails');
+            running.set(key, 0);
+            finished.set(key, [...(finished.get(key) ?? []), index]);
+            if (index % 3 === 0) throw new Error('work that fails');
           }),
         ),
       );
       await s.waitFor(all);
       const wrong = (await all).filter((result, index) => (result.status === 'rejected') !== (index % 3 === 0));
       expect(wrong).toEqual([]);
-      for (const indices of order.values()) {
+      for (const indices of finished.values()) {
         expect(indices).toEqual(indices.toSorted((left, right) => left - right));
       }
     }),
@@ -62,7 +62,7 @@ test('a semaphore never exceeds its permits, serves callers in order, and loses 
         await s.waitFor(all);
         for (const [index, result] of (await all).entries()) {
           const { fails, isAborted } = callers[index]!;
-          // A caller that got its permit at once ignores a later abort.
+          // An abort after the caller got its permit has no effect, so such a caller may end either way.
           const allowed = [...(fails ? ['work that fails'] : ['']), ...(isAborted ? ['gone'] : [])];
           expect(allowed).toContain(result.status === 'rejected' ? (result.reason as Error).message : '');
         }

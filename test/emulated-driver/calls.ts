@@ -1,9 +1,10 @@
-/** Calls the emulated driver through koffi alone, so that its tests see the driver itself, not src/gpu. */
+/** Calls the emulated CUDA driver through koffi alone, so its tests test the driver and nothing of src/gpu. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import koffi from 'koffi';
 import type { EmulatedDriver } from './build.ts';
 
+/** What the driver has seen since its configuration. */
 export interface Report {
   readonly races: readonly string[];
   readonly racesFound: number;
@@ -20,7 +21,10 @@ export interface Report {
   readonly seed: number;
 }
 
-/** `u` is 32 bits, `l` is 64 bits (handles, addresses, sizes), `s` a string; every call returns a status. */
+/**
+ * Parameters of the driver's functions: `u` has 32 bits, `l` 64 (handles, addresses, sizes), `s` is a string. All
+ * return a status.
+ */
 const signatures = {
   cuInit: 'u',
   cuDriverGetVersion: 'l',
@@ -129,14 +133,14 @@ function bind<S extends Readonly<Record<string, string>>>(path: string, table: S
     const call = library.func(name, 'int', parameters) as (...values: readonly Value[]) => number;
     calls[name] = (...values) => {
       if (values.length !== parameters.length)
-        throw new TypeError(`${name} takes ${parameters.length} values, not ${values.length}.`);
+        throw new TypeError(`${name} takes ${parameters.length} values, not ${values.length}`);
       return call(...values);
     };
   }
   libraries.push(library);
   return calls as Calls<S>;
 }
-/** Never released: koffi unloads a library that is garbage. */
+/** Keeps the libraries referenced: koffi unloads one that is collected as garbage. */
 const libraries: unknown[] = [];
 
 export const OK = 0;
@@ -177,7 +181,7 @@ export function openDriver(paths: EmulatedDriver) {
   const lastError = library.func('emuLastError', 'const char *', []) as () => string;
   const reportText = library.func('emuReport', 'const char *', []) as () => string;
 
-  // One arena for everything that calls read or write: no JavaScript memory is passed.
+  // Calls read and write this one arena, and get no other memory of JavaScript.
   const arenaBytes = 1 << 20;
   const arenaPointer: unknown = koffi.alloc('uint8_t', arenaBytes);
   const arenaBuffer = koffi.view(arenaPointer, arenaBytes);
@@ -188,21 +192,20 @@ export function openDriver(paths: EmulatedDriver) {
   const memory = (bytes: number): { readonly at: number; readonly address: number } => {
     const at = Math.ceil(arenaUsed / 16) * 16;
     arenaUsed = at + bytes;
-    if (arenaUsed > arenaBytes) throw new RangeError('The arena of the tests is used up.');
+    if (arenaUsed > arenaBytes) throw new RangeError('the arena of the tests is used up');
     new Uint8Array(arenaBuffer, at, bytes).fill(0);
     return { at, address: arenaAddress + at };
   };
-  /** Calls with the address of an out-slot as its first argument, and returns the slot's content. */
+  /** Makes a call that writes its result to a slot, and returns the slot's content. */
   const out = (call: (slot: number) => number): number => {
     arena.setBigUint64(0, 0n, true);
     expectOk(call(arenaAddress), 'a call');
     return Number(arena.getBigUint64(0, true));
   };
   const pointers = (values: readonly number[]): number => {
-    const place = memory(8 * values.length + 8);
-    for (const [index, value] of [...values, 0].entries())
-      arena.setBigUint64(place.at + 8 * index, BigInt(value), true);
-    return place.address;
+    const list = memory(8 * values.length + 8);
+    for (const [index, value] of [...values, 0].entries()) arena.setBigUint64(list.at + 8 * index, BigInt(value), true);
+    return list.address;
   };
 
   return {
@@ -220,7 +223,7 @@ export function openDriver(paths: EmulatedDriver) {
     memory,
     out,
     pointers,
-    /** Frees the arena for the next test. */
+    /** Empties the arena, before the next test. */
     rewind: (): void => {
       arenaUsed = 64;
     },
@@ -236,9 +239,9 @@ export function openDriver(paths: EmulatedDriver) {
     compile: (source: string, options: readonly string[] = ['--gpu-architecture=sm_90']): number => {
       const program = out((slot) => nvrtc.nvrtcCreateProgram(slot, prelude + source, 'kernels.cu', 0, 0, 0));
       const texts = options.map((option) => {
-        const place = memory(option.length + 1);
-        new Uint8Array(arenaBuffer, place.at, option.length + 1).set(Buffer.from(`${option}\0`));
-        return place.address;
+        const text = memory(option.length + 1);
+        new Uint8Array(arenaBuffer, text.at, option.length + 1).set(Buffer.from(`${option}\0`));
+        return text.address;
       });
       const status = nvrtc.nvrtcCompileProgram(program, texts.length, pointers(texts));
       const logBytes = out((slot) => nvrtc.nvrtcGetProgramLogSize(program, slot));
@@ -259,13 +262,14 @@ export function openDriver(paths: EmulatedDriver) {
     parameters: (...values: readonly (number | { readonly i32: number } | { readonly f32: number })[]): number =>
       pointers(
         values.map((value) => {
-          const place = memory(8);
-          if (typeof value === 'number') arena.setBigUint64(place.at, BigInt(value), true);
-          else if ('i32' in value) arena.setInt32(place.at, value.i32, true);
-          else arena.setFloat32(place.at, value.f32, true);
-          return place.address;
+          const slot = memory(8);
+          if (typeof value === 'number') arena.setBigUint64(slot.at, BigInt(value), true);
+          else if ('i32' in value) arena.setInt32(slot.at, value.i32, true);
+          else arena.setFloat32(slot.at, value.f32, true);
+          return slot.address;
         }),
       ),
   };
 }
+/** Keeps compiled images referenced: the driver has only their addresses. */
 const images: unknown[] = [];

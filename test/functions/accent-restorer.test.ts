@@ -20,8 +20,8 @@ beforeAll(async () => {
 const ask = async (body: string | Uint8Array, headers?: Record<string, string>): Promise<AccentAnswer> =>
   (await accentRestorer.call(body, headers)) as AccentAnswer;
 
-describe('what it answers', () => {
-  test('at least 95% of the words of held-out sentences are right, of which fewer than 65% have no accent to lose', async () => {
+describe('accent-restorer: answers', () => {
+  test('restores at least 95% of the words of held-out sentences, more than 35% of which had lost an accent', async () => {
     const counts = await countSentences(heldOut, async (text) => (await ask(text)).text);
     expect(counts.words).toBeGreaterThan(250);
     expect(counts.right / counts.words).toBeGreaterThanOrEqual(0.95);
@@ -46,12 +46,12 @@ describe('what it answers', () => {
     },
   );
 
-  test('the text may be in a JSON object', async () => {
+  test('takes the text from a JSON object too', async () => {
     const answer = await ask('{"text": "tres bien"}', { 'content-type': 'application/json' });
     expect(answer.text).toBe('très bien');
   });
 
-  test('for any text the letters stay, and only accents are added', async () => {
+  test('adds accents to any text, and changes no letter', async () => {
     await fc.assert(
       fc.asyncProperty(fc.string({ unit: 'grapheme', maxLength: 120 }), async (given) => {
         fc.pre(given.trim() !== '' && !given.trimStart().startsWith('{'));
@@ -62,7 +62,7 @@ describe('what it answers', () => {
   });
 });
 
-describe('what it refuses', () => {
+describe('accent-restorer: refusals', () => {
   test.each([
     ['nothing', '', /^the text is empty$/],
     ['bytes that are not UTF-8', Uint8Array.of(0xe9, 0x74, 0xe9), /not UTF-8/],
@@ -72,8 +72,8 @@ describe('what it refuses', () => {
   });
 });
 
-describe('its words', () => {
-  test('every word is found again from its letters and its marks', () => {
+describe('accent-restorer: words', () => {
+  test('letters and marks together give every everyday word again', () => {
     for (const word of everydayWords) {
       const plain = plainWord(word.toLowerCase());
       expect(plain?.letters).toMatch(/^[a-z]+$/);
@@ -81,7 +81,7 @@ describe('its words', () => {
     }
   });
 
-  test.each(['señor', 'naïveté1', 'łódź', 'ça va'])('%s is not written in French letters', (word) => {
+  test.each(['señor', 'naïveté1', 'łódź', 'ça va'])('%s is left alone: it is not written in French letters', (word) => {
     expect(plainWord(word)).toBeUndefined();
   });
 
@@ -98,8 +98,8 @@ describe('its words', () => {
   });
 });
 
-describe('its model', () => {
-  test('is small enough to be kept with the code', () => {
+describe('accent-restorer: model', () => {
+  test('the model has at most 200 kB, since it is stored with the code', () => {
     expect(statSync(join(folder, 'model.onnx')).size).toBeLessThanOrEqual(200_000);
   });
 
@@ -110,7 +110,7 @@ describe('its model', () => {
     const together = rowsOf(await accentRestorer.run(joinBatch(requests)), 'mark_scores');
     expect(together).toHaveLength(alone.length);
     for (const [row, scores] of together.entries()) {
-      for (const [at, score] of scores.entries()) expect(score).toBeCloseTo(alone[row]?.[at] ?? Number.NaN, 4);
+      for (const [mark, score] of scores.entries()) expect(score).toBeCloseTo(alone[row]?.[mark] ?? Number.NaN, 4);
     }
   });
 });

@@ -5,8 +5,8 @@ import { poissonTrace } from '../../src/replay/index.ts';
 const names = (count: number): string[] => Array.from({ length: count }, (_, index) => `f${index}`);
 
 describe('minstd_rand', () => {
-  // Printed by a C++ program with std::minstd_rand(0), exponential_distribution(100) and uniform_int_distribution(0,
-  // 179).
+  // A C++ program printed these numbers, with std::minstd_rand(0), exponential_distribution(100) and
+  // uniform_int_distribution(0, 179).
   it('minstd_rand draws the same numbers as C++', () => {
     const random = new MinstdRandom(0);
     const drawn = Array.from({ length: 6 }, () => [random.exponential(100), random.below(180)] as const);
@@ -24,7 +24,7 @@ describe('minstd_rand', () => {
     }
   });
 
-  it('minstd_rand draws the same after eleven thousand requests', () => {
+  it('minstd_rand still agrees with C++ after eleven thousand draws', () => {
     const random = new MinstdRandom(0);
     let intervals = 0;
     let positions = 0;
@@ -46,7 +46,7 @@ describe('minstd_rand', () => {
 });
 
 describe('Poisson arrivals', () => {
-  it("Poisson arrivals of minstd_rand are the artifact's own sequence", () => {
+  it("Poisson arrivals drawn by minstd_rand are those of the paper's artifact", () => {
     const trace = poissonTrace({
       functionNames: names(180),
       ratePerS: 100,

@@ -19,7 +19,7 @@ export async function writeScaleModel(folder: string, factor: number): Promise<s
   return write(folder, `scale-${factor}.onnx`, graph);
 }
 
-/** y = mean of all of x: dimension 0 is lost, so runs cannot be shared. */
+/** y = mean of all elements of x, FP32 []: y has no rows, so calls cannot share a run. */
 export async function writeMeanModel(folder: string): Promise<string> {
   const graph = new GraphBuilder('mean');
   const x = graph.input('x', ElementType.FLOAT, ['batch', 4]);
@@ -27,7 +27,9 @@ export async function writeMeanModel(folder: string): Promise<string> {
   return write(folder, 'mean.onnx', graph);
 }
 
-/** y = table[x], INT64 [batch] with 0 <= x < 4: the run itself refuses an index beyond the table. */
+/**
+ * y = table[x], x INT64 [batch] with 0 <= x < 4, y FP32 [batch, 2]: the run fails if x has an index beyond the table.
+ */
 export async function writeTableModel(folder: string): Promise<string> {
   const graph = new GraphBuilder('table');
   const x = graph.input('x', ElementType.INT64, ['batch']);

@@ -1,6 +1,7 @@
 /**
- * Models that are odd and run: what converters write and the specification frowns upon. Each comes with a twin that says
- * the same without oddities, and the reasons why ONNX Runtime's JavaScript binding cannot run the odd one itself.
+ * Odd models: what converters write although the specification discourages it, and ONNX Runtime runs. Each has a twin
+ * that computes the same without oddities, and a list of gaps: why ONNX Runtime's JavaScript binding cannot run the
+ * odd one.
  */
 import { mkdir, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
@@ -21,7 +22,7 @@ import { bytesOfNumbers, type Tensor } from '../../src/tensor/index.ts';
 
 const { FLOAT, INT64, BOOL, BFLOAT16 } = ElementType;
 
-/** Rows of `x`; each stage keeps its shape. */
+/** Elements of `x`; the result of each stage has as many. */
 const size = 4;
 
 const tensorOf = (elemType: number, sizes?: readonly (number | string)[]): TypeProto => ({
@@ -62,7 +63,7 @@ const graphOf = (name: string, parts: Partial<GraphProto>): { readonly graph: Gr
   graph: { name, node: [], initializer: [], input: [], output: [], valueInfo: [], ...parts },
 });
 
-/** Why the binding does not run the odd model itself; its twin is the reference then. */
+/** Why the binding does not run the odd model. The twin's answer is then the expected one. */
 export type Gap =
   /** ONNX Runtime crashes with SIGSEGV, or fails to find the value ''. */
   | 'unnamed-outputs'
@@ -89,9 +90,10 @@ export class OddModel {
   readonly files = new Map<string, Uint8Array>();
   functions: NonNullable<ModelProto['functions']> = [];
   imports: { domain: string; version: bigint }[] = [{ domain: '', version: 17n }];
-  /** Outputs that are served; the others are named in a remark. */
+  /** Names of the outputs that the host serves; a remark of the model names the others. */
   readonly served: string[] = [];
-  at = 'x';
+  /** Name of the latest stage's result, which the next stage reads. */
+  latestValue = 'x';
   #count = 0;
 
   constructor(isOdd: boolean) {
@@ -102,7 +104,7 @@ export class OddModel {
     return `${stem}${this.#count++}`;
   }
 
-  /** A name for an output that nobody takes. */
+  /** The name of an output that no node reads: empty in the odd model. */
   unnamed(): string {
     const name = this.name('unused');
     return this.isOdd ? '' : name;
@@ -157,29 +159,29 @@ type Change = (model: OddModel) => void;
 function splitWith(model: OddModel, unnamedAt: number): string {
   const names = [0, 1, 2].map((index) => (index === unnamedAt ? model.unnamed() : model.name('part')));
   const sizes = model.weight(wholes(model.name('sizes'), [1, 1, 2]));
-  model.nodes.push(nodeProto('Split', [model.at, sizes], names, { axis: 0 }, { name: model.name('node') }));
-  const kept = names.filter((_, index) => index !== unnamedAt);
-  return model.add('Concat', [...kept, model.weight(floats(model.name('pad'), unnamedAt === 2 ? [7, 8] : [7]))], {
+  model.nodes.push(nodeProto('Split', [model.latestValue, sizes], names, { axis: 0 }, { name: model.name('node') }));
+  const readParts = names.filter((_, index) => index !== unnamedAt);
+  return model.add('Concat', [...readParts, model.weight(floats(model.name('pad'), unnamedAt === 2 ? [7, 8] : [7]))], {
     axis: 0,
   });
 }
 
-/** Each takes the value so far and makes the next. */
+/** Each stage reads the latest value, and makes the next of the same size. */
 const stages = {
   plain: (model) => {
-    model.at = model.add('Softplus', [model.at]);
+    model.latestValue = model.add('Softplus', [model.latestValue]);
   },
   'split without its first': (model) => {
     if (model.isOdd) model.gaps.add('unnamed-outputs');
-    model.at = splitWith(model, 0);
+    model.latestValue = splitWith(model, 0);
   },
   'split without its middle': (model) => {
     if (model.isOdd) model.gaps.add('unnamed-outputs');
-    model.at = splitWith(model, 1);
+    model.latestValue = splitWith(model, 1);
   },
   'split without its last': (model) => {
     if (model.isOdd) model.gaps.add('unnamed-outputs');
-    model.at = splitWith(model, 2);
+    model.latestValue = splitWith(model, 2);
   },
   'loop without its state': (model) => {
     if (model.isOdd) model.gaps.add('unnamed-outputs');
@@ -196,42 +198,42 @@ const stages = {
     });
     const all = model.name('all');
     model.nodes.push(
-      nodeProto('Loop', [count, '', model.at], [model.unnamed(), all], { body }, { name: model.name('node') }),
+      nodeProto('Loop', [count, '', model.latestValue], [model.unnamed(), all], { body }, { name: model.name('node') }),
     );
-    model.at = model.add('ReduceSum', [all, model.weight(wholes(model.name('axes'), [0]))], { keepdims: 0 });
+    model.latestValue = model.add('ReduceSum', [all, model.weight(wholes(model.name('axes'), [0]))], { keepdims: 0 });
   },
   'branches without an output': (model) => {
     if (model.isOdd) model.gaps.add('unnamed-outputs');
     const condition = model.add('Less', [
-      model.add('ReduceMax', [model.at], { keepdims: 0 }),
+      model.add('ReduceMax', [model.latestValue], { keepdims: 0 }),
       model.weight(floats(model.name('limit'), [1], [])),
     ]);
     const branch = (first: string, second: string) => {
       const [a, b] = [model.name('a'), model.name('b')];
       return graphOf('branch', {
-        node: [nodeProto(first, [model.at], [a]), nodeProto(second, [model.at], [b])],
+        node: [nodeProto(first, [model.latestValue], [a]), nodeProto(second, [model.latestValue], [b])],
         output: [value(a, FLOAT), value(b, FLOAT)],
       });
     };
-    const kept = model.name('kept');
+    const result = model.name('result');
     const branches = { then_branch: branch('Relu', 'Neg'), else_branch: branch('Abs', 'Neg') };
-    model.nodes.push(nodeProto('If', [condition], [model.unnamed(), kept], branches, { name: model.name('node') }));
-    model.at = kept;
+    model.nodes.push(nodeProto('If', [condition], [model.unnamed(), result], branches, { name: model.name('node') }));
+    model.latestValue = result;
   },
   'a split without its first in a branch': (model) => {
     if (model.isOdd) model.gaps.add('unnamed-outputs');
     const condition = model.weight({ name: model.name('yes'), dims: [], dataType: BOOL, rawData: Uint8Array.of(1) });
     const branch = () => {
-      const [kept, out] = [model.name('kept'), model.name('out')];
+      const [half, out] = [model.name('half'), model.name('out')];
       return graphOf('branch', {
         node: [
-          nodeProto('Split', [model.at], [model.unnamed(), kept], { axis: 0 }),
-          nodeProto('Concat', [kept, kept], [out], { axis: 0 }),
+          nodeProto('Split', [model.latestValue], [model.unnamed(), half], { axis: 0 }),
+          nodeProto('Concat', [half, half], [out], { axis: 0 }),
         ],
         output: [value(out, FLOAT)],
       });
     };
-    model.at = model.add('If', [condition], { then_branch: branch(), else_branch: branch() });
+    model.latestValue = model.add('If', [condition], { then_branch: branch(), else_branch: branch() });
   },
   'a split without its first in a function': (model) => {
     if (model.isOdd) model.gaps.add('unnamed-outputs');
@@ -254,43 +256,48 @@ const stages = {
       ],
     });
     if (!model.imports.some(({ domain }) => domain === 'own')) model.imports.push({ domain: 'own', version: 1n });
-    model.at = model.add(name, [model.at], {}, 'own');
+    model.latestValue = model.add(name, [model.latestValue], {}, 'own');
   },
   'normalization with empty statistics': (model) => {
     if (model.isOdd) model.gaps.add('unnamed-outputs');
-    const shaped = model.add('Reshape', [model.at, model.weight(wholes(model.name('to'), [1, 1, size]))]);
+    const shaped = model.add('Reshape', [model.latestValue, model.weight(wholes(model.name('to'), [1, 1, size]))]);
     const statistics = [2, 1, 0.5, 4].map((each) => model.weight(floats(model.name('statistic'), [each])));
     const out = model.name('normal');
     const outputs = model.isOdd ? [out, '', ''] : [out];
     model.nodes.push(
       nodeProto('BatchNormalization', [shaped, ...statistics], outputs, {}, { name: model.name('node') }),
     );
-    model.at = model.add('Reshape', [out, model.weight(wholes(model.name('back'), [size]))]);
+    model.latestValue = model.add('Reshape', [out, model.weight(wholes(model.name('back'), [size]))]);
   },
   'a dropout with an empty mask': (model) => {
-    const out = model.name('kept');
+    const out = model.name('undropped');
     const outputs = model.isOdd ? [out, ''] : [out];
-    model.nodes.push(nodeProto('Dropout', [model.at], outputs, {}, { name: model.name('node') }));
-    model.at = out;
+    model.nodes.push(nodeProto('Dropout', [model.latestValue], outputs, {}, { name: model.name('node') }));
+    model.latestValue = out;
   },
   'an operator of Microsoft without its import': (model) => {
     if (!model.isOdd && !model.imports.some(({ domain }) => domain === 'com.microsoft'))
       model.imports.push({ domain: 'com.microsoft', version: 1n });
-    model.at = model.add('QuickGelu', [model.at], {}, 'com.microsoft');
+    model.latestValue = model.add('QuickGelu', [model.latestValue], {}, 'com.microsoft');
   },
   'an operator of ML without its import': (model) => {
     if (!model.isOdd && !model.imports.some(({ domain }) => domain === 'ai.onnx.ml'))
       model.imports.push({ domain: 'ai.onnx.ml', version: 3n });
-    model.at = model.add('Scaler', [model.at], { offset: { floats: [1] }, scale: { floats: [2] } }, 'ai.onnx.ml');
+    model.latestValue = model.add(
+      'Scaler',
+      [model.latestValue],
+      { offset: { floats: [1] }, scale: { floats: [2] } },
+      'ai.onnx.ml',
+    );
   },
   'an operator of the other name of ONNX': (model) => {
-    model.at = model.add('Abs', [model.at], {}, model.isOdd ? 'ai.onnx' : '');
+    model.latestValue = model.add('Abs', [model.latestValue], {}, model.isOdd ? 'ai.onnx' : '');
   },
   'an initializer given twice': (model) => {
     const name = model.name('w');
     if (model.isOdd) model.weight(floats(name, [100]));
     model.weight(floats(name, [3]));
-    model.at = model.add('Mul', [model.at, name]);
+    model.latestValue = model.add('Mul', [model.latestValue, name]);
   },
   'an initializer without a name': (model) => {
     if (model.isOdd) model.weight(floats('', [1]));
@@ -300,7 +307,7 @@ const stages = {
     const file = `${model.name('part')}.bin`;
     model.files.set(`sub/${file}`, tensor.rawData!);
     model.weight(model.isOdd ? external(tensor, `./sub//../sub/${file}`) : tensor);
-    model.at = model.add('Add', [model.at, tensor.name]);
+    model.latestValue = model.add('Add', [model.latestValue, tensor.name]);
   },
   'an empty tensor in an empty file': (model) => {
     const tensor = floats(model.name('roi'), [], [0]);
@@ -310,25 +317,25 @@ const stages = {
       model.files.set(file, new Uint8Array());
     }
     model.weight(model.isOdd ? external(tensor, file) : tensor);
-    model.at = model.add('Concat', [model.at, tensor.name], { axis: 0 });
+    model.latestValue = model.add('Concat', [model.latestValue, tensor.name], { axis: 0 });
   },
 } satisfies Record<string, Change>;
 
-/** Each at most once: they concern the edges of the graph, or its imports. */
+/** Oddities of the graph's inputs, outputs and imports. A model has each at most once. */
 const edges = {
   'an input of unknown rank': (model) => {
     if (model.isOdd && model.inputs[0]!.type!.tensorType!.elemType === FLOAT) model.inputs[0] = value('x', FLOAT);
   },
   'operator sets imported twice': (model) => {
     if (model.isOdd) model.imports.unshift({ domain: '', version: 12n }, { domain: 'ai.onnx', version: 9n });
-    model.at = model.add(
+    model.latestValue = model.add(
       'Softmax',
-      [model.add('Reshape', [model.at, model.weight(wholes(model.name('to'), [2, 2, 1]))])],
+      [model.add('Reshape', [model.latestValue, model.weight(wholes(model.name('to'), [2, 2, 1]))])],
       {
         axis: 1,
       },
     );
-    model.at = model.add('Reshape', [model.at, model.weight(wholes(model.name('back'), [size]))]);
+    model.latestValue = model.add('Reshape', [model.latestValue, model.weight(wholes(model.name('back'), [size]))]);
   },
   'a BF16 input': (model) => {
     const name = 'narrow';
@@ -351,21 +358,21 @@ const edges = {
       });
     };
     const captured = model.add('If', [condition], { then_branch: branch(), else_branch: branch() });
-    model.at = model.add('Add', [model.at, model.add('Cast', [inner], { to: FLOAT })]);
-    model.at = model.add('Add', [model.at, captured]);
+    model.latestValue = model.add('Add', [model.latestValue, model.add('Cast', [inner], { to: FLOAT })]);
+    model.latestValue = model.add('Add', [model.latestValue, captured]);
   },
   'a BF16 output': (model) => {
     if (model.isOdd) model.gaps.add('bfloat16');
-    const narrow = model.add('Cast', [model.at], { to: BFLOAT16 });
+    const narrow = model.add('Cast', [model.latestValue], { to: BFLOAT16 });
     const out = model.isOdd ? narrow : model.add('Cast', [narrow], { to: FLOAT });
     model.nodes.push(nodeProto('Identity', [out], ['bf'], {}, { name: model.name('node') }));
     model.output('bf', tensorOf(model.isOdd ? BFLOAT16 : FLOAT, ['m']));
-    model.at = model.add('Add', [model.at, model.add('Cast', ['bf'], { to: FLOAT })]);
+    model.latestValue = model.add('Add', [model.latestValue, model.add('Cast', ['bf'], { to: FLOAT })]);
   },
   'an optional input that is left out': (model) => {
     const name = model.weight(floats('left', [5]));
     if (model.isOdd) model.inputs.push(value(name, FLOAT, ['k']));
-    model.at = model.add('Sub', [model.at, name]);
+    model.latestValue = model.add('Sub', [model.latestValue, name]);
   },
   'an optional input that is given': (model) => {
     const name = 'over';
@@ -375,15 +382,15 @@ const edges = {
       model.weight(floats(name, [5]));
     }
     model.given.push({ name, datatype: 'FP32', shape: [size], data: bytesOfNumbers('FP32', [4, 3, 2, 1]) });
-    model.at = model.add('Mul', [model.at, name]);
+    model.latestValue = model.add('Mul', [model.latestValue, name]);
   },
   'dimensions of one name that differ': (model) => {
     model.inputs.push(value('one', FLOAT, [model.isOdd ? 'n' : 'k']));
     model.given.push({ name: 'one', datatype: 'FP32', shape: [1], data: bytesOfNumbers('FP32', [9]) });
-    model.at = model.add('Add', [model.at, 'one']);
+    model.latestValue = model.add('Add', [model.latestValue, 'one']);
   },
   'a ZipMap': (model) => {
-    const shaped = model.add('Reshape', [model.at, model.weight(wholes(model.name('to'), [2, 2]))]);
+    const shaped = model.add('Reshape', [model.latestValue, model.weight(wholes(model.name('to'), [2, 2]))]);
     const scores = model.add('Normalizer', [shaped], { norm: 'L1' }, 'ai.onnx.ml');
     if (!model.imports.some(({ domain }) => domain === 'ai.onnx.ml'))
       model.imports.push({ domain: 'ai.onnx.ml', version: 3n });
@@ -400,32 +407,32 @@ const edges = {
   'a sequence of pieces': (model) => {
     if (model.isOdd) {
       model.gaps.add('no-tensors');
-      model.add('SplitToSequence', [model.at], { axis: 0 }, '', ['pieces']);
+      model.add('SplitToSequence', [model.latestValue], { axis: 0 }, '', ['pieces']);
       model.output('pieces', { sequenceType: { elemType: tensorOf(FLOAT) } });
-      model.at = model.add('ConcatFromSequence', ['pieces'], { axis: 0 });
+      model.latestValue = model.add('ConcatFromSequence', ['pieces'], { axis: 0 });
     } else {
-      model.add('Identity', [model.at], {}, '', ['pieces']);
+      model.add('Identity', [model.latestValue], {}, '', ['pieces']);
       model.output('pieces', tensorOf(FLOAT));
     }
   },
   'an optional output': (model) => {
     if (!model.isOdd) return;
     model.gaps.add('no-tensors');
-    model.add('Optional', [model.at], {}, '', ['maybe']);
+    model.add('Optional', [model.latestValue], {}, '', ['maybe']);
     model.output('maybe', { optionalType: { elemType: tensorOf(FLOAT) } }, false);
   },
   'a sequence without a type': (model) => {
     if (!model.isOdd) return;
     model.gaps.add('no-tensors');
-    model.add('SequenceConstruct', [model.at, model.at], {}, '', ['list']);
+    model.add('SequenceConstruct', [model.latestValue, model.latestValue], {}, '', ['list']);
     model.output('list', undefined, false);
   },
   'an output without a type': (model) => {
-    model.add('Shape', [model.at], {}, '', ['untyped']);
+    model.add('Shape', [model.latestValue], {}, '', ['untyped']);
     model.output('untyped', model.isOdd ? undefined : tensorOf(INT64));
   },
   'an output given twice': (model) => {
-    model.add('Floor', [model.at], {}, '', ['same']);
+    model.add('Floor', [model.latestValue], {}, '', ['same']);
     model.output('same', tensorOf(FLOAT, ['f']));
     if (model.isOdd) model.outputs.push({ name: 'same', type: tensorOf(FLOAT, ['f']) });
   },
@@ -434,54 +441,62 @@ const edges = {
   },
 } satisfies Record<string, Change>;
 
-/** What ONNX Runtime refuses, whatever else is in the model. */
+/** Faults: ONNX Runtime refuses a model with one of them. */
 const faults = {
   'a value that nothing makes': (model) => {
-    model.at = model.add('Add', [model.at, 'nowhere']);
+    model.latestValue = model.add('Add', [model.latestValue, 'nowhere']);
   },
   'an unknown operator': (model) => {
-    model.at = model.add('Conjure', [model.at]);
+    model.latestValue = model.add('Conjure', [model.latestValue]);
   },
   'an unknown domain': (model) => {
-    model.at = model.add('Conjure', [model.at], {}, 'com.example');
+    model.latestValue = model.add('Conjure', [model.latestValue], {}, 'com.example');
   },
   'an unknown attribute': (model) => {
-    model.at = model.add('Neg', [model.at], { strength: 3 });
+    model.latestValue = model.add('Neg', [model.latestValue], { strength: 3 });
   },
   'two nodes of one name': (model) => {
     for (let twice = 0; twice < 2; twice++)
-      model.nodes.push(nodeProto('Neg', [model.at], [(model.at = model.name('v'))], {}, { name: 'twin' }));
+      model.nodes.push(
+        nodeProto('Neg', [model.latestValue], [(model.latestValue = model.name('v'))], {}, { name: 'twin' }),
+      );
   },
   'a value made twice': (model) => {
-    model.add('Neg', [model.at], {}, '', ['twice']);
-    model.at = model.add('Abs', [model.at], {}, '', ['twice']);
+    model.add('Neg', [model.latestValue], {}, '', ['twice']);
+    model.latestValue = model.add('Abs', [model.latestValue], {}, '', ['twice']);
   },
-  'a circle': (model) => {
+  'a cycle': (model) => {
     const later = model.name('later');
-    const first = model.add('Add', [model.at, later]);
-    model.at = model.add('Neg', [first], {}, '', [later]);
+    const first = model.add('Add', [model.latestValue, later]);
+    model.latestValue = model.add('Neg', [first], {}, '', [later]);
   },
   'an operator set of the future': (model) => {
     model.imports.push({ domain: '', version: 99n });
   },
   'an attribute given twice': (model) => {
     const axis = { name: 'axis', type: AttributeType.INT, i: 0n };
-    const node = nodeProto('Softmax', [model.at], [(model.at = model.name('v'))], {}, { name: model.name('node') });
+    const node = nodeProto(
+      'Softmax',
+      [model.latestValue],
+      [(model.latestValue = model.name('v'))],
+      {},
+      { name: model.name('node') },
+    );
     model.nodes.push({ ...node, attribute: [axis, axis] });
   },
-  'a type that is another': (model) => {
-    model.add('Neg', [model.at], {}, '', ['mistyped']);
+  'an output with a wrong type': (model) => {
+    model.add('Neg', [model.latestValue], {}, '', ['mistyped']);
     model.output('mistyped', tensorOf(INT64, ['n']));
   },
   'a weight that is too short': (model) => {
     const tensor = floats(model.name('w'), [1, 2]);
     model.weight({ ...tensor, dims: [3n] });
-    model.at = model.add('Add', [model.at, tensor.name]);
+    model.latestValue = model.add('Add', [model.latestValue, tensor.name]);
   },
   'a file that is missing': (model) => {
     const tensor = floats(model.name('w'), [1, 2, 3, 4]);
     model.weight(external(tensor, 'missing.bin'));
-    model.at = model.add('Add', [model.at, tensor.name]);
+    model.latestValue = model.add('Add', [model.latestValue, tensor.name]);
   },
 } satisfies Record<string, Change>;
 
@@ -493,7 +508,7 @@ export interface OddPlan {
 
 const keysOf = <Key extends string>(of: Readonly<Record<Key, unknown>>): Key[] => Object.keys(of) as Key[];
 
-/** Every kind, alone. */
+/** A plan for every stage, edge and fault alone. */
 export const singlePlans: readonly (readonly [kind: string, plan: OddPlan])[] = [
   ...keysOf(stages).map((stage) => [stage, { stages: [stage], edges: [], fault: undefined }] as const),
   ...keysOf(edges).map((edge) => [edge, { stages: [], edges: [edge], fault: undefined }] as const),
@@ -514,12 +529,12 @@ export function modelOf(plan: OddPlan, isOdd: boolean): OddModel {
   for (const stage of plan.stages) stages[stage](model);
   for (const edge of plan.edges) edges[edge](model);
   if (plan.fault !== undefined) faults[plan.fault](model);
-  model.add('Identity', [model.at], {}, '', ['y']);
+  model.add('Identity', [model.latestValue], {}, '', ['y']);
   model.output('y', tensorOf(FLOAT));
   return model;
 }
 
-/** What skl2onnx writes for a classifier by default: a label, and a map of scores for each row. */
+/** A classifier as skl2onnx writes it by default: its outputs are a label and a map of scores for each row. */
 export function classifier(): ModelProto {
   const model = new OddModel(true);
   const domain = 'ai.onnx.ml';
@@ -551,13 +566,13 @@ export async function writeOdd(model: OddModel, folder: string): Promise<string>
   return path;
 }
 
-/** Also of a model whose tensors have the wrong size. */
+/** Serializes also the model of 'a weight that is too short', which the project's writer refuses. */
 function bytesOf(model: ModelProto): Uint8Array {
   const short = model.graph.initializer.filter(
     ({ name, dims, rawData }) => name !== '' && rawData?.byteLength === 8 && dims[0] === 3n,
   );
   if (short.length === 0) return serializeModel(model);
-  // In a typed field, whose length the writer does not look at.
+  // The writer does not check the length of a typed field.
   const initializer = model.graph.initializer.map((tensor): TensorProto => {
     if (!short.includes(tensor)) return tensor;
     const { rawData: _raw, ...rest } = tensor;

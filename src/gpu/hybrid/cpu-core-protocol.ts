@@ -35,8 +35,8 @@ export interface OperatorTiming {
 }
 
 /**
- * Indices into the signals: how many cores have reached a point (ready for the runs by operator, done with them, the same
- * for whole runs), and whether all shall stop.
+ * Indices into the signals: how many cores have reached a point (ready for the runs by operator, done with them, the
+ * same for whole runs), and whether all shall stop.
  */
 export const signalAt = { ready: 0, timed: 1, readyWhole: 2, timedWhole: 3, stop: 4 };
 export const signalCount = 5;

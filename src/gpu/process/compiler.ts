@@ -42,8 +42,8 @@ export interface Making {
   /** ONNX Runtime's outputs for these inputs. */
   reference(order: OfModel & { readonly inputs: readonly Tensor[] }): readonly Tensor[];
   /**
-   * A program that also outputs the values that jumps read: operators whose result a rounding difference can change, such
-   * as ArgMax (jumps.ts). null if one of these outputs is behind no jump.
+   * A program that also outputs the values that jumps read: operators whose result a rounding difference can change,
+   * such as ArgMax (jumps.ts). null if one of these outputs is behind no jump.
    */
   opened(
     order: OfModel & { readonly shapes: InputShapes; readonly outputs: readonly string[] },
@@ -70,8 +70,8 @@ export type CompilerApi = {
 export class Compiler {
   readonly #cacheFolder: string;
   /**
-   * Resolves when entries of models that nobody has used for long are removed from the cache: weights in 16 bits take half
-   * of their model's bytes.
+   * Resolves when entries of models that nobody has used for long are removed from the cache: weights in 16 bits take
+   * half of their model's bytes.
    */
   readonly #tidied: Promise<void>;
   readonly #thread = new OnDemand<CompilerApi>({

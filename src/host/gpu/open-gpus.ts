@@ -9,6 +9,7 @@ import type { HostRecords } from '../records/records.ts';
 import type { Registry } from '../types.ts';
 import type { GpuHost } from './gpu-host.ts';
 
+/** What the GPUs need of their host. */
 export interface OpenGpusOptions {
   readonly config: Pick<HostConfig, 'gpu' | 'cpu' | 'dataDir'>;
   readonly registry: Registry;
@@ -18,7 +19,7 @@ export interface OpenGpusOptions {
   readonly answers: FrameMemory;
 }
 
-/** Undefined if there is no driver, or GPUs are off in the configuration. */
+/** Opens the GPUs of a host. Undefined if the machine has no driver, or `gpu.use` is off. */
 export async function openGpus(options: OpenGpusOptions): Promise<GpuHost | undefined> {
   const { config, registry, records, live, pools, answers } = options;
   const { statistics, history, logger } = records;

@@ -1,13 +1,16 @@
-/** Parts that the transformers share. */
+/** Building blocks of BERT, GPT-2 and the other transformers: settings, embeddings, attention, GELU. */
 import { ElementType } from '../types.ts';
 import { refuse } from './architecture.ts';
 import { dimension, type SeededGraph } from './seeded-graph.ts';
 import type { SettingsOf } from './settings.ts';
 
-/** Finite, as in PyTorch's masks: the softmax of a fully masked row must not be NaN. */
+/**
+ * The score of a masked position. It is finite, as in PyTorch: minus infinity would make the softmax of a fully masked
+ * row NaN.
+ */
 export const maskedScore = -3.4028234663852886e38;
 
-/** The settings of every transformer, with its own defaults. */
+/** The settings that every transformer has; `sizes` are the architecture's defaults. */
 export function transformerSettings(sizes: Readonly<Record<TransformerSize, number>>) {
   return {
     layers: { type: 'integer', default: sizes.layers, min: 1, max: 1000, meaning: 'transformer blocks' },
@@ -25,12 +28,17 @@ type TransformerSize = 'layers' | 'hidden' | 'heads' | 'vocabulary' | 'positions
 
 export type TransformerSettings = SettingsOf<ReturnType<typeof transformerSettings>>;
 
-/** A network in the size that was published. */
+/** A published size of a network; `parameters` is its number of parameters as published. */
 export type Published = [name: string, size: string, layers: number, hidden: number, heads: number, parameters: number];
 
 export type TransformerShape = ReturnType<typeof shapeOf>;
 
-/** `reservedPositions`: rows of the position embedding that no token uses. */
+/**
+ * Sizes of a transformer's tensors.
+ *
+ * @param reservedPositions rows of the position embedding that no token uses
+ * @throws ArchitectureError if the heads do not divide the hidden size, or the sequence is longer than the positions
+ */
 export function shapeOf(settings: TransformerSettings, reservedPositions = 0) {
   const { hidden, heads, batch, sequence } = settings;
   if (hidden % heads !== 0) refuse(`hidden is ${hidden}, which ${heads} heads do not divide`);
@@ -47,11 +55,12 @@ export function shapeOf(settings: TransformerSettings, reservedPositions = 0) {
   };
 }
 
+/** An input of INT64 [batch, sequence]: token ids, or a mask of them. */
 export function tokenInput(graph: SeededGraph, name: string, { tokens }: TransformerShape): string {
   return graph.input(name, ElementType.INT64, tokens);
 }
 
-/** The rows of a seeded table at the indices. */
+/** The rows at `indices` of a table [rows, hidden] with seeded weights: FP32 [...indices, hidden]. */
 export function embedding(graph: SeededGraph, name: string, indices: string, rows: number, hidden: number): string {
   return graph.scope(name, () => {
     const weight = graph.seeded('weight', [rows, hidden], { std: 0.02 });

@@ -1,4 +1,6 @@
-/** GPUs of the model driver: their memory, and the ranges that buffers declared. */
+/**
+ * One GPU of the model driver, which stands in for CUDA in tests of the engine: its memory, and what buffers declared.
+ */
 import {
   CudaError,
   type CudaDevice,
@@ -15,8 +17,11 @@ export class ModelDevice implements PeerDevice {
   readonly name = 'Model GPU';
   readonly computeCapability = { major: 9, minor: 0 };
   readonly multiprocessors = 1;
+  /** Bytes copied so far, by direction. */
   readonly copied = { fromHost: 0, toHost: 0, toPeers: 0 };
+  /** Bytes of the ranges that buffers have declared, by address. */
   readonly declared = new Map<number, number>();
+  /** GPUs whose memory this one may access. */
   readonly peers = new Set<number>();
   readonly #cuda: ModelMachine;
   #usedBytes = 0;
@@ -112,6 +117,7 @@ export class ModelDevice implements PeerDevice {
   }
 
   forgetRange(address: number): void {
-    if (!this.declared.delete(address)) throw new Error(`the range at ${address} is forgotten, but was never declared`);
+    if (!this.declared.delete(address))
+      throw new Error(`the range at ${address} is to be forgotten, but was never declared`);
   }
 }

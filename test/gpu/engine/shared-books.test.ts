@@ -1,7 +1,8 @@
 /**
- * 200 functions of which 60% share layers: the live scheduler and the GPU process's service on the emulated driver. Loads,
- * evictions, removals, a host memory that changes its size, and processes that are killed come in any order. Answers are
- * those of functions that share nothing, and after each step the scheduler counts the bytes that the engine has.
+ * Runs 200 functions, of which 60% share layers, on the live scheduler and the GPU process's service over the emulated
+ * driver. Loads, evictions, removals, resizes of host memory and kills of the process come in random order. Each
+ * answer must be that of a function that shares nothing, and after each step the scheduler must count the bytes that
+ * the engine has.
  */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -38,18 +39,18 @@ interface Published {
 
 type Methods = GpuService['methods'];
 
-/** As the GPU process makes one of a message. */
+/** Makes an AbortSignal of a caller's signal, as the GPU process does for a message. */
 function signalOf(cancel: CancelSignal | undefined): AbortSignal {
   const abort = new AbortController();
   cancel?.addEventListener('abort', () => abort.abort());
   return abort.signal;
 }
 
-/** A GPU process that can be killed: what was asked of it ends at once, and the next one knows nothing. */
+/** A GPU process that can be killed: its open calls fail at once, and the next process knows no function. */
 class Processes implements GpuRunner, HostRunner {
   readonly #cuda: Cuda;
   readonly #functions: ReadonlyMap<string, Published>;
-  readonly #asked = new Set<Promise<unknown>>();
+  readonly #openCalls = new Set<Promise<unknown>>();
   #service: GpuService;
   /** Aborted when the process ends. */
   #life = new AbortController();
@@ -83,63 +84,65 @@ class Processes implements GpuRunner, HostRunner {
     await this.#service.close();
   }
 
-  #ask<Answer>(work: () => Promise<Answer>): Promise<Answer> {
+  #call<Answer>(work: () => Promise<Answer>): Promise<Answer> {
     const { signal } = this.#life;
     const died = new Promise<never>((_, reject) => {
       signal.addEventListener('abort', () => reject(new GpuError('died', 'the GPU process died')), { once: true });
     });
-    const asked = Promise.race([work(), died]);
-    const over = asked.catch(() => undefined).then(() => void this.#asked.delete(over));
-    this.#asked.add(over);
-    return asked;
+    const answer = Promise.race([work(), died]);
+    const settled = answer.catch(() => undefined).then(() => void this.#openCalls.delete(settled));
+    this.#openCalls.add(settled);
+    return answer;
   }
 
-  #tell(name: keyof Methods, order: unknown, signal = new AbortController().signal): Promise<never> {
+  #callMethod(name: keyof Methods, order: unknown, signal = new AbortController().signal): Promise<never> {
     const { methods } = this.#service;
     const context = { tensors: [], signal, note: () => undefined };
-    return this.#ask(async () => await (methods[name] as (...asked: unknown[]) => Promise<never>)(order, context));
+    return this.#call(
+      async () => await (methods[name] as (...parameters: unknown[]) => Promise<never>)(order, context),
+    );
   }
 
-  /** Resolves when nothing is asked of it, and nothing more has come of the answers. */
+  /** Resolves when no call is open, and the answers have caused no further calls. */
   async quiet(): Promise<void> {
-    while (this.#asked.size > 0) {
-      await Promise.all(this.#asked);
+    while (this.#openCalls.size > 0) {
+      await Promise.all(this.#openCalls);
       await new Promise((resolve) => setImmediate(resolve));
     }
   }
 
   register(key: string): Promise<unknown> {
-    return this.#tell('register', { spec: { key, modelPath: key, shapes: [{ name: 'x', shape: [32] }] } });
+    return this.#callMethod('register', { spec: { key, modelPath: key, shapes: [{ name: 'x', shape: [32] }] } });
   }
   unregister(key: string): Promise<void> {
-    return this.#tell('unregister', { key });
+    return this.#callMethod('unregister', { key });
   }
   run(key: string, inputs: readonly Tensor[], options: GpuRunOptions): Promise<RunResult> {
     const { gpu, plan, signal, onLaneFree } = options;
     const order = { key, gpu, plan, trace: false };
-    return this.#ask(() => this.#service.run(order, inputs, signalOf(signal), onLaneFree));
+    return this.#call(() => this.#service.run(order, inputs, signalOf(signal), onLaneFree));
   }
   load(key: string, { gpu, plan, signal }: Omit<GpuRunOptions, 'trace'>): Promise<LoadResult> {
-    return this.#tell('load', { key, gpu, plan }, signalOf(signal));
+    return this.#callMethod('load', { key, gpu, plan }, signalOf(signal));
   }
   trim(key: string, gpu: number, layers: number): Promise<number> {
-    return this.#tell('trim', { key, gpu, layers });
+    return this.#callMethod('trim', { key, gpu, layers });
   }
   release(key: string, gpu: number, layers: readonly number[]): Promise<number> {
-    return this.#tell('release', { key, gpu, layers });
+    return this.#callMethod('release', { key, gpu, layers });
   }
   keep(key: string): Promise<number> {
     throw new Error(`${key} has one plan`);
   }
   stage(key: string, layers: readonly number[]): Promise<Staged> {
-    return this.#tell('stage', { key, layers });
+    return this.#callMethod('stage', { key, layers });
   }
   drop(key: string, layers: readonly number[], ofAll: boolean): Promise<number> {
-    return this.#tell('drop', { key, layers, ofAll });
+    return this.#callMethod('drop', { key, layers, ofAll });
   }
   async resizeHost(bytes: number): Promise<void> {
     this.#hostBytes = bytes;
-    await this.#tell('resizeHost', { hostBytes: bytes });
+    await this.#callMethod('resizeHost', { hostBytes: bytes });
   }
 
   books() {
@@ -150,7 +153,9 @@ class Processes implements GpuRunner, HostRunner {
   }
 }
 
-/** The layers of the function at a place among the 200: three of five share the first four, or all, with others. */
+/**
+ * The layers of function number `index`: three of five functions share their first four layers, or all, with others.
+ */
 function shapeOf(index: number, random: Xoshiro) {
   const family = index % 5 < 3 ? index % 8 : undefined;
   if (family === undefined)
@@ -164,7 +169,7 @@ class Scene {
   readonly processes: Processes;
   readonly defects: string[] = [];
   readonly keys: string[] = [];
-  /** How calls began, and how many were answered elsewhere since a process died. */
+  /** Number of calls by how they started (`warm`, `cold`, ...), or by the error with which they failed. */
   readonly starts = new Map<string, number>();
   readonly #published = new Map<string, Published>();
   readonly #folder: string;
@@ -257,9 +262,9 @@ class Scene {
   }
 
   async hold(index: number): Promise<void> {
-    const held = await this.live.holdInHost(this.keys[index]!).catch(() => undefined);
+    const hold = await this.live.holdInHost(this.keys[index]!).catch(() => undefined);
     await new Promise((resolve) => setImmediate(resolve));
-    if (typeof held === 'object') held[Symbol.dispose]();
+    if (typeof hold === 'object') hold[Symbol.dispose]();
   }
 
   async resize(bytes: number): Promise<void> {
@@ -267,21 +272,24 @@ class Scene {
     await this.processes.resizeHost(bytes).catch(unlessItDied);
   }
 
-  /** All room of an idle GPU for one function: what others have in common with it may stay, and all goes if it must. */
+  /**
+   * Empties an idle GPU, first for one function: only layers that others share with it may stay. Then for a stranger:
+   * none may.
+   */
   async clear(gpu: number, index: number): Promise<void> {
     const key = this.keys[index]!;
     const { bytes } = this.#published.get(key)!.chain.program.layout;
     await this.live.freeBytes(gpu, key, gpuBytes);
     await this.processes.quiet();
     const left = this.live.residentBytes(gpu);
-    // A twin has all of its layers in common with it.
-    if (left > bytes) this.defects.push(`of ${gpuBytes} bytes for ${key}, whose layers are ${bytes}, ${left} are left`);
+    // A twin of the function shares all of its layers, so up to that many bytes may stay.
+    if (left > bytes) this.defects.push(`${left} bytes stay on GPU ${gpu} for ${key}, whose layers have ${bytes}`);
     await this.live.freeBytes(gpu, 'a stranger', gpuBytes);
     if (this.live.residentBytes(gpu) > 0) this.defects.push(`${this.live.residentBytes(gpu)} bytes stay on GPU ${gpu}`);
   }
 
-  /** One thing that may happen, beside others. */
-  happen(): Promise<void> {
+  /** Starts a random operation; several run at once. */
+  startRandom(): Promise<void> {
     const random = this.#random;
     const index = Math.floor(functionCount * (random.below(1000) / 1000) ** 2);
     switch (random.below(20)) {
@@ -306,10 +314,10 @@ function unlessItDied(error: unknown): void {
   if (!(error instanceof GpuError) || error.code !== 'died') throw error;
 }
 
-describe.skipIf(emulatorMissing)('the books of functions that share layers', () => {
+describe.skipIf(emulatorMissing)('functions that share layers', () => {
   const use = sharedEmulatedCuda({ devices: Array.from({ length: gpuCount }, () => ({ memoryBytes: 2 ** 20 })) });
 
-  test('are those of the engine after each step, whatever happens, and all answers are right', async () => {
+  test('the scheduler counts the bytes that the engine has after any operations, and all answers are right', async () => {
     const starts = new Set<string>();
     await fc.assert(
       fc.asyncProperty(fc.integer({ min: 1, max: 2 ** 30 }), async (seed) => {
@@ -320,9 +328,9 @@ describe.skipIf(emulatorMissing)('the books of functions that share layers', () 
             const scene = new Scene(cuda, folder, random);
             for (let index = 0; index < functionCount; index++) await scene.publish(index);
             for (let step = 0; step < steps; step++) {
-              const happening = Array.from({ length: 1 + random.below(12) }, () => scene.happen());
-              if (step % 7 === 6) happening.push(scene.kill());
-              await Promise.all(happening);
+              const operations = Array.from({ length: 1 + random.below(12) }, () => scene.startRandom());
+              if (step % 7 === 6) operations.push(scene.kill());
+              await Promise.all(operations);
               if (step % 3 === 1) {
                 const index = random.below(functionCount);
                 const calls = [scene.call(index), scene.call(random.below(functionCount))];
