@@ -84,7 +84,7 @@ export class Anatomy {
   }
 
   /** The timeline, once everything has ended. Releases the events. */
-  timeline(plan: ColdStartPlan, resident: ReadonlySet<number>, fromHost: ReadonlySet<number>): Timeline {
+  timeline(plan: ColdStartPlan, resident: readonly number[], fromHost: ReadonlySet<number>): Timeline {
     let busyMs = 0;
     let stallSumMs = 0;
     const layers = plan.layers.map(({ name, method, link }, layer): LayerTimes => {
@@ -98,7 +98,7 @@ export class Anatomy {
         name,
         method,
         link,
-        resident: resident.has(layer),
+        resident: resident.includes(layer),
         fromHost: fromHost.has(layer),
         issue: this.#issues.get(layer),
         copy: this.#span(this.#copies.get(layer)),

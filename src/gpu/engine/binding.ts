@@ -71,6 +71,8 @@ export class Binding {
   readonly whole: Stretch;
   /** In execution order; together they are the whole. */
   readonly pieces: readonly Stretch[];
+  /** Layers with weights that the program reads: a part of a function does not read all of them. */
+  readonly layersRead: readonly number[];
   /** Activations and workspace. */
   readonly scratchBytes: number;
   readonly #submit: ((stream: CudaStream) => void)[] = [];
@@ -107,6 +109,8 @@ export class Binding {
     this.#copyFromHost = parts.copyFromHost;
     this.#constants = constants;
     const { layers: weightLayers } = program.layout;
+    const read = program.layersRead ?? weightLayers.map(({ index }) => index);
+    this.layersRead = read.filter((layer) => weightLayers[layer]!.bytes > 0);
     this.#staging = new Staging(weightLayers.map(({ bytes }) => bytes));
     this.#inPlaceBase = layerBase + weightLayers.length;
     const count = this.#inPlaceBase + weightLayers.length;

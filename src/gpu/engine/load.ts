@@ -101,7 +101,7 @@ async function bringFilled(
   try {
     // The function may have been removed while this load waited for its turn.
     weights.checkKept();
-    residency.hold(layers);
+    for (const layer of layers) residency.hold(layer);
     const missing = layers.filter((layer) => !residency.has(layer));
     const unread = missing.findIndex((layer) => !weights.isFilled(layer));
     const filled = unread < 0 ? missing : missing.slice(0, unread);

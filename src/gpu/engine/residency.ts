@@ -103,9 +103,9 @@ export class Residency {
     return [...this.#layers.keys()].filter((layer) => this.#layers[layer]!.holders.has(this));
   }
 
-  /** Of these, those that are there stay as long as this function wants them. */
-  hold(layers: readonly number[]): void {
-    for (const layer of layers) if (this.has(layer)) this.#layers[layer]!.holders.add(this);
+  /** A layer that is there stays as long as this function wants it. */
+  hold(layer: number): void {
+    if (this.has(layer)) this.#layers[layer]!.holders.add(this);
   }
 
   state() {
@@ -151,8 +151,10 @@ export class Residency {
         if (blocks === undefined && pool.freeBytes >= neededBytes)
           blocks = await lane.allocateBetweenRuns(sizes, 'weights', signal);
         if (blocks !== undefined) {
-          for (const [index, layer] of layers.entries()) this.#layers[layer]!.put(blocks[index]!);
-          this.hold(layers);
+          for (const [index, layer] of layers.entries()) {
+            this.#layers[layer]!.put(blocks[index]!);
+            this.hold(layer);
+          }
           return;
         }
         if (pool.freeBytes < neededBytes) break;

@@ -29,7 +29,7 @@ interface Needs {
 
 /** What a run has found, and what has come for it since. */
 class Begun {
-  readonly resident: ReadonlySet<number>;
+  readonly resident: readonly number[];
   readonly start: StartKind;
   readonly startedMs = performance.now();
   readonly timers: readonly [CudaEvent, CudaEvent];
@@ -41,7 +41,7 @@ class Begun {
 
   constructor({ lane, layers }: Residency, missing: readonly number[], trace: boolean) {
     this.#lane = lane;
-    this.resident = new Set(layers);
+    this.resident = layers;
     this.start = missing.length === 0 ? 'warm' : layers.length === 0 ? 'cold' : 'partial';
     this.timers = [lane.timer(), lane.timer()];
     if (!trace) return;
@@ -172,18 +172,11 @@ export class Run {
       const isCoded = coded !== undefined;
       if (this.#residency.has(index)) {
         // What another function has loaded stays for this one as well, if it is of its plan.
-        if (isOfPlan) this.#residency.hold([index]);
+        if (isOfPlan) this.#residency.hold(index);
       } else if (isOfPlan || isCoded) missing.push(index);
       else fromHost.add(index);
     }
     return { missing, fromHost };
-  }
-
-  /** Layers with weights that the program reads: a part of a function does not read all of them. */
-  #layersRead(): number[] {
-    const { layout, layersRead } = this.#program;
-    const read = layersRead ?? layout.layers.map(({ index }) => index);
-    return read.filter((layer) => layout.layers[layer]!.bytes > 0);
   }
 
   async #submit({ missing, fromHost }: Needs, begun: Begun): Promise<Submitted> {
@@ -226,7 +219,7 @@ export class Run {
       const streams = [lane.execution, ...(transfer?.streams ?? [])];
       const done = Promise.all(streams.map((stream) => stream.finished()));
       void lane.ends.follow(done, start, binding.latestMs, this.#options.onLaneFree);
-      const followed = lane.decoding.follow(() => this.#layersRead().map((layer) => residency.block(layer)));
+      const followed = lane.decoding.follow(() => binding.layersRead.map((layer) => residency.block(layer)));
       // What is to execute from host memory, but is coded there, is on the GPU for this run alone.
       begun.brought(missing, transfer?.submittedBytes ?? 0);
       if (this.#context.readsHost)
@@ -243,7 +236,7 @@ export class Run {
 
   #placeLayers(binding: Binding, fromHost: ReadonlySet<number>): void {
     const residency = this.#residency;
-    for (const layer of this.#layersRead()) {
+    for (const layer of binding.layersRead) {
       const isOnHost = fromHost.has(layer);
       if (!isOnHost) residency.checkHas(layer);
       binding.setLayer(layer, residency.address(layer), isOnHost);
