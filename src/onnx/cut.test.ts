@@ -5,6 +5,7 @@ import { dirname, join } from 'node:path';
 import { createHash } from 'node:crypto';
 import fc from 'fast-check';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { draws } from '../../test/support/draws.ts';
 import { chunked, cutModel, type ModelCut } from './cut.ts';
 import { ElementType, GraphBuilder, readModel, tensorBytes, writeModel, type ModelProto } from './index.ts';
 
@@ -104,7 +105,7 @@ test('a published file is covered by its slices, each byte once, and the graph r
         expect(Buffer.from(tensorBytes(tensor)).equals(tensorBytes(model.graph.initializer[at]!))).toBe(true);
       });
     }),
-    { numRuns: 12 },
+    { numRuns: draws(4) },
   );
 });
 

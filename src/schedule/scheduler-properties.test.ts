@@ -5,8 +5,8 @@ import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { nothingPlayed, play } from '../../bench/seeds/play.ts';
 import { diskScenario, gpusOf, joinedScenario, scenario, sharedScenario } from '../../bench/seeds/scenario.ts';
-import { Scheduler } from './index.ts';
 import { draws } from '../../test/support/draws.ts';
+import { Scheduler } from './index.ts';
 
 test('memory is never exceeded, no layer in use is evicted, no bound is passed, and every arrival ends exactly once', () => {
   const played = nothingPlayed();

@@ -88,7 +88,6 @@ const wide: readonly [string, Parameters<typeof buildArchitecture>[1]][] = [
   ['roberta-base', { ...text, hidden: 64 }],
   ['gpt2', { ...text, hidden: 64 }],
   ['resnet50', { ...image, width: 16, blocks: [1, 1, 1, 1] }],
-  ['resnet101', { ...image, width: 16, blocks: [1, 1, 1, 1] }],
   ['vgg16', { ...image, width: 8, hidden: 64 }],
   ['inception-v3', { image: 75, classes: 10, width: 0.1 }],
   ['mobilenet-v2', { ...image, width: 0.5 }],
@@ -107,9 +106,10 @@ describe.skipIf(emulatorMissing)('on the emulated driver, with coded layers', ()
     { mode: 'interleave', secondaries: [1] },
   ];
 
-  // Half weights have less to gain: of FP16 an eighth, of BF16 a third.
-  const cases = wide.flatMap(([name, settings]) =>
-    (['exact', 'fp16', 'bf16'] as const).map((precision) => ({ name, settings, precision })),
+  // Half weights have less to gain: of FP16 an eighth, of BF16 a third. Models have one of these in turns, and the next
+  // one, which is often of the same kind, the other.
+  const cases = wide.flatMap(([name, settings], place) =>
+    (['exact', place % 2 === 0 ? 'fp16' : 'bf16'] as const).map((precision) => ({ name, settings, precision })),
   );
   it.each(cases)('$name in $precision has the same bits as without, cold, partly resident and warm', async (each) => {
     const { name, settings, precision } = each;
