@@ -3,7 +3,7 @@ import { shapesKey, type InputShapes } from '../../gpu/index.ts';
 import type { BatchShare } from '../../schedule/index.ts';
 import type { FunctionPlans, JoinedSizes } from '../../live/index.ts';
 import type { FunctionVersion } from '../types.ts';
-import { ModelNotes } from './kept.ts';
+import { ModelNotes } from './model-notes.ts';
 
 /** What was timed. */
 export interface Timed {

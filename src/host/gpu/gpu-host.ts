@@ -29,8 +29,8 @@ import { emptyInputs } from './input-shapes.ts';
 import { machineOf, schedulerGpusOf } from './machine.ts';
 import { parseLayerProfile } from '../../profile/index.ts';
 import { ProfileStore } from './plans.ts';
-import { latestOf } from './latest.ts';
-import { eventOf } from './news.ts';
+import { cachedAnswer } from './cached-answer.ts';
+import { eventOf } from './function-events.ts';
 import { runLimits } from './run-limits.ts';
 import type { GpuRuntime } from './prepare.ts';
 import { shippedPlans } from './shipped-plans.ts';
@@ -102,7 +102,7 @@ export class GpuHost {
   #restartTimer: NodeJS.Timeout | undefined;
   #hostBytes: number;
   restarts = 0;
-  readonly #latest = latestOf(() => this.state(), stateWaitMs);
+  readonly #latest = cachedAnswer(() => this.state(), stateWaitMs);
   readonly #coldStarts = new ColdStarts();
 
   constructor(options: GpuHostOptions) {

@@ -18,7 +18,7 @@ import type { LayerProfile } from '../../profile/index.ts';
 import { gpuOffers } from '../../schedule/index.ts';
 import type { GpuCoverage } from '../../gpu/index.ts';
 import type { FunctionPlans } from '../../live/index.ts';
-import { readKept, writeKept } from './kept.ts';
+import { readNote, writeNote } from './model-notes.ts';
 import { capacityBytesOf } from './machine.ts';
 
 /**
@@ -65,7 +65,7 @@ export async function writePlans(folder: string, key: string, plans: FunctionPla
     inEffect: modeText(plans.planOf(gpu, plans.mode)),
     plan: plans.planOf(gpu, plans.mode),
   }));
-  await writeKept(planPath(folder, key), { function: key, mode: plans.mode, gpus });
+  await writeNote(planPath(folder, key), { function: key, mode: plans.mode, gpus });
 }
 
 export async function forgetPlans(folder: string, key: string): Promise<void> {
@@ -116,7 +116,7 @@ export class ProfileStore<Profile extends object> {
   }
 
   find(structure: string, fits: (profile: Profile) => boolean = () => true): Promise<Profile | undefined> {
-    return readKept(this.#path(structure), ({ machine, profile }) => {
+    return readNote(this.#path(structure), ({ machine, profile }) => {
       const parsed = machine === this.#machine ? this.#parse(profile) : undefined;
       return parsed !== undefined && fits(parsed) ? parsed : undefined;
     });
@@ -138,7 +138,7 @@ export class ProfileStore<Profile extends object> {
   }
 
   keep(structure: string, functionName: string, profile: Profile): Promise<void> {
-    return writeKept(this.#path(structure), { machine: this.#machine, firstMeasuredFor: functionName, profile });
+    return writeNote(this.#path(structure), { machine: this.#machine, firstMeasuredFor: functionName, profile });
   }
 
   #path(structure: string): string {

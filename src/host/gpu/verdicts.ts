@@ -3,7 +3,7 @@
  * again.
  */
 import { shapesKey, type InputShapes } from '../../gpu/index.ts';
-import { ModelNotes, type Model } from './kept.ts';
+import { ModelNotes, type Model } from './model-notes.ts';
 
 export type Verdict =
   /** `difference`: the largest seen, relative to an output's largest magnitude; undefined where it is not known. */

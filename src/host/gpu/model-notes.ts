@@ -5,16 +5,16 @@ import { join } from 'node:path';
 import { jsonAs, writeWhole } from '../../tools/index.ts';
 import type { FunctionVersion } from '../types.ts';
 
-/** Undefined for a file that is absent, damaged or of an older form: whatever it said is found out again. */
-export async function readKept<Found>(
+/** Reads a note. Undefined if its file is absent, damaged or of an older form: the host finds the fact out again. */
+export async function readNote<Found>(
   path: string,
   read: (json: Readonly<Record<string, unknown>>) => Found | undefined,
 ): Promise<Found | undefined> {
   return jsonAs(await readFile(path, 'utf8').catch(() => undefined), read);
 }
 
-/** People read it too. */
-export const writeKept = (path: string, content: object): Promise<void> =>
+/** Writes a note with line breaks, since people read notes too. */
+export const writeNote = (path: string, content: object): Promise<void> =>
   writeWhole(path, `${JSON.stringify(content, null, 1)}\n`);
 
 export type Model = Pick<FunctionVersion, 'key' | 'modelSha256' | 'modelBytes' | 'externalDataStamp'>;
@@ -33,13 +33,13 @@ export class ModelNotes {
   find<Found>(
     model: Model,
     about: readonly unknown[],
-    read: Parameters<typeof readKept<Found>>[1],
+    read: Parameters<typeof readNote<Found>>[1],
   ): Promise<Found | undefined> {
-    return readKept(this.#path(model, about), read);
+    return readNote(this.#path(model, about), read);
   }
 
   async keep(model: Model, about: readonly unknown[], content: object): Promise<void> {
-    await writeKept(this.#path(model, about), { ...content, firstFor: model.key, engine: this.#engine });
+    await writeNote(this.#path(model, about), { ...content, firstFor: model.key, engine: this.#engine });
   }
 
   #path({ modelSha256, modelBytes, externalDataStamp }: Model, about: readonly unknown[]): string {

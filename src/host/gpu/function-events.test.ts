@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { GpuError, type GpuErrorCode } from '../../gpu/index.ts';
-import { eventOf } from './news.ts';
+import { eventOf } from './function-events.ts';
 
 test.each<[GpuErrorCode, boolean]>([
   ['misuse', true],

@@ -1,25 +1,25 @@
-/** Converts the live scheduler's news about a function to an event of its record. */
+/** Translates what the live scheduler reports about a function on the GPUs into an event of the function's record. */
 import { GpuError } from '../../gpu/index.ts';
 import type { GpuEviction, GpuNews } from '../../live/index.ts';
 import { evicted, lostWithProcess, type FunctionEvent } from './function-state.ts';
 import { isOfProcess } from './unless-it-died.ts';
 
-/** The event for the function's record. */
-export function eventOf(news: GpuNews): FunctionEvent | undefined {
-  switch (news.kind) {
+/** The event for the function's record; undefined if the report says nothing about the function itself. */
+export function eventOf(report: GpuNews): FunctionEvent | undefined {
+  switch (report.kind) {
     case 'run succeeded':
     case 'arrived':
-      return news;
+      return report;
     case 'run failed': {
-      const { error } = news;
+      const { error } = report;
       // The function did not cause the end of the GPU process, or that the caller left. An input that was found invalid
       // was valid: another place has answered it.
       const isOfFunction = error instanceof GpuError && !isOfProcess(error) && error.code !== 'cancelled';
       return isOfFunction ? { kind: 'run failed', reason: error.message } : undefined;
     }
     case 'evicted': {
-      const { gpu, isWhole } = news.eviction;
-      return { kind: 'left', gpu, isWhole, cause: coldCauseAfter(news.eviction) };
+      const { gpu, isWhole } = report.eviction;
+      return { kind: 'left', gpu, isWhole, cause: coldCauseAfter(report.eviction) };
     }
   }
 }

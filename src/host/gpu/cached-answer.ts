@@ -2,7 +2,7 @@
  * Caches the latest answer to a question. Concurrent callers share one request; if it is not answered in time, they get
  * the previous answer.
  */
-export function latestOf<T>(ask: () => Promise<T | undefined>, waitMs: number) {
+export function cachedAnswer<T>(ask: () => Promise<T | undefined>, waitMs: number) {
   let asking: Promise<T | undefined> | undefined;
   let last: T | undefined;
   const fresh = (): Promise<T | undefined> =>
