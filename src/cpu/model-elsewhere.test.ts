@@ -8,7 +8,7 @@ import { poolLimits, requestOf } from '../../test/support/cpu-pools.ts';
 import { writeReluModel } from '../../test/support/models.ts';
 import { elements, tensorOf, type Tensor } from '../tensor/index.ts';
 import { Instance } from './instance/instance.ts';
-import { Pace } from './pool/pace.ts';
+import { Pace } from '../schedule/index.ts';
 import { createCpuPools, CpuError, type CpuPools, type PoolLimits, type PoolResult, type RunModel } from './index.ts';
 
 let folder: string;

@@ -11,6 +11,7 @@ export {
 } from './batches.ts';
 export { BatchList } from './batch-list.ts';
 export { LatencyBook } from './latency-book.ts';
+export { goesAtOnce, idleOnDemand, mayGrow, nextOnDemand, Pace, type DemandList } from './on-demand.ts';
 export { chooseHost, earliest, type HostReason, type MemberAnswer } from './fleet/choose-member.ts';
 export {
   assignHomes,

@@ -13,7 +13,7 @@ import { Slots } from '../../src/cpu/pool/slot.ts';
 import { makeTicket } from '../../src/cpu/pool/ticket.ts';
 import { WaitingCalls } from '../../src/cpu/pool/waiting-calls.ts';
 import { SimulatedLists } from '../../src/replay/simulator-lists.ts';
-import { LatencyBook } from '../../src/schedule/index.ts';
+import { LatencyBook, Pace } from '../../src/schedule/index.ts';
 
 /** A call as it comes: milliseconds after the first, its rows, how long it may wait, and whether it has seen a death. */
 interface Arrival {
@@ -135,6 +135,7 @@ function decidedLive(
 }
 
 const recordedPath = new URL('instance-lists.recorded.json', import.meta.url);
+const demandPath = new URL('on-demand.recorded.json', import.meta.url);
 
 const advanceTimers = (toMs: number): void => {
   if (toMs === Infinity) vi.runAllTimers();
@@ -156,7 +157,8 @@ function decidedInReplay({ configuration, batchFixed, arrivals }: Sequence): Dec
   let nowMs = 0;
   const lists = new SimulatedLists(
     {
-      began: (invocations, _runMs, at) => decided.push({ atMs: nowMs, what: `${at}:${invocations.join(',')}` }),
+      began: (invocations, _runMs, at) =>
+        decided.push({ atMs: nowMs, what: `${at}:${invocations.join(',')}` }),
       wake: (atMs) => void wakes.push(atMs),
     },
     batchFixed,
@@ -175,6 +177,153 @@ function decidedInReplay({ configuration, batchFixed, arrivals }: Sequence): Dec
     lists.add(0, configuration, { invocation, rows, arrivalMs: atMs, deadlineMs, alone: sawDeath }, atMs);
   }
   advance(Number.MAX_VALUE);
+  return decided;
+}
+
+// On demand: instances come as calls wait, and each takes the calls of one run at a time.
+
+/** What decides about instances on demand; times of runs by their rows. */
+interface DemandSequence {
+  readonly batchMax: number;
+  readonly batchDelayMs: number;
+  readonly instancesMax: number;
+  readonly loadMs: number;
+  readonly aloneMs: number;
+  readonly fullMs: number;
+  readonly arrivals: readonly Arrival[];
+}
+
+const demandSequences = Array.from({ length: 60 }, (_, seed) => demandSequenceOf(seed));
+
+function demandSequenceOf(seed: number): DemandSequence {
+  const random = new Xoshiro(1000 + seed);
+  const upTo = (most: number): number => random.below(most);
+  const aloneMs = [0.1, 0.4, 1, 6, 30][upTo(5)]! * (1 + upTo(3) / 3);
+  const batchMax = 2 + upTo(7);
+  const gapMs = aloneMs * [0.1, 0.5, 2][upTo(3)]!;
+  let atMs = 0;
+  const arrivals = Array.from({ length: 80 }, (): Arrival => {
+    atMs += (upTo(2) * upTo(12) * gapMs) / 3;
+    // Before the first instance is there no call has its deadline.
+    const deadlineMs = upTo(3) === 0 ? atMs + 400 + upTo(80) : Infinity;
+    return { atMs, rows: upTo(4) === 0 ? 1 + upTo(3) : 1, deadlineMs, sawDeath: false };
+  });
+  const fullMs = aloneMs * (1 + upTo(batchMax));
+  return { batchMax, batchDelayMs: [0, 1, 15][upTo(3)]!, instancesMax: 1 + upTo(3), loadMs: 1 + upTo(40), aloneMs, fullMs, arrivals }; // prettier-ignore
+}
+
+function demandBook({ batchMax, aloneMs, fullMs }: DemandSequence): LatencyBook {
+  const book = new LatencyBook();
+  book.expect(1, 1, aloneMs);
+  book.expect(1, batchMax, fullMs);
+  return book;
+}
+
+/** One instance in a process of its own, which takes its messages one after the other. */
+class OwnProcess {
+  readonly isAlone = true;
+  isShort = false;
+  readonly #messages: { readonly isLong: boolean; readonly ms: number; readonly ended: () => void }[] = [];
+
+  get state(): 'idle' | 'busy' {
+    return this.#messages.length > 0 ? 'busy' : 'idle';
+  }
+
+  get queued(): number {
+    return this.#messages.length;
+  }
+
+  takes(): boolean {
+    return this.queued === 0 || (this.isShort && this.#messages.every(({ isLong }) => !isLong));
+  }
+
+  isHeldUp(): boolean {
+    return false;
+  }
+
+  send(ms: number, ended: () => void): void {
+    this.#messages.push({ isLong: !this.isShort, ms, ended });
+    if (this.queued === 1) this.#work();
+  }
+
+  #work(): void {
+    const { ms, ended } = this.#messages[0]!;
+    setTimeout(() => {
+      this.#messages.shift();
+      if (this.queued > 0) this.#work();
+      ended();
+    }, ms);
+  }
+}
+
+function demandDecidedLive(sequence: DemandSequence, advance: (toMs: number) => void): Decisions {
+  const { batchMax, batchDelayMs, instancesMax, loadMs, arrivals } = sequence;
+  const decided: { readonly atMs: number; readonly what: string }[] = [];
+  const numbers = new Map<unknown, number>();
+  const startMs = performance.now();
+  const slots = new Slots();
+  const waiting = new WaitingCalls(() => undefined);
+  const book = demandBook(sequence);
+  const pace = new Pace();
+  let isGrowing = false;
+  const grow = (): void => {
+    if (isGrowing || slots.ready >= instancesMax) return;
+    isGrowing = true;
+    const slot = slots.add({ threads: 1, batch: batchMax }, undefined);
+    const at = slots.size - 1;
+    decided.push({ atMs: performance.now() - startMs, what: `${at}:+` });
+    const process = new OwnProcess();
+    const run = ({ calls }: { calls: readonly unknown[] }, done: RunDone): void => {
+      const taken = calls.map((call) => numbers.get(call)!);
+      decided.push({ atMs: performance.now() - startMs, what: `${at}:${taken.join(',')}` });
+      const ms = book.ms(
+        1,
+        taken.reduce((sum, number) => sum + arrivals[number]!.rows, 0),
+      );
+      const result = { busyMs: ms, results: [] };
+      const outcome = { kind: 'ran', startedMs: 0, result } as unknown as RunOutcome;
+      process.send(ms, () => done(outcome, [...calls.keys()]));
+    };
+    slot.replica = Object.assign(process, { run }) as unknown as Replica;
+    setTimeout(() => {
+      isGrowing = false;
+      slot.state = 'ready';
+      handOver.pump();
+    }, loadMs);
+  };
+  const owner = {
+    waiting,
+    latency: new LatencyBook(),
+    pace,
+    spec: {},
+    facts: { sessionBytes: () => 1e9, runBytes: () => 0 },
+    limits: { batchMax, batchDelayMs, instancesMax },
+    resources: { comparedShare: 0, processes: { ran: () => undefined } },
+    conduct: { answered: () => undefined, isAlone: () => true },
+    pump: () => handOver.pump(),
+    handedOver: () => undefined,
+    finished: () => handOver.pump(),
+  } as unknown as ListOwner;
+  const list = { configuration: undefined, wake: () => undefined, grow } as unknown as HandOverList;
+  const handOver: HandOver = new HandOver(owner, slots, list);
+  for (const [number, { atMs, rows, deadlineMs }] of arrivals.entries()) {
+    advance(startMs + atMs);
+    const tensors = [tensorOf('x', 'FP32', [rows, 1], new Float32Array(rows))];
+    const ticket = makeTicket(
+      { kind: 'tensors', tensors },
+      { deadlineMs: startMs + deadlineMs },
+      () => undefined,
+      () => undefined,
+    );
+    numbers.set(ticket.call, number);
+    const idle = waiting.length === 0 ? handOver.takeIdle(rows) : undefined;
+    if (idle === undefined) waiting.add(ticket);
+    else handOver.run(idle, [ticket]);
+    // Calls of one instant are there before any goes.
+    if (idle === undefined && arrivals[number + 1]?.atMs !== atMs) handOver.pump();
+  }
+  advance(Infinity);
+  handOver.stop();
   return decided;
 }
 
@@ -206,6 +355,18 @@ class Clock {
     if (toMs < Infinity) this.nowMs = toMs;
   }
 }
+
+test('decisions on demand are as recorded before they had one owner', () => {
+  const found = demandSequences.map((sequence) => {
+    const clock = new Clock();
+    const decided = demandDecidedLive(sequence, (toMs) => clock.advance(toMs));
+    vi.unstubAllGlobals();
+    vi.restoreAllMocks();
+    return textOf(decided.map(({ atMs, what }) => ({ atMs: 1000 * atMs, what })));
+  });
+  if (process.env['TURNTABLE_GOLDEN'] === 'record') writeFileSync(demandPath, `${JSON.stringify(found, null, 1)}\n`);
+  expect(found).toEqual(JSON.parse(readFileSync(demandPath, 'utf8')));
+});
 
 /** So fine that a timer's whole milliseconds decide nothing, and no two things happen by chance at one instant. */
 const fine = 1e6;

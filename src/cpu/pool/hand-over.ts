@@ -2,7 +2,7 @@
  * What each instance of a list runs next, and what happens to it afterwards. Waiting calls are split among instances
  * (schedule/batches.ts):
  *
- *   - on demand: one that is idle, else ahead of time one that is busy; or another is started (pace.ts).
+ *   - on demand: one that is idle, else ahead of time one that is busy; or another is started (schedule/on-demand.ts).
  *   - configured: all that are idle.
  */
 import {
@@ -15,15 +15,19 @@ import {
   type RunOutcome,
 } from '../instance/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
-import { batchDueMs, nextBatch, type PoolConfiguration } from '../../schedule/index.ts';
+import {
+  batchDueMs,
+  goesAtOnce,
+  idleOnDemand,
+  nextBatch,
+  nextOnDemand,
+  type DemandList,
+  type PoolConfiguration,
+} from '../../schedule/index.ts';
 import type { GiveUpCause } from '../types.ts';
 import type { ListOwner } from './list-owner.ts';
-import { patienceMs } from './pace.ts';
 import type { Slot, Slots } from './slot.ts';
 import { modelRunOf, type Ticket } from './ticket.ts';
-
-/** Messages that an instance has of one function: the current one and a queued one. */
-const messagesMax = 2;
 
 /** A socket read takes 64 KiB; a smaller message is not split and reassembled. */
 const togetherBytesMax = 56 * 1024;
@@ -54,11 +58,28 @@ export class HandOver {
   #batchTimer: NodeJS.Timeout | undefined;
   #patienceTimer: NodeJS.Timeout | undefined;
   readonly #pump = (): void => this.#pool.pump();
+  readonly #demand: DemandList<Slot>;
 
   constructor(pool: ListOwner, slots: Slots, list: HandOverList) {
     this.#pool = pool;
     this.#slots = slots;
     this.#list = list;
+    this.#demand = {
+      pace: pool.pace,
+      get limits() {
+        return pool.limits;
+      },
+      instances: slots,
+      stateOf: ({ state, replica }) => {
+        const { state: does = 'gone' } = replica ?? {};
+        return state === 'ready' && (does === 'idle' || does === 'busy') ? does : 'away';
+      },
+      queuedOf: ({ replica }) => replica?.queued ?? 0,
+      takes: (slot) => this.#takes(slot.replica!),
+      later: (ms) => this.later(ms),
+      fillsUntil: (dueMs) => this.#fillsUntil(dueMs - performance.now()),
+      grow: () => list.grow(),
+    };
   }
 
   /** How many instances have work. */
@@ -78,17 +99,22 @@ export class HandOver {
     clearTimeout(this.#patienceTimer);
   }
 
-  /** An idle instance whose process has a turn, for a call that finds the queue empty. */
-  takeIdle(): Slot | undefined {
-    for (const slot of this.#slots.newestFirst()) {
-      const { replica, state } = slot;
-      if (state !== 'ready' || replica?.state !== 'idle') continue;
-      replica.isShort = this.#pool.pace.isShort;
-      if (replica.takes()) return slot;
-      if (replica.isHeldUp(performance.now(), heldUpMs)) this.#list.grow(1);
-      else this.later(heldUpMs);
-    }
-    return undefined;
+  /** An idle instance whose process has a turn, for a call of so many rows that finds the queue empty. */
+  takeIdle(rows: number): Slot | undefined {
+    return goesAtOnce(this.#demand, rows) ? idleOnDemand(this.#demand) : undefined;
+  }
+
+  /** Whether a process takes a message of the replica now. One that works for another function too long is replaced. */
+  #takes(replica: Replica): boolean {
+    const isIdle = replica.state === 'idle';
+    // An instance that is to be released gets nothing queued: it would never become idle.
+    if (!isIdle && this.#isMisplaced(replica)) return false;
+    replica.isShort = this.#pool.pace.isShort;
+    if (replica.takes()) return true;
+    if (!isIdle) return false;
+    if (replica.isHeldUp(performance.now(), heldUpMs)) this.#list.grow(1);
+    else this.later(heldUpMs);
+    return false;
   }
 
   /** Runs the tickets on the instance; their outcome goes to {@link ListOwner.finished}. */
@@ -176,34 +202,12 @@ export class HandOver {
   }
 
   #pumpOnDemand(): void {
-    const { waiting, pace, limits } = this.#pool;
+    const { waiting, limits } = this.#pool;
     while (waiting.length > 0) {
-      const hasIdle = this.#slots.count(({ state, replica }) => state === 'ready' && replica?.state === 'idle') > 0;
-      if (hasIdle && this.#waitsForMore(limits.batchMax, limits.batchDelayMs, pace.callMs ?? 0)) return;
-      const littleWaits = this.busy > 0 && pace.littleWaits(waiting, performance.now());
-      if (littleWaits) this.later(patienceMs);
-      const slot = (littleWaits ? undefined : this.takeIdle()) ?? this.#takeAhead();
-      if (slot === undefined) {
-        if (!hasIdle && !littleWaits) this.#list.grow();
-        return;
-      }
+      const slot = nextOnDemand(waiting, this.#demand, performance.now());
+      if (slot === undefined) return;
       if (!this.#send([slot], limits.batchMax, limits.batchMax > 1)) return;
     }
-  }
-
-  /** A busy instance that may get more work queued, or that only waits for models that run elsewhere. */
-  #takeAhead(): Slot | undefined {
-    let least: Slot | undefined;
-    for (const slot of this.#slots) {
-      if (slot.state !== 'ready' || slot.replica?.state !== 'busy') continue;
-      if (least === undefined || slot.replica.queued < (least.replica?.queued ?? 0)) least = slot;
-    }
-    const replica = least?.replica;
-    // An instance that is to be released gets nothing queued: it would never become idle.
-    if (replica === undefined || this.#isMisplaced(replica)) return undefined;
-    if (replica.queued >= messagesMax) return undefined;
-    replica.isShort = this.#pool.pace.isShort;
-    return replica.takes() ? least : undefined;
   }
 
   #pumpConfigured({ batchTimeoutMs }: PoolConfiguration): void {
@@ -270,10 +274,13 @@ export class HandOver {
   /** Whether the waiting calls wait for more, as {@link batchDueMs} says; a timer then pumps again. */
   #waitsForMore(capacity: number, timeoutMs: number, runMs: number): boolean {
     const waitMs = batchDueMs(this.#pool.waiting, capacity, timeoutMs, runMs) - performance.now();
-    if (waitMs <= 0) return false;
+    if (waitMs > 0) this.#fillsUntil(waitMs);
+    return waitMs > 0;
+  }
+
+  #fillsUntil(waitMs: number): void {
     clearTimeout(this.#batchTimer);
     this.#batchTimer = setTimeout(this.#pump, Math.ceil(waitMs));
-    return true;
   }
 
   /** Pumps again after so long. */

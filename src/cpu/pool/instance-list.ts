@@ -9,6 +9,7 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { processesShort } from '../../hardware/index.ts';
 import { needOfLoad, type Replica, type ReplicaEnd, type Reservation } from '../instance/index.ts';
+import { mayGrow } from '../../schedule/index.ts';
 import { CpuError, type GiveUpCause, type PoolConfiguration } from '../types.ts';
 import { instancesOf, missingThreads, type PlannedInstance } from './configuration.ts';
 import type { CoreLease } from './cores.ts';
@@ -84,8 +85,8 @@ export class InstanceList {
    */
   grow(beyond = 0): void {
     const { conduct } = this.#pool;
-    if (this.#draining || this.slots.some('starting') || this.slots.ready >= this.#pool.limits.instancesMax + beyond)
-      return;
+    const instancesMax = this.#pool.limits.instancesMax + beyond;
+    if (this.#draining || !mayGrow(this.slots.some('starting'), this.slots.ready, instancesMax)) return;
     if (this.#isStopped) return;
     const waitMs = conduct.waitMs(performance.now());
     if (waitMs > 0) {

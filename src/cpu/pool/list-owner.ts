@@ -1,9 +1,8 @@
 import type { Replica, RunOutcome } from '../instance/index.ts';
-import type { LatencyBook } from '../../schedule/index.ts';
+import type { LatencyBook, Pace } from '../../schedule/index.ts';
 import type { CpuError, GiveUpCause, InstanceSpec, PoolLimits, Stopped } from '../types.ts';
 import type { Conduct } from './conduct.ts';
 import type { FunctionFacts } from './facts.ts';
-import type { Pace } from './pace.ts';
 import type { PoolResources } from './resources.ts';
 import type { Ticket } from './ticket.ts';
 import type { WaitingCalls } from './waiting-calls.ts';

@@ -23,11 +23,10 @@ import {
   type Stopped,
   stoppedText,
 } from '../types.ts';
-import { LatencyBook, type PoolConfiguration, type PoolGroup } from '../../schedule/index.ts';
+import { LatencyBook, Pace, type PoolConfiguration, type PoolGroup } from '../../schedule/index.ts';
 import { Conduct } from './conduct.ts';
 import { FunctionFacts, PoolLoad } from './facts.ts';
 import type { ListOwner } from './list-owner.ts';
-import { Pace } from './pace.ts';
 import { PoolLists } from './resize.ts';
 import type { PoolResources } from './resources.ts';
 import { makeTicket, type Ticket, answer, emptyTensor, endsInstances, survivors, LoadWaiters } from './ticket.ts';
@@ -170,8 +169,9 @@ export class Pool implements ListOwner {
         return;
       }
       const { active } = this.#lists;
-      if (this.waiting.length === 0 && this.#mayStartNow(ticket)) {
-        const slot = active.handOver.takeIdle();
+      if (this.waiting.length === 0 && active.configuration === undefined) {
+        // One that joins no batch waits for none.
+        const slot = active.handOver.takeIdle(ticket.alone ? Infinity : ticket.rows);
         if (slot !== undefined) {
           active.handOver.run(slot, [ticket]);
           return;
@@ -278,12 +278,6 @@ export class Pool implements ListOwner {
   #left<T>(rows: number, outcome: T): T {
     this.#load.left(rows, performance.now());
     return outcome;
-  }
-
-  #mayStartNow(ticket: Ticket): boolean {
-    const { active } = this.#lists;
-    if (active.configuration !== undefined || (active.handOver.busy > 0 && this.pace.isShort)) return false;
-    return this.limits.batchDelayMs === 0 || ticket.rows >= this.limits.batchMax || ticket.alone;
   }
 
   /** Pumps once all requests that arrived together are in the queue, so that they can share a message. */

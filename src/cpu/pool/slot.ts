@@ -28,11 +28,6 @@ export class Slots {
     return this.#all.values();
   }
 
-  /** V8 spreads a set at once, and anything else that can be iterated step by step. */
-  newestFirst(): readonly Slot[] {
-    return [...this.#all].reverse();
-  }
-
   get size(): number {
     return this.#all.size;
   }
