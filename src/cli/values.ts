@@ -87,12 +87,15 @@ export interface CpuGiven {
   /** How long a session takes to load, and with `bytes` its memory. */
   readonly loadMs?: number | undefined;
   readonly bytes?: number | undefined;
+  /** The calls that share a run at most, how long that takes, and how long a call waits for others. */
+  readonly joined?: { readonly calls: number; readonly ms: number; readonly delayMs: number } | undefined;
   /** Instances of its own instead. */
   readonly list?: PoolConfiguration;
 }
 
 /**
  * "bert-base=180ms@8:1.2s:450MB": a run, its cores, the loading of its session, and that session's memory.
+ * "bert-base=180ms@8+16@600ms/5ms": up to 16 calls share a run, which then takes 600 ms; a call waits up to 5 ms for others.
  * "bert-base=2x4x16@90ms+1x2x8@60ms/5ms": two instances of four threads that take 16 calls in 90 ms, and one more; a call
  * waits up to 5 ms for a batch.
  */
@@ -103,16 +106,25 @@ export function parseCpuOffers(text: string): Map<string, CpuGiven> {
       const [run = '', load, bytes, ...more] = offer.split(':');
       if (more.length > 0)
         throw new InvalidArgumentError(`'${offer}' is no offer such as 180ms@8 or 180ms@8:1.2s:450MB.`);
-      const [latency = '', cores = '1'] = run.split('@');
+      const [alone = '', joined] = run.split('+');
+      const [latency = '', cores = '1'] = alone.split('@');
       const given: CpuGiven = {
         latencyMs: parseDurationMs(latency),
         cores: parseCount(cores),
         loadMs: load === undefined ? undefined : parseDurationMs(load),
         bytes: bytes === undefined ? undefined : parseBytes(bytes),
+        joined: joined === undefined ? undefined : joinedGiven(joined),
       };
       return [model, given];
     }),
   );
+}
+
+function joinedGiven(text: string): NonNullable<CpuGiven['joined']> {
+  const [, calls = '', ms = '', delay = '0ms'] = /^(\d+)@([^/]+)(?:\/(.+))?$/.exec(text) ?? [];
+  if (calls === '')
+    throw new InvalidArgumentError(`'${text}' does not say which calls share a run, as 16@600ms/5ms does.`);
+  return { calls: parseCount(calls), ms: parseDurationMs(ms), delayMs: parseDurationMs(delay) };
 }
 
 function listGiven(offer: string): CpuGiven {

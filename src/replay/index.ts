@@ -9,6 +9,7 @@ export * from './generate/arrivals.ts';
 export { azureLikeKinds, azureLikeLoads, azureLikeTrace, type AzureLikeOptions } from './generate/azure-like.ts';
 export * from './generate/functions.ts';
 export { Xoshiro, type RandomSource } from './generate/random.ts';
+export type { DemandOptions } from './simulator-demand.ts';
 export * from './simulator-options.ts';
 export { runSimulation } from './simulator.ts';
 export * from './offer-cache.ts';

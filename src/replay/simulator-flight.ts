@@ -1,3 +1,4 @@
+import type { Given, InvocationId } from '../schedule/index.ts';
 import type { Outcome, OutcomePlacement } from './types.ts';
 
 export const nobodyElse: readonly number[] = [];
@@ -30,6 +31,15 @@ export const newFlight = () => ({
   placement: undefined as OutcomePlacement | undefined,
   /** The entry in the heap that ends it. */
   finishDue: undefined as number | undefined,
+});
+
+/** A call of one row, as instances on the CPU take it. */
+export const callOf = (invocation: Given<InvocationId>, { arrivalMs }: Flight) => ({
+  invocation,
+  rows: 1,
+  arrivalMs,
+  deadlineMs: Infinity,
+  alone: false,
 });
 
 export type Mutable<Record> = { -readonly [Field in keyof Record]: Record[Field] };

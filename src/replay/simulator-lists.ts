@@ -1,4 +1,7 @@
-/** Functions' own instances on the CPU, which take calls in batches. Runs take what is expected of them. */
+/**
+ * Functions' instances on the CPU that take calls in batches: their own, or on demand. Runs take what is expected of
+ * them.
+ */
 import {
   BatchList,
   LatencyBook,
@@ -10,23 +13,30 @@ import {
   type PoolConfiguration,
 } from '../schedule/index.ts';
 import { getOrMake } from '../tools/index.ts';
+import { instantMs, SimulatedDemand, type DemandOptions } from './simulator-demand.ts';
 
-/** Calls of one instant are all there before any of them goes. */
-const instantMs = 1e-6;
-
-interface ListCall extends BatchCall {
+export interface ListCall extends BatchCall {
   readonly invocation: Given<InvocationId>;
 }
 
 export interface ListEvents {
-  /** A run on an instance, by its place in the list, begins. */
-  readonly began: (invocations: readonly Given<InvocationId>[], runMs: number, instance: number) => void;
+  /** A run on an instance, by its place in the list, is sent: it begins, now or behind another one, and ends. */
+  readonly began: (
+    invocations: readonly Given<InvocationId>[],
+    startMs: number,
+    endMs: number,
+    instance: number,
+  ) => void;
   /** {@link SimulatedLists.decide} is to be called then. */
   readonly wake: (atMs: number, functionIndex: Given<FunctionId>) => void;
+  /** Asks for one more instance on demand. Returns when it will be ready; undefined: there is no room for it. */
+  readonly grow: (functionIndex: Given<FunctionId>) => number | undefined;
 }
 
 export class SimulatedLists {
   readonly #lists = new Map<Given<FunctionId>, BatchList<BatchPlace, ListCall>>();
+  readonly #demands = new Map<Given<FunctionId>, SimulatedDemand<ListCall>>();
+  #nowMs = 0;
   readonly #events: ListEvents;
   /** Rows of every run, where a model has so many. */
   readonly #fixedRows: number | undefined;
@@ -41,9 +51,30 @@ export class SimulatedLists {
     this.#events.wake(nowMs + instantMs, functionIndex);
   }
 
+  /** The function joins calls on demand. */
+  addOnDemand(functionIndex: Given<FunctionId>, options: DemandOptions): void {
+    const { began, wake, grow } = this.#events;
+    const demand = new SimulatedDemand<ListCall>(options, {
+      wake: (atMs) => wake(atMs, functionIndex),
+      began: (calls, ...run) => {
+        const invocations = calls.map(({ invocation }) => invocation);
+        began(invocations, ...run);
+      },
+      grow: () => grow(functionIndex),
+    });
+    this.#demands.set(functionIndex, demand);
+  }
+
+  /** Undefined: it joins none. */
+  onDemand(functionIndex: Given<FunctionId>): SimulatedDemand<ListCall> | undefined {
+    return this.#demands.get(functionIndex);
+  }
+
   /** Sends what is to go now. */
   decide(functionIndex: Given<FunctionId>, nowMs: number): void {
-    this.#lists.get(functionIndex)!.decide(nowMs);
+    this.#nowMs = nowMs;
+    this.#lists.get(functionIndex)?.decide(nowMs);
+    this.#demands.get(functionIndex)?.decide(nowMs);
   }
 
   /** Its instances one by one: most threads first, then the largest batch first. */
@@ -66,7 +97,7 @@ export class SimulatedLists {
       begin: (instance, calls) => {
         const runMs = instance.expectedMs(this.#fixedRows ?? calls.reduce((sum, { rows }) => sum + rows, 0));
         const invocations = calls.map(({ invocation }) => invocation);
-        began(invocations, runMs, instances.indexOf(instance));
+        began(invocations, this.#nowMs, this.#nowMs + runMs, instances.indexOf(instance));
         return runMs;
       },
     });

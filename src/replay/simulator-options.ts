@@ -1,5 +1,6 @@
 /** Inputs and results of a simulation. */
 import type { HostTier, OfferSheet, SchedulerOptions, Given, FunctionId, GpuId } from '../schedule/index.ts';
+import type { DemandOptions } from './simulator-demand.ts';
 import type { ReplayObserver } from './types.ts';
 
 export interface SimulatorOptions extends Omit<SchedulerOptions, 'host' | 'explains' | 'others'> {
@@ -7,6 +8,8 @@ export interface SimulatorOptions extends Omit<SchedulerOptions, 'host' | 'expla
   readonly host?: SimulatedHostTier | undefined;
   /** Read once for each function, at its first invocation; functions of one model should share its offers. */
   readonly sheetOf: (functionIndex: Given<FunctionId>, name: string) => OfferSheet;
+  /** How a function's instances on demand join calls; undefined: its calls run one by one. Read as {@link sheetOf}. */
+  readonly demandOf?: ((functionIndex: Given<FunctionId>) => DemandOptions | undefined) | undefined;
   readonly observer: ReplayObserver;
   /** Called for each arrival, before the scheduler gets it. */
   readonly onArrival?: ((functionIndex: Given<FunctionId>) => void) | undefined;

@@ -10,6 +10,7 @@ import {
   type Decision,
   type Join,
   type LoadOrder,
+  type Observation,
   type OfferSheet,
   type SchedulerEvent,
   type Start,
@@ -19,6 +20,7 @@ import {
   type InvocationId,
 } from '../schedule/index.ts';
 import {
+  callOf,
   coldCpuPlacement,
   cpuPlacement,
   newFlight,
@@ -64,13 +66,16 @@ export class Simulator {
   readonly #flights: Flight[] = [];
   readonly #sides: SimulatedSides;
   readonly #lists = new SimulatedLists({
-    began: (invocations, runMs) => {
+    began: (invocations, startMs, endMs) => {
       for (const invocation of invocations) {
-        this.#begin(this.#flights[invocation]!);
-        this.#flights[invocation]!.finishDue = this.#due.add(this.#nowMs + runMs, 'finished', invocation);
+        const flight = this.#flights[invocation]!;
+        this.#begin(flight, startMs);
+        flight.warmMs = endMs - startMs;
+        flight.finishDue = this.#due.add(endMs, 'finished', invocation);
       }
     },
     wake: (atMs, functionIndex) => void this.#due.add(atMs, 'list', functionIndex),
+    grow: (functionIndex) => this.#growOnDemand(functionIndex),
   });
   /** Reused placements. */
   readonly #gpuPlacements: readonly Readonly<Record<Start, OutcomePlacement>>[];
@@ -82,7 +87,11 @@ export class Simulator {
     invocation: 0,
     functionIndex: 0,
   };
-  readonly #ended: Mutable<SchedulerEvent & { kind: 'finished' }> = { kind: 'finished', invocation: 0 };
+  readonly #ended: Mutable<SchedulerEvent & { kind: 'finished' }> = {
+    kind: 'finished',
+    invocation: 0,
+    observed: undefined,
+  };
   /** Reused for each report. */
   readonly #outcome: Mutable<Outcome> = newOutcome();
   readonly #eviction: Mutable<EvictionRecord> = { atMs: NaN, from: 0, functionIndex: 0, bytes: 0, cause: 'capacity' };
@@ -218,6 +227,8 @@ export class Simulator {
     this.#sheets[functionIndex] = sheet;
     // All calls of a function have the same shapes, and one row.
     if (sheet.gpus.some((offer) => offer?.batches !== undefined)) this.#joins[functionIndex] = anyCall;
+    const demand = sheet.cpu === null ? undefined : this.#options.demandOf?.(functionIndex);
+    if (demand !== undefined) this.#lists.addOnDemand(functionIndex, demand);
     this.#tell({ kind: 'function-added', functionIndex, sheet });
   }
 
@@ -269,11 +280,14 @@ export class Simulator {
       case 'make-session': {
         const { functionIndex } = action;
         const { cpu } = this.#sheets[functionIndex]!;
-        this.#due.add(this.#sides.makeSession(functionIndex, cpu!, this.#nowMs), 'session', functionIndex);
+        const readyMs = this.#sides.makeSession(functionIndex, cpu!, this.#nowMs);
+        this.#due.add(readyMs, 'session', functionIndex);
+        this.#lists.onDemand(functionIndex)?.start(readyMs);
         break;
       }
       case 'evict-cpu':
-        this.#sides.closeSession(action.functionIndex);
+        this.#sides.closeSession(action.functionIndex, action.bytes, action.isSpare);
+        this.#lists.onDemand(action.functionIndex)?.give(action.isSpare ? 'one' : 'all');
         this.#tellEviction(action.functionIndex, 'cpu', action.bytes, action.cause);
         break;
       case 'stage': {
@@ -348,8 +362,8 @@ export class Simulator {
     flight.placement = placement;
   }
 
-  #begin(flight: Flight): void {
-    if (this.#nowMs < flight.begunMs) flight.begunMs = this.#nowMs;
+  #begin(flight: Flight, startMs = this.#nowMs): void {
+    if (startMs < flight.begunMs) flight.begunMs = startMs;
   }
 
   #arrivedOverLink(link: Given<GpuId>): void {
@@ -385,6 +399,7 @@ export class Simulator {
     this.#end(invocation, placement);
     for (const companion of flight.companions) this.#end(companion, placement);
     this.#ended.invocation = invocation;
+    this.#ended.observed = placement.kind === 'cpu' ? this.#observed(flight) : undefined;
     this.#tell(this.#ended);
   }
 
@@ -401,8 +416,15 @@ export class Simulator {
     let ms: number;
     if (place === 'cpu' && cpu?.list !== undefined) {
       flight.placement = cpuPlacement;
-      const call = { invocation, rows: 1, arrivalMs: flight.arrivalMs, deadlineMs: Infinity, alone: false };
-      this.#lists.add(functionIndex, cpu.list, call, this.#nowMs);
+      this.#lists.add(functionIndex, cpu.list, callOf(invocation, flight), this.#nowMs);
+      return;
+    }
+    const demand = place === 'cpu' ? this.#lists.onDemand(functionIndex) : undefined;
+    if (demand !== undefined) {
+      flight.placement = loads ? coldCpuPlacement : cpuPlacement;
+      if (loads) demand.start(this.#sides.makeSession(functionIndex, cpu!, this.#nowMs));
+      flight.runMs = Math.max(this.#nowMs, this.#sides.readyMs(functionIndex));
+      demand.add(callOf(invocation, flight), this.#nowMs);
       return;
     }
     if (place === 'cpu') {
@@ -414,6 +436,25 @@ export class Simulator {
     }
     this.#begin(flight);
     flight.finishDue = this.#due.add(this.#nowMs + ms, 'finished', invocation);
+  }
+
+  /** One more instance of the function on demand. Returns when it will be ready; undefined: there is no room for it. */
+  #growOnDemand(functionIndex: Given<FunctionId>): number | undefined {
+    const cpu = this.#sheets[functionIndex]!.cpu!;
+    const { bytes = 0 } = cpu;
+    const { size } = this.#lists.onDemand(functionIndex)!;
+    const hasRoom = (): boolean => this.#sides.sessionBytes + bytes <= this.#options.cpu!.memoryBytes;
+    if (!hasRoom()) this.#tell({ kind: 'room-wanted', functionIndex, bytes, purpose: 'spare' });
+    if (!hasRoom()) return undefined;
+    const readyMs = this.#sides.makeSpare(cpu, this.#nowMs);
+    if (bytes > 0) this.#tell({ kind: 'session', functionIndex, bytes: bytes * (size + 1), spares: size });
+    return readyMs;
+  }
+
+  /** What the scheduler learns of a run on the CPU. Others take what the offer says. */
+  #observed({ functionIndex, runMs, warmMs }: Flight): Observation | undefined {
+    if (this.#lists.onDemand(functionIndex) === undefined) return undefined;
+    return { runMs: this.#nowMs - runMs, coreMs: warmMs };
   }
 
   #end(invocation: Given<InvocationId>, placement: OutcomePlacement): void {

@@ -12,8 +12,9 @@ import type { ListOwner } from '../../src/cpu/pool/list-owner.ts';
 import { Slots } from '../../src/cpu/pool/slot.ts';
 import { makeTicket } from '../../src/cpu/pool/ticket.ts';
 import { WaitingCalls } from '../../src/cpu/pool/waiting-calls.ts';
+import { SimulatedDemand } from '../../src/replay/simulator-demand.ts';
 import { SimulatedLists } from '../../src/replay/simulator-lists.ts';
-import { LatencyBook, Pace } from '../../src/schedule/index.ts';
+import { LatencyBook, Pace, type BatchCall } from '../../src/schedule/index.ts';
 
 /** A call as it comes: milliseconds after the first, its rows, how long it may wait, and whether it has seen a death. */
 interface Arrival {
@@ -157,9 +158,10 @@ function decidedInReplay({ configuration, batchFixed, arrivals }: Sequence): Dec
   let nowMs = 0;
   const lists = new SimulatedLists(
     {
-      began: (invocations, _runMs, at) =>
+      began: (invocations, _startMs, _endMs, at) =>
         decided.push({ atMs: nowMs, what: `${at}:${invocations.join(',')}` }),
       wake: (atMs) => void wakes.push(atMs),
+      grow: () => undefined,
     },
     batchFixed,
   );
@@ -399,5 +401,66 @@ test('a replay makes the batches that the pools make', () => {
         }),
       );
     expect(roundly(decidedInReplay(sequence))).toBe(roundly(live));
+  }
+});
+
+/** The same instances on demand in a replay. */
+function demandDecidedInReplay(sequence: DemandSequence): Decisions {
+  const { loadMs, arrivals } = sequence;
+  const decided: { readonly atMs: number; readonly what: string }[] = [];
+  const wakes: number[] = [];
+  let nowMs = 0;
+  const book = demandBook(sequence);
+  let started = 0;
+  const demand = new SimulatedDemand<BatchCall & { readonly number: number }>(
+    { limits: sequence, msOf: (rows) => book.ms(1, rows) },
+    {
+      began: (calls, _startMs, _endMs, at) =>
+        decided.push({ atMs: nowMs, what: `${at}:${calls.map(({ number }) => number).join(',')}` }),
+      wake: (atMs) => void wakes.push(atMs),
+      grow: () => {
+        decided.push({ atMs: nowMs, what: `${started++}:+` });
+        return nowMs + loadMs;
+      },
+    },
+  );
+  const advance = (toMs: number): void => {
+    for (;;) {
+      const nextMs = Math.min(...wakes);
+      if (nextMs > toMs) return;
+      wakes.splice(wakes.indexOf(nextMs), 1);
+      nowMs = nextMs;
+      demand.decide(nowMs);
+    }
+  };
+  for (const [number, { atMs, rows }] of arrivals.entries()) {
+    advance(atMs);
+    nowMs = atMs;
+    demand.add({ number, rows, arrivalMs: atMs, deadlineMs: Infinity, alone: false }, atMs);
+  }
+  advance(Number.MAX_VALUE);
+  return decided;
+}
+
+test('a replay starts the instances on demand that the pools start, and joins the calls that they join', () => {
+  for (const sequence of demandSequences) {
+    // No two things happen by chance at one instant.
+    const arrivals = sequence.arrivals.map((arrival) => ({
+      ...arrival,
+      atMs: arrival.atMs + ((0.618_033_988_75 * arrival.atMs) % 1) / 16,
+      deadlineMs: Infinity,
+    }));
+    const odd = { ...sequence, arrivals, loadMs: sequence.loadMs + Math.SQRT2 / 8, batchDelayMs: sequence.batchDelayMs && sequence.batchDelayMs + Math.E / 8 }; // prettier-ignore
+    const clock = new Clock();
+    // A timer's whole milliseconds decide nothing.
+    vi.spyOn(Math, 'ceil').mockImplementation((ms) => ms);
+    const live = demandDecidedLive(odd, (toMs) => clock.advance(toMs));
+    vi.unstubAllGlobals();
+    vi.restoreAllMocks();
+    const replayed = demandDecidedInReplay(odd);
+    // Which of two like instances is first where both are free says nothing.
+    const calls = (decisions: Decisions): string[] => decisions.map(({ what }) => what.slice(what.indexOf(':')));
+    expect(calls(replayed)).toEqual(calls(live));
+    for (const [at, { atMs }] of replayed.entries()) expect(atMs).toBeCloseTo(live[at]!.atMs, 3);
   }
 });

@@ -1,8 +1,8 @@
 /** What a replay has beside the GPUs: the CPU with its sessions, workers, and the tier of host memory. */
-import type { Machine } from '../../hardware/index.ts';
 import { usage } from '../error.ts';
-import { filledStart, type OfferCache } from '../../replay/index.ts';
-import type { CpuOffer, WorkersPlace } from '../../schedule/index.ts';
+import { coresOf, type Machine } from '../../hardware/index.ts';
+import { filledStart, type DemandOptions, type OfferCache } from '../../replay/index.ts';
+import { LatencyBook, type CpuOffer, type WorkersPlace } from '../../schedule/index.ts';
 import { type Load } from './load.ts';
 import type { CpuGiven } from '../values.ts';
 import { given } from '../../tools/index.ts';
@@ -63,6 +63,10 @@ export function placesOf(
       const given = cpu?.get(model);
       return given === undefined ? undefined : cpuOffer(given, offers.weightBytes(model), machine);
     },
+    demandOf: (model: string): DemandOptions | undefined => {
+      const given = cpu?.get(model);
+      return given === undefined ? undefined : demandOf(given, machine);
+    },
     hostMemory: {
       capacityBytes,
       functionsBytes,
@@ -93,23 +97,44 @@ function leasedCoresOf({ cpu }: PlacesOptions, machine: Machine, load: Load, isO
   return leased > 0 ? leased : undefined;
 }
 
+/** How instances on demand join the calls of a function, as many as there are cores for; undefined: not at all. */
+function demandOf({ latencyMs, cores, joined }: CpuGiven, machine: Machine): DemandOptions | undefined {
+  if (joined === undefined) return undefined;
+  const machineCores = coresOf(machine);
+  if (cores > machineCores)
+    throw usage(
+      `--cpu: an instance whose calls share runs takes ${cores} cores, and ${machine.name} has ${machineCores}`,
+    );
+  const times = new LatencyBook();
+  times.expect(cores, 1, latencyMs);
+  times.expect(cores, joined.calls, joined.ms);
+  return {
+    limits: { batchMax: joined.calls, batchDelayMs: joined.delayMs, instancesMax: Math.floor(machineCores / cores) },
+    msOf: (rows) => times.ms(cores, rows),
+  };
+}
+
 /** A session whose costs are not given holds its weights once, and loads as fast as the disk reads them. */
 export function cpuOffer(
-  { latencyMs, cores, loadMs, bytes, list }: CpuGiven,
+  { latencyMs, cores, loadMs, bytes, list, joined }: CpuGiven,
   weightBytes: number,
   { disk }: Machine,
 ): CpuOffer {
   // Its instances are there from the beginning.
   if (list !== undefined) return { latencyMs, cores, list };
   const diskMs = disk === undefined ? undefined : weightBytes / (disk.readGBps * 1e6);
-  return { latencyMs, cores, loadMs: loadMs ?? diskMs ?? 0, bytes: bytes ?? weightBytes };
+  const session = { loadMs: loadMs ?? diskMs ?? 0, bytes: bytes ?? weightBytes };
+  // As a pool offers it: so many calls share the cores of a run, and what a call then takes is learnt.
+  if (joined !== undefined) return { latencyMs: undefined, cores: cores / joined.calls, ...session };
+  return { latencyMs, cores, ...session };
 }
 
-function cpuText([model, { latencyMs, cores, loadMs, bytes, list }]: readonly [string, CpuGiven]): string {
+function cpuText([model, { latencyMs, cores, loadMs, bytes, list, joined }]: readonly [string, CpuGiven]): string {
   if (list !== undefined) {
     const groups = list.groups.map((each) => `${each.instances}x${each.threads}x${each.batch}@${each.latencyMs}ms`);
     return `${model}=${groups.join('+')}/${list.batchTimeoutMs}ms`;
   }
+  const shared = joined === undefined ? '' : `+${joined.calls}@${joined.ms}ms/${joined.delayMs}ms`;
   const session = [loadMs === undefined ? '' : `:${loadMs}ms`, bytes === undefined ? '' : `:${bytes}B`];
-  return `${model}=${latencyMs}ms@${cores}${session.join('')}`;
+  return `${model}=${latencyMs}ms@${cores}${shared}${session.join('')}`;
 }

@@ -186,6 +186,39 @@ describe('turntable replay', () => {
     expect(quiet.p50_ms).toBeCloseTo(10 + 80 * (0.3 + 0.7 / 8), 3);
   });
 
+  it('replays instances on demand that join calls: more come where there are cores and memory for them', async () => {
+    const words = [
+      '--machine',
+      'cpu-16',
+      '--functions',
+      'bert-base=1',
+      '--requests',
+      '2000',
+      '--seed',
+      '1',
+      '--json',
+      '-',
+    ];
+    const of = async (cpu: string, rate: number, ...more: string[]): Promise<Report> =>
+      JSON.parse(
+        await replay(...words, '--poisson', String(rate), '--slo', '1s', '--cpu', `bert-base=${cpu}`, ...more),
+      ) as Report;
+    const joined = '28ms@4+8@80ms/10ms:300ms:450MB';
+    // Four instances do 4 x 8 calls in 80 ms, 400 a second; one by one they would do 143.
+    const busy = await of(joined, 300);
+    expect(busy).toMatchObject({ requests: 2000, offloaded: 2000, failed: 0, cold_starts: 1 });
+    expect(busy.goodput).toBeGreaterThan(0.95);
+    expect((await of('28ms@4:300ms:450MB', 300)).goodput).toBeLessThan(0.6);
+    // With memory for one session there is one instance, of 100 calls a second.
+    const small = await of(joined, 300, '--cpu-memory', '500MB');
+    expect(small.goodput).toBeLessThan(0.5);
+    expect(small).toMatchObject({ offloaded: 2000, failed: 0, evictions: 0 });
+    // An idle instance: a call waits for others, and then runs for the time of one row.
+    const quiet = await of(joined, 1);
+    expect(quiet.p50_ms).toBeCloseTo(38, 3);
+    expect(quiet.settings).toMatchObject({ cpu: 'bert-base=28ms@4+8@80ms/10ms:300ms:450000000B' });
+  });
+
   it('turntable replay can evict by the known future of its load', async () => {
     const words = [...poisson, '--functions', 'bert-base=220', '--json', '-'];
     const report = JSON.parse(await replay(...words, '--eviction', 'oracle')) as Report;
@@ -637,6 +670,11 @@ describe('what the command line can ask for', () => {
     [['--fail-gpu', '1@1s', '--hosts', '2'], 'in a fleet, --fail-host loses a host'],
     [['--fail-host', '2@1s', '--hosts', '2'], '--fail-host names host 2, but the hosts are 0 to 1'],
     [['--priority', 'high'], 'It must be a whole number of 1 or more'],
+    [['--cpu', 'bert-base=28ms@4+8'], "'8' does not say which calls share a run, as 16@600ms/5ms does"],
+    [
+      ['--machine', 'cpu-16', '--cpu', 'bert-base=28ms@20+8@80ms'],
+      '--cpu: an instance whose calls share runs takes 20 cores, and cpu-16 has 16',
+    ],
     [['--cpu', 'bert-base=2x4x16'], "'2x4x16' is no list of instances such as 2x4x16@90ms"],
     [
       ['--machine', 'cpu-16', '--cpu', 'bert-base=1x1x1@9ms'],

@@ -14,15 +14,7 @@ import {
   type TraceInvocation,
 } from '../../replay/index.ts';
 import type { FleetRow, LeastTimes, Report, SettingValue } from '../../report/index.ts';
-import {
-  leastOf,
-  policies,
-  policyChoices,
-  policyNames,
-  schedulerGpus,
-  type OfferSheet,
-  type PolicyName,
-} from '../../schedule/index.ts';
+import { leastOf, policies, policyChoices, policyNames, schedulerGpus, type PolicyName } from '../../schedule/index.ts';
 import { usage } from '../error.ts';
 import { readMachine, readProfile } from '../planning.ts';
 import { checkFailures, failuresOf, failuresText, fleetFlags, fleetOf, fleetSettings, isFleet } from './fleet.ts';
@@ -108,7 +100,8 @@ export function systemFlags() {
       new Option(
         '--cpu <offers>',
         'what the CPU offers: bert-base=180ms@8 is 180 ms on 8 cores; :1.2s:450MB behind it, the loading and ' +
-          'the memory of a session; bert-base=2x4x16@90ms/5ms has two instances of its own instead, of 4 threads and ' +
+          'the memory of a session; bert-base=180ms@8+16@600ms/5ms joins up to 16 calls in a run of 600 ms, for which a call ' +
+          'waits up to 5 ms; bert-base=2x4x16@90ms/5ms has two instances of its own instead, of 4 threads and ' +
           '16 calls in 90 ms, for which a call waits up to 5 ms',
       ).argParser(parseCpuOffers),
     )
@@ -274,8 +267,10 @@ export function simulateLoad(
         const sloMs = sloOf(functionIndex) ?? sloMsDefault;
         const own = { sloMs, priority: priorityOf(functionIndex) };
         if (cpu === undefined) return offers.sheet(model, own);
-        return offers.sheet(model, { ...own, cpu, ...(workers && { workers: { latencyMs: cpu.latencyMs } }) });
+        const { latencyMs } = options.cpu!.get(model)!;
+        return offers.sheet(model, { ...own, cpu, ...(workers && { workers: { latencyMs } }) });
       },
+      demandOf: (functionIndex) => places.demandOf(load.modelOf(functionIndex)),
       ...given({ cpuMemoryBytes, leasedCores, workers, host }),
     };
     return { places, settings, count };
@@ -323,19 +318,20 @@ interface PlacedKind {
 
 /** What a call of the function takes at best, on the host that is best for it, where nothing else waits. */
 function leastTimes(index: number, kinds: readonly PlacedKind[]): LeastTimes {
-  const times = kinds.map(({ settings }) => leastTimesOn(settings.sheetOf(index, ''), settings));
+  const times = kinds.map(({ settings }) => leastTimesOn(index, settings));
   return { sloMs: times[0]!.sloMs, warmMs: Math.min(...times.map(({ warmMs }) => warmMs)) };
 }
 
-function leastTimesOn({ gpus: offers, cpu, others, sloMs }: OfferSheet, settings: SimulationSettings): LeastTimes {
-  const { machine, reserveBytes } = settings;
+function leastTimesOn(index: number, { machine, reserveBytes, ...settings }: SimulationSettings): LeastTimes {
+  const { gpus: offers, cpu, others, sloMs } = settings.sheetOf(index, '');
   const places = schedulerGpus(machine, reserveBytes);
   const gpus = offers.filter((offer, gpu) => {
     let least = offer;
     while (least?.smaller !== undefined) least = least.smaller;
     return least !== null && least !== undefined && least.prefixBytes.at(-1)! <= places[gpu]!.capacityBytes;
   });
-  const onCpu = cpu !== null && (cpu.cores ?? 1) <= coresOf(machine) ? (cpu.latencyMs ?? 0) : Infinity;
+  const cpuMs = cpu?.latencyMs ?? settings.demandOf?.(index)?.msOf(1) ?? 0;
+  const onCpu = cpu !== null && (cpu.cores ?? 1) <= coresOf(machine) ? cpuMs : Infinity;
   const workers = others?.['workers'];
   const away = workers ? (settings.workers?.roundTripMs ?? 0) + (workers.latencyMs ?? 0) : Infinity;
   return { sloMs, warmMs: Math.min(leastOf(gpus).warmMs, onCpu, away) };
