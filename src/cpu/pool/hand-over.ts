@@ -229,7 +229,7 @@ export class HandOver {
   /** @param capacity rows that these idle instances take @param inBatches calls share runs of the model, where they can */
   #send(slots: readonly Slot[], capacity: number, inBatches: boolean): boolean {
     const { first } = this.#pool.waiting;
-    return inBatches && first?.alone === false ? this.#split(slots, capacity) : this.#sendTogether(slots[0]!);
+    return inBatches && first?.runModel === undefined ? this.#split(slots, capacity) : this.#sendTogether(slots[0]!);
   }
 
   /** Sends the first waiting calls to these instances, which have room for so many rows. */
