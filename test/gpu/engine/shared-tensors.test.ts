@@ -184,10 +184,10 @@ describe.skipIf(emulatorMissing)('tensors in memory that a host shares', () => {
     try {
       await onBench({}, [chain!], async ({ call, areasPinned, writtenBytes }) => {
         for (let round = 1; round < 4; round++) {
-          for (let number = 0; number < 2; number++) {
+          // A call that comes while memory is given up does not have it pinned again.
+          for (let number = 0; number < 2 || areasPinned() < 2; number++) {
             const { given, answer } = inputOf(chain!, round * 10 + number);
             expect((await call(chain!, given)).answer).toEqual(answer);
-            await vi.waitUntil(() => areasPinned() === 2);
           }
           expect(writtenBytes()).toBeGreaterThanOrEqual(2 * areaBytes);
           // The emulated driver notices pages that are given back before.
