@@ -1,7 +1,10 @@
 /**
  * The host's processor time for a warm call on a GPU, beside the same call on the CPU. The driver is the emulated one:
  * it computes in the GPU process, whose time counts apart. So this is what the host does for a call, without a GPU.
+ * A server that only passes floats to one child says what that costs at least: the child has the same model, and keeps
+ * its core and cache busy for as long as the GPU process does.
  */
+import { join } from 'node:path';
 import { buildEmulatedDriver } from '../test/emulated-driver/build.ts';
 import {
   BenchmarkNotPossible,
@@ -12,7 +15,7 @@ import {
 } from './benchmark.ts';
 import { measure, requestOf, type Cell, type Measured } from './http/body-sizes.ts';
 import { ElementType, GraphBuilder } from '../src/onnx/index.ts';
-import { median, Servers, type StartedServer } from './servers.ts';
+import { median, projectRoot, Servers, type StartedServer } from './servers.ts';
 
 /** Layers with weights, as many as BERT-Base has: a plan names each. */
 const layers = 74;
@@ -24,10 +27,7 @@ export const benchmark: Benchmark = {
   run,
 };
 
-interface Places {
-  readonly gpu: Measured;
-  readonly cpu: Measured;
-}
+type Found = Record<'gpu' | 'cpu' | 'oneChild', Measured>;
 
 /** x + w1 + w2 + ..., FP32 [1, values]. */
 function chain(values: number): GraphBuilder {
@@ -67,15 +67,24 @@ async function run({ small, progress }: BenchmarkOptions): Promise<BenchmarkResu
   const cells = sizes.flatMap((bytes) => [1, 16].map((clients): Cell => ({ bytes, form: 'binary', clients })));
   progress('warming up');
   for (const host of [hosts.gpu, hosts.cpu]) for (const cell of cells) await load(host, cell, warmup);
-  const found = new Map<Cell, Places[]>(cells.map((cell) => [cell, []]));
+  const oneChild = new Map<number, StartedServer>();
+  for (const bytes of sizes) {
+    const { childrenMs } = await load(hosts.gpu, { bytes, form: 'binary', clients: 1 }, requests);
+    const model = join(servers.folder, 'functions', nameOf(bytes), 'model.onnx');
+    const environment = { BUSY_US: (1000 * childrenMs).toFixed(0) };
+    oneChild.set(bytes, await servers.start([join(projectRoot, 'bench/http/child-server.mjs'), model], environment));
+  }
+  for (const cell of cells) await load(oneChild.get(cell.bytes)!, cell, warmup);
+  const found = new Map<Cell, Found[]>(cells.map((cell) => [cell, []]));
   for (let round = 0; round < rounds; round++) {
     for (const cell of cells) {
       progress(`round ${round + 1} of ${rounds}: ${cell.bytes} bytes, ${cell.clients} clients`);
       const gpu = await load(hosts.gpu, cell, requests);
-      found.get(cell)!.push({ gpu, cpu: await load(hosts.cpu, cell, requests) });
+      const cpu = await load(hosts.cpu, cell, requests);
+      found.get(cell)!.push({ gpu, cpu, oneChild: await load(oneChild.get(cell.bytes)!, cell, requests) });
     }
   }
-  const us = (cell: Cell, value: (one: Places) => number): number => 1000 * median(found.get(cell)!.map(value));
+  const us = (cell: Cell, value: (one: Found) => number): number => 1000 * median(found.get(cell)!.map(value));
   const most = Math.max(...cells.map((cell) => us(cell, ({ gpu }) => gpu.ownMs)));
   return {
     settings: { layers, rounds, requestsPerRound: requests, warmup },
@@ -86,12 +95,14 @@ async function run({ small, progress }: BenchmarkOptions): Promise<BenchmarkResu
         ['>HOST, ON A GPU', (cell) => us(cell, ({ gpu }) => gpu.ownMs).toFixed(0)],
         ['>GPU PROCESS', (cell) => us(cell, ({ gpu }) => gpu.childrenMs).toFixed(0)],
         ['>HOST, ON THE CPU', (cell) => us(cell, ({ cpu }) => cpu.ownMs).toFixed(0)],
+        ['>SERVER WITH ONE CHILD', (cell) => us(cell, (one) => one.oneChild.ownMs).toFixed(0)],
         ['>INSTANCE', (cell) => us(cell, ({ cpu }) => cpu.childrenMs).toFixed(0)],
       ]),
     ],
     figures: {
       hostUsMost: most,
       timesOnCpu: median([...found.values()].flat().map(({ gpu, cpu }) => gpu.ownMs / cpu.ownMs)),
+      timesOneChild: median([...found.values()].flat().map((one) => one.gpu.ownMs / one.oneChild.ownMs)),
     },
     aims: [
       {

@@ -1,5 +1,6 @@
 // The yardstick for isolation: node:http, and the model in one child, to and from which the floats go over a socket.
-// The same file is the child, where it is given a descriptor.
+// The same file is the child, where it is given a descriptor. `BUSY_US` keeps the child's core and cache busy for so many
+// microseconds more a run: a child that computes longer costs its parent more, whose cache it shares.
 import { spawn } from 'node:child_process';
 import { createServer } from 'node:http';
 import { Socket } from 'node:net';
@@ -8,6 +9,7 @@ import { answerWith, bytesOf, openModel } from './model.mjs';
 
 const [, , model, descriptor] = process.argv;
 const prefixBytes = 4;
+const busyUs = Number(process.env.BUSY_US ?? 0);
 
 /** Frames of floats: their bytes, as 32 bits, and they themselves. */
 function readFrames(socket, take) {
@@ -37,6 +39,13 @@ function writeFrame(socket, values) {
   socket.uncork();
 }
 
+/** Reads and writes 1 MiB again and again, as a computation over weights does. */
+function stayBusy() {
+  const untilMs = performance.now() + busyUs / 1000;
+  while (performance.now() < untilMs) for (let at = 0; at < touched.length; at += 16) touched[at] += at;
+}
+const touched = new Float32Array(busyUs > 0 ? 2 ** 18 : 0);
+
 if (descriptor === undefined) {
   const child = spawn(process.execPath, [fileURLToPath(import.meta.url), model, '3'], {
     stdio: ['ignore', 'inherit', 'inherit', 'pipe'],
@@ -62,6 +71,11 @@ if (descriptor === undefined) {
   const socket = new Socket({ fd: Number(descriptor), readable: true, writable: true });
   socket.on('close', () => process.exit());
   let last = Promise.resolve();
-  readFrames(socket, (values) => (last = last.then(async () => writeFrame(socket, await run(values)))));
+  const runBusy = async (values) => {
+    const outputs = await run(values);
+    stayBusy();
+    writeFrame(socket, outputs);
+  };
+  readFrames(socket, (values) => (last = last.then(() => runBusy(values))));
   writeFrame(socket, new Float32Array());
 }
