@@ -50,6 +50,7 @@ interface Api {
   dieCarrying(order: { readonly at: string }, tensors: readonly Tensor[]): WithTensors<string>;
   after(order: { readonly ms: number; readonly word: string }): string;
   count(order: { readonly by: number }): number;
+  noteLate(): void;
   function(): unknown;
 }
 
@@ -119,6 +120,7 @@ serve({
   },
   after: async ({ ms, word }) => { await later(ms); return word; },
   count: ({ by }) => { Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 20); return (count += by); },
+  noteLate: (_, { note }) => void setImmediate(note),
   function: () => () => undefined,
 }, { errors: { CodedError }, lent: ['dieCarrying'] });
 `;
@@ -224,6 +226,14 @@ describe.each(['process', 'process that shares memory', 'thread'] as const)('a %
     const remote = start();
     expect(await remote.call('echo')).toBeUndefined();
     await expect(remote.call('missing' as 'echo')).rejects.toThrow('is not a function');
+  });
+
+  test('that notes something after its answer tells the next call nothing', async () => {
+    const remote = start();
+    await remote.call('noteLate');
+    const onNote = vi.fn<() => void>();
+    expect(await remote.call('after', { ms: 20, word: 'done' }, { onNote })).toBe('done');
+    expect(onNote).not.toHaveBeenCalled();
   });
 
   test('is told when its caller has gone', async () => {
@@ -443,24 +453,27 @@ test('an answer that cannot cross to a thread is an error', async () => {
   await expect(track(optionsOf('thread')).call('function')).rejects.toThrow('could not be cloned');
 });
 
-test.each([false, true])('like calls in order have like headers: %s', async (inOrder) => {
-  const remote = processRemote({}, { inOrder });
-  await remote.call('echo');
-  const sent: Buffer[] = [];
-  const send: Socket['write'] = Reflect.get(Socket.prototype, 'write');
-  const write = vi.spyOn(Socket.prototype, 'write').mockImplementation(function (this: Socket, ...given: unknown[]) {
-    // The next frame may be written over this one.
-    sent.push(Buffer.from(given[0] as Uint8Array));
-    return Reflect.apply(send, this, given) as boolean;
-  });
-  for (let count = 0; count < 3; count++) await remote.call('echo', { key: 'f@1' });
-  write.mockRestore();
-  const frames = sent.filter((frame) => frame.includes('"op":"echo"'));
-  expect(frames).toHaveLength(3);
-  expect(new Set(frames.map((frame) => frame.toString('latin1'))).size).toBe(inOrder ? 1 : 3);
-  // The 12 bytes in front of a frame, and its text, which is filled up to a multiple of 8 bytes.
-  expect(frames.map(({ byteLength }) => byteLength)).toEqual(frames.map(() => 12 + (inOrder ? 36 : 44)));
-});
+test.each([false, true])(
+  'like calls, one after the other, have like headers, where they are answered in order: %s',
+  async (inOrder) => {
+    const remote = processRemote({}, { inOrder });
+    await remote.call('echo');
+    const sent: Buffer[] = [];
+    const send: Socket['write'] = Reflect.get(Socket.prototype, 'write');
+    const write = vi.spyOn(Socket.prototype, 'write').mockImplementation(function (this: Socket, ...given: unknown[]) {
+      // The next frame may be written over this one.
+      sent.push(Buffer.from(given[0] as Uint8Array));
+      return Reflect.apply(send, this, given) as boolean;
+    });
+    for (let count = 0; count < 3; count++) await remote.call('echo', { key: 'f@1' });
+    write.mockRestore();
+    const frames = sent.filter((frame) => frame.includes('"op":"echo"'));
+    expect(frames).toHaveLength(3);
+    expect(new Set(frames.map((frame) => frame.toString('latin1'))).size).toBe(1);
+    // The 12 bytes in front of a frame, and its text, which is filled up to a multiple of 8 bytes.
+    expect(frames.map(({ byteLength }) => byteLength)).toEqual(frames.map(() => 12 + (inOrder ? 36 : 44)));
+  },
+);
 
 test.each([false, true])(
   'a thread that ends between messages answers its current call, and none behind it',

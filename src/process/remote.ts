@@ -75,7 +75,7 @@ interface SentError {
   readonly fields?: object;
 }
 
-/** `id`: absent with `inOrder`, so that the headers of like calls are equal and need not be read again. */
+/** `id`: of no other call under way; absent with `inOrder`. The headers of like calls are equal, and need not be read again. */
 interface Request {
   readonly id?: number;
   readonly op: string;
@@ -130,6 +130,8 @@ export class Remote<Api extends object> {
   /** Keeps this process running while a call is under way: one handle instead of the peer and its pipes. */
   readonly #awake = setInterval(() => undefined, timerMsMax).unref();
   #next = 0;
+  /** Of calls that were answered. They are used again, so that the headers of like calls are equal. */
+  readonly #freeIds: number[] = [];
   /** With `inOrder`: the call that is answered next. */
   #oldest = 0;
   #end: PeerEnd | undefined;
@@ -177,7 +179,7 @@ export class Remote<Api extends object> {
   exchange<Name extends NamesIn<Api>>(name: Name, ...asked: Asked<Api[Name]>): Promise<Reply<AnswerOf<Api[Name]>>> {
     const [order, options = {}] = asked as readonly unknown[] as readonly [unknown, AnyCallOptions?];
     if (this.#end !== undefined) return Promise.reject(this.#gone(this.#end));
-    const id = this.#next++;
+    const id = this.#freeIds.pop() ?? this.#next++;
     clearTimeout(this.#idle);
     if (this.#calls.size === 0) this.#awake.ref();
     return new Promise((resolve, reject) => {
@@ -252,6 +254,7 @@ export class Remote<Api extends object> {
     }
     this.#calls.delete(id);
     if (header.id === undefined) this.#oldest++;
+    else this.#freeIds.push(id);
     call.over();
     if (this.#calls.size === 0) this.#rest();
     if ('error' in header) call.reject(this.#errorOf(received(header.error, this.#options.errors)));
@@ -408,14 +411,19 @@ export function serve<Api extends object>(
     const to = id === undefined ? {} : { id };
     const abort = new AbortController();
     if (id !== undefined) aborts.set(id, abort);
+    let isAnswered = false;
     try {
-      const note = (): void => channel.send({ ...to, note: true });
+      // After the answer the number may be another call's.
+      const note = (): void => {
+        if (!isAnswered) channel.send({ ...to, note: true });
+      };
       const out = await find(op)(order, { tensors, signal: abort.signal, note });
       if (out instanceof WithTensors) channel.send({ ...to, out: out.answer as unknown }, out.tensors, out.sent);
       else channel.send({ ...to, out });
     } catch (error) {
       channel.send({ ...to, error: sent(error, errors) });
     } finally {
+      isAnswered = true;
       if (id !== undefined) aborts.delete(id);
     }
   }

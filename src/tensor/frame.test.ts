@@ -185,6 +185,13 @@ test('a repeated header is parsed once, and gets the tensors that came with it',
   expect(messages[2]!.header).toEqual({ text: 'run' });
 });
 
+test('a header that repeats is parsed once, also behind thousands that did not', () => {
+  const decoder = new FrameDecoder();
+  for (let run = 0; run < 3000; run++) decoder.push(numbered(run % 256, `number ${run}`));
+  const headers = Array.from({ length: 2000 }, () => decoder.push(numbered(1))[0]!.header);
+  expect(headers.at(-1)).toBe(headers.at(-2));
+});
+
 test('a repeated header is refused in front of other bytes than it names', () => {
   const decoder = new FrameDecoder();
   decoder.push(numbered(1));

@@ -434,6 +434,7 @@ interface FrameHeader<Header extends object> {
 
 const knownHeadersMax = 64;
 const knownHeaderBytesMax = 4096;
+const unlikelyHeaders = 1024;
 
 /**
  * The headers of one stream by their bytes. Calls of a function have the same header again and again, and parsing it
@@ -442,12 +443,16 @@ const knownHeaderBytesMax = 4096;
 class KnownHeaders<Header extends object> {
   readonly #known = new Map<string, FrameHeader<Header>>();
   #hits = 0;
-  /** False on a stream that numbers its messages, where no header repeats. */
-  #isOfUse = true;
+  /** Headers that are parsed without a look, after many of which none repeated: a start registers hundreds of functions. */
+  #unlikely = 0;
 
   /** @param bytes of the JSON */
   read(bytes: Buffer): FrameHeader<Header> {
-    if (!this.#isOfUse || bytes.byteLength > knownHeaderBytesMax) return parseHeader(bytes);
+    if (bytes.byteLength > knownHeaderBytesMax) return parseHeader(bytes);
+    if (this.#unlikely > 0) {
+      this.#unlikely--;
+      return parseHeader(bytes);
+    }
     const text = bytes.toString('latin1');
     let known = this.#known.get(text);
     if (known !== undefined) {
@@ -455,7 +460,7 @@ class KnownHeaders<Header extends object> {
       return known;
     }
     if (this.#known.size === knownHeadersMax) {
-      this.#isOfUse = this.#hits > 0;
+      if (this.#hits === 0) this.#unlikely = unlikelyHeaders;
       this.#hits = 0;
       this.#known.clear();
     }

@@ -6,17 +6,18 @@ import { getOrMake, given, type CancelSignal } from '../../tools/index.ts';
 import type { HybridPlan, HybridPromise, MeasureOperatorsOptions } from '../hybrid/index.ts';
 import type { MeasuredLayerProfile, MeasuredTopology, MeasureOptions } from '../measure/types.ts';
 import { asGpuError, GpuError, type LoadResult, type RunResult, type Staged } from '../types.ts';
-import type {
-  GpuApi,
-  GpuCheck,
-  GpuCoverage,
-  GpuFunctionSpec,
-  GpuProcessInfo,
-  GpuProcessSettings,
-  GpuProcessState,
-  GpuRunOptions,
-  ShapeCoverage,
-  ShapeOrder,
+import {
+  timingsOf,
+  type GpuApi,
+  type GpuCheck,
+  type GpuCoverage,
+  type GpuFunctionSpec,
+  type GpuProcessInfo,
+  type GpuProcessSettings,
+  type GpuProcessState,
+  type GpuRunOptions,
+  type ShapeCoverage,
+  type ShapeOrder,
 } from './protocol.ts';
 import { SentPlans } from './sent-plans.ts';
 
@@ -137,7 +138,8 @@ export class GpuClient {
     const order = variant === undefined ? run : { ...run, variant };
     const options = { tensors: inputs, cancel: signal, onNote: onLaneFree };
     const { answer, tensors } = await this.#process.exchange('run', order, options);
-    return { ...answer, outputs: tensors };
+    const [timings, ...outputs] = tensors;
+    return { ...answer, timings: timingsOf(timings!), outputs };
   }
 
   /**

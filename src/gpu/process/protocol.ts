@@ -1,7 +1,7 @@
 /** What the host asks of the GPU process, and what it answers, in any order. */
 import type { WithTensors } from '../../process/index.ts';
 import type { GraphProfile } from '../../profile/index.ts';
-import type { Tensor } from '../../tensor/index.ts';
+import { elements, tensorOf, type Tensor } from '../../tensor/index.ts';
 import type { CancelSignal } from '../../tools/index.ts';
 import type { CudaDevice } from '../driver/types.ts';
 import type { EngineOptions } from '../engine/engine.ts';
@@ -9,7 +9,7 @@ import type { Precision } from '../gate/compare.ts';
 import type { HybridPlan, HybridPromise, HybridSpec, MeasureOperatorsOptions } from '../hybrid/index.ts';
 import type { MeasuredLayerProfile, MeasuredTopology, MeasureOptions } from '../measure/types.ts';
 import type { InputShapes, Obstacle, WeightLayer } from '../program/types.ts';
-import type { Capability, GpuLinkState, LoadResult, RunOptions, RunResult, Staged } from '../types.ts';
+import type { Capability, GpuLinkState, LoadResult, RunOptions, RunResult, RunTimings, Staged } from '../types.ts';
 import type { PlacedPlan } from './sent-plans.ts';
 import type { HostStoreState } from '../engine/host-store.ts';
 import type { ResidencyState } from '../engine/residency.ts';
@@ -146,13 +146,23 @@ export interface RunOrder extends Omit<OnGpu, 'plan'> {
   readonly trace: boolean;
 }
 
+/** As a tensor, so that the header of an answer says the same each time and need not be read again. */
+export const timingsTensor = ({ waitMs, gpuMs, totalMs }: RunTimings): Tensor =>
+  tensorOf('timings', 'FP64', [3], Float64Array.of(waitMs, gpuMs, totalMs));
+
+/** @param tensor a {@link timingsTensor} */
+export function timingsOf(tensor: Tensor): RunTimings {
+  const [waitMs = NaN, gpuMs = NaN, totalMs = NaN] = elements(tensor) as Float64Array;
+  return { waitMs, gpuMs, totalMs };
+}
+
 /** What the host asks of the process. */
 export interface GpuApi {
   open(settings: GpuProcessSettings): GpuProcessInfo;
   register(order: { readonly spec: GpuFunctionSpec }): GpuCoverage;
   unregister(order: OfFunction): void;
-  /** The answer's tensors are the outputs. Notes when the GPU is free for the next run. */
-  run(order: RunOrder, inputs: readonly Tensor[]): WithTensors<Omit<RunResult, 'outputs'>>;
+  /** The answer's tensors are a {@link timingsTensor} and the outputs. Notes when the GPU is free for the next run. */
+  run(order: RunOrder, inputs: readonly Tensor[]): WithTensors<Omit<RunResult, 'outputs' | 'timings'>>;
   load(order: Omit<OnGpu, 'variant'>): LoadResult;
   /** Answers with the bytes freed, as `keep` does. Runs and loads on the GPU that are asked for later find them free. */
   trim(order: OfFunction & { readonly gpu: number; readonly layers: number }): number;

@@ -13,17 +13,18 @@ import { GpuError, type Capability, type RunResult } from '../types.ts';
 import { disagreementOf, disagreementOfBoth, largestDifference, precisionOf, tolerances } from '../gate/compare.ts';
 import { runPadded, type Padding } from '../padding/padded-run.ts';
 import { CompileError, type Compiler } from './compiler.ts';
-import type {
-  GpuApi,
-  GpuCheck,
-  GpuCoverage,
-  GpuFunctionSpec,
-  GpuLayer,
-  GpuProcessInfo,
-  GpuProcessSettings,
-  OnGpu,
-  ShapeCoverage,
-  ShapeOrder,
+import {
+  timingsTensor,
+  type GpuApi,
+  type GpuCheck,
+  type GpuCoverage,
+  type GpuFunctionSpec,
+  type GpuLayer,
+  type GpuProcessInfo,
+  type GpuProcessSettings,
+  type OnGpu,
+  type ShapeCoverage,
+  type ShapeOrder,
 } from './protocol.ts';
 import { KeptPlans } from './sent-plans.ts';
 import { given, KeyedMutex } from '../../tools/index.ts';
@@ -101,8 +102,8 @@ export class GpuService {
     run: async ({ plan: placed, ...order }, { tensors, signal, note }) => {
       const plan = this.#served(order.key).plans.of(placed);
       if (plan === undefined) throw new GpuError('invalid', `the GPU process was not sent plan ${placed.place}`);
-      const { outputs, release, ...answer } = await this.run({ ...order, plan }, tensors, signal, note, true);
-      return new WithTensors(answer, outputs, release);
+      const { outputs, release, timings, ...answer } = await this.run({ ...order, plan }, tensors, signal, note, true);
+      return new WithTensors(answer, [timingsTensor(timings), ...outputs], release);
     },
     load: async ({ key, gpu, plan }, { signal }) => {
       await this.#freed(gpu);
