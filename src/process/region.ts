@@ -24,6 +24,8 @@ const regionBytes = countsBytes + 2 * areaBytes;
 const regionTensorsMin = 64 * 1024;
 /** Tensors begin at multiples of this, so that elements of any type are aligned. */
 const alignment = 64;
+/** Room behind what is reserved, for small tensors of the same message. */
+const besideBytes = 64;
 /** An area without messages for this long gives its pages back to the system, at the latest after twice as long. */
 const idleMsMax = 30_000;
 
@@ -83,7 +85,10 @@ export interface Lease extends Disposable {
 
 /** Room for the tensors of a message. */
 export interface Reservation extends Lease {
-  /** A message of tensors that fill it from its beginning, without gaps, is sent without copying them. */
+  /**
+   * A message of tensors that fill it from its beginning, without gaps, is sent without copying them. Small ones that are
+   * elsewhere may follow.
+   */
   readonly view: Uint8Array;
 }
 
@@ -162,7 +167,7 @@ export class Region implements FrameRegion, SharedMemory, Disposable {
 
   reserve(bytes: number): Reservation | undefined {
     if (bytes < regionTensorsMin || this.#views === undefined) return undefined;
-    const held = this.#hold(bytes);
+    const held = this.#hold(bytes + besideBytes);
     if (held === undefined) return undefined;
     this.#reserved.add(held);
     const view = this.#views.own.subarray(held.from, held.from + bytes);
@@ -171,18 +176,26 @@ export class Region implements FrameRegion, SharedMemory, Disposable {
     return { address: this.#addressOf(view), view, [Symbol.dispose]: dispose };
   }
 
-  /** The reservation that tensors fill without gaps. */
+  /** The reservation that tensors fill without gaps, with those behind them that are elsewhere copied to their place. */
   #reservedFor(tensors: readonly Tensor[]): Held | undefined {
     if (this.#reserved.size === 0) return undefined;
-    const { buffer, byteOffset } = this.#views!.own;
+    const { own } = this.#views!;
     const parts = tensors.flatMap(dataParts);
-    let at = parts[0]!.byteOffset;
-    for (const part of parts) {
-      if (part.buffer !== buffer || part.byteOffset !== at) return undefined;
-      at += part.byteLength;
+    const from = parts[0]!.byteOffset - own.byteOffset;
+    let end = from;
+    let there = 0;
+    for (; parts[there]?.buffer === own.buffer && parts[there]!.byteOffset === own.byteOffset + end; there++)
+      end += parts[there]!.byteLength;
+    const rest = parts.slice(there);
+    const restBytes = rest.reduce((sum, { byteLength }) => sum + byteLength, 0);
+    if (there === 0) return undefined;
+    const held = [...this.#reserved].find((each) => each.from === from && end + restBytes <= each.to);
+    if (held === undefined) return undefined;
+    for (const part of rest) {
+      own.set(part, end);
+      end += part.byteLength;
     }
-    const [from, end] = [parts[0]!.byteOffset - byteOffset, at - byteOffset];
-    return [...this.#reserved].find((held) => held.from === from && end <= held.to);
+    return held;
   }
 
   /** The tensors of the next message in their place, until they are released. */

@@ -138,8 +138,7 @@ export class GpuClient {
     const order = variant === undefined ? run : { ...run, variant };
     const options = { tensors: inputs, cancel: signal, onNote: onLaneFree };
     const { answer, tensors } = await this.#process.exchange('run', order, options);
-    const [timings, ...outputs] = tensors;
-    return { ...answer, timings: timingsOf(timings!), outputs };
+    return { ...answer, timings: timingsOf(tensors.at(-1)!), outputs: tensors.slice(0, -1) };
   }
 
   /**

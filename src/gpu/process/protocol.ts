@@ -161,7 +161,7 @@ export interface GpuApi {
   open(settings: GpuProcessSettings): GpuProcessInfo;
   register(order: { readonly spec: GpuFunctionSpec }): GpuCoverage;
   unregister(order: OfFunction): void;
-  /** The answer's tensors are a {@link timingsTensor} and the outputs. Notes when the GPU is free for the next run. */
+  /** The answer's tensors are the outputs and a {@link timingsTensor}. Notes when the GPU is free for the next run. */
   run(order: RunOrder, inputs: readonly Tensor[]): WithTensors<Omit<RunResult, 'outputs' | 'timings'>>;
   load(order: Omit<OnGpu, 'variant'>): LoadResult;
   /** Answers with the bytes freed, as `keep` does. Runs and loads on the GPU that are asked for later find them free. */

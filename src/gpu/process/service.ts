@@ -103,7 +103,7 @@ export class GpuService {
       const plan = this.#served(order.key).plans.of(placed);
       if (plan === undefined) throw new GpuError('invalid', `the GPU process was not sent plan ${placed.place}`);
       const { outputs, release, timings, ...answer } = await this.run({ ...order, plan }, tensors, signal, note, true);
-      return new WithTensors(answer, [timingsTensor(timings), ...outputs], release);
+      return new WithTensors(answer, [...outputs, timingsTensor(timings)], release);
     },
     load: async ({ key, gpu, plan }, { signal }) => {
       await this.#freed(gpu);
