@@ -17,6 +17,9 @@ export interface RunIo extends Disposable {
   }[];
 }
 
+/** A GPU's part of a plan may have no tensors of its own, and tensors may be empty. */
+const noBytes = { address: 0, view: new Uint8Array(0) };
+
 /** @param lends the outputs go to the host from where they are @throws CudaError */
 export async function runIoOf(
   { io, shared }: RunContext,
@@ -43,15 +46,15 @@ export async function runIoOf(
     });
     const outputsAt = bytes;
     if (reservation === undefined) bytes += outputBytes;
-    const buffer = bytes === 0 ? undefined : hold(await io.allocate(bytes));
-    const written = reservation ?? { address: buffer!.address + outputsAt, view: buffer!.view.subarray(outputsAt) };
+    const buffer = bytes === 0 ? noBytes : hold(await io.allocate(bytes))!;
+    const written = reservation ?? { address: buffer.address + outputsAt, view: buffer.view.subarray(outputsAt) };
     let at = 0;
     return {
       inputs: inputs.map(({ tensor, given }, index) => {
         const lease = leases[index];
         if (lease !== undefined) return { tensor, address: lease.address };
-        buffer!.view.set(given.data, places[index]);
-        return { tensor, address: buffer!.address + places[index]! };
+        buffer.view.set(given.data, places[index]);
+        return { tensor, address: buffer.address + places[index]! };
       }),
       // Without gaps, as in a message.
       outputs: outputs.map((tensor) => {
