@@ -31,7 +31,7 @@ export async function playHour(row: HoursRow, system: HoursSystem, seeds: readon
 }
 
 async function playOnce(row: HoursRow, { mode, policy }: HoursSystem, seed: number): Promise<Hour> {
-  const { machine, admission, cpu, reserveBytes, warmup, classOf, host } = row;
+  const { machine, admission, cpu, reserveBytes, warmup, classOf, host, gpuChanges } = row;
   const trace = row.trace(seed);
   const offers = bookOf(row, mode);
   const builder = new ReportBuilder();
@@ -63,6 +63,7 @@ async function playOnce(row: HoursRow, { mode, policy }: HoursSystem, seed: numb
       ...given({ reserveBytes, host }),
     },
     observer,
+    gpuChanges,
   );
   const { user, system } = process.cpuUsage(startCpu);
   const report = builder.finish({

@@ -1,6 +1,6 @@
 import type { Machine } from '../../src/hardware/index.ts';
 import type { LayerProfile, WeightBits } from '../../src/profile/index.ts';
-import type { SimulationSettings, Trace } from '../../src/replay/index.ts';
+import type { GpuChange, SimulationSettings, Trace } from '../../src/replay/index.ts';
 import type { CpuGiven } from '../../src/cli/values.ts';
 import type { Policy } from '../../src/schedule/index.ts';
 
@@ -46,6 +46,8 @@ export interface HoursRow {
   readonly reserveBytes?: number;
   /** Left out: everything is in host memory. */
   readonly host?: SimulationSettings['host'];
+  /** GPUs that are lost, and that come back; left out: none. */
+  readonly gpuChanges?: readonly GpuChange[];
   /** Groups of functions with separate goodput. */
   readonly classOf?: (functionIndex: number) => string;
   /** Of models that are not estimated by name. */

@@ -182,6 +182,7 @@ function issueRows(scale: Scale): HoursRow[] {
     largeRow(scale),
     ...twoGpusRows(scale),
     ...dearTrimsRows(scale),
+    lostGpuRow(scale),
     ...bothWays(
       scale,
       {
@@ -535,6 +536,19 @@ function zipfShares(functions: number): number[] {
 function bertBytes(): number {
   const { model, dimensions } = namedModel('bert-base');
   return estimateLayers(model, p3, { dimensions }).profile.layers.reduce((sum, { bytes }) => sum + bytes, 0);
+}
+
+/** Measured while it is lost. Its functions find room elsewhere, and its calls the links of three. */
+function lostGpuRow(scale: Scale): HoursRow {
+  const ratePerS = 100;
+  return row(scale, {
+    name: 'gpu-lost',
+    load: `bert-base=180 at ${ratePerS}/s, one of four GPUs lost for as long as is measured`,
+    trace: berts(scale, 180, ratePerS, { requests: scale.warmup + scale.requests / 10 }),
+    gpuChanges: [{ kind: 'gpu-lost', gpu: 1, atMs: (1000 * scale.warmup) / ratePerS }],
+    seeds: 5,
+    aims: [notBehindAim(['modulo'], 0.01)],
+  });
 }
 
 function executionsPerS(): number {
