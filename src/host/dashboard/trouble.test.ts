@@ -1,4 +1,5 @@
 import { spawn, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
 import type { CpuInfo } from 'node:os';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
@@ -200,8 +201,11 @@ describe('a process in which nothing runs', () => {
 
   test('a process in which nothing runs is the GPU process once it has left pings unanswered for two seconds, for functions that may wait for it', async () => {
     for (const whyNot of [null, 'an operator is missing']) {
-      const asleep = spawn(process.execPath, ['-e', 'setInterval(() => undefined, 1e6)'], { stdio: 'ignore' });
+      const code = `setInterval(() => undefined, 1e6); setTimeout(() => console.log('started'));`;
+      const asleep = spawn(process.execPath, ['-e', code], { stdio: ['ignore', 'pipe', 'inherit'] });
       try {
+        // Before that it may sleep for a moment, and go on.
+        await once(asleep.stdout, 'data');
         await expect.poll(() => processorUse(asleep.pid!)?.state).toBe('S');
         const host = new Host({ whyNot, gpuPid: asleep.pid! });
         for (let call = 0; call < 20; call++) host.late('load', places.cpu);
