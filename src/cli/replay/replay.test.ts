@@ -158,22 +158,12 @@ describe('turntable replay', () => {
     expect((helped.workers ?? 0) + helped.offloaded).toBe(300);
   });
 
+  const oneFunctionOnCpus = '--machine cpu-16 --functions bert-base=1 --requests 2000 --seed 1 --json -'.split(' ');
+
   it('replays instances of a function that take calls in batches', async () => {
-    const words = [
-      '--machine',
-      'cpu-16',
-      '--functions',
-      'bert-base=1',
-      '--requests',
-      '2000',
-      '--seed',
-      '1',
-      '--json',
-      '-',
-    ];
     const of = async (list: string, rate: number): Promise<Report> =>
       JSON.parse(
-        await replay(...words, '--poisson', String(rate), '--slo', '1s', '--cpu', `bert-base=${list}`),
+        await replay(...oneFunctionOnCpus, '--poisson', String(rate), '--slo', '1s', '--cpu', `bert-base=${list}`),
       ) as Report;
     // Two instances do 2 x 8 calls in 80 ms, 200 a second; one by one they would do some 70.
     const busy = await of('2x4x8@80ms/10ms', 180);
@@ -187,21 +177,18 @@ describe('turntable replay', () => {
   });
 
   it('replays instances on demand that join calls: more come where there are cores and memory for them', async () => {
-    const words = [
-      '--machine',
-      'cpu-16',
-      '--functions',
-      'bert-base=1',
-      '--requests',
-      '2000',
-      '--seed',
-      '1',
-      '--json',
-      '-',
-    ];
     const of = async (cpu: string, rate: number, ...more: string[]): Promise<Report> =>
       JSON.parse(
-        await replay(...words, '--poisson', String(rate), '--slo', '1s', '--cpu', `bert-base=${cpu}`, ...more),
+        await replay(
+          ...oneFunctionOnCpus,
+          '--poisson',
+          String(rate),
+          '--slo',
+          '1s',
+          '--cpu',
+          `bert-base=${cpu}`,
+          ...more,
+        ),
       ) as Report;
     const joined = '28ms@4+8@80ms/10ms:300ms:450MB';
     // Four instances do 4 x 8 calls in 80 ms, 400 a second; one by one they would do 143.
