@@ -159,49 +159,45 @@ describe('turntable replay', () => {
   });
 
   const oneFunctionOnCpus = '--machine cpu-16 --functions bert-base=1 --requests 2000 --seed 1 --json -'.split(' ');
+  const oneFunction = async (cpu: string, ratePerSecond: number, ...more: string[]): Promise<Report> =>
+    JSON.parse(
+      await replay(
+        ...oneFunctionOnCpus,
+        '--poisson',
+        String(ratePerSecond),
+        '--slo',
+        '1s',
+        '--cpu',
+        `bert-base=${cpu}`,
+        ...more,
+      ),
+    ) as Report;
 
   it('replays instances of a function that take calls in batches', async () => {
-    const of = async (list: string, rate: number): Promise<Report> =>
-      JSON.parse(
-        await replay(...oneFunctionOnCpus, '--poisson', String(rate), '--slo', '1s', '--cpu', `bert-base=${list}`),
-      ) as Report;
     // Two instances do 2 x 8 calls in 80 ms, 200 a second; one by one they would do some 70.
-    const busy = await of('2x4x8@80ms/10ms', 180);
+    const busy = await oneFunction('2x4x8@80ms/10ms', 180);
     expect(busy).toMatchObject({ requests: 2000, offloaded: 2000, failed: 0, cold_starts: 0 });
     expect(busy.p99_ms).toBeLessThan(500);
-    const oneByOne = await of('2x4x1@28ms', 180);
+    const oneByOne = await oneFunction('2x4x1@28ms', 180);
     expect(oneByOne.p99_ms).toBeGreaterThan(5 * busy.p99_ms!);
     // An idle list: a call waits for others, and then runs for the time of one row.
-    const quiet = await of('2x4x8@80ms/10ms', 1);
+    const quiet = await oneFunction('2x4x8@80ms/10ms', 1);
     expect(quiet.p50_ms).toBeCloseTo(10 + 80 * (0.3 + 0.7 / 8), 3);
   });
 
   it('replays instances on demand that join calls: more come where there are cores and memory for them', async () => {
-    const of = async (cpu: string, rate: number, ...more: string[]): Promise<Report> =>
-      JSON.parse(
-        await replay(
-          ...oneFunctionOnCpus,
-          '--poisson',
-          String(rate),
-          '--slo',
-          '1s',
-          '--cpu',
-          `bert-base=${cpu}`,
-          ...more,
-        ),
-      ) as Report;
     const joined = '28ms@4+8@80ms/10ms:300ms:450MB';
     // Four instances do 4 x 8 calls in 80 ms, 400 a second; one by one they would do 143.
-    const busy = await of(joined, 300);
+    const busy = await oneFunction(joined, 300);
     expect(busy).toMatchObject({ requests: 2000, offloaded: 2000, failed: 0, cold_starts: 1 });
     expect(busy.goodput).toBeGreaterThan(0.95);
-    expect((await of('28ms@4:300ms:450MB', 300)).goodput).toBeLessThan(0.6);
+    expect((await oneFunction('28ms@4:300ms:450MB', 300)).goodput).toBeLessThan(0.6);
     // With memory for one session there is one instance, of 100 calls a second.
-    const small = await of(joined, 300, '--cpu-memory', '500MB');
+    const small = await oneFunction(joined, 300, '--cpu-memory', '500MB');
     expect(small.goodput).toBeLessThan(0.5);
     expect(small).toMatchObject({ offloaded: 2000, failed: 0, evictions: 0 });
     // An idle instance: a call waits for others, and then runs for the time of one row.
-    const quiet = await of(joined, 1);
+    const quiet = await oneFunction(joined, 1);
     expect(quiet.p50_ms).toBeCloseTo(38, 3);
     expect(quiet.settings).toMatchObject({ cpu: 'bert-base=28ms@4+8@80ms/10ms:300ms:450000000B' });
   });
