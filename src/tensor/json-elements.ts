@@ -16,23 +16,23 @@ export interface Elements {
   data(count: number): Uint8Array;
 }
 
-/** @param textBytes size of the tensor's text, which bounds the number of its elements */
-export function elementsOf(name: string, datatype: DataType, textBytes: number): Elements {
+/**
+ * @param textBytes size of the tensor's text
+ * @param countMax elements that are read at most
+ */
+export function elementsOf(name: string, datatype: DataType, textBytes: number, countMax: number): Elements {
   switch (datatype) {
     case 'BYTES':
       return new TextElements(name, textBytes);
     case 'BOOL':
-      return new BooleanElements(name, textBytes);
+      return new BooleanElements(name, countMax);
     case 'INT64':
     case 'UINT64':
-      return new WideElements(name, datatype, textBytes);
+      return new WideElements(name, datatype, countMax);
     default:
-      return new NumberElements(name, datatype, textBytes);
+      return new NumberElements(name, datatype, countMax);
   }
 }
-
-/** Each element takes at least one byte of text, and one byte separates two elements. */
-const countMax = (textBytes: number): number => Math.floor(textBytes / 2) + 1;
 
 type NumberType = Exclude<DataType, 'BYTES' | 'BOOL' | 'INT64' | 'UINT64'>;
 
@@ -61,11 +61,11 @@ class NumberElements implements Elements {
   readonly #range: readonly [min: number, max: number] | undefined;
   readonly #toHalf: ((value: number) => number) | undefined;
 
-  constructor(name: string, datatype: NumberType, textBytes: number) {
+  constructor(name: string, datatype: NumberType, countMax: number) {
     this.#name = name;
     this.#datatype = datatype;
     // Declared as one type, so that one piece of code writes all of them.
-    this.#values = new arrayOf[datatype](countMax(textBytes)) as Float64Array;
+    this.#values = new arrayOf[datatype](countMax) as Float64Array;
     this.#range = datatype in integerRange ? integerRange[datatype as keyof typeof integerRange] : undefined;
     this.#toHalf = datatype === 'FP16' ? numberToFp16 : datatype === 'BF16' ? numberToBf16 : undefined;
   }
@@ -121,10 +121,10 @@ class WideElements implements Elements {
   /** The same memory, low half first: making a BigInt per element would cost more than reading it. */
   readonly #halves: Uint32Array;
 
-  constructor(name: string, datatype: 'INT64' | 'UINT64', textBytes: number) {
+  constructor(name: string, datatype: 'INT64' | 'UINT64', countMax: number) {
     this.#name = name;
     this.#datatype = datatype;
-    this.#values = new arrayOf[datatype](countMax(textBytes));
+    this.#values = new arrayOf[datatype](countMax);
     this.#halves = new Uint32Array(this.#values.buffer);
   }
 
@@ -163,9 +163,9 @@ class BooleanElements implements Elements {
   readonly #name: string;
   readonly #values: Uint8Array;
 
-  constructor(name: string, textBytes: number) {
+  constructor(name: string, countMax: number) {
     this.#name = name;
-    this.#values = new Uint8Array(countMax(textBytes));
+    this.#values = new Uint8Array(countMax);
   }
 
   read(bytes: Buffer, at: number, index: number): number {

@@ -184,7 +184,16 @@ class Parser {
       }
     }
     let depth = this.#depth;
+    // Rows of numbers are long, or all are short: short ones are passed more cheaply byte by byte.
+    let areRowsLong = true;
     for (const pauseAt = Math.min(byteLength, at + strideBytes); at < pauseAt; at++) {
+      if (areRowsLong && depth > 0) {
+        const from = at;
+        at = endOfPlain(bytes, at, pauseAt);
+        if (at === pauseAt) break;
+        // Two brackets may stand together before the first number.
+        areRowsLong = at - from >= longRowBytes || bytes[at] === openArray;
+      }
       const byte = bytes[at]!;
       // All numbers, commas and blanks are below the brackets.
       if (byte < openArray && byte !== quote) continue;
@@ -201,6 +210,20 @@ class Parser {
     this.at = at;
     return false;
   }
+}
+
+/** Native searches for each kind of byte cost as much as this many bytes one by one. */
+const longRowBytes = 256;
+const bounds = [closeArray, openArray, quote, openObject, closeObject];
+
+/** The position of the first bracket, brace or quote from `at` to before `end`; `end` if there is none. */
+function endOfPlain(bytes: Buffer, at: number, end: number): number {
+  let plain = bytes.subarray(at, end);
+  for (const bound of bounds) {
+    const found = plain.indexOf(bound);
+    if (found !== -1) plain = plain.subarray(0, found);
+  }
+  return at + plain.byteLength;
 }
 
 function parsed({ bytes, start, end }: JsonText): unknown {
@@ -264,17 +287,25 @@ interface Nested {
   readonly data: Uint8Array;
 }
 
+/** Each element takes at least one byte of text, and one byte separates two elements. */
+function countMaxOf({ start, end }: JsonText, shape?: readonly number[]): number {
+  const textMax = Math.floor((end - start) / 2) + 1;
+  return shape === undefined ? textMax : Math.min(textMax, elementCount(shape));
+}
+
 function* readNested(
   name: string,
   datatype: DataType,
-  { bytes, start, end }: JsonText,
+  text: JsonText,
   shape: readonly number[] | undefined,
   grow: Grow | undefined,
+  countMax = countMaxOf(text, shape),
 ): Steps<Nested> {
+  const { bytes, start, end } = text;
   // Of BYTES, the length of the text to come is the best that is known.
   const strideBytes = datatype === 'BYTES' ? 0 : strideElements * elementBytes[datatype];
   if (end - start > strideElements) grow?.(datatype === 'BYTES' ? end - start : strideBytes);
-  const elements = elementsOf(name, datatype, end - start);
+  const elements = elementsOf(name, datatype, end - start, countMax);
   const depthMax = shape === undefined ? rankMax : Math.max(1, shape.length);
   const sizes: number[] = [];
   /** Members so far of each open array, outermost first. */
@@ -292,6 +323,8 @@ function* readNested(
       at = skipBlanks(bytes, at + 1);
       if (bytes[at] !== closeArray) continue;
     } else {
+      // More than the shape takes: how many they are, or what else is wrong with them, is for the message.
+      if (count === countMax) return yield* readNested(name, datatype, text, shape, grow, countMaxOf(text));
       rank ??= open.length;
       if (rank !== open.length || sizes.length > rank) throw misshapen(name, shape);
       at = elements.read(bytes, at, count++);

@@ -296,6 +296,48 @@ test.each([
   expect(JSON.parse(bytes.toString('utf8', data.start, data.end))).toEqual(values);
 });
 
+test('rows of any lengths, strings and objects between them are passed over whole', () => {
+  const row = fc.integer({ min: 0, max: 20_000 }).map((length) => Array.from({ length }, (_, at) => at / 8));
+  const item = fc.oneof(row, fc.constantFrom<unknown>('][', '\\"]', { of: [1, '}'] }, [], [[2]], 3));
+  fc.assert(
+    fc.property(fc.array(item, { maxLength: 12 }), fc.nat(9), (values, indent) => {
+      const bytes = Buffer.from(JSON.stringify({ data: values, id: 7 }, null, indent % 3));
+      const document = runSteps(parseDocument(bytes, { members: new Map<string, JsonForm>([['data', 'tensor']]) }));
+      const { data, id } = document as { data: JsonText; id: number };
+      expect(id).toBe(7);
+      expect(JSON.parse(bytes.toString('utf8', data.start, data.end))).toEqual(values);
+      // Without its last bracket the text ends in the middle of a value.
+      const cut = bytes.subarray(0, data.end - 1);
+      const passed = (): unknown => runSteps(parseDocument(cut, { members: new Map([['data', 'tensor']]) }));
+      expect(passed).toThrow(SyntaxError);
+    }),
+    { numRuns: 40 },
+  );
+});
+
+test.each([
+  [[3], [1, 2]],
+  [[3], [1, 2, 3, 4]],
+  [[1, 3], [[1, 2, 3, 4, 5]]],
+  [[0], [1]],
+  [
+    [2, 2],
+    [
+      [1, 2, 3],
+      [4, 5, 6],
+    ],
+  ],
+])('data that is not of the shape %j is refused, not cut: %j', (shape, values) => {
+  for (const datatype of ['FP32', 'INT64', 'BOOL'] as const) {
+    const text = JSON.stringify(
+      datatype === 'BOOL' ? JSON.parse(JSON.stringify(values).replaceAll(/\d/g, '1')) : values,
+    );
+    const read = (): Tensor =>
+      runSteps(tensorFromJson('x', datatype, shape, new JsonText(Buffer.from(text), 0, text.length)));
+    expect(read).toThrow(/has \d elements of data, but its shape|does not have the shape/);
+  }
+});
+
 test.each<DataType>(['UINT8', 'FP32', 'INT64', 'FP64', 'BYTES'])(
   'the bytes of %s elements are told before they are read, and not many more',
   (datatype) => {
