@@ -1,69 +1,9 @@
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { fourCoreProfile as profile } from '../../../test/support/cpu-profile.ts';
-import type { CpuPools, PoolConfiguration, PoolState, Reconfiguration } from '../../cpu/index.ts';
+import { FakePool, fakeRegistry as registry, fakeVersion as version } from '../../../test/support/fake-pool.ts';
 import { createLogger } from '../records/logger.ts';
 import { PoolsController, type PoolsControllerOptions } from './pools-controller.ts';
 import { Statistics } from '../records/statistics.ts';
-import type { FunctionVersion, Registry } from '../types.ts';
-
-const version = {
-  key: 'f@1',
-  name: 'f',
-  version: '1',
-  settings: { sloMs: 100, batching: { batchMax: 16, delayMs: 5 } },
-} as unknown as FunctionVersion;
-
-const registry: Registry = {
-  names: () => ['f'],
-  versions: () => [version],
-  find: (name) => (name === 'f' ? version : undefined),
-  onChange: () => undefined,
-};
-
-/** A pool whose load the test sets, and which adopts every configuration at once. */
-class FakePool {
-  readonly configured: { readonly configuration: PoolConfiguration; readonly cause: string }[] = [];
-  state: PoolState = {
-    key: 'f@1',
-    instances: [],
-    queueLength: 0,
-    inFlight: 0,
-    configuration: undefined,
-    starting: undefined,
-    arrivalsPerSecond: 0,
-    queueDepth: 0,
-    startMs: undefined,
-  };
-  cores = 4;
-  /** Why none of its configurations can start. */
-  failure: string | undefined;
-
-  readonly pools = {
-    states: () => [this.state],
-    state: (key: string) => (key === this.state.key ? this.state : undefined),
-    coresFor: () => this.cores,
-    configure: (_key: string, configuration: PoolConfiguration, { cause }: { cause: string }) => {
-      this.configured.push({ configuration, cause });
-      if (this.failure !== undefined) {
-        const { configuration: inForce } = this.state;
-        return Promise.resolve<Reconfiguration>({ state: 'failed', kind: 'switch', ms: 1, configuration: inForce, reason: this.failure }); // prettier-ignore
-      }
-      this.set({ configuration });
-      const done: Reconfiguration = { state: 'done', kind: 'switch', ms: 1, configuration };
-      return Promise.resolve(done);
-    },
-  } as unknown as CpuPools;
-
-  set(change: Partial<PoolState>): void {
-    this.state = { ...this.state, ...change };
-  }
-
-  get shapes(): number[][][] {
-    return this.configured.map(({ configuration }) =>
-      configuration.groups.map(({ instances, threads: each, batch }) => [instances, each, batch]),
-    );
-  }
-}
 
 let controller: PoolsController | undefined;
 // The controller looks by a timer and the real clock as well, once in half a second: here only the test looks.

@@ -1,5 +1,5 @@
 /** Prediction for a running pool: the service of an arrival now, and how accurate the predictions have been. */
-import type { PoolGroup } from '../../types.ts';
+import type { PoolState } from '../../types.ts';
 import { idleGapMs } from '../../../plan/index.ts';
 import { alikeRuns, runsMax, type Run } from './alike-runs.ts';
 import { instanceCount, type Candidate, type UnbatchedCandidate } from './candidates.ts';
@@ -8,15 +8,7 @@ import type { PoolTable } from './pool-table.ts';
 import { Slowdowns, type PoolPrediction } from './slowdowns.ts';
 
 /** The state of a pool at an instant. */
-export interface PoolSnapshot {
-  /** Active groups; undefined: no configuration, instances on demand. */
-  readonly groups: readonly PoolGroup[] | undefined;
-  /** Requests that wait. */
-  readonly waiting: number;
-  /** Requests that run. */
-  readonly running: number;
-  readonly arrivalsPerSecond: number;
-}
+export type PoolSnapshot = Pick<PoolState, 'configuration' | 'queueLength' | 'inFlight' | 'arrivalsPerSecond'>;
 
 /** What a request that arrives now would take once an instance has it. */
 export interface ArrivalPrediction {
@@ -69,7 +61,7 @@ export class LivePrediction {
    * Undefined if the profile does not cover the configuration, and for an on-demand pool without any candidate.
    */
   arrival(pool: PoolSnapshot): ArrivalPrediction | undefined {
-    const candidate = pool.groups === undefined ? this.#onDemand() : this.table.find(pool.groups);
+    const candidate = pool.configuration === undefined ? this.#onDemand() : this.table.find(pool.configuration.groups);
     if (candidate === undefined) return undefined;
     const [{ threads } = { threads: 1 }] = candidate.groups;
     if (candidate.kind === 'unbatched')
@@ -197,15 +189,15 @@ export class LivePrediction {
 function unbatchedServiceMs(
   { serviceTimeMs, groups }: UnbatchedCandidate,
   costs: readonly IdleCost[],
-  { waiting, running, arrivalsPerSecond }: PoolSnapshot,
+  { queueLength, inFlight, arrivalsPerSecond }: PoolSnapshot,
   slowdowns: Slowdowns,
 ): number {
   const concurrency = serviceTimeMs.length;
   const fullMs = (serviceTimeMs.at(-1) ?? 0) * slowdowns.at(concurrency);
-  if (running >= concurrency || waiting > 0) return fullMs;
+  if (inFlight >= concurrency || queueLength > 0) return fullMs;
   const gapMs = gapMsOf(fullMs, concurrency, arrivalsPerSecond);
   const extraMs = slowdowns.idle * idleExtraMs(costs, groups[0]?.threads ?? 1, gapMs);
-  return serviceTimeMs[running]! * slowdowns.at(running + 1) + extraMs;
+  return serviceTimeMs[inFlight]! * slowdowns.at(inFlight + 1) + extraMs;
 }
 
 /** Mean gap of an instance between two requests. */

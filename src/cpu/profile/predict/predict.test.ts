@@ -328,9 +328,9 @@ describe('lists worth measuring', () => {
 });
 
 const idle = {
-  groups: [{ instances: 4, threads: 1, batch: 1 }],
-  waiting: 0,
-  running: 0,
+  configuration: { groups: [{ instances: 4, threads: 1, batch: 1 }] },
+  queueLength: 0,
+  inFlight: 0,
   arrivalsPerSecond: 10,
 } as const;
 
@@ -339,12 +339,13 @@ const live = (): LivePrediction => new LivePrediction(table(), 0);
 describe('the service of an arrival', () => {
   test('is a run alone on an idle pool, and slower beside those at work on another', () => {
     expect(live().arrival(idle)).toEqual({ serviceMs: 10, cores: 1 });
-    expect(live().arrival({ ...idle, running: 3 })?.serviceMs).toBe(12);
+    expect(live().arrival({ ...idle, inFlight: 3 })?.serviceMs).toBe(12);
   });
 
   test('behind a queue is that of a pool with all instances at work', () => {
-    for (const waiting of [0, 1, 50]) expect(live().arrival({ ...idle, running: 4, waiting })?.serviceMs).toBe(12);
-    expect(live().arrival({ ...idle, running: 1, waiting: 1 })?.serviceMs).toBe(12);
+    for (const queueLength of [0, 1, 50])
+      expect(live().arrival({ ...idle, inFlight: 4, queueLength })?.serviceMs).toBe(12);
+    expect(live().arrival({ ...idle, inFlight: 1, queueLength: 1 })?.serviceMs).toBe(12);
   });
 
   test('includes the extra time of an instance that was idle, unless requests wait', () => {
@@ -353,22 +354,24 @@ describe('the service of an arrival', () => {
       0,
     );
     expect(one.arrival(idle)?.serviceMs).toBe(12);
-    expect(one.arrival({ ...idle, running: 4, waiting: 1 })?.serviceMs).toBe(12);
+    expect(one.arrival({ ...idle, inFlight: 4, queueLength: 1 })?.serviceMs).toBe(12);
   });
 
   test('on demand is that of instances of one core', () => {
-    expect(live().arrival({ ...idle, groups: undefined, running: 1 })).toEqual({ serviceMs: 10.5, cores: 1 });
+    expect(live().arrival({ ...idle, configuration: undefined, inFlight: 1 })).toEqual({ serviceMs: 10.5, cores: 1 });
   });
 
   test('is not known for a configuration that was never measured', () => {
-    expect(live().arrival({ ...idle, groups: [{ instances: 3, threads: 1, batch: 1 }] })).toBeUndefined();
+    expect(
+      live().arrival({ ...idle, configuration: { groups: [{ instances: 3, threads: 1, batch: 1 }] } }),
+    ).toBeUndefined();
   });
 
   test('of a batched pool is that of the mean request at the rate, and of a full batch under more than it can do', () => {
     const groups = [{ instances: 4, threads: 1, batch: 2 }];
     const mean = mustBeStable(table().predict(found([4, 1, 2]), idle.arrivalsPerSecond));
-    expect(live().arrival({ ...idle, groups })?.serviceMs).toBe(mean.serviceMs);
-    expect(live().arrival({ ...idle, groups, arrivalsPerSecond: 5000 })?.serviceMs).toBe(17);
+    expect(live().arrival({ ...idle, configuration: { groups } })?.serviceMs).toBe(mean.serviceMs);
+    expect(live().arrival({ ...idle, configuration: { groups }, arrivalsPerSecond: 5000 })?.serviceMs).toBe(17);
   });
 });
 
