@@ -13,6 +13,7 @@ import {
   type ModelMetadata,
   type Sizes,
 } from '../onnx/index.ts';
+import { typesOf } from '../operators/index.ts';
 import { calledAs, makeFolders, quoted } from '../tools/index.ts';
 import { CliError, tellingOf, usage } from './error.ts';
 import { copyExample, exampleFolder, exampleWithModel, installPackages } from './init-example.ts';
@@ -97,7 +98,9 @@ async function starter(folder: string): Promise<MadeParts> {
 }
 
 const metadataOf = (path: string): Promise<ModelMetadata> =>
-  tellingOf(`the model ${path} cannot be taken`, [OnnxError], async () => describeModel(await readModel(path)));
+  tellingOf(`the model ${path} cannot be taken`, [OnnxError], async () =>
+    describeModel(await readModel(path), typesOf),
+  );
 
 /** External data keeps the name that the model has for it. */
 async function copyModel(folder: string, path: string): Promise<void> {

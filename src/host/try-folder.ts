@@ -18,6 +18,7 @@ import {
 } from '../cpu/index.ts';
 import { readMemory } from '../hardware/index.ts';
 import { describeModel, readModel } from '../onnx/index.ts';
+import { typesOf } from '../operators/index.ts';
 import { runInSlices, type Tensor } from '../tensor/index.ts';
 import { getOrMake, given, parseDurationMs } from '../tools/index.ts';
 import { HostError, toHostError } from './errors.ts';
@@ -148,7 +149,7 @@ class FoldersBeside {
     const handlerPath = settings.handler === undefined ? undefined : await compiled(folder, settings.handler, into);
     const compileMs = handlerPath === undefined ? undefined : performance.now() - startMs;
     try {
-      const metadata = describeModel(await readModel(modelPath));
+      const metadata = describeModel(await readModel(modelPath), typesOf);
       const inputNames = metadata.inputs.map((input) => input.name);
       const parts = given({ handlerPath, opening: metadata.opening });
       this.#pools.register({ key: name, modelPath, threads: 1, inputNames, ...parts }, limits);

@@ -52,7 +52,7 @@ export interface ModelMetadata {
   readonly runBytes?: number;
 }
 
-/** Types of the outputs as a session of the model reports them, for outputs whose type or shape the file leaves out. */
+/** Types of outputs whose type or shape the file leaves out. */
 type SeenOutputs = ReadonlyMap<string, ValueType>;
 
 function specOf(
@@ -118,11 +118,12 @@ function countParameters(graph: Graph): number {
 /**
  * The inputs, outputs and size of a model, in its served form. Reads no weights.
  *
- * @param seen the outputs as a session reports them; the graph's own types if left out
+ * @param seen types of outputs whose type or shape the file leaves out: those that a session reports, or that the
+ * operators of the served model tell
  * @throws OnnxError `unsupported` if an input is not a tensor of a protocol datatype (the message names it) or no
  * output is one; `bad-model` if the graph has a cycle
  */
-export function describeModel(file: ModelProto, seen?: SeenOutputs): ModelMetadata {
+export function describeModel(file: ModelProto, seen?: (served: ModelProto) => SeenOutputs): ModelMetadata {
   const served = servedModel(file);
   const { model, isMended, bfloat16, remarks } = served;
   const graph = new Graph(model);
@@ -131,7 +132,8 @@ export function describeModel(file: ModelProto, seen?: SeenOutputs): ModelMetada
   const inputs = model.graph.input
     .filter(({ name }) => required.has(name))
     .map((info) => specOf(info, 'input', served));
-  const outputs = model.graph.output.map((info) => specOf(info, 'output', served, seen ?? graph.types));
+  const types = seen?.(model);
+  const outputs = model.graph.output.map((info) => specOf(info, 'output', served, types));
   if (outputs.length === 0) throw new OnnxError('unsupported', withoutOutputs(remarks));
   const opening: ModelOpening = {
     isMended,

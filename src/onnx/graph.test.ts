@@ -116,28 +116,6 @@ describe('order', () => {
 });
 
 describe('types', () => {
-  test('are inferred through operators if the file has none', () => {
-    const graph = new Graph(
-      model((g) => {
-        const [top, places] = g.node('TopK', ['x', g.constant({ ints: [4] })], {}, { outputs: ['top', 'places'] });
-        const [count] = g.node('Shape', [top], {}, { outputs: ['count'] });
-        const [half] = g.node('Cast', [count], { to: ElementType.FLOAT16 }, { outputs: ['half'] });
-        g.node('Equal', [half, half], {}, { outputs: ['same'] });
-        return g.node('GatherElements', [top, places], { axis: 1 });
-      }),
-    );
-    expect(['top', 'places', 'count', 'half', 'same', 'y'].map((name) => graph.type(name)?.elementType)).toEqual([
-      ElementType.FLOAT,
-      ElementType.INT64,
-      ElementType.INT64,
-      ElementType.FLOAT16,
-      ElementType.BOOL,
-      ElementType.FLOAT,
-    ]);
-    expect(graph.shape('x')).toEqual(['batch', 4]);
-    expect(graph.shape('top')).toBeUndefined();
-  });
-
   test('from a run override those of the file', () => {
     const relu = model((g) => g.node('Relu', ['x']));
     const graph = new Graph(relu, new Map([['x', { elementType: undefined, shape: [2, 4] }]]));

@@ -2,7 +2,6 @@
 import { isDefaultDomain } from './opset.ts';
 import { append, namesIn } from '../tools/index.ts';
 import type { GraphNode, ValueShape, ValueType } from './graph-node.ts';
-import { inferElementTypes } from './infer.ts';
 import { topologicalOrder, usesOf } from './order.ts';
 import { nestedGraphs, sparseName } from './scope.ts';
 import type { FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto } from './types.ts';
@@ -52,6 +51,13 @@ function addGraphWeights(owner: string, graph: GraphProto, into: Weight[]): void
 
 const none: readonly never[] = [];
 
+/** The element type of a node's result at a place, by those of its inputs; undefined if it is not known. */
+type ResultTypes = (
+  node: NodeProto,
+  place: number,
+  typeOfInput: (place: number) => number | undefined,
+) => number | undefined;
+
 export class Graph {
   readonly proto: GraphProto;
   /** Each node comes after the nodes whose values it takes. */
@@ -62,7 +68,7 @@ export class Graph {
   readonly inputs: readonly string[];
   readonly outputs: readonly string[];
   readonly functions: ReadonlyMap<string, FunctionProto>;
-  /** Types from a run, from the file, or inferred from the operators. */
+  /** Types from a run, from the file, or of the operators. */
   readonly types: ReadonlyMap<string, ValueType>;
 
   readonly #producers: ReadonlyMap<string, GraphNode>;
@@ -73,11 +79,12 @@ export class Graph {
   readonly #nested = new Map<GraphNode, readonly Weight[]>();
 
   /**
-   * The main graph of a model. Types of values come from `shapes` (of a run), then from the file; otherwise element
-   * types are inferred through the operators.
+   * The main graph of a model. Types of values come from `shapes` (of a run), then from the file, and element types
+   * that neither has from the operators.
+   * @param resultType the element type of a node's result; unless given, those of no operators are known
    * @throws OnnxError `bad-model` for a cycle of nodes, `bad-tensor` for a weight of unknown size
    */
-  constructor(model: ModelProto, shapes: ReadonlyMap<string, ValueType> = new Map()) {
+  constructor(model: ModelProto, shapes: ReadonlyMap<string, ValueType> = new Map(), resultType?: ResultTypes) {
     const { graph } = model;
     this.proto = graph;
     this.functions = new Map(
@@ -152,7 +159,7 @@ export class Graph {
     this.#producers = producers;
     this.#consumers = consumers;
     this.#weightByValue = weightByValue;
-    this.types = this.#collectTypes(shapes);
+    this.types = this.#collectTypes(shapes, resultType);
   }
 
   /** The node that makes a value; undefined for an input or an initializer. */
@@ -195,7 +202,7 @@ export class Graph {
     return this.types.get(value)?.shape;
   }
 
-  #collectTypes(shapes: ReadonlyMap<string, ValueType>): Map<string, ValueType> {
+  #collectTypes(shapes: ReadonlyMap<string, ValueType>, resultType?: ResultTypes): Map<string, ValueType> {
     const types = new Map<string, ValueType>();
     const { input, output, valueInfo } = this.proto;
     for (const info of [...valueInfo, ...output, ...input]) types.set(info.name, typeOf(info));
@@ -206,7 +213,14 @@ export class Graph {
       const known = types.get(value);
       types.set(value, { elementType: found.elementType ?? known?.elementType, shape: found.shape ?? known?.shape });
     }
-    inferElementTypes(this.nodes, types);
+    for (const { proto } of resultType === undefined ? none : this.nodes) {
+      for (const [place, name] of proto.output.entries()) {
+        const known = types.get(name);
+        if (name === '' || known?.elementType !== undefined) continue;
+        const elementType = resultType?.(proto, place, (input) => types.get(proto.input[input] ?? '')?.elementType);
+        if (elementType !== undefined) types.set(name, { elementType, shape: known?.shape });
+      }
+    }
     return types;
   }
 }

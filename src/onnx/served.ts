@@ -302,7 +302,7 @@ function throughIdentity(producers: Producers, value: string): NodeProto | undef
   return undefined;
 }
 
-/** The tensor that a node makes a sequence of. */
+/** The tensor that a node makes a sequence of. A type that the file leaves out is inferred by ONNX Runtime. */
 function tensorBehind(node: NodeProto | undefined, graph: Graph): { readonly type: TypeProto | undefined } | undefined {
   const source = node?.input[0];
   if (node === undefined || source === undefined || source === '') return undefined;
@@ -311,9 +311,9 @@ function tensorBehind(node: NodeProto | undefined, graph: Graph): { readonly typ
     return { type: elementType === undefined ? undefined : tensorType(elementType, shape) };
   }
   if (node.opType !== 'ZipMap' || node.domain !== 'ai.onnx.ml') return undefined;
-  return {
-    type: tensorType(elementType ?? ElementType.FLOAT, shape ?? scoresShape(node, graph.producer(source)?.proto)),
-  };
+  const scores = shape ?? scoresShape(node, graph.producer(source)?.proto);
+  const isTold = elementType !== undefined || scores !== undefined;
+  return { type: isTold ? tensorType(elementType ?? ElementType.FLOAT, scores) : undefined };
 }
 
 /** Scores have a row for each sample and a column for each class; undefined if they may come from elsewhere. */

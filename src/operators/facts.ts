@@ -6,6 +6,7 @@
 import type { AttributeReader, NodeProto } from '../onnx/index.ts';
 import type { Rule as ChunkRule } from './chunks/rules.ts';
 import type { Rule as RowRule } from './row-rules/step.ts';
+import { like, type ResultType } from './result-types.ts';
 import type { Rule as ShapeRule } from './shapes/rule.ts';
 import type { Expression, Write } from './writing.ts';
 
@@ -30,6 +31,8 @@ export interface OperatorFacts {
    * inputs' elements, a condition or the content of a sequence decide, so no shape is known before a run.
    */
   readonly shapes: ShapeRule | 'run' | 'elements';
+  /** Element types of the results; the last one is that of all further results. */
+  readonly types: readonly [ResultType, ...ResultType[]];
   /** ONNX's own inference differs from ONNX Runtime's kernels in places; the shape rule follows the kernels. */
   readonly overrulesInference?: true;
   readonly arguments: Arguments | 'none';
@@ -92,6 +95,7 @@ export const never = (): boolean => false;
 
 /** The parts that most operators share. */
 export const ordinary = {
+  types: [like(0)],
   arguments: 'none',
   cost: 'traffic',
   jumps: never,

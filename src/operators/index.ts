@@ -3,6 +3,7 @@ import type * as Unroll from './unroll/index.ts';
 export { geluAt, type Arithmetic } from './gelu.ts';
 export { families, fused, argumentsOf, factsOf, kernelFacts } from './records.ts';
 export { runBytesOf } from './run-bytes.ts';
+export { typedGraph, typesOf } from './typed-graph.ts';
 export { accumulatorOf, elementOf, floatLiteral, plain, type Element } from './element.ts';
 export type { LayerKind, Narrow, OperatorFacts } from './facts.ts';
 export { layers, type Layer } from './layers.ts';

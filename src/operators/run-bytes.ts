@@ -1,5 +1,6 @@
 /** Estimates the memory that a run of a model takes in addition to its weights, from the shapes of its graph. */
 import { elementBits, Graph, trialShapes, type ModelProto, type OpenInput } from '../onnx/index.ts';
+import { typedGraph } from './typed-graph.ts';
 import { inferShapes } from './shapes/index.ts';
 
 /** Assumed for an element whose type the file does not state. */
@@ -16,7 +17,7 @@ const blocksPerRun = 2;
  * {@link blocksPerRun}. 0 where no shape can be inferred; open sizes are guessed.
  */
 export function runBytesOf(model: ModelProto, inputs: readonly OpenInput[]): number {
-  const graph = new Graph(model);
+  const graph = typedGraph(model);
   const sizes = new Map(
     trialShapes(inputs)[0].map(({ name, shape }) => [name, { elementType: graph.types.get(name)?.elementType, shape }]),
   );

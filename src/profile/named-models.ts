@@ -1,4 +1,5 @@
 import { architectures, buildArchitecture, extract, type ModelProto } from '../onnx/index.ts';
+import { typedGraph } from '../operators/index.ts';
 import { ProfileError } from './profile-error.ts';
 
 /** A model to plan for without a file: its graph at full size, without weights. */
@@ -47,5 +48,5 @@ export function namedModel(name: string): NamedModel {
 /** Up to the last normalisation, like Hugging Face's GPT2Model. */
 function withoutHead(model: ModelProto): ModelProto {
   const last = model.graph.node.findLast(({ opType }) => opType === 'LayerNormalization');
-  return extract(model, last?.output.slice(0, 1) ?? []);
+  return extract(model, last?.output.slice(0, 1) ?? [], typedGraph(model));
 }

@@ -4,6 +4,7 @@
 import { Tensor } from 'onnxruntime-node';
 import { expect } from 'vitest';
 import { checkModel, ElementType, Graph, type ModelProto } from '../../src/onnx/index.ts';
+import { typedGraph } from '../../src/operators/index.ts';
 import { unrollRecurrent, type UnrolledModel } from '../../src/operators/unroll/index.ts';
 import { runExactly, type Values } from './onnx.ts';
 
@@ -18,7 +19,7 @@ export const floats = (shape: readonly number[], seed: number): Tensor =>
 
 /** The shape of every value, from a run. */
 export async function shapesByRun(model: ModelProto, inputs: Values): Promise<Map<string, readonly number[]>> {
-  const graph = new Graph(model);
+  const graph = typedGraph(model);
   const names = new Set([...graph.nodes.flatMap(({ outputs }) => outputs), ...graph.outputs]);
   const output = [...names].map((name) => ({
     name,

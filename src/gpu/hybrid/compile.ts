@@ -3,7 +3,8 @@
  * the cores' sub-graphs.
  */
 import { join } from 'node:path';
-import { dataTypeOf, Graph, tensorBytes } from '../../onnx/index.ts';
+import { dataTypeOf, tensorBytes } from '../../onnx/index.ts';
+import { typedGraph } from '../../operators/index.ts';
 import { packBytes, type DataType, type Tensor } from '../../tensor/index.ts';
 import type { Operator } from '../operators/types.ts';
 import { layoutOf } from '../program/assemble.ts';
@@ -72,7 +73,7 @@ export async function compileHybrid(
       outputs: share.outputs.map(named),
     });
   }
-  const graph = new Graph(prepared.model);
+  const graph = typedGraph(prepared.model);
   const valueOf = (name: string): HybridValue => {
     const known = prepared.values.get(name);
     if (known !== undefined) return { name, ...known, bytes: bytesOf(known) };

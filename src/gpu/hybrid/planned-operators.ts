@@ -3,7 +3,7 @@
  * between them cannot cross. ONNX Runtime's calls take and return no sequences, no optionals and no bfloat16.
  */
 import { append } from '../../tools/index.ts';
-import { Graph } from '../../onnx/index.ts';
+import { typedGraph } from '../../operators/index.ts';
 import { livingNodes, type PreparedGraph, type PreparedNode } from '../program/prepared.ts';
 import { canCross } from './submodel.ts';
 
@@ -24,7 +24,7 @@ export interface PlannedOperator {
 export function plannedOperators(prepared: PreparedGraph): PlannedOperator[] {
   const nodes = livingNodes(prepared);
   const makerOf = new Map(nodes.flatMap(({ outputs }, index) => outputs.map((value) => [value, index] as const)));
-  const graph = new Graph(prepared.model);
+  const graph = typedGraph(prepared.model);
   const groups = new Groups(nodes.length);
   const links: Link[] = [];
   for (const [to, { uses }] of nodes.entries()) {

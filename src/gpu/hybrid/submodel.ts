@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import {
   dataTypeOf,
   elementTypeOf,
-  Graph,
+  type Graph,
   nestedGraphs,
   renamed,
   serializeModel,
@@ -18,6 +18,7 @@ import {
   type ValueInfoProto,
   tensorType,
 } from '../../onnx/index.ts';
+import { typedGraph } from '../../operators/index.ts';
 import { elementBytes, elementCount, onnxRuntimeType } from '../../tensor/index.ts';
 import { exists } from '../../tools/index.ts';
 import { readRange } from '../program/files.ts';
@@ -85,7 +86,7 @@ export function initializersOf({ base, model, weights, constants }: PreparedGrap
 /** Writes parts of one prepared graph. Parts that differ only in the names of values share a file. */
 export function partWriter(prepared: PreparedGraph, folder: string) {
   const { model } = prepared;
-  const graph = new Graph(model);
+  const graph = typedGraph(model);
   const initializers = initializersOf(prepared);
   const info = (value: string, name: string): ValueInfoProto => {
     if (!canCross(prepared, graph, value)) {

@@ -12,12 +12,12 @@ import {
   dataTypeOf,
   elementTypeOf,
   extract,
-  Graph,
   readServed,
   serializeModel,
   tensorBytes,
   weightLocations,
   writeModel,
+  type Graph,
   type GraphNode,
   type ModelProto,
   type NodeProto,
@@ -25,7 +25,7 @@ import {
   type WeightLocation,
   tensorType,
 } from '../../onnx/index.ts';
-import { factsOf, layers, type Layer, type Narrow } from '../../operators/index.ts';
+import { factsOf, layers, typedGraph, type Layer, type Narrow } from '../../operators/index.ts';
 import type { DataType, Tensor } from '../../tensor/index.ts';
 import { ProgramError } from './error.ts';
 import { runModel } from './fold-client.ts';
@@ -302,7 +302,7 @@ export async function prepareBase(modelPath: string, cacheFolder: string) {
   const locations = weightLocations(modelPath);
   const modelHash = await hashModel(modelPath, locations.values());
   const { model } = await readServed(modelPath);
-  const graph = new Graph(model);
+  const graph = typedGraph(model);
   const layerList = layers(graph);
   const alias = aliases(graph);
   const layerOfValue = layersOfValues(layerList);

@@ -5,7 +5,6 @@
 import { mkdir, readFile } from 'node:fs/promises';
 import { temporaryFile } from '../../tools/index.ts';
 import {
-  Graph,
   nodeProto,
   parseModel,
   unrollLoops,
@@ -14,6 +13,7 @@ import {
   type NodeProto,
   type ValueType,
 } from '../../onnx/index.ts';
+import { typedGraph } from '../../operators/index.ts';
 import { ProgramError } from './error.ts';
 import { fold, inferTypes } from './fold-client.ts';
 import { hasInsertedCasts, withoutInsertedCasts } from './precision.ts';
@@ -48,7 +48,7 @@ export async function foldedModel(model: ModelProto, folder: string): Promise<Fo
     if (shapesLeft > 0 && shapesLeft !== inlinedShapes(model)) return await foldedModel(folded, folder);
     const types = await typesOf(folded, folder);
     if (!hasInsertedCasts(folded)) return { model: folded, types: types ?? new Map() };
-    const restored = withoutInsertedCasts(folded, new Graph(folded, types).types);
+    const restored = withoutInsertedCasts(folded, typedGraph(folded, types).types);
     const restoredTypes = await typesOf(restored, folder);
     // If ONNX Runtime cannot open the graph without the casts, they stay: slower, but right.
     return restoredTypes === undefined

@@ -8,15 +8,15 @@ import {
   opsetOf,
   dataTypeOf,
   elementTypeOf,
-  Graph,
   tensorBytes,
   writeModel,
+  type Graph,
   type GraphNode,
   type ModelProto,
   type ValueType,
   withInputShapes,
 } from '../../onnx/index.ts';
-import { factsOf, inferShapes, type InferredShapes, type ShapeOptions } from '../../operators/index.ts';
+import { factsOf, inferShapes, typedGraph, type InferredShapes, type ShapeOptions } from '../../operators/index.ts';
 import {
   bytesOfNumbers,
   elementBytes,
@@ -243,14 +243,14 @@ export async function prepareGraph(
   const shapes = checkShapes(base, given);
   const folder = join(cacheFolder, 'functions', base.modelHash);
   const { model, types } = await foldedOf(base, shapes, folder);
-  let graph = new Graph(model, types);
+  let graph = typedGraph(model, types);
   let inferred = shapesOf(graph, types);
   const unknown = (value: string): boolean => !inferred.values.has(value);
   const byRun = shapedByShapes(graph, withLaterResults(graph, inferred)).flatMap((node) =>
     takenFrom(graph, node).filter(unknown),
   );
   if (byRun.length > 0) {
-    graph = new Graph(model, new Map([...types, ...(await shapesByRun(model, graph, byRun, folder))]));
+    graph = typedGraph(model, new Map([...types, ...(await shapesByRun(model, graph, byRun, folder))]));
     inferred = shapesOf(graph, types);
   }
 

@@ -17,7 +17,7 @@ import {
   type ModelProto,
 } from '../../onnx/index.ts';
 import { sessionOptions } from '../../cpu/index.ts';
-import { runBytesOf } from '../../operators/index.ts';
+import { runBytesOf, typesOf } from '../../operators/index.ts';
 import { graphFile } from '../../store/index.ts';
 import { given } from '../../tools/index.ts';
 import type { NativeSession, SessionOptions } from '../../tensor/index.ts';
@@ -120,10 +120,10 @@ function describedBySession(model: ModelProto, modelPath: string, problem: strin
   } catch (error) {
     if (error instanceof OnnxError) throw problem === undefined ? error : new Refusal(problem, { cause: error });
     const reason = `ONNX Runtime cannot open it: ${(error as Error).message}`;
-    const known = problem ?? messageOf(() => describeModel(model));
+    const known = problem ?? messageOf(() => describeModel(model, typesOf));
     throw new Refusal(known === undefined ? reason : `${known} (${reason})`, { cause: error });
   }
-  const metadata = describeModel(model, session.outputTypes());
+  const metadata = describeModel(model, () => session.outputTypes());
   compareNames('input', metadata.inputs, session.inputNames);
   compareNames('output', metadata.outputs, session.outputNames);
   session.release();

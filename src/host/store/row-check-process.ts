@@ -2,6 +2,7 @@
 import { declaredRows, rowsByGraph, rowsByRuns, thresholdsOf, type RowsByGraph } from '../../rows/index.ts';
 import { loadSessions, makeInputs, trialSizesOf } from '../../cpu/index.ts';
 import { describeModel, readModel, servedModel, type ModelProto, type TensorSpec } from '../../onnx/index.ts';
+import { typesOf } from '../../operators/index.ts';
 import { serve } from '../../process/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
 import type { RowCheckApi, RowCheckOrder, RowsFound } from './row-checks.ts';
@@ -11,7 +12,7 @@ serve<RowCheckApi>({ check: (order, { tensors }) => check(order, tensors) });
 async function check({ modelPath, rowsMax, timeMs }: RowCheckOrder, given: readonly Tensor[]): Promise<RowsFound> {
   const file = await readModel(modelPath);
   const { model } = servedModel(file);
-  const { inputs, outputs, opening } = describeModel(file);
+  const { inputs, outputs, opening } = describeModel(file, typesOf);
   const declared = declaredRows({ inputs, outputs });
   if (declared.kind === 'none') return { kind: 'mixing', reason: declared.reason };
   const thresholds = thresholdsOf(model);

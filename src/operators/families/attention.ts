@@ -1,7 +1,9 @@
 /** Attention, whole and its rotations. ONNX Runtime's operators are written as the products and the softmax of exports. */
 import { each, ordinary, type OperatorFacts } from '../facts.ts';
+import { is } from '../result-types.ts';
 import * as rows from '../row-rules/rules.ts';
 import * as shapes from '../shapes/rules.ts';
+import { ElementType } from '../../onnx/index.ts';
 import { floats, requireDatatype, Unsupported, type Term, type Write, type Writer } from '../writing.ts';
 
 const sequences: OperatorFacts = { ...ordinary, shapes: 'run', rows: rows.perSequence() };
@@ -145,7 +147,13 @@ export const attention = {
   ...each('RotaryEmbedding com.microsoft.RotaryEmbedding', sequences),
   'com.microsoft.MultiHeadAttention': { ...sequences, write: multiHead },
   'com.microsoft.Attention': { ...sequences, layer: 'linear', write: floatProjection },
-  'com.microsoft.QAttention': { ...sequences, rows: 'unknown', layer: 'linear', write: integerProjection },
+  'com.microsoft.QAttention': {
+    ...sequences,
+    types: [is(ElementType.FLOAT)],
+    rows: 'unknown',
+    layer: 'linear',
+    write: integerProjection,
+  },
   'com.microsoft.GroupQueryAttention': {
     ...sequences,
     shapes: shapes.groupQueryAttention,

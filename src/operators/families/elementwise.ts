@@ -2,10 +2,11 @@
  * Operators whose result's elements each follow from the same elements of their (broadcast) inputs, as C expressions.
  * Where ONNX's specification leaves results open, they are ONNX Runtime's.
  */
-import { attributeOf, dataTypeOf } from '../../onnx/index.ts';
+import { attributeOf, dataTypeOf, ElementType } from '../../onnx/index.ts';
 import { scalarOf, type DataType } from '../../tensor/index.ts';
 import { elementOf, floatLiteral } from '../element.ts';
 import { always, ordinary, type OperatorFacts } from '../facts.ts';
+import { is, like, named, unknown } from '../result-types.ts';
 import * as rows from '../row-rules/rules.ts';
 import * as shapes from '../shapes/rules.ts';
 import { floats, Unsupported, type Expression, type Reader } from '../writing.ts';
@@ -221,7 +222,9 @@ const counted = (
   numbers: (a: number, b: number) => number,
   whole: (a: number, b: number) => number = numbers,
 ): Expressed => several(expression, { ...counting, numbers, shapes: shapes.arithmetic(whole) });
+const truth = { types: [is(ElementType.BOOL)] } as const;
 const jumping = { jumps: always };
+const comparing = { ...truth, ...jumping };
 const counting = { arithmetic: 'elements' } as const;
 const activation = { leaf: 'activation' } as const;
 
@@ -362,15 +365,27 @@ export const elementwise = {
     ofFloats((x, tools) => `(${x} * ${sigmoid(`(${tools.attribute('alpha', 1.702)} * ${x})`, tools)})`),
   ),
   Swish: unary(ofFloats((x, tools) => `(${x} * ${sigmoid(`(${tools.attribute('alpha', 1)} * ${x})`, tools)})`)),
-  Equal: several(compare('=='), { ...jumping, shapes: shapes.arithmetic((a, b) => Number(a === b)) }),
-  Less: several(compare('<'), jumping),
-  Greater: several(compare('>'), jumping),
-  LessOrEqual: several(compare('<='), jumping),
-  GreaterOrEqual: several(compare('>='), jumping),
-  And: several(logical((a, b) => `(${a} && ${b})`)),
-  Or: several(logical((a, b) => `(${a} || ${b})`)),
-  Xor: several(logical((a, b) => `((${a} != 0) != (${b} != 0))`)),
-  Not: unary(logical((a) => `(!${a})`)),
+  Equal: several(compare('=='), { ...comparing, shapes: shapes.arithmetic((a, b) => Number(a === b)) }),
+  Less: several(compare('<'), comparing),
+  Greater: several(compare('>'), comparing),
+  LessOrEqual: several(compare('<='), comparing),
+  GreaterOrEqual: several(compare('>='), comparing),
+  And: several(
+    logical((a, b) => `(${a} && ${b})`),
+    truth,
+  ),
+  Or: several(
+    logical((a, b) => `(${a} || ${b})`),
+    truth,
+  ),
+  Xor: several(
+    logical((a, b) => `((${a} != 0) != (${b} != 0))`),
+    truth,
+  ),
+  Not: unary(
+    logical((a) => `(!${a})`),
+    truth,
+  ),
   BitwiseAnd: several(bitwise((a, b) => `(${a} & ${b})`)),
   BitwiseOr: several(bitwise((a, b) => `(${a} | ${b})`)),
   BitwiseXor: several(bitwise((a, b) => `(${a} ^ ${b})`)),
@@ -384,14 +399,16 @@ export const elementwise = {
   IsNaN: unary((node, [x = '']) => {
     needsFloat(node);
     return `(${x} != ${x})`;
-  }),
-  IsInf: unary(isInf),
+  }, truth),
+  IsInf: unary(isInf, truth),
   Where: several((_emitter, [condition = '', a = '', b = '']) => `(${condition} ? ${a} : ${b})`, {
+    types: [like(1)],
     shapes: shapes.where,
   }),
   Clip: unary(clip, { ...activation, weights: 'first' }),
   Cast: unary(cast, {
     ...counting,
+    types: [named('to', unknown)],
     shapes: shapes.same,
     keeps: 'elements',
     jumps: (node) => !isFloat(dataTypeOf(attributeOf(node, 'to', 1)) ?? 'BYTES'),

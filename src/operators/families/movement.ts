@@ -1,10 +1,11 @@
 /** Operators that move elements without computing with them, or fill tensors. */
 import { each, ordinary, sizedFrom, type OperatorFacts } from '../facts.ts';
 import * as places from '../row-rules/place-rules.ts';
+import { like, named } from '../result-types.ts';
 import * as rows from '../row-rules/rules.ts';
 import * as moved from '../shapes/movement-rules.ts';
 import * as shapes from '../shapes/rules.ts';
-import { elementTypeOf, tensorBytes, axisFromFront } from '../../onnx/index.ts';
+import { axisFromFront, ElementType, elementTypeOf, tensorBytes } from '../../onnx/index.ts';
 import { elementCount } from '../../tensor/index.ts';
 import { resize, tapTables, type Taps } from './resize.ts';
 import {
@@ -233,7 +234,7 @@ export const movement = {
   GatherND: { ...ordinary, shapes: 'run', rows: places.gatherNd, narrow: 'lookup' },
   ...each('TensorScatter Scatter ScatterElements ScatterND', filled),
   ReverseSequence: { ...filled, write: reverseSequence },
-  EyeLike: { ...filled, write: eyeLike },
+  EyeLike: { ...filled, types: [named('dtype', like(0))], write: eyeLike },
   Trilu: { ...filled, write: trilu },
   Pad: { ...ordinary, weights: 'first', arguments: sizedFrom(1, 2), shapes: moved.pad, rows: rows.pad },
   Resize: {
@@ -253,6 +254,7 @@ export const movement = {
     ...ordinary,
     ...free,
     arguments: sizedFrom(0),
+    types: [({ attribute }) => attribute.find(({ name }) => name === 'value')?.t?.dataType ?? ElementType.FLOAT],
     shapes: shapes.constantOfShape,
     rows: rows.constantOfShape,
     write: constantOfShape,
@@ -261,6 +263,7 @@ export const movement = {
     ...ordinary,
     weights: 'first',
     arguments: sizedFrom(1, 2),
+    types: [like(2)],
     shapes: 'run',
     rows: places.oneHot,
     write: oneHot,

@@ -1,8 +1,9 @@
 /** Softmax and the normalizations. */
 import { always, each, ordinary, type OperatorFacts } from '../facts.ts';
+import { is, like } from '../result-types.ts';
 import * as rows from '../row-rules/rules.ts';
 import * as shapes from '../shapes/rules.ts';
-import { axisFromFront } from '../../onnx/index.ts';
+import { axisFromFront, ElementType } from '../../onnx/index.ts';
 import { elementCount } from '../../tensor/index.ts';
 import { floats, Unsupported, type Term, type Write, type Writer } from '../writing.ts';
 
@@ -147,12 +148,16 @@ export const normalization = {
   Softmax: { ...softmax, narrow: 'row' },
   LogSoftmax: softmax,
   Hardmax: { ...softmax, jumps: always, write: hardmax },
-  ...each('LayerNormalization RMSNormalization SimplifiedLayerNormalization', ofRows),
+  // Means and deviations are computed in 32 bits, whatever the type of the input.
+  LayerNormalization: { ...ofRows, types: [like(0), is(ElementType.FLOAT)] },
+  ...each('RMSNormalization SimplifiedLayerNormalization', ofRows),
   ...each('com.microsoft.SkipLayerNormalization com.microsoft.SkipSimplifiedLayerNormalization', skipping),
   InstanceNormalization: { ...ofChannels, layer: 'norm', write: instanceNormalization },
   GroupNormalization: { ...ofChannels, layer: 'norm', write: groupNormalization },
   'com.microsoft.EmbedLayerNormalization': {
     ...ordinary,
+    // The second is the number of words, the third the sum of the embeddings.
+    types: [like(2), is(ElementType.INT32), like(2)],
     shapes({ inputs: [ids, , words], outputCount }) {
       if (ids === undefined || words === undefined) return undefined;
       const rowsOfAll = { dims: [...ids.dims, words.dims[1]!] };

@@ -1,5 +1,7 @@
 /** Pools: one number for each window, or for all pixels of a channel. */
 import { ordinary, type OperatorFacts } from '../facts.ts';
+import { ElementType } from '../../onnx/index.ts';
+import { is, like } from '../result-types.ts';
 import * as rows from '../row-rules/rules.ts';
 import * as windows from '../shapes/window-rules.ts';
 import type { Term, Write, Writer } from '../writing.ts';
@@ -48,6 +50,7 @@ const withChannelsLast: Write = (writer) => {
 export const pooling = {
   MaxPool: {
     ...windowed,
+    types: [like(0), is(ElementType.INT64)],
     rows: rows.withoutIndices(rows.alongFirst(0)),
     // The places of the maxima.
     jumps: ({ output }) => (output[1] ?? '') !== '',

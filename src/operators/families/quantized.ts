@@ -1,9 +1,10 @@
 /** On quantized tensors: 8-bit products and convolutions, weights of few bits, and conversions from and to floats. */
 import { each, ordinary, type OperatorFacts } from '../facts.ts';
+import { either, is, like, named } from '../result-types.ts';
 import * as rows from '../row-rules/rules.ts';
 import * as shapes from '../shapes/rules.ts';
 import * as windows from '../shapes/window-rules.ts';
-import { axisFromFront } from '../../onnx/index.ts';
+import { axisFromFront, ElementType } from '../../onnx/index.ts';
 import { elementCount, type DataType } from '../../tensor/index.ts';
 import { elementOf, floatLiteral } from '../element.ts';
 import { Unsupported, type Expression, type Term, type Write, type Writer } from '../writing.ts';
@@ -214,35 +215,49 @@ const dynamicQuantizeMatmul: Write = (writer) => {
   giveFloats(writer, sums, [scale, writer.required(2)], writer.input(4));
 };
 
+const floats = is(ElementType.FLOAT);
+const unsigned = is(ElementType.UINT8);
+const sums = is(ElementType.INT32);
+
 export const quantized = {
-  ...each('DequantizeLinear com.microsoft.DequantizeLinear', { ...converting, write: linear('turntable.Dequantize') }),
+  ...each('DequantizeLinear com.microsoft.DequantizeLinear', {
+    ...converting,
+    types: [like(1)],
+    write: linear('turntable.Dequantize'),
+  }),
   ...each('QuantizeLinear com.microsoft.QuantizeLinear', {
     ...converting,
+    types: [named('output_dtype', either(like(2), unsigned))],
     weights: 'first',
     write: linear('turntable.Quantize'),
   }),
-  DynamicQuantizeLinear: { ...byRun, rows: rows.dynamicQuantization },
-  MatMulInteger: { ...product, shapes: shapes.matMul },
-  'com.microsoft.MatMulInteger16': { ...product, shapes: shapes.matMul },
-  'com.microsoft.MatMulIntegerToFloat': { ...product, write: matmulIntegerToFloat },
+  DynamicQuantizeLinear: { ...byRun, types: [unsigned, floats, unsigned], rows: rows.dynamicQuantization },
+  ...each('MatMulInteger com.microsoft.MatMulInteger16', { ...product, types: [sums], shapes: shapes.matMul }),
+  'com.microsoft.MatMulIntegerToFloat': { ...product, types: [floats], write: matmulIntegerToFloat },
   'com.microsoft.MatMulNBits': product,
   'com.microsoft.DynamicQuantizeMatMul': { ...product, rows: rows.quantizedProduct, write: dynamicQuantizeMatmul },
-  QLinearMatMul: { ...product, rows: rows.matrixProduct(0, 3), write: qlinearMatmul },
-  'com.microsoft.QGemm': { ...product, rows: 'unknown', write: qgemm },
-  ConvInteger: { ...windowed, shapes: windows.conv, layer: 'conv' },
-  ...each('QLinearConv com.microsoft.QLinearConv', { ...windowed, layer: 'conv', write: qlinearConv }),
+  QLinearMatMul: { ...product, types: [like(7)], rows: rows.matrixProduct(0, 3), write: qlinearMatmul },
+  // Without an output scale the result is not quantized.
+  'com.microsoft.QGemm': { ...product, types: [either(like(8), floats)], rows: 'unknown', write: qgemm },
+  ConvInteger: { ...windowed, types: [sums], shapes: windows.conv, layer: 'conv' },
+  ...each('QLinearConv com.microsoft.QLinearConv', {
+    ...windowed,
+    types: [like(7)],
+    layer: 'conv',
+    write: qlinearConv,
+  }),
   'com.microsoft.QLinearAdd': { ...byRun, rows: rows.broadcast, expression: add },
   'com.microsoft.QLinearMul': { ...byRun, rows: rows.broadcast, expression: multiply },
   'com.microsoft.QLinearSigmoid': { ...byRun, rows: rows.broadcast, write: around('Sigmoid') },
   'com.microsoft.QLinearLeakyRelu': { ...byRun, rows: rows.broadcast, write: around('LeakyRelu') },
-  'com.microsoft.QLinearWhere': { ...unfollowed, write: where },
+  'com.microsoft.QLinearWhere': { ...unfollowed, types: [like(1)], write: where },
   'com.microsoft.QLinearSoftmax': { ...unfollowed, write: around('Softmax') },
-  'com.microsoft.QLinearConcat': { ...unfollowed, write: concat },
+  'com.microsoft.QLinearConcat': { ...unfollowed, types: [like(1)], write: concat },
   'com.microsoft.QLinearAveragePool': { ...windowed, write: around('AveragePool') },
   'com.microsoft.QLinearGlobalAveragePool': {
     ...windowed,
     shapes: windows.globalPool,
     write: around('GlobalAveragePool'),
   },
-  'com.microsoft.GatherBlockQuantized': { ...unfollowed, layer: 'embedding' },
+  'com.microsoft.GatherBlockQuantized': { ...unfollowed, types: [like(2)], layer: 'embedding' },
 } satisfies Record<string, OperatorFacts>;

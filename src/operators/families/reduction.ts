@@ -1,5 +1,7 @@
 /** Reductions along axes, and what sorts or adds up along one. */
 import { always, each, ordinary, sizedFrom, type OperatorFacts } from '../facts.ts';
+import { ElementType } from '../../onnx/index.ts';
+import { is, like } from '../result-types.ts';
 import * as rows from '../row-rules/rules.ts';
 import { intOf, intsAt } from '../row-rules/step.ts';
 import * as shapes from '../shapes/rules.ts';
@@ -23,6 +25,7 @@ export const reduction = {
   ...each('ReduceSumSquare ReduceLogSum ReduceLogSumExp', reducing),
   ...each('ArgMax ArgMin', {
     ...ordinary,
+    types: [is(ElementType.INT64)],
     shapes: shapes.argReduce,
     rows: rows.reducing((step) => [intOf(step, 'axis', 0)]),
     jumps: always,
@@ -31,6 +34,7 @@ export const reduction = {
     ...ordinary,
     weights: 'first',
     arguments: sizedFrom(1),
+    types: [like(0), is(ElementType.INT64)],
     shapes: shapes.topK,
     rows: rows.alongAxis(rows.axisAttribute(-1), rows.never),
     jumps: always,

@@ -1,6 +1,8 @@
 /** Operators whose result is their first input with another shape or type. */
 import * as chunks from '../chunks/rules.ts';
 import { ordinary, sizedFrom, type OperatorFacts } from '../facts.ts';
+import { ElementType } from '../../onnx/index.ts';
+import { is, like, named, unknown } from '../result-types.ts';
 import * as rows from '../row-rules/rules.ts';
 import * as moved from '../shapes/movement-rules.ts';
 import * as shapes from '../shapes/rules.ts';
@@ -27,7 +29,14 @@ export const views = {
   Squeeze: { ...reshaping, shapes: moved.squeeze, rows: rows.squeeze, chunks: chunks.squeeze },
   Flatten: { ...view, shapes: moved.flatten, rows: rows.reshape },
   // What is known of its elements is of another type.
-  BitCast: { ...ordinary, shapes: 'run', rows: 'unknown' },
+  BitCast: { ...ordinary, types: [named('to', unknown)], shapes: 'run', rows: 'unknown' },
   // It is no view, since it may also give a mask.
-  Dropout: { ...ordinary, leaf: 'free', shapes: shapes.sameAsFirst, rows: rows.dropout, write: dropout },
+  Dropout: {
+    ...ordinary,
+    leaf: 'free',
+    types: [like(0), is(ElementType.BOOL)],
+    shapes: shapes.sameAsFirst,
+    rows: rows.dropout,
+    write: dropout,
+  },
 } satisfies Record<string, OperatorFacts>;

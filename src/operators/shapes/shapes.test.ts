@@ -9,6 +9,7 @@ import {
   type ModelProto,
   type SettingValue,
 } from '../../onnx/index.ts';
+import { typedGraph } from '../typed-graph.ts';
 import { inferShapes } from './infer.ts';
 
 const transformer = { layers: 1, hidden: 16, heads: 2, vocabulary: 50, positions: 12 };
@@ -34,7 +35,7 @@ const size = (shape: readonly (number | string | undefined)[]): number[] =>
 
 /** Runs a model with every value as an output, and returns the dimensions of each. */
 async function runShapes(model: ModelProto): Promise<Map<string, readonly number[]>> {
-  const graph = new Graph(model);
+  const graph = typedGraph(model);
   const values = graph.nodes.flatMap(({ outputs }) => outputs);
   const output = values.map((name) => ({
     name,

@@ -3,7 +3,8 @@
  * cells of several layers can run in parallel (Chrion, Yang et al., section 3). Cells are again LSTM, GRU and RNN
  * nodes, so any runtime uses its own kernels for them, and they read the original node's weights.
  */
-import { Graph, type GraphNode, opsetOf, capturedBy, type ModelProto, type NodeProto } from '../../onnx/index.ts';
+import { type Graph, type GraphNode, opsetOf, capturedBy, type ModelProto, type NodeProto } from '../../onnx/index.ts';
+import { typedGraph } from '../typed-graph.ts';
 import { ChunkWriter } from './chunk-writer.ts';
 import { followed, type Commuting, type Operands, type Shape } from '../chunks/rules.ts';
 import { factsOf } from '../records.ts';
@@ -38,7 +39,7 @@ export interface UnrolledModel {
  */
 export function unrollRecurrent(model: ModelProto, { steps, shapes }: UnrollOptions): UnrolledModel {
   if (!Number.isSafeInteger(steps) || steps < 1) throw new RangeError(`a cell cannot have ${steps} steps`);
-  const graph = new Graph(model);
+  const graph = typedGraph(model);
   const opset = opsetOf(model) ?? 1;
   const given = typeof shapes === 'function' ? shapes : (value: string) => shapes.get(value);
   const shapeOf = (value: string): Shape | undefined => given(value) ?? graph.weight(value)?.dims;

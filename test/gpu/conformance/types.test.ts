@@ -1,4 +1,4 @@
-/** Each record has cases, and the element types that `src/onnx` infers by lists of its own are those of the cases. */
+/** Each record has cases, and gives their outputs the element types that they have. */
 import { expect, test } from 'vitest';
 import { families as records, fused } from '../../../src/operators/index.ts';
 import { describeCase } from '../../support/operator-cases/case.ts';
@@ -10,9 +10,9 @@ const withoutCases: Readonly<Record<string, string>> = {
   'a body, or what only a body can be given':
     'If Loop Scan SequenceMap BeamSearch GreedySearch Sampling WhisperBeamSearch',
   'sequences and optional values':
-    'SequenceAt SequenceConstruct SequenceEmpty SequenceErase SequenceInsert SequenceLength SplitToSequence ConcatFromSequence Optional OptionalGetElement',
-  'texts and files': 'StringSplit Tokenizer ImageDecoder',
-  'random results': 'Bernoulli',
+    'SequenceAt SequenceConstruct SequenceEmpty SequenceErase SequenceInsert SequenceLength SplitToSequence ConcatFromSequence Optional OptionalGetElement OptionalHasElement',
+  'texts and files': 'StringSplit Tokenizer ImageDecoder TfIdfVectorizer',
+  'random results': 'Bernoulli RandomNormal RandomUniform RandomNormalLike RandomUniformLike Multinomial',
   'no inputs: it is a constant': 'Constant',
   'sizes that elements decide, so it has neither shapes nor a program': 'Compress NonZero NonMaxSuppression Unique',
   'nothing is known of their results': 'CropAndResize ExpandDims',

@@ -2,8 +2,8 @@
  * Shapes and types inferred without a run, on named and random cases of every operator, are never other than ONNX Runtime's.
  */
 import { expect, test } from 'vitest';
-import { Graph, elementTypeOf } from '../../../src/onnx/index.ts';
-import { inferShapes } from '../../../src/operators/index.ts';
+import { elementTypeOf } from '../../../src/onnx/index.ts';
+import { inferShapes, typedGraph } from '../../../src/operators/index.ts';
 import { describeCase } from '../../support/operator-cases/case.ts';
 import { casesOf, drawn, named } from '../../support/operator-cases/index.ts';
 import { modelOf, referenceOf } from '../../support/operator-cases/models.ts';
@@ -18,7 +18,7 @@ test(`inferred shapes and types of ${drawn.size} operators, of seed ${seed}, are
     const made = modelOf(one);
     const expected = await referenceOf(made);
     if (expected === undefined) continue;
-    const graph = new Graph(made.model);
+    const graph = typedGraph(made.model);
     const { values } = inferShapes(graph);
     for (const { name, datatype, shape } of expected) {
       const [dims, type] = [values.get(name)?.dims, graph.type(name)?.elementType];

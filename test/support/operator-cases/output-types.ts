@@ -1,6 +1,6 @@
 /** Element types of a case's outputs, as a reader of the model infers them. */
-import { dataTypeOf, elementTypeOf, nodeProto, type ValueType } from '../../../src/onnx/index.ts';
-import { inferElementTypes } from '../../../src/onnx/infer.ts';
+import { dataTypeOf, elementTypeOf, nodeProto } from '../../../src/onnx/index.ts';
+import { resultType } from '../../../src/operators/typed-graph.ts';
 import type { DataType } from '../../../src/tensor/index.ts';
 import { operatorName, type Case } from './case.ts';
 
@@ -10,14 +10,12 @@ export function inferredTypes(
   taken: readonly boolean[],
 ): (DataType | undefined)[] {
   const { domain, name } = operatorName(operator);
-  const types = new Map<string, ValueType>();
-  const given = inputs.map((input, place) => {
-    if (input === undefined) return '';
-    types.set(`in${place}`, { elementType: elementTypeOf(input.tensor.datatype), shape: undefined });
-    return `in${place}`;
-  });
-  const outputs = taken.map((isTaken, place) => (isTaken ? `out${place}` : ''));
+  const given = inputs.map((input, place) => (input === undefined ? '' : `in${place}`));
+  const outputs = taken.map((_, place) => `out${place}`);
   const proto = nodeProto(name, given, outputs, attributes, { domain });
-  inferElementTypes([{ proto, name, uses: [], outputs, constant: false }], types);
-  return outputs.map((output) => dataTypeOf(types.get(output)?.elementType ?? 0));
+  const typeOfInput = (place: number): number | undefined => {
+    const datatype = inputs[place]?.tensor.datatype;
+    return datatype === undefined ? undefined : elementTypeOf(datatype);
+  };
+  return taken.map((isTaken, place) => (isTaken ? dataTypeOf(resultType(proto, place, typeOfInput) ?? 0) : undefined));
 }
