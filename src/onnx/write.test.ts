@@ -45,7 +45,7 @@ function linear(): ModelProto {
 }
 
 async function run(model: string | Uint8Array): Promise<Float32Array> {
-  const session = await InferenceSession.create(model as string);
+  const session = await InferenceSession.create(model as string, { intraOpNumThreads: 1 });
   const x = new Tensor(
     'float32',
     Float32Array.from({ length: width }, (_, i) => Math.cos(i)),
@@ -349,7 +349,7 @@ describe('the bytes of a tensor', () => {
           delete model.graph.initializer[0]!.rawData;
           model.graph.initializer[0]!.floatData = [...values];
         }
-        const session = await InferenceSession.create(serializeModel(model));
+        const session = await InferenceSession.create(serializeModel(model), { intraOpNumThreads: 1 });
         const { y } = await session.run({
           x: new Tensor('float32', new Float32Array(values.length), [values.length]),
         });

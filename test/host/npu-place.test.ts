@@ -36,7 +36,7 @@ class Device implements NpuDevice {
     if (this.isBroken) throw new DeviceError('its clock has stopped');
     if (!this.hasModelOf(key)) {
       await this.#current?.session.release();
-      this.#current = { key, session: await InferenceSession.create(this.#models.get(key)!) };
+      this.#current = { key, session: await InferenceSession.create(this.#models.get(key)!, { intraOpNumThreads: 1 }) };
     }
     const { session } = this.#current!;
     const feeds = Object.fromEntries(

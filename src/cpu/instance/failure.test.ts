@@ -27,7 +27,7 @@ function failed(act: () => unknown): unknown {
 async function errorOf(unfit: UnfitRun): Promise<unknown> {
   const path = join(folder, 'unfit.onnx');
   await writeModel(unfitModel(unfit), path);
-  const session = new NativeSession(path, { executionProviders: ['cpu'], logSeverityLevel: 4 });
+  const session = new NativeSession(path, { executionProviders: ['cpu'], intraOpNumThreads: 1, logSeverityLevel: 4 });
   const error = failed(() => session.runTensors(unfitInputs(unfit)));
   session.release();
   return error;
@@ -53,7 +53,7 @@ test('what a run without inputs fails with is an error of the model', async () =
   graph.output(graph.node('Div', [graph.constant({ ints: [1] }), zero]), ElementType.INT64, ['n'], 'y');
   const path = join(folder, 'always.onnx');
   await writeModel(graph.build(), path);
-  const session = new NativeSession(path, { executionProviders: ['cpu'], logSeverityLevel: 4 });
+  const session = new NativeSession(path, { executionProviders: ['cpu'], intraOpNumThreads: 1, logSeverityLevel: 4 });
   const error = failed(() => session.runTensors([]));
   session.release();
   expect(failure(error, { hasAnswered: false, hasInputs: false })).toMatchObject({
