@@ -1,18 +1,22 @@
-import { grown } from './columns.ts';
-
 /** What can stand in a heap: among its members no other has its number, which is small. */
 export interface Numbered {
   readonly number: number;
 }
 
-/** A binary min-heap by key that knows where each member stands. Among equal keys the lower number is first. */
+/**
+ * A binary min-heap by key that knows where each member stands. Among equal keys the lower number is first.
+ *
+ * The keys stand in the order of the heap, so that the two below a place are in one line of the processor's cache: a
+ * machine with many GPUs has heaps for each, and finds none of them in its caches when their turn comes.
+ */
 export class Heap<Member extends Numbered> {
-  #heap = new Int32Array(64);
+  /** By place, from 1: place 0 is nobody's. NaN there: V8 keeps an array that begins with it as one of fractions. */
+  readonly #keys = [NaN];
+  /** By place. */
+  readonly #numbers = [0];
   #size = 0;
-  /** By number. */
-  #keys = new Float64Array(64);
-  /** By number, the position plus one; 0: not in the heap. */
-  #places = new Int32Array(64);
+  /** By number; 0: not in the heap. */
+  readonly #places: number[] = [];
   /** By number. */
   readonly #members: (Member | undefined)[] = [];
 
@@ -23,111 +27,114 @@ export class Heap<Member extends Numbered> {
   /** The member must not be in the heap. */
   add(member: Member, key: number): void {
     const { number } = member;
-    if (number >= this.#members.length) this.#grow(number + 1);
+    // Without gaps: V8 turns an array with many gaps into a map.
+    while (this.#members.length <= number) {
+      this.#members.push(undefined);
+      this.#places.push(0);
+    }
     this.#members[number] = member;
-    this.#keys[number] = key;
-    this.#rise(number, this.#size++);
+    const place = ++this.#size;
+    if (place === this.#keys.length) {
+      this.#keys.push(key);
+      this.#numbers.push(number);
+    }
+    this.#rise(number, key, place);
   }
 
   /** Does nothing if it is not in the heap. */
   remove({ number }: Member): void {
-    if (number >= this.#members.length) return;
-    const place = this.#places[number]! - 1;
-    if (place < 0) return;
+    if (number >= this.#places.length) return;
+    const place = this.#places[number]!;
+    if (place === 0) return;
     this.#places[number] = 0;
-    const last = this.#heap[--this.#size]!;
-    if (last === number) return;
-    if (place > 0 && this.#isBefore(last, this.#heap[(place - 1) >> 1]!)) this.#rise(last, place);
-    else this.#sink(last, place);
+    const lastPlace = this.#size--;
+    if (place === lastPlace) return;
+    const last = this.#numbers[lastPlace]!;
+    const key = this.#keys[lastPlace]!;
+    if (place > 1 && this.#isBefore(lastPlace, place >> 1)) this.#rise(last, key, place);
+    else this.#sink(last, key, place);
   }
 
   has({ number }: Member): boolean {
-    return number < this.#members.length && this.#places[number]! > 0;
+    return number < this.#places.length && this.#places[number] !== 0;
   }
 
   /** The one with the least key. */
   first(): Member | undefined {
-    return this.#size === 0 ? undefined : this.#members[this.#heap[0]!];
+    return this.#size === 0 ? undefined : this.#members[this.#numbers[1]!];
   }
 
   /** The one with the least key among those for which this holds. Looks at all of them. */
   firstThat(holds: (member: Member) => boolean): Member | undefined {
-    let first: number | undefined;
-    for (let place = 0; place < this.#size; place++) {
-      const number = this.#heap[place]!;
-      if ((first === undefined || this.#isBefore(number, first)) && holds(this.#members[number]!)) first = number;
-    }
-    return first === undefined ? undefined : this.#members[first];
+    let first = 0;
+    for (let place = 1; place <= this.#size; place++)
+      if ((first === 0 || this.#isBefore(place, first)) && holds(this.at(place - 1))) first = place;
+    return first === 0 ? undefined : this.at(first - 1);
   }
 
   /** The member at a position of the heap: 0 is the first, the others are in no order. */
-  at(place: number): Member {
-    return this.#members[this.#heap[place]!]!;
+  at(position: number): Member {
+    return this.#members[this.#numbers[position + 1]!]!;
   }
 
   /** It must be in the heap. */
   keyOf({ number }: Member): number {
-    return this.#keys[number]!;
+    return this.#keys[this.#places[number]!]!;
   }
 
   /** Multiplies every key, which leaves the order as it is. */
   scale(factor: number): void {
-    for (let number = 0; number < this.#keys.length; number++) this.#keys[number]! *= factor;
+    for (let place = 1; place <= this.#size; place++) this.#keys[place]! *= factor;
   }
 
+  /** Whether the member at one place comes before that at another. */
   #isBefore(a: number, b: number): boolean {
     const difference = this.#keys[a]! - this.#keys[b]!;
     // The order must not depend on the history of the heap.
-    return difference < 0 || (difference === 0 && a < b);
+    return difference < 0 || (difference === 0 && this.#numbers[a]! < this.#numbers[b]!);
   }
 
-  #rise(number: number, from: number): void {
-    const heap = this.#heap;
+  #rise(number: number, key: number, from: number): void {
     const keys = this.#keys;
+    const numbers = this.#numbers;
     const places = this.#places;
-    const key = keys[number]!;
     let place = from;
-    while (place > 0) {
-      const parent = (place - 1) >> 1;
-      const above = heap[parent]!;
-      const aboveKey = keys[above]!;
+    while (place > 1) {
+      const parent = place >> 1;
+      const aboveKey = keys[parent]!;
+      const above = numbers[parent]!;
       if (!(key < aboveKey || (key === aboveKey && number < above))) break;
-      heap[place] = above;
-      places[above] = place + 1;
+      keys[place] = aboveKey;
+      numbers[place] = above;
+      places[above] = place;
       place = parent;
     }
-    heap[place] = number;
-    places[number] = place + 1;
+    keys[place] = key;
+    numbers[place] = number;
+    places[number] = place;
   }
 
-  #sink(number: number, from: number): void {
-    const heap = this.#heap;
+  #sink(number: number, key: number, from: number): void {
     const keys = this.#keys;
+    const numbers = this.#numbers;
     const places = this.#places;
     const size = this.#size;
-    const key = keys[number]!;
     let place = from;
     for (;;) {
-      let child = 2 * place + 1;
-      if (child >= size) break;
-      if (child + 1 < size && this.#isBefore(heap[child + 1]!, heap[child]!)) child++;
-      const below = heap[child]!;
-      const belowKey = keys[below]!;
+      let child = 2 * place;
+      if (child > size) break;
+      if (child < size && this.#isBefore(child + 1, child)) child++;
+      const belowKey = keys[child]!;
+      const below = numbers[child]!;
       if (!(belowKey < key || (belowKey === key && below < number))) break;
-      heap[place] = below;
-      places[below] = place + 1;
+      keys[place] = belowKey;
+      numbers[place] = below;
+      places[below] = place;
       place = child;
     }
-    heap[place] = number;
-    places[number] = place + 1;
-  }
-
-  #grow(count: number): void {
-    // Without gaps: V8 turns an array with many gaps into a map.
-    while (this.#members.length < count) this.#members.push(undefined);
-    this.#heap = grown(this.#heap, count);
-    this.#keys = grown(this.#keys, count);
-    this.#places = grown(this.#places, count);
+    keys[place] = key;
+    numbers[place] = number;
+    places[number] = place;
   }
 }
 
