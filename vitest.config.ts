@@ -36,7 +36,7 @@ const slow = [
 const onlyUnit = process.env['TURNTABLE_TEST_UNIT'] === '1';
 
 /** These have a worker each: they set what can be set once in a process, or measure it. */
-const alone = ['test/emulated-driver/*.test.ts', 'test/bench/small.test.ts'];
+const alone = ['test/emulated-driver/*.test.ts', 'test/bench/small*.test.ts'];
 
 /**
  * All others share the modules of their worker. Each file read and compiled them anew before: half of the work of the

@@ -9,6 +9,8 @@ import { BaseSequencer, type TestSpecification } from 'vitest/node';
 /** Files that take longest, with their processes. Those that mostly wait are apart, beside others that work. */
 export const longest: readonly string[] = [
   'test/bench/small.test.ts',
+  'test/bench/small-fleets.test.ts',
+  'test/bench/small-replays.test.ts',
   'test/project/docs-commands.test.ts',
   'test/cli/commands.test.ts',
   'test/gpu/host/process.test.ts',

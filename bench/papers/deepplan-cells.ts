@@ -1,17 +1,12 @@
 /** DeepPlan's printed cells of single starts: Figures 2, 6, 11, 12 and 16, Tables 1 to 5, section 5.2. */
 import { loadMachine, type Machine } from '../../src/hardware/index.ts';
 import { deepPlan, planColdStart, simulate, type ColdStartMode, type LayerMethod } from '../../src/plan/index.ts';
-import { estimateLayers, modelNames, namedModel, type LayerProfile } from '../../src/profile/index.ts';
+import { modelNames, type LayerProfile } from '../../src/profile/index.ts';
 import { cell, equalCell, onlyMeasurable, shape, type Cell } from './cells.ts';
 import { initialApproach } from './deepplan-alternatives.ts';
+import { profileOf } from './layer-profiles.ts';
 
 const v100 = loadMachine('p3.8xlarge');
-
-/** `batch`: rows of one start. */
-function profileOf(name: string, machine: Machine, batch = 1): LayerProfile {
-  const { model, dimensions } = namedModel(name);
-  return estimateLayers(model, machine, { dimensions: { ...dimensions, batch } }).profile;
-}
 
 const startOf = (profile: LayerProfile, machine: Machine, mode: ColdStartMode) =>
   simulate(profile, machine, planColdStart(profile, machine, mode));

@@ -8,13 +8,14 @@ import {
   type ColdStartMode,
   type LayerMethod,
 } from '../../src/plan/index.ts';
-import { estimateLayers, namedModel, type LayerProfile } from '../../src/profile/index.ts';
+import type { LayerProfile } from '../../src/profile/index.ts';
 import paper from '../../test/reference/deepplan.json' with { type: 'json' };
 import { agreement } from '../../test/support/deepplan-agreement.ts';
 import { tableOf, type BenchmarkTable } from '../benchmark.ts';
 import { cell, onlyMeasurable, shape, type Cell } from './cells.ts';
 import { initialApproach, latencyKeeping } from './deepplan-alternatives.ts';
 import { deepplanCells } from './deepplan-cells.ts';
+import { profileOf } from './layer-profiles.ts';
 import { difference, type PaperPart } from './part.ts';
 
 const preset = 'p3.8xlarge';
@@ -31,8 +32,7 @@ interface Row {
 }
 
 function rowOf(name: Name): Row {
-  const { model, dimensions } = namedModel(name);
-  const { profile } = estimateLayers(model, machine, { dimensions });
+  const profile = profileOf(name, machine);
   const plan = (mode: ColdStartMode) => planColdStart(profile, machine, mode);
   const cold = (mode: ColdStartMode): number => simulate(profile, machine, plan(mode)).latencyMs;
   return {

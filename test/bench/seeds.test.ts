@@ -1,6 +1,6 @@
 /**
  * The search through seeds finds faults that are planted in the scheduler, and shrinks them. That the real one passes is
- * the benchmark `seeds`, small (small.test.ts).
+ * the benchmark `seeds`, small (small-replays.test.ts).
  */
 import { expect, test } from 'vitest';
 import { nothingPlayed, play } from '../../bench/seeds/play.ts';
