@@ -37,9 +37,7 @@ export function plannedOperators(prepared: PreparedGraph): PlannedOperator[] {
   }
   // Nearly every graph has no groups.
   if (groups.areSingle) return nodes.map((node) => operatorOf([node]));
-  for (const members of circles(nodes.length, links, groups)) {
-    for (const node of members) groups.join(members[0]!, node);
-  }
+  joinCircles(nodes.length, links, groups);
   return inOrder(nodes, links, groups).map((members) => operatorOf(members.map((index) => nodes[index]!)));
 }
 
@@ -82,44 +80,24 @@ function neighbours(count: number, links: readonly Link[], groups: Groups): read
   return next;
 }
 
-/** Groups that depend on each other: strongly connected components of more than one (Tarjan, without recursion). */
-function circles(count: number, links: readonly Link[], groups: Groups): number[][] {
-  const next = neighbours(count, links, groups);
-  const unseen = -1;
-  const number = new Int32Array(count).fill(unseen);
-  const lowest = new Int32Array(count);
-  const isOpen = new Uint8Array(count);
-  const open: number[] = [];
-  const found: number[][] = [];
-  let seen = 0;
-  for (let start = 0; start < count; start++) {
-    if (groups.of(start) !== start || number[start] !== unseen) continue;
-    const path: { readonly at: number; readonly left: Iterator<number> }[] = [];
-    const enter = (at: number): void => {
-      number[at] = lowest[at] = seen++;
-      isOpen[at] = 1;
-      open.push(at);
-      path.push({ at, left: next[at]!.values() });
-    };
-    enter(start);
-    for (let top = path.at(-1); top !== undefined; top = path.at(-1)) {
-      const { at, left } = top;
-      const step = left.next();
-      if (step.done !== true) {
-        if (number[step.value] === unseen) enter(step.value);
-        else if (isOpen[step.value] === 1) lowest[at] = Math.min(lowest[at]!, number[step.value]!);
-        continue;
-      }
-      path.pop();
-      const before = path.at(-1)?.at;
-      if (before !== undefined) lowest[before] = Math.min(lowest[before]!, lowest[at]!);
-      if (lowest[at] !== number[at]) continue;
-      const members = open.splice(open.lastIndexOf(at));
-      for (const member of members) isOpen[member] = 0;
-      if (members.length > 1) found.push(members);
-    }
-  }
+/** What links lead to from a group, itself included. */
+function reached(next: readonly ReadonlySet<number>[], group: number): ReadonlySet<number> {
+  const found = new Set([group]);
+  for (const each of found) for (const other of next[each]!) found.add(other);
   return found;
+}
+
+/** Joins each group of several nodes with those on a path from it back into it. Single nodes alone form no circle. */
+function joinCircles(count: number, links: readonly Link[], groups: Groups): void {
+  const nodes = Array.from({ length: count }, (_, index) => index);
+  const several = new Set(nodes.map((node) => groups.of(node)).filter((group, node) => group !== node));
+  const next = neighbours(count, links, groups);
+  const backwards = links.map(({ from, to }): Link => ({ from: to, to: from }));
+  const previous = neighbours(count, backwards, groups);
+  for (const group of several) {
+    const behind = reached(next, group);
+    for (const before of reached(previous, group)) if (behind.has(before)) groups.join(group, before);
+  }
 }
 
 /** The nodes of each group, with groups in topological order. */
