@@ -13,6 +13,7 @@ import {
   findAttribute,
   floats,
   knownNumbers,
+  listOf,
   numbers,
   requireDatatype,
   Unsupported,
@@ -176,7 +177,62 @@ const col2im: Write = (writer) => {
     axes: sizes.map((_, axis) => axis + 2),
     strides: [channels * perChannel, perChannel, ...sizes.map(() => 1)],
   };
-  writer.give(writer.made('turntable.Resample', [x, ...tables], writer.output, attributes));
+  writer.give(writer.made('turntable.Resample', [x, undefined, ...tables], writer.output, attributes));
+};
+
+/** The place in an axis that a padding repeats, by its mode; undefined: none, so the result is the padding value. */
+function padded(mode: string, at: number, size: number): number | undefined {
+  switch (mode) {
+    case 'constant':
+      return at >= 0 && at < size ? at : undefined;
+    case 'edge':
+      return Math.min(size - 1, Math.max(0, at));
+    case 'wrap':
+      return axisFromFront(at % size, size);
+    case 'reflect': {
+      const period = Math.max(1, 2 * (size - 1));
+      const turned = Math.abs(at) % period;
+      return turned >= size ? period - turned : turned;
+    }
+    default:
+      throw new Unsupported(`its mode '${mode}' is not covered`);
+  }
+}
+
+/** Limit for the elements along a padded axis: there is a table of their places. */
+const paddedMax = 2 ** 24;
+
+/** Negative padding cuts elements off. */
+const pad: Write = (writer) => {
+  const x = writer.required(0);
+  const { datatype, shape } = writer.output;
+  const pads = listOf(writer, 'pads', 1);
+  if (pads === undefined) throw new Unsupported('it does not say how much to pad');
+  const named = knownNumbers(writer, 3, 'axes')?.map((axis) => axisFromFront(axis, shape.length)) ?? [...shape.keys()];
+  const before = shape.map((_, axis) => pads[named.indexOf(axis)] ?? 0);
+  const axes = named.filter((axis) => before[axis] !== 0 || shape[axis] !== x.shape[axis]);
+  const isCut = axes.every((axis) => before[axis]! <= 0 && shape[axis]! <= x.shape[axis]! + before[axis]!);
+  if (isCut) {
+    const starts = axes.map((axis) => -before[axis]!);
+    const ends = axes.map((axis, place) => starts[place]! + shape[axis]!);
+    writer.give(writer.made('Slice', [x], writer.output, { axes, starts, ends }));
+    return;
+  }
+  const mode = writer.attribute('mode', 'constant');
+  const given = writer.input(2) ?? writer.number(datatype, findAttribute(writer, 'value')?.f ?? 0);
+  const value = mode === 'constant' ? given : undefined;
+  if (elementCount(x.shape) === 0) {
+    if (value === undefined) throw new Unsupported('an empty tensor cannot be padded by its own elements');
+    writer.give(writer.repeated(value, shape));
+    return;
+  }
+  const tables = axes.flatMap((axis) => {
+    const [count, size] = [shape[axis]!, x.shape[axis]!];
+    if (count > paddedMax) throw new Unsupported(`it makes ${count} elements along an axis`);
+    const places = Array.from({ length: count }, (_, at) => padded(mode, at - before[axis]!, size) ?? -1);
+    return [writer.numbers('INT32', [count, 1], places), undefined];
+  });
+  writer.give(writer.made('turntable.Resample', [x, value, ...tables], writer.output, { axes }));
 };
 
 export const movement = {
@@ -236,7 +292,14 @@ export const movement = {
   ReverseSequence: { ...filled, write: reverseSequence },
   EyeLike: { ...filled, types: [named('dtype', like(0))], write: eyeLike },
   Trilu: { ...filled, write: trilu },
-  Pad: { ...ordinary, weights: 'first', arguments: sizedFrom(1, 2), shapes: moved.pad, rows: rows.pad },
+  Pad: {
+    ...ordinary,
+    weights: 'first',
+    arguments: sizedFrom(1, 2),
+    shapes: moved.pad,
+    rows: rows.pad,
+    write: pad,
+  },
   Resize: {
     ...ordinary,
     ...sized,

@@ -204,7 +204,7 @@ export const resize: Write = (writer) => {
     const [places, weights] = tapTables(taps);
     return [writer.numbers('INT32', ...places), named === 'nearest' ? undefined : writer.numbers('FP32', ...weights)];
   });
-  const value = { float: writer.attribute('extrapolation_value', 0) };
-  const attributes = { axes: axes.map(({ axis }) => axis), ...(crops && { value }) };
-  writer.give(writer.made('turntable.Resample', [x, ...tables], writer.output, attributes));
+  const beyond = crops ? writer.number(x.datatype, writer.attribute('extrapolation_value', 0)) : undefined;
+  const attributes = { axes: axes.map(({ axis }) => axis) };
+  writer.give(writer.made('turntable.Resample', [x, beyond, ...tables], writer.output, attributes));
 };

@@ -303,6 +303,7 @@ const resampled = (
     name,
     [
       input,
+      undefined,
       given(tensor('INT32', [columns.length, 2], listOf(0))),
       given(tensor('FP32', [columns.length, 2], listOf(1))),
     ],
