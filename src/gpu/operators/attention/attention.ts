@@ -1,14 +1,14 @@
 /** ONNX's Attention, opsets 23 to 25. */
 import { floats, Unsupported } from '../../../operators/index.ts';
-import { elementBytes } from '../../../tensor/index.ts';
 import { parametersOf } from '../common/elements.ts';
-import { asDeclared, requiredOutput } from '../common/inputs.ts';
+import { convert, requiredOutput } from '../common/inputs.ts';
+import { moveStrided } from '../common/launching.ts';
 import type { Emitter, Kernels, Value } from '../types.ts';
-import { emitAttention, moveHeads, softcapped } from './core.ts';
+import { emitAttention, softcapped } from './core.ts';
 import { headsApart, headsTogether, maskOf, scratchHeads, type Heads, type ScoreChange } from './heads.ts';
 
 /** @param value [batch, heads, rows, size], or [batch, rows, heads x size] with `heads` from an attribute */
-export function splitHeads(value: Value, heads: number): Heads {
+function splitHeads(value: Value, heads: number): Heads {
   const { name, shape } = value;
   if (shape.length === 4) {
     const [, own, rows, size] = shape as [number, number, number, number];
@@ -22,7 +22,7 @@ export function splitHeads(value: Value, heads: number): Heads {
 }
 
 /** The past with the new rows behind it, in the output `present` or in scratch memory. */
-export function joined(
+function joined(
   emitter: Emitter,
   past: Value | undefined,
   fresh: Heads,
@@ -35,17 +35,14 @@ export function joined(
   const type = present?.datatype ?? past!.datatype;
   const sizes = { heads, rows: before + rows, size };
   const whole = present ? headsApart(present, sizes) : scratchHeads(emitter, type, batch, sizes);
-  if (past !== undefined && before > 0) {
-    const declared = asDeclared(emitter, past);
-    moveHeads(emitter, 'past_heads', batch, headsApart(declared, { heads, rows: before, size }), whole);
-  }
-  const bytes = elementBytes[type];
-  const skipped = before * size;
-  const to = {
-    ...whole,
-    buffer: emitter.part(whole.buffer, skipped * bytes, Math.max(0, batch * whole.batch - skipped) * bytes),
+  const move = (hint: string, from: Heads, start: number): void => {
+    const buffer = from.storedType === type ? from.buffer : convert(emitter, from, type).buffer;
+    const [source, target] = [from, whole].map((of) => [of.batch, of.head, of.row, 1]) as [number[], number[]];
+    const to = { buffer: whole.buffer, start, strides: target };
+    moveStrided(emitter, hint, [batch, heads, from.rows, size], type, { buffer, start: 0, strides: source }, to);
   };
-  moveHeads(emitter, 'new_heads', batch, fresh, to);
+  if (past !== undefined) move('past_heads', headsApart(past, { heads, rows: before, size }), 0);
+  move('new_heads', fresh, before * size);
   return whole;
 }
 

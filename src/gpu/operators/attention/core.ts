@@ -9,7 +9,7 @@ import { forEachElement, written, type Elements } from '../common/elements.ts';
 import { emitProduct } from '../dense/product.ts';
 import { emitSoftmaxRows } from '../normalization/softmax.ts';
 import type { Emitter } from '../types.ts';
-import { rowAt, type Attention, type Heads, type Place, type ScoreChange } from './heads.ts';
+import { type Attention, type Heads, type Place, type ScoreChange } from './heads.ts';
 import { emitOneKernel, isOneKernel, sizesOf } from './one-kernel.ts';
 
 const shared = ({ batch: item, head }: Heads): number[] => [item, head, 0];
@@ -82,17 +82,6 @@ export function emitAttention(emitter: Emitter, attention: Attention): void {
   };
   const others = changes.slice(0, count).flatMap((change) => change.parameters);
   forEachElement(emitter, 'attention_scores', scoreCount, tensors, body, { others });
-}
-
-/** Copies heads from one layout to another. */
-export function moveHeads(emitter: Emitter, hint: string, batch: number, from: Heads, to: Heads): void {
-  const { heads, rows, size } = from;
-  const [b = '0', h = '0', r = '0', c = '0'] = coordinates('i', [batch, heads, rows, size]);
-  const tensors = { input: from, output: written(to) };
-  forEachElement(emitter, hint, batch * heads * rows * size, tensors, (of) => [
-    `const i64 b = ${b}, h = ${h}, r = ${r}, c = ${c};`,
-    of.output.set(`${rowAt(to)} + c`, of.input.at(`${rowAt(from)} + c`)),
-  ]);
 }
 
 /** softcap * tanh(x / softcap) */

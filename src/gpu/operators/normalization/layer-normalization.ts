@@ -10,7 +10,7 @@
  * `epsilon` (1e-5). Outputs: Y; S (optional), for the next residual connection.
  */
 import { elementCount } from '../../../tensor/index.ts';
-import { Unsupported, floats, requireDatatype, accumulatorOf, elementOf } from '../../../operators/index.ts';
+import { floats, requireDatatype, accumulatorOf, elementOf } from '../../../operators/index.ts';
 import type { Emitter, KernelName, Kernels, Operator, Value } from '../types.ts';
 import { axisOf, broadcastIndex, indexType } from '../common/indexing.ts';
 import { requiredOutput } from '../common/inputs.ts';
@@ -18,20 +18,22 @@ import { argumentsOf, declared } from '../common/launching.ts';
 import { heldPerThread, launchTeams, mathOf, teamForRows, typeDefinitions } from '../common/teams.ts';
 import { parametersOf, written } from '../common/elements.ts';
 
-interface Normalization {
-  readonly hint: string;
-  /** Their sum is normalised. The first has the shape of the result. */
-  readonly addends: readonly Value[];
-  readonly columns: number;
+/** Which inputs and outputs an operator has where. */
+interface Places {
+  /** Their sum is normalized. The first has the shape of the result; one behind the second is optional. */
+  readonly addends: readonly number[];
+  readonly scale: number;
+  readonly bias?: number;
+  readonly sum?: number;
+  readonly mean?: number;
+  readonly inverse?: number;
+}
+
+interface Rules {
   /** Default true. */
   readonly centered?: boolean;
-  /** Default: the attribute, or 1e-5. */
+  /** Default of the attribute: 1e-5. */
   readonly epsilon?: number;
-  readonly scale?: Weighting | undefined;
-  readonly bias?: Weighting | undefined;
-  readonly sum?: Value | undefined;
-  readonly mean?: Value | undefined;
-  readonly inverse?: Value | undefined;
 }
 
 interface Weighting {
@@ -50,15 +52,24 @@ function keep(name: string, value: Value | undefined, index: string): string {
   return `${name}[${index}] = ${store(`(${computed})(x)`)}`;
 }
 
-function emitNormalization(emitter: Emitter, normalization: Normalization): void {
-  const { hint, addends, columns, centered = true, scale, bias, sum, mean, inverse } = normalization;
-  const epsilon = normalization.epsilon ?? emitter.attribute('epsilon', 1e-5);
-  const [input] = addends;
+function emitNormalization(emitter: Emitter, hint: string, places: Places, rules: Rules): void {
+  const { centered = true, epsilon = 1e-5 } = rules;
+  const input = emitter.required(places.addends[0]!);
+  const others = places.addends.slice(1).flatMap((place, index) => {
+    const addend = index === 0 ? emitter.required(place) : emitter.input(place);
+    return addend === undefined ? [] : [addend];
+  });
+  const columns = elementCount(input.shape.slice(axisOf(emitter.attribute('axis', -1), input.shape.length)));
+  const weight = (place: number | undefined): Weighting | undefined =>
+    weighting(place === undefined ? undefined : emitter.input(place), input, columns);
+  const [scale, bias] = [weight(places.scale), weight(places.bias)];
+  const further = (place: number | undefined): Value | undefined =>
+    place === undefined ? undefined : emitter.output(place);
+  const [sum, mean, inverse] = [further(places.sum), further(places.mean), further(places.inverse)];
   for (const { value } of [scale, bias].filter((each) => each !== undefined)) requireDatatype(value, floats);
-  for (const addend of addends) requireDatatype(addend, floats);
+  for (const addend of [input, ...others]) requireDatatype(addend, floats);
   const output = requiredOutput(emitter);
-  if (input === undefined || output.elements === 0) return;
-  const others = addends.slice(1);
+  if (output.elements === 0) return;
   const rows = input.elements / columns;
   const team = teamForRows(rows, columns);
   const held = heldPerThread(columns, team);
@@ -73,7 +84,7 @@ function emitNormalization(emitter: Emitter, normalization: Normalization): void
     means: mean && written(mean),
     inverses: inverse && written(inverse),
   });
-  const added = others.map((addend, index) =>
+  const sums = others.map((addend, index) =>
     element(`addend${index}`, addend, broadcastIndex('(at)', addend.shape, input.shape)),
   );
   const scaled = scale === undefined ? '(y)' : `(y) * ${element('scale', scale.value, scale.index)}`;
@@ -86,12 +97,12 @@ function emitNormalization(emitter: Emitter, normalization: Normalization): void
       ROWS: `${rows}u`,
       COLUMNS: `${columns}u`,
       CENTERED: centered ? 1 : 0,
-      EPSILON: epsilon,
+      EPSILON: emitter.attribute('epsilon', epsilon),
       HELD: held > 0 ? 1 : 0,
       UNROLL: held > 0 ? held : 4,
       SQRT: mathOf(accumulator)('sqrt'),
       PARAMETERS: declared(parameters).join(', '),
-      'ELEMENT(at, row, column)': `(ACCUMULATOR)(${[element('input', input, 'at'), ...added].join(' + ')})`,
+      'ELEMENT(at, row, column)': `(ACCUMULATOR)(${[element('input', input, 'at'), ...sums].join(' + ')})`,
       'WEIGHTED(y, at, row, column)':
         bias === undefined ? scaled : `${scaled} + ${element('bias', bias.value, bias.index)}`,
       'KEEP_SUM(at, x)': keep('sums', sum, 'at'),
@@ -110,75 +121,33 @@ function weighting(value: Value | undefined, input: Value, columns: number): Wei
   return { value, index: same ? 'column' : broadcastIndex('(at)', value.shape, input.shape) };
 }
 
-const columnsFrom = ({ shape }: Value, axis: number): number => elementCount(shape.slice(axisOf(axis, shape.length)));
+const normalizing = <Type extends KernelName>(
+  type: Type,
+  hint: string,
+  places: Places,
+  rules: Rules = {},
+): Operator<Type> => ({ type, emit: (emitter) => emitNormalization(emitter, hint, places, rules) });
 
-/** Outputs: Y; mean and inverse standard deviation (optional). */
-const rowOperator = <Type extends KernelName>(type: Type, hint: string, centered: boolean): Operator<Type> => ({
-  type,
-  emit(emitter) {
-    const input = emitter.required(0);
-    const columns = columnsFrom(input, emitter.attribute('axis', -1));
-    emitNormalization(emitter, {
-      hint,
-      addends: [input],
-      columns,
-      centered,
-      scale: weighting(emitter.required(1), input, columns),
-      bias: weighting(centered ? emitter.input(2) : undefined, input, columns),
-      mean: centered ? emitter.output(1) : undefined,
-      inverse: emitter.output(centered ? 2 : 1),
-    });
-  },
-});
-
-const addLayerNormalization = {
-  type: 'turntable.AddLayerNormalization',
-  emit(emitter) {
-    const input = emitter.required(0);
-    const columns = columnsFrom(input, emitter.attribute('axis', -1));
-    const addend = emitter.input(4);
-    emitNormalization(emitter, {
-      hint: 'add_layer_normalization',
-      addends: [input, emitter.required(1), ...(addend === undefined ? [] : [addend])],
-      columns,
-      scale: weighting(emitter.input(2), input, columns),
-      bias: weighting(emitter.input(3), input, columns),
-      sum: emitter.output(1),
-    });
-  },
-} satisfies Kernels;
-
-/**
- * ONNX Runtime's SkipLayerNormalization. Inputs: input, skip, gamma, beta (only if centered), bias. Outputs: Y, mean,
- * inverse standard deviation, sum.
- */
-const skipOperator = <Type extends KernelName>(type: Type, hint: string, centered: boolean): Operator<Type> => ({
-  type,
-  emit(emitter) {
-    const input = emitter.required(0);
-    const columns = input.shape.at(-1);
-    if (columns === undefined) throw new Unsupported(`'${input.name}' is a scalar`);
-    const addend = emitter.input(centered ? 4 : 3);
-    emitNormalization(emitter, {
-      hint,
-      addends: [input, emitter.required(1), ...(addend === undefined ? [] : [addend])],
-      columns,
-      centered,
-      epsilon: emitter.attribute('epsilon', 1e-12),
-      scale: weighting(emitter.required(2), input, columns),
-      bias: weighting(centered ? emitter.input(3) : undefined, input, columns),
-      mean: emitter.output(1),
-      inverse: emitter.output(2),
-      sum: emitter.output(3),
-    });
-  },
-});
+const added = { addends: [0, 1, 4], scale: 2, bias: 3 };
+const rms = { addends: [0], scale: 1, inverse: 1 };
+const skipped = { mean: 1, inverse: 2, sum: 3 };
+const uncentered = { centered: false };
 
 export const rowNormalizationOperators = [
-  rowOperator('LayerNormalization', 'layer_normalization', true),
-  rowOperator('RMSNormalization', 'rms_normalization', false),
-  rowOperator('SimplifiedLayerNormalization', 'rms_normalization', false),
-  addLayerNormalization,
-  skipOperator('com.microsoft.SkipLayerNormalization', 'skip_layer_normalization', true),
-  skipOperator('com.microsoft.SkipSimplifiedLayerNormalization', 'skip_rms_normalization', false),
+  normalizing('LayerNormalization', 'layer_normalization', { addends: [0], scale: 1, bias: 2, mean: 1, inverse: 2 }),
+  normalizing('RMSNormalization', 'rms_normalization', rms, uncentered),
+  normalizing('SimplifiedLayerNormalization', 'rms_normalization', rms, uncentered),
+  normalizing('turntable.AddLayerNormalization', 'add_layer_normalization', { ...added, sum: 1 }),
+  normalizing(
+    'com.microsoft.SkipLayerNormalization',
+    'skip_layer_normalization',
+    { ...added, ...skipped },
+    { epsilon: 1e-12 },
+  ),
+  normalizing(
+    'com.microsoft.SkipSimplifiedLayerNormalization',
+    'skip_rms_normalization',
+    { addends: [0, 1, 3], scale: 2, ...skipped },
+    { ...uncentered, epsilon: 1e-12 },
+  ),
 ] as const satisfies readonly Kernels[];

@@ -16,22 +16,12 @@ import {
   elementOf,
   floatLiteral,
 } from '../../../operators/index.ts';
-import type { Emitter, KernelName, Kernels, Operator, Value } from '../types.ts';
+import type { Emitter, KernelName, Kernels, Operator } from '../types.ts';
 import { axisOf, broadcastIndex, coordinates, indexType, weightedSum } from '../common/indexing.ts';
 import { parametersOf, type Stored } from '../common/elements.ts';
 import { requiredOutput } from '../common/inputs.ts';
 import { argumentsOf, declaredBehind, read, write, type Parameter } from '../common/launching.ts';
 import { alone, heldPerThread, launchTeams, mathOf, teamForRows, typeDefinitions } from '../common/teams.ts';
-
-interface Kind {
-  readonly hint: string;
-  readonly logarithm: boolean;
-  /** Before opset 13 the axis splits the tensor into a matrix, and the softmax is over its rows. */
-  readonly coerced: boolean;
-  /** Default 1. */
-  readonly scale?: number;
-  readonly mask?: Value | undefined;
-}
 
 interface Rows {
   readonly outer: number;
@@ -54,9 +44,11 @@ function rowsOf(emitter: Emitter, shape: readonly number[], coerced: boolean): R
   };
 }
 
-function emitSoftmax(emitter: Emitter, { hint, logarithm, coerced, scale = 1, mask }: Kind): void {
+/** @param coerced before opset 13 the axis splits the tensor into a matrix, and the softmax is over its rows */
+function emitSoftmax(emitter: Emitter, hint: string, logarithm: boolean, coerced: boolean): void {
   const rows = rowsOf(emitter, emitter.required(0).shape, coerced);
   const input = emitter.required(0, floats);
+  const [scale, mask] = [emitter.attribute('scale', 1), emitter.input(1)];
   if (mask !== undefined) {
     requireDatatype(mask, floats);
     if (elementCount(mask.shape) > input.elements)
@@ -127,19 +119,13 @@ export function emitSoftmaxRows(emitter: Emitter, softmax: SoftmaxRows): void {
   });
 }
 
-const plain = <Type extends KernelName>(type: Type, hint: string, logarithm: boolean): Operator<Type> => ({
+const softmax = <Type extends KernelName>(type: Type, hint: string, logarithm = false): Operator<Type> => ({
   type,
-  emit: (emitter) => emitSoftmax(emitter, { hint, logarithm, coerced: emitter.opset < 13 }),
+  emit: (emitter) => emitSoftmax(emitter, hint, logarithm, emitter.opset < 13 && type !== 'turntable.MaskedSoftmax'),
 });
 
 export const softmaxOperators = [
-  plain('Softmax', 'softmax', false),
-  plain('LogSoftmax', 'log_softmax', true),
-  {
-    type: 'turntable.MaskedSoftmax',
-    emit(emitter) {
-      const [scale, mask] = [emitter.attribute('scale', 1), emitter.input(1)];
-      emitSoftmax(emitter, { hint: 'masked_softmax', logarithm: false, coerced: false, scale, mask });
-    },
-  },
+  softmax('Softmax', 'softmax'),
+  softmax('LogSoftmax', 'log_softmax', true),
+  softmax('turntable.MaskedSoftmax', 'masked_softmax'),
 ] as const satisfies readonly Kernels[];
