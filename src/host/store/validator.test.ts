@@ -50,7 +50,10 @@ async function reasonFor(path: string): Promise<string> {
 
 const floor = compiledModule('../../process/index.js', import.meta.url).href;
 
-/** A process that reports ready, and then runs this with the model at `modelPath`. */
+/** The path of a model that nobody reads. Its folder is not there: a validator counts the bytes beside a model. */
+const absent = (name: string): string => join(folder, 'absent', name);
+
+/** A process that reports ready, and then runs this with the model at `modelPath`, whose file has this `name`. */
 function checking(script: string): string {
   return `import * as fs from 'node:fs';
 import { spawn } from 'node:child_process';
@@ -58,6 +61,7 @@ import { serve } from ${JSON.stringify(floor)};
 const refused = (reason) => ({ outcome: 'refused', reason });
 const ready = () => null;
 const check = async ({ modelPath }) => {
+  const name = modelPath.slice(modelPath.lastIndexOf('/') + 1);
   ${script}
   return await new Promise(() => {});
 };
@@ -72,7 +76,7 @@ function processOf(script: string): string {
 }
 
 async function reasonOfProcess(script: string, options: Partial<ValidatorOptions> = {}): Promise<string> {
-  const failure = await failureOf(start({ processPath: processOf(script), ...options }).validate('some.onnx'));
+  const failure = await failureOf(start({ processPath: processOf(script), ...options }).validate(absent('some.onnx')));
   expect(failure.code).toBe('model-refused');
   return failure.message;
 }
@@ -309,13 +313,13 @@ if (readFileSync(${JSON.stringify(tries)}, 'utf8').length < 3) throw new Error('
 ${checking("return refused('seen');")}`,
     );
     start({ processPath, retryDelaysMs: [1, 1] });
-    expect((await failureOf(validator.validate('some.onnx'))).message).toBe('the model was refused: seen');
+    expect((await failureOf(validator.validate(absent('some.onnx')))).message).toBe('the model was refused: seen');
     expect(readFileSync(tries, 'utf8')).toBe('+++');
   });
 
   test('and is a failure of the host, not of the model, where it never does', async () => {
     start({ processPath: join(folder, 'not-there.mjs'), retryDelaysMs: [1] });
-    const failure = await failureOf(validator.validate('some.onnx'));
+    const failure = await failureOf(validator.validate(absent('some.onnx')));
     expect([failure.code, failure.status, failure.retryAfterS]).toEqual(['validator-unavailable', 503, 10]);
     expect(failure.message).toMatch(
       /^the model was not checked: the validator ended with exit code 1 before it opened the model \(.*not-there\.mjs/,
@@ -326,7 +330,7 @@ ${checking("return refused('seen');")}`,
     const processPath = join(folder, 'never-ready.mjs');
     writeFileSync(processPath, 'setInterval(() => undefined, 1000);');
     start({ processPath, startMsMax: 100, retryDelaysMs: [1] });
-    const failure = await failureOf(validator.validate('some.onnx'));
+    const failure = await failureOf(validator.validate(absent('some.onnx')));
     expect([failure.code, failure.message]).toEqual([
       'validator-unavailable',
       'the model was not checked: the validator did not start within 0.1 s',
@@ -343,15 +347,15 @@ ${checking("return refused('seen');")}`,
     ['no file can be opened', "throw Object.assign(new Error('EMFILE: too many open files, open'));", 'EMFILE'],
     ['no thread can be started for ONNX Runtime', "return refused('pthread_create failed');", 'pthread_create failed'],
   ])('and neither does one for which %s', async (_why, script, words) => {
-    const failure = await failureOf(start({ processPath: processOf(script) }).validate('some.onnx'));
+    const failure = await failureOf(start({ processPath: processOf(script) }).validate(absent('some.onnx')));
     expect(failure.code).toBe('validator-unavailable');
     expect(failure.message).toContain(words);
   });
 
   test('and is not waited for by a host that stops', async () => {
     start({ processPath: join(folder, 'not-there.mjs'), retryDelaysMs: [3_600_000] });
-    const running = failureOf(validator.validate('some.onnx'));
-    const waiting = failureOf(validator.validate('other.onnx'));
+    const running = failureOf(validator.validate(absent('some.onnx')));
+    const waiting = failureOf(validator.validate(absent('other.onnx')));
     validator.stop();
     expect((await running).code).toBe('draining');
     expect((await waiting).code).toBe('draining');
@@ -405,8 +409,8 @@ describe('a process that has accepted a model', () => {
 
 /** Names it has begun with are logged; one that begins with `hang` never ends. */
 const hanging = (log: string): string =>
-  processOf(`fs.appendFileSync(${JSON.stringify(log)}, modelPath + ';');
-if (!modelPath.startsWith('hang')) return refused(modelPath);`);
+  processOf(`fs.appendFileSync(${JSON.stringify(log)}, name + ';');
+if (!name.startsWith('hang')) return refused(name);`);
 const begun = (log: string): string => (existsSync(log) ? readFileSync(log, 'utf8') : '');
 
 const publisher = (name: string, signal = new AbortController().signal): Publisher => ({ name, signal });
@@ -415,10 +419,12 @@ describe('the queue', () => {
   test('a publisher whose models hang delays no other one', async () => {
     const log = join(folder, 'others.log');
     start({ processPath: hanging(log) });
-    const bombs = ['hang1', 'hang2', 'hang3'].map((path) => failureOf(validator.validate(path, publisher('bomber'))));
+    const bombs = ['hang1', 'hang2', 'hang3'].map((path) =>
+      failureOf(validator.validate(absent(path), publisher('bomber'))),
+    );
     await expect.poll(() => begun(log)).toBe('hang1;');
     for (const honest of ['one', 'two']) {
-      expect((await failureOf(validator.validate(honest, publisher('honest')))).message).toContain(honest);
+      expect((await failureOf(validator.validate(absent(honest), publisher('honest')))).message).toContain(honest);
     }
     expect(begun(log)).toBe('hang1;one;two;');
     validator.stop();
@@ -437,7 +443,7 @@ describe('the queue', () => {
       });
     });
     expect(await given).toBe(3e8);
-    const bombs = ['hang1', 'hang2'].map((path) => failureOf(validator.validate(path, publisher(path))));
+    const bombs = ['hang1', 'hang2'].map((path) => failureOf(validator.validate(absent(path), publisher(path))));
     await expect.poll(() => begun(log)).toBe('hang1;');
     end?.();
     await expect.poll(() => begun(log)).toBe('hang1;hang2;');
@@ -454,7 +460,7 @@ describe('the queue', () => {
     start({ processPath: hanging(log) });
     const clients = ['hang1', 'hang2', 'seen'].map((path) => {
       const client = new AbortController();
-      return { client, failure: failureOf(validator.validate(path, publisher('one', client.signal))) };
+      return { client, failure: failureOf(validator.validate(absent(path), publisher('one', client.signal))) };
     });
     await expect.poll(() => begun(log)).toBe('hang1;');
     clients[1]!.client.abort();
@@ -470,13 +476,13 @@ describe('the queue', () => {
     const processPath = join(folder, 'order.mjs');
     writeFileSync(
       processPath,
-      checking(`fs.appendFileSync(${JSON.stringify(log)}, '+' + modelPath);
+      checking(`fs.appendFileSync(${JSON.stringify(log)}, '+' + name);
   await new Promise((resolve) => setTimeout(resolve, 20));
-  fs.appendFileSync(${JSON.stringify(log)}, '-' + modelPath);
-  return refused(modelPath);`),
+  fs.appendFileSync(${JSON.stringify(log)}, '-' + name);
+  return refused(name);`),
     );
     start({ processPath });
-    const reasons = await Promise.all(['a', 'b', 'c'].map((name) => failureOf(validator.validate(name))));
+    const reasons = await Promise.all(['a', 'b', 'c'].map((name) => failureOf(validator.validate(absent(name)))));
     expect(reasons.map(({ message }) => message.at(-1))).toEqual(['a', 'b', 'c']);
     expect(readFileSync(log, 'utf8')).toBe('+a-a+b-b+c-c');
   });
@@ -490,8 +496,8 @@ describe('the queue', () => {
   fs.writeFileSync(${JSON.stringify(pidFile)}, String(child.pid));`),
     );
     start({ processPath });
-    const running = failureOf(validator.validate('a'));
-    const waiting = failureOf(validator.validate('b'));
+    const running = failureOf(validator.validate(absent('a')));
+    const waiting = failureOf(validator.validate(absent('b')));
     await expect.poll(() => pidIn(pidFile), { interval: 10 }).toBeGreaterThan(0);
     const pid = pidIn(pidFile);
     expect(stateOf(pid)).not.toBe('gone');
