@@ -1,6 +1,6 @@
 import type { FunctionId } from './ids.ts';
 import type { Numbered } from './heap.ts';
-import { leastOf, type GpuOffer, type OfferSheet } from './offer.ts';
+import { leastOf, type GpuOffer, type LeastOfOffers, type OfferSheet } from './offer.ts';
 import type { Policy } from './policy.ts';
 
 /** A function, with what its offer sheet says. */
@@ -10,12 +10,8 @@ export class ServedFunction {
   /** The latest. It stays when the function is removed, for what still runs. */
   sheet: OfferSheet;
   isRemoved = false;
-  /** No GPU that has nothing of the function could answer sooner. Without loads ahead that is not known: 0. */
-  leastColdMs = NaN;
-  /** No GPU could answer sooner. */
-  leastWarmMs = NaN;
-  /** Whether other functions may have layers of it. */
-  sharesLayers = false;
+  /** What no GPU goes below. One object for all functions of a model. */
+  least: LeastOfOffers;
   /** Stands for the layers that it shares, where it has no others. */
   twinOf: ServedFunction | undefined = undefined;
   #copies = 0;
@@ -26,16 +22,18 @@ export class ServedFunction {
     this.number = number;
     this.policy = policy;
     this.sheet = sheet;
-    this.setSheet(sheet);
+    this.least = leastOf(sheet.gpus);
   }
 
   setSheet(sheet: OfferSheet): void {
     this.sheet = sheet;
     this.isRemoved = false;
-    const { coldMs, warmMs, sharesLayers } = leastOf(sheet.gpus);
-    this.leastColdMs = this.policy.loadAhead ? coldMs : 0;
-    this.leastWarmMs = warmMs;
-    this.sharesLayers = sharesLayers;
+    this.least = leastOf(sheet.gpus);
+  }
+
+  /** No GPU that has nothing of the function could answer sooner. Without loads ahead that is not known: 0. */
+  get leastColdMs(): number {
+    return this.policy.loadAhead ? this.least.coldMs : 0;
   }
 
   /** On how many GPUs it is resident as a whole. */

@@ -13,7 +13,7 @@ import { ValueOrder } from './heap.ts';
 import { Block, Copy, sumOf, type Read } from './host-blocks.ts';
 import { HostUses, type HostUseFacts } from './host-uses.ts';
 import { HostValues, type HostValueFacts } from './host-values.ts';
-import { leastOf, type HostBlock } from './offer.ts';
+import type { HostBlock } from './offer.ts';
 import type { Policy } from './policy.ts';
 import { WantedReads } from './wanted-reads.ts';
 import { tuning } from './tuning.ts';
@@ -25,7 +25,6 @@ const { heldMs, readAhead } = tuning.hostMemory;
 const { overdueShare } = tuning.queues;
 
 interface Shared extends HostValueFacts, HostUseFacts {
-  readonly slots: HostValueFacts['slots'];
   readonly policy: Policy;
   readonly orders: Orders;
   readonly gpus: readonly Gpu[];
@@ -138,7 +137,7 @@ export class HostMemory {
     if (read !== undefined) return Math.max(0, read.endMs - read.overlapMs - nowMs);
     const readMs = this.#values.readMs(copy);
     const beginMs = Math.max(nowMs, this.#reading.at(-1)?.read?.endMs ?? 0) + this.#wanted.aheadMs(copy, nowMs);
-    return beginMs + readMs - Math.min(readMs, leastOf(fn.sheet.gpus).linkMs) - nowMs;
+    return beginMs + readMs - Math.min(readMs, fn.least.linkMs) - nowMs;
   }
 
   /** What it costs the next start of the function if it is no longer whole on a GPU: a read, if it has no copy here. */
@@ -584,7 +583,7 @@ export class HostMemory {
     const { fn } = copy;
     const ms = this.#values.msOf(copy, bytes);
     const endMs = Math.max(nowMs, this.#reading.at(-1)?.read?.endMs ?? 0) + ms;
-    copy.read = { blocks, bytes, ms, overlapMs: Math.min(ms, leastOf(fn.sheet.gpus).linkMs), endMs, isLoadable: false };
+    copy.read = { blocks, bytes, ms, overlapMs: Math.min(ms, fn.least.linkMs), endMs, isLoadable: false };
     this.usedBytes += bytes;
     for (const block of blocks) block.state = 'read';
     for (const { users } of blocks) for (const user of users) this.#canRun(user);

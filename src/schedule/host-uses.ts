@@ -97,7 +97,7 @@ export class HostUses {
 
   #isOnGpus(fn: ServedFunction): boolean {
     for (let slot = this.#facts.slots.first(fn); slot !== undefined; slot = slot.next) if (slot.isThere) return true;
-    return fn.sharesLayers && this.#facts.bases.isOnGpu(fn);
+    return fn.least.sharesLayers && this.#facts.bases.isOnGpu(fn);
   }
 
   #isRunning(fn: ServedFunction): boolean {

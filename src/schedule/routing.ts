@@ -82,14 +82,14 @@ export class Router {
     const isLarge = gpuCount > candidatesMax;
     let homes = 0;
     // What a GPU has of layers that it shares counts as its own.
-    if (fn.sharesLayers) for (const gpu of gpus) slots.find(fn, gpu);
+    if (fn.least.sharesLayers) for (const gpu of gpus) slots.find(fn, gpu);
     for (let slot = slots.first(fn); slot !== undefined; slot = slot.next) {
       const { gpu } = slot;
       if (!slot.isHome || gpu === except || !gpu.canHold(fn)) continue;
       homes++;
       this.#weigh(invocation, gpu, slot, nowMs);
       // A function that is busy on many GPUs finds an idle one soon, and none is better.
-      if (!this.#explains && isLarge && this.#bestCostMs <= fn.leastWarmMs) break;
+      if (!this.#explains && isLarge && this.#bestCostMs <= fn.least.warmMs) break;
     }
     const home = route.gpu as Gpu | undefined;
     route.reason = 'resident';

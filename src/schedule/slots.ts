@@ -39,7 +39,7 @@ export class Slots {
   /** The slot that is there, or one for what the GPU has of layers that the function shares. */
   find(fn: ServedFunction, gpu: Gpu): Slot | undefined {
     const slot = this.at(fn, gpu);
-    if (slot !== undefined || !fn.sharesLayers) return slot;
+    if (slot !== undefined || !fn.least.sharesLayers) return slot;
     const opened = this.open(fn, gpu);
     return opened.prefix > 0 ? opened : undefined;
   }
