@@ -48,9 +48,9 @@ export class Changes {
       const resident = slot.offer;
       const variant = resident && sameVariant(sheet.gpus[gpu.number], resident);
       if (variant !== undefined) gpu.memory.replaceOffer(slot, variant);
-      const growing = gpu.memory.growing(slot);
+      const growing = slot.growingTo;
       const larger = growing && sameVariant(sheet.gpus[gpu.number], growing);
-      if (larger !== undefined) gpu.memory.replaceGrowth(slot, larger);
+      if (larger !== undefined) slot.growingTo = larger;
       gpu.settle(slot);
       if (!gpu.canHold(fn)) displaced.push(...this.#takeWaiting(slot));
     }

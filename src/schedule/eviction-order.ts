@@ -38,7 +38,7 @@ export interface EvictionFacts {
 }
 
 /** Least recently used first. Functions with a suffix to trim go before those without. */
-export class RecencyOrder implements EvictionOrder {
+class RecencyOrder implements EvictionOrder {
   readonly trims: boolean;
   readonly isPriced = false;
   /** By when they came. */
@@ -48,10 +48,6 @@ export class RecencyOrder implements EvictionOrder {
 
   constructor(trims: boolean) {
     this.trims = trims;
-  }
-
-  has(slot: Resident): boolean {
-    return this.#untrimmed.has(slot) || this.#trimmed.has(slot);
   }
 
   add(slot: Resident, hasSuffix: boolean): void {

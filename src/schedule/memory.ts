@@ -1,7 +1,7 @@
 import type { GpuId } from './ids.ts';
-import { evictionOrder, RecencyOrder, type EvictionFacts, type EvictionOrder } from './eviction-order.ts';
+import { evictionOrder, type EvictionFacts, type EvictionOrder } from './eviction-order.ts';
 import type { ServedFunction } from './function.ts';
-import type { Numbered } from './heap.ts';
+import { Heap, type Numbered } from './heap.ts';
 import { MissCost, type Pressure } from './miss-cost.ts';
 import { sameBytes, trimmedPrefix, variantNamed, wholeBytes, wholePrefix, type GpuOffer } from './offer.ts';
 import type { Policy } from './policy.ts';
@@ -57,12 +57,11 @@ export class GpuMemory implements EvictionFacts {
   #idleBytes = NaN;
   readonly #pinned = new Set<Resident>();
   #pinnedBytes = NaN;
-  /** Idle and also resident on another GPU: first to go, and not in the order. */
-  readonly #spare = new RecencyOrder(false);
-  /** Idle, whole, and with an acceptable smaller variant as far as was known when it became idle. */
-  readonly #shrinkable = new RecencyOrder(false);
-  /** The larger variant whose other layers are on their way. */
-  readonly #growing = new Map<Resident, GpuOffer>();
+  /** Idle and also resident on another GPU: first to go, and not in the order. By when they came. */
+  readonly #spare = new Heap<Resident>();
+  /** Idle, whole, and with an acceptable smaller variant as far as was known when it became idle. By when they came. */
+  readonly #shrinkable = new Heap<Resident>();
+  #came = 0;
 
   constructor(
     gpu: GpuId,
@@ -88,11 +87,6 @@ export class GpuMemory implements EvictionFacts {
     this.#order = evictionOrder(eviction, this);
   }
 
-  /** The larger variant that it is growing to. */
-  growing(slot: Resident): GpuOffer | undefined {
-    return this.#growing.size === 0 ? undefined : this.#growing.get(slot);
-  }
-
   get freeBytes(): number {
     return this.capacityBytes - this.usedBytes;
   }
@@ -114,7 +108,8 @@ export class GpuMemory implements EvictionFacts {
 
   /** Of a resident function. Returns whether that is new. */
   setPinned(slot: Resident, isPinned: boolean): boolean {
-    if ((this.#pinned.size === 0 && !isPinned) || this.#pinned.has(slot) === isPinned) return false;
+    if (slot.isPinned === isPinned) return false;
+    slot.isPinned = isPinned;
     const by = isPinned ? 1 : -1;
     if (isPinned) this.#pinned.add(slot);
     else this.#pinned.delete(slot);
@@ -147,7 +142,7 @@ export class GpuMemory implements EvictionFacts {
   }
 
   #enqueue(slot: Resident): void {
-    if (slot.fn.copies > 1) this.#spare.add(slot, false);
+    if (slot.fn.copies > 1) this.#spare.add(slot, this.#came++);
     else this.#order.add(slot, this.#hasSuffix(slot));
   }
 
@@ -195,7 +190,7 @@ export class GpuMemory implements EvictionFacts {
     const neededBytes = wholeBytes(offer) - (base === undefined ? slot.bytes : offer.prefixBytes[slot.prefix]!);
     if (!this.#makeRoom(neededBytes, slot)) return false;
     this.usedBytes += neededBytes;
-    const isPinned = this.#pinned.size > 0 && this.#pinned.has(slot);
+    const { isPinned } = slot;
     if (base !== undefined) {
       const beforeBytes = base.bytes;
       if (base.prefix < slot.low) this.#extend(base, offer, slot.low);
@@ -238,7 +233,7 @@ export class GpuMemory implements EvictionFacts {
       return true;
     }
     const resident = slot.offer!;
-    if (base === undefined || base.prefix !== slot.low || this.#growing.has(slot)) return false;
+    if (base === undefined || base.prefix !== slot.low || slot.growingTo !== undefined) return false;
     const variant = variantNamed(offer!, resident.plan);
     if (!sameBytes(resident, variant) || offer!.shared!.layers <= slot.low) return false;
     if (slot.base !== undefined && slot.base !== base) return false;
@@ -263,16 +258,16 @@ export class GpuMemory implements EvictionFacts {
     const neededBytes = wholeBytes(variant) - wholeBytes(slot.offer!);
     if (!this.#makeRoom(neededBytes, slot)) return false;
     this.usedBytes += neededBytes;
-    this.#growing.set(slot, variant);
+    slot.growingTo = variant;
     return true;
   }
 
   /** The layers of the larger variant are there. */
   endGrowth(slot: Resident): void {
-    const variant = this.#growing.get(slot);
+    const variant = slot.growingTo;
     if (variant === undefined) return;
-    this.#growing.delete(slot);
-    if (this.#pinned.has(slot)) this.#pinnedBytes += wholeBytes(variant) - wholeBytes(slot.offer!);
+    slot.growingTo = undefined;
+    if (slot.isPinned) this.#pinnedBytes += wholeBytes(variant) - wholeBytes(slot.offer!);
     slot.setPrefix(variant, wholePrefix(variant));
   }
 
@@ -334,11 +329,6 @@ export class GpuMemory implements EvictionFacts {
     if (slot.offer?.smaller !== undefined) this.#shrinkable.remove(slot);
     slot.replaceOffer(offer);
     if (slot.isIdle) this.#joinShrinkable(slot);
-  }
-
-  /** The same for the variant that it is growing to. */
-  replaceGrowth(slot: Resident, variant: GpuOffer): void {
-    if (this.#growing.has(slot)) this.#growing.set(slot, variant);
   }
 
   /**
@@ -404,7 +394,7 @@ export class GpuMemory implements EvictionFacts {
   #joinShrinkable(slot: Resident): void {
     const resident = slot.offer!;
     if (resident.smaller === undefined || !slot.isWhole) return;
-    if (this.#variants.canShrink(slot.fn, resident)) this.#shrinkable.add(slot, false);
+    if (this.#variants.canShrink(slot.fn, resident)) this.#shrinkable.add(slot, this.#came++);
   }
 
   valuePerByte(slot: Resident): number {
@@ -480,12 +470,12 @@ export class GpuMemory implements EvictionFacts {
     const offer = slot.offer!;
     const beforeBytes = offer.prefixBytes[slot.prefix]!;
     const bytes = beforeBytes - offer.prefixBytes[prefix]!;
-    const growing = this.growing(slot);
+    const growing = slot.growingTo;
     const onTheirWayBytes = growing === undefined ? 0 : wholeBytes(growing) - beforeBytes;
     this.#listener.evicted(slot, prefix, bytes + onTheirWayBytes, cause);
     this.usedBytes -= bytes + onTheirWayBytes;
-    if (growing !== undefined) this.#growing.delete(slot);
-    if (this.#pinned.size > 0 && this.#pinned.has(slot)) this.#pinnedBytes -= bytes;
+    slot.growingTo = undefined;
+    if (slot.isPinned) this.#pinnedBytes -= bytes;
     const isGone = prefix === slot.low;
     if (isGone) {
       slot.clear();

@@ -8,12 +8,18 @@ import { baseOffer, wholePrefix, type GpuOffer } from './offer.ts';
  */
 export class Resident {
   readonly fn: ServedFunction;
+  #offer: GpuOffer | undefined = undefined;
+  #kept = 0;
   /** Whether it is in the memory: layers of its own are there, or a plan that loads none. */
   isThere = false;
   /** By which the orders of eviction know it while it is there. */
   number = 0;
   /** May be evicted. */
   isIdle = false;
+  /** Is held for good. */
+  isPinned = false;
+  /** The larger variant whose other layers are on their way. */
+  growingTo: GpuOffer | undefined = undefined;
   /** The layers that it shares on this GPU, */
   base: Base | undefined = undefined;
   /** by this offer, of several variants the largest. */
@@ -22,8 +28,6 @@ export class Resident {
   usesBase = false;
   /** Of a base, the users of which layers of their own are there: it stays as long as there are any. Of others 0. */
   above = 0;
-  #offer: GpuOffer | undefined = undefined;
-  #kept = 0;
 
   constructor(fn: ServedFunction) {
     this.fn = fn;
