@@ -43,7 +43,7 @@ export class Heap<Member extends Numbered> {
 
   /** Does nothing if it is not in the heap. */
   remove({ number }: Member): void {
-    if (number >= this.#places.length) return;
+    if (this.#size === 0 || number >= this.#places.length) return;
     const place = this.#places[number]!;
     if (place === 0) return;
     this.#places[number] = 0;
@@ -56,7 +56,7 @@ export class Heap<Member extends Numbered> {
   }
 
   has({ number }: Member): boolean {
-    return number < this.#places.length && this.#places[number] !== 0;
+    return this.#size > 0 && number < this.#places.length && this.#places[number] !== 0;
   }
 
   /** The one with the least key. */

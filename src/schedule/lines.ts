@@ -175,9 +175,10 @@ export class Line<Slot> {
     const { onTime, late } = entry;
     const counted = onTime.count;
     this.#count(entry, onTime, -counted);
-    this.#heapOf(from, false).remove(entry);
-    if (from === 'loading' && to !== 'loading') takeOut(this.loading, entry);
-    this.#heapOf(from, true).remove(entry);
+    if (from !== 'loading') {
+      this.#heapOf(from, false).remove(entry);
+      this.#heapOf(from, true).remove(entry);
+    } else if (to !== 'loading') takeOut(this.loading, entry);
     this.lateMs += late.count * (warmMs - entry.warmMs);
     entry.stage = to;
     entry.warmMs = warmMs;
@@ -310,12 +311,12 @@ export class Line<Slot> {
   }
 
   #key(entry: Entry<Slot>, calls: Calls): void {
+    // A loading entry is in no heap.
+    if (entry.stage === 'loading') return;
     const isLate = calls === entry.late;
     const heap = this.#heapOf(entry.stage, isLate);
     heap.remove(entry);
-    // A loading entry is in no heap.
-    if (calls.head !== undefined && entry.stage !== 'loading')
-      heap.add(entry, calls.head.key + (isLate ? 0 : entry.tag));
+    if (calls.head !== undefined) heap.add(entry, calls.head.key + (isLate ? 0 : entry.tag));
   }
 
   #heapOf(stage: Stage, isLate: boolean): Heap<Entry<Slot>> {
