@@ -58,6 +58,12 @@ test('spare sessions are closed one by one before any function loses its last; o
   sessions.want(all[1]!, 90, 'spare');
   expect(closed).toEqual(['0 spare', '0 spare']);
   expect(sessions.of(all[0]!)).toMatchObject({ bytes: 30, spares: 0 });
+  // A function does not close one of its own to make another, and its idle ones are no other function's.
+  sessions.set(all[2]!, 60, 1, 10, 0);
+  sessions.want(all[2]!, 30, 'spare');
+  sessions.isIdle(all[1]!, true);
+  expect(closed).toHaveLength(2);
+  expect(sessions.of(all[2]!)).toMatchObject({ bytes: 60, spares: 1 });
 });
 
 test('even small sessions are closed for the first session of a function when nothing runs, and stay while something runs', () => {

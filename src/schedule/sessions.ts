@@ -155,7 +155,9 @@ export class Sessions {
   want(fn: ServedFunction, bytes: number, purpose: RoomPurpose): void {
     if (purpose !== 'first') {
       const isShort = (): boolean => this.#usedBytes + this.#wantedBytes + bytes > this.#roomBytes;
-      while (isShort() && this.#giveSpare('capacity'));
+      // For a spare one no function gives up its own.
+      const mayGo = (other: ServedFunction): boolean => purpose === 'list' || other !== fn;
+      while (isShort() && this.#giveSpare('capacity', this.#spare.firstThat(mayGo)));
       if (purpose === 'list') while (isShort() && this.#giveFor(fn));
       return;
     }
@@ -214,7 +216,7 @@ export class Sessions {
 
   #makeRoom(neededBytes: number, isLast = false): void {
     const missingBytes = (): number => this.#usedBytes + this.#wantedBytes + neededBytes - this.#roomBytes;
-    while (missingBytes() > 0 && this.#giveSpare('capacity'));
+    while (missingBytes() > 0 && this.#giveSpare('capacity', this.#spare.first()));
     for (const victim of this.#victims(missingBytes(), isLast)) this.#evict(victim, 'capacity');
   }
 
@@ -251,7 +253,7 @@ export class Sessions {
     this.#of.get(fn)!.bytes < missingBytes * smallShare;
 
   /** Closes one spare session. */
-  #giveSpare(cause: SessionCause, fn = this.#spare.first()): boolean {
+  #giveSpare(cause: SessionCause, fn: ServedFunction | undefined): boolean {
     if (fn === undefined) return false;
     const session = this.#of.get(fn)!;
     const bytes = Math.floor(session.bytes / (session.spares + 1));
