@@ -2,7 +2,15 @@
 import type * as Sessions from './instance/session.ts';
 export * from './types.ts';
 export * from './pools.ts';
-export { instancesOf, missingThreads } from './pool/index.ts';
+export {
+  CoreAllocator,
+  instancesOf,
+  PoolLoad,
+  stepTo,
+  withoutOne,
+  type CoreLease,
+  type ListStep,
+} from './pool/index.ts';
 export type { DiskWait, GivenUp, Loaded, RowsMix } from './pool/index.ts';
 export { bodyIn, bodyTensor, givesOptional, heldUpMs, sessionOptions, tooLargeText } from './instance/index.ts';
 export type { FunctionReply, Handler, HandlerCall, HandlerContext, HandlerTensor } from './instance/index.ts';

@@ -81,11 +81,6 @@ export interface CpuPoolsOptions extends PoolEvents {
 const retireIntervalMs = 500;
 /** Management does not wait behind calls: work that takes longer than this ends by itself later. */
 const drainMsMax = 2000;
-/**
- * Where more functions are called than there are cores, a function that uses less of a core than this gets none of its
- * own.
- */
-const ownCoreMin = 0.5;
 
 export function createCpuPools(options: CpuPoolsOptions): CpuPools {
   return new MachinePools(options);
@@ -258,21 +253,16 @@ class MachinePools {
   }
 
   /**
-   * Cores that are free or already leased to this function, but no more than its share: an equal part of all cores for
-   * each function that is configured or has had requests within `arrivalWindowMs`. 0 while other functions hold
-   * all cores. Each of those returns the cores beyond its share at its next configuration, if it asks here before it
-   * chooses one. A lease beyond the share is not refused while its cores are free. No instance gets cores of two
-   * sockets, unless it has more threads than any socket has cores.
+   * The function's share of the cores: see `shareOf` of the allocator. Active are functions that are configured or have
+   * had requests within `arrivalWindowMs`. Each returns the cores beyond its share at its next configuration, if it asks
+   * here before it chooses one. A lease beyond the share is not refused while its cores are free.
    */
   coresFor(key: string): number {
     const { cores } = this.#resources;
     const asking = this.#pool(key);
     const nowMs = performance.now();
     const active = [...this.#pools.values()].filter((pool) => pool === asking || pool.isActive(nowMs)).length;
-    const hasClaim = active <= cores.total || asking.coresUsed(nowMs) >= ownCoreMin;
-    const share = Math.max(hasClaim ? 1 : 0, Math.floor(cores.total / active));
-    const available = cores.available(key, true).reduce((sum, count) => sum + count, 0);
-    return Math.min(available, share);
+    return cores.shareOf(key, active, asking.coresUsed(nowMs));
   }
 
   /** Releases the function's instances once they are idle; the next invocation loads again. */

@@ -1,5 +1,5 @@
 /** Configurations as data: what they contain, and how to get from one to another. */
-import type { PoolConfiguration, PoolGroup } from '../types.ts';
+import type { PoolConfiguration, PoolGroup, ReconfigurationKind } from '../types.ts';
 
 /** Most rows of a run. */
 export const batchMax = 65_536;
@@ -27,6 +27,23 @@ export function withoutOne(configuration: PoolConfiguration): PoolConfiguration 
 /** All threads, each of which has a core. */
 export function threadsOf({ groups }: Pick<PoolConfiguration, 'groups'>): number {
   return groups.reduce((sum, { instances, threads }) => sum + instances * threads, 0);
+}
+
+/** How a pool gets from one list to another. */
+export interface ListStep {
+  /** `scale`: instances are added or end, in place. `switch`: another list starts beside the one that serves. */
+  readonly kind: ReconfigurationKind;
+  /** To be started. */
+  readonly added: readonly PlannedInstance[];
+}
+
+/** @param from undefined: on demand */
+export function stepTo(from: PoolConfiguration | undefined, to: PoolConfiguration): ListStep {
+  if (from === undefined) return { kind: 'switch', added: instancesOf(to) };
+  if (sameConfiguration(from, to)) return { kind: 'none', added: [] };
+  if (!scalesInPlace(from, to)) return { kind: 'switch', added: instancesOf(to) };
+  const has = instancesOf(from).map(({ threads }) => threads);
+  return { kind: 'scale', added: missingThreads(has, instancesOf(to)) };
 }
 
 export function sameConfiguration(one: PoolConfiguration, other: PoolConfiguration): boolean {

@@ -7,6 +7,10 @@
  * core of the socket has work.
  */
 import type { LogicalCore } from '../../hardware/index.ts';
+import type { ListStep } from './configuration.ts';
+
+/** Where more functions are called than there are cores, one that uses less of a core than this gets none of its own. */
+const ownCoreMin = 0.5;
 
 /** Cores that belong to one instance until they are returned. Returning twice has no effect. */
 export interface CoreLease extends Disposable {
@@ -93,6 +97,27 @@ export class CoreAllocator {
     const leases = chosen.map((cores) => this.#open(owner, cores));
     this.#changed();
     return leases;
+  }
+
+  /** For the instances that a change of `owner`'s list starts; undefined if they do not fit. */
+  leaseFor(owner: string, { kind, added }: ListStep): CoreLease[] | undefined {
+    const threads = added.map((instance) => instance.threads);
+    // On free cores if possible; a list that takes over from another may have cores of that one.
+    return this.lease(owner, threads) ?? (kind === 'switch' ? this.lease(owner, threads, { beside: true }) : undefined);
+  }
+
+  /**
+   * Cores that are free or already leased to `owner`, but no more than its share: an equal part for each active
+   * function. 0 while others hold all cores, and where more functions are active than there are cores and this one uses
+   * only part of a core.
+   *
+   * @param active functions, itself included, that have a list or calls @param coresUsed by its calls
+   */
+  shareOf(owner: string, active: number, coresUsed: number): number {
+    const hasClaim = active <= this.total || coresUsed >= ownCoreMin;
+    const share = Math.max(hasClaim ? 1 : 0, Math.floor(this.total / active));
+    const available = this.available(owner, true).reduce((sum, count) => sum + count, 0);
+    return Math.min(available, share);
   }
 
   #open(owner: string, cores: readonly number[]): Lease {

@@ -14,14 +14,7 @@ import {
   type Reconfiguration,
   type ReconfigurationKind,
 } from '../types.ts';
-import {
-  instancesOf,
-  missingThreads,
-  sameConfiguration,
-  scalesInPlace,
-  threadsOf,
-  withoutOne,
-} from './configuration.ts';
+import { stepTo, threadsOf, withoutOne } from './configuration.ts';
 import type { Reservation } from '../instance/index.ts';
 import type { CoreLease } from './cores.ts';
 import { InstanceList, noRoomText } from './instance-list.ts';
@@ -141,39 +134,34 @@ export class PoolLists {
       const reason = `its instances take ${odd.batch} rows each, but the model's batch dimension is fixed to ${batchFixed}`;
       return { state: 'refused', kind: 'none', reason };
     }
-    if (from.configuration === undefined) return this.#switch(from, to);
-    if (sameConfiguration(from.configuration, to)) return { state: 'done', kind: 'none' };
-    return scalesInPlace(from.configuration, to) ? this.#scale(from, to) : this.#switch(from, to);
-  }
-
-  async #scale(list: InstanceList, to: PoolConfiguration): Promise<Ending> {
-    const kind = 'scale';
-    const has = instancesOf(list.configuration ?? { groups: [] }).map(({ threads }) => threads);
-    const added = missingThreads(has, instancesOf(to)).map(({ threads }) => threads);
-    if (added.length === 0) {
-      list.shrink(to);
+    const step = stepTo(from.configuration, to);
+    const { kind } = step;
+    if (kind === 'none') return { state: 'done', kind };
+    if (kind === 'scale' && step.added.length === 0) {
+      from.shrink(to);
       return { state: 'done', kind };
     }
-    const leases = this.#pool.resources.cores.lease(this.#pool.spec.key, added);
+    const leases = this.#pool.resources.cores.leaseFor(this.#pool.spec.key, step);
     if (leases === undefined) return { state: 'refused', kind, reason: this.#tooFewCores(to) };
     const reservation = await this.#reserve(leases);
     if (reservation === undefined) return { state: 'refused', kind, reason: noRoomText };
-    if (this.active !== list) return givenBack(kind, leases, reservation);
+    if (this.active !== from) return givenBack(kind, leases, reservation);
+    if (kind === 'switch') return this.#switch(from, to, leases, reservation);
     try {
-      await list.extend(to, leases, reservation);
+      await from.extend(to, leases, reservation);
     } catch (error) {
       return { state: 'failed', kind, reason: (error as CpuError).message };
     }
     return { state: 'done', kind };
   }
 
-  async #switch(from: InstanceList, to: PoolConfiguration): Promise<Ending> {
+  async #switch(
+    from: InstanceList,
+    to: PoolConfiguration,
+    leases: readonly CoreLease[],
+    reservation: Reservation,
+  ): Promise<Ending> {
     const kind = 'switch';
-    const leases = this.#leasesFor(to);
-    if (leases === undefined) return { state: 'refused', kind, reason: this.#tooFewCores(to) };
-    const reservation = await this.#reserve(leases);
-    if (reservation === undefined) return { state: 'refused', kind, reason: noRoomText };
-    if (this.active !== from) return givenBack(kind, leases, reservation);
     const list = new InstanceList(this.#pool, to, leases);
     this.#starting = list;
     try {
@@ -201,14 +189,6 @@ export class PoolLists {
     begun?.();
     this.#drain(from, cause);
     this.#pool.pump();
-  }
-
-  /** On free cores if possible, else also on the pool's own. */
-  #leasesFor(to: PoolConfiguration): CoreLease[] | undefined {
-    const threads = instancesOf(to).map((each) => each.threads);
-    const { cores } = this.#pool.resources;
-    const { key } = this.#pool.spec;
-    return cores.lease(key, threads) ?? cores.lease(key, threads, { beside: true });
   }
 
   /** The memory of an instance for each lease, beside those that serve; else the leases end. */
