@@ -93,16 +93,27 @@ export interface CpuGiven {
   readonly list?: PoolConfiguration;
 }
 
+/** Or all of that by a profile of `turntable profile --cpu --json`: instances follow the load. */
+export interface CpuProfileGiven extends Pick<CpuGiven, 'loadMs' | 'bytes'> {
+  readonly profile: string;
+  /** The calls that share a run at most, and how long a call waits for others. */
+  readonly calls: number;
+  readonly delayMs: number;
+}
+
 /**
  * "bert-base=180ms@8:1.2s:450MB": a run, its cores, the loading of its session, and that session's memory.
  * "bert-base=180ms@8+16@600ms/5ms": up to 16 calls share a run, which then takes 600 ms; a call waits up to 5 ms for others.
  * "bert-base=2x4x16@90ms+1x2x8@60ms/5ms": two instances of four threads that take 16 calls in 90 ms, and one more; a call
  * waits up to 5 ms for a batch.
+ * "bert-base=bert.json+16/5ms:1.2s:450MB": by a profile; up to 16 calls share a run, for which a call waits up to 5 ms.
  */
-export function parseCpuOffers(text: string): Map<string, CpuGiven> {
+export function parseCpuOffers(text: string): Map<string, CpuGiven | CpuProfileGiven> {
   return new Map(
-    pairs(text).map(([model, offer = '']) => {
+    pairs(text).map(([model, offer = '']): [string, CpuGiven | CpuProfileGiven] => {
       if (/^\d+x/.test(offer)) return [model, listGiven(offer)];
+      const ofProfile = profileGiven(offer);
+      if (ofProfile !== undefined) return [model, ofProfile];
       const [run = '', load, bytes, ...more] = offer.split(':');
       if (more.length > 0)
         throw new InvalidArgumentError(`'${offer}' is no offer such as 180ms@8 or 180ms@8:1.2s:450MB.`);
@@ -111,13 +122,24 @@ export function parseCpuOffers(text: string): Map<string, CpuGiven> {
       const given: CpuGiven = {
         latencyMs: parseDurationMs(latency),
         cores: parseCount(cores),
-        loadMs: load === undefined ? undefined : parseDurationMs(load),
-        bytes: bytes === undefined ? undefined : parseBytes(bytes),
+        ...sessionGiven(load, bytes),
         joined: joined === undefined ? undefined : joinedGiven(joined),
       };
       return [model, given];
     }),
   );
+}
+
+const sessionGiven = (load: string | undefined, bytes: string | undefined): Pick<CpuGiven, 'loadMs' | 'bytes'> => ({
+  loadMs: load === undefined ? undefined : parseDurationMs(load),
+  bytes: bytes === undefined ? undefined : parseBytes(bytes),
+});
+
+function profileGiven(offer: string): CpuProfileGiven | undefined {
+  const [, profile, calls = '1', delay = '0ms', load, bytes] =
+    /^(.+\.json)(?:\+(\d+)(?:\/([^:]+))?)?(?::([^:]+))?(?::([^:]+))?$/.exec(offer) ?? [];
+  if (profile === undefined) return undefined;
+  return { profile, calls: parseCount(calls), delayMs: parseDurationMs(delay), ...sessionGiven(load, bytes) };
 }
 
 function joinedGiven(text: string): NonNullable<CpuGiven['joined']> {

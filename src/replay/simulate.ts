@@ -6,7 +6,7 @@ import { runSimulation } from './simulator.ts';
 import type { ReplayObserver, Trace } from './types.ts';
 
 /** What the machine, the trace or the kind of replay decides. */
-type Decided = 'gpus' | 'cpu' | 'policy' | 'observer' | 'onArrival' | 'gpuChanges';
+type Decided = 'gpus' | 'cpu' | 'cores' | 'policy' | 'observer' | 'onArrival' | 'gpuChanges';
 
 export interface SimulationSettings extends Omit<SimulatorOptions, Decided> {
   readonly machine: Machine;
@@ -42,11 +42,12 @@ export function simulatorOptions(
 ): SimulatorOptions {
   if (policy.eviction === 'oracle' && foresight === undefined)
     throw new RangeError('the oracle knows the arrivals of one host alone, which does not change');
-  const cores = machine.sockets.reduce((sum, socket) => sum + socket.cores, 0);
+  const cores = machine.sockets.flatMap((each, socket) => Array.from({ length: each.cores }, () => socket));
   return {
     ...rest,
     gpus: schedulerGpus(machine, reserveBytes),
-    cpu: { cores: cores - leasedCores, memoryBytes: cpuMemoryBytes },
+    cores: cores.map((socket, id) => ({ id, socket, core: id })),
+    cpu: { cores: cores.length - leasedCores, memoryBytes: cpuMemoryBytes },
     policy: { ...policy, eviction: foresight ?? (policy.eviction as Policy['eviction']) },
     onArrival: foresight && ((functionIndex) => foresight.arrived(functionIndex)),
     observer,

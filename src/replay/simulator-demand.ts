@@ -2,6 +2,7 @@
  * A function's instances on demand on a virtual clock: they take the calls that wait when, and in the batches in which,
  * those of a pool do (`schedule/on-demand.ts`). Each has a process of its own, as a function with longer runs gets it.
  */
+import type { PoolTables } from '../cpu/index.ts';
 import {
   goesAtOnce,
   idleOnDemand,
@@ -16,11 +17,21 @@ import {
 /** Calls of one instant are all there before any of them goes, but for one that goes at once. */
 export const instantMs = 1e-6;
 
+/** How a function's list of instances follows its load. */
+export interface SwapOptions {
+  readonly tables: PoolTables;
+  readonly sloMs: number;
+  /** Rows that each call brings: more than one where a model has so many. */
+  readonly rowsPerCall: number;
+}
+
 /** What a function runs on demand. */
 export interface DemandOptions {
   readonly limits: DemandList<never>['limits'];
-  /** Milliseconds of a run of so many rows; never falls with more. */
-  readonly msOf: (rows: number) => number;
+  /** Milliseconds of a run of so many rows, as one of `together` (default 1); never falls with more of either. */
+  readonly msOf: (rows: number, together?: number) => number;
+  /** Its list of instances follows its load; undefined: it stays on demand. */
+  readonly swaps?: SwapOptions | undefined;
 }
 
 export interface DemandEvents<Call> {
@@ -86,6 +97,18 @@ export class SimulatedDemand<Call extends BatchCall> {
 
   get size(): number {
     return this.#instances.size;
+  }
+
+  /** What a call takes of an instance; undefined before the first. */
+  get callMs(): number | undefined {
+    return this.#pace.callMs;
+  }
+
+  /** All instances go. Returns when the runs of each end, and the calls that wait, which others take. */
+  leave(): { readonly endsMs: readonly number[]; readonly waiting: readonly Call[] } {
+    const endsMs = Array.from(this.#instances, ({ messages }) => messages.at(-1)?.endMs ?? 0);
+    this.give('all');
+    return { endsMs, waiting: this.#waiting.splice(0) };
   }
 
   /** One more instance is there, or will be at that instant. */
@@ -171,7 +194,9 @@ export class SimulatedDemand<Call extends BatchCall> {
     const startMs = messages.at(-1)?.endMs ?? this.#nowMs;
     let rows = 0;
     for (const call of calls) rows += call.rows;
-    const ms = this.#options.msOf(rows);
+    let together = 1;
+    for (const each of this.#instances) if (each !== instance && each.messages.length > 0) together++;
+    const ms = this.#options.msOf(rows, together);
     messages.push({
       calls: calls.length,
       ms,

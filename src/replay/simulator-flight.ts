@@ -22,6 +22,8 @@ export const newFlight = () => ({
   /** When its first activity began; Infinity until then. */
   begunMs: NaN,
   runMs: NaN,
+  /** When it was handed to its pool. */
+  handedMs: NaN,
   /** Its run's time with all layers resident. */
   warmMs: NaN,
   /** By how much a joined run is longer than a single one. */

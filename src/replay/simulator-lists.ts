@@ -2,6 +2,7 @@
  * Functions' instances on the CPU that take calls in batches: their own, or on demand. Runs take what is expected of
  * them.
  */
+import { instancesOf } from '../cpu/index.ts';
 import {
   BatchList,
   LatencyBook,
@@ -19,6 +20,12 @@ export interface ListCall extends BatchCall {
   readonly invocation: Given<InvocationId>;
 }
 
+/** An instance with cores of its own. */
+export interface ListInstance extends BatchPlace {
+  /** Milliseconds of a run of so many rows as one of `together`, after so long without one. */
+  runMs(rows: number, together: number, idleMs: number): number;
+}
+
 export interface ListEvents {
   /** A run on an instance, by its place in the list, is sent: it begins, now or behind another one, and ends. */
   readonly began: (
@@ -34,7 +41,7 @@ export interface ListEvents {
 }
 
 export class SimulatedLists {
-  readonly #lists = new Map<Given<FunctionId>, BatchList<BatchPlace, ListCall>>();
+  readonly #lists = new Map<Given<FunctionId>, BatchList<ListInstance, ListCall>>();
   readonly #demands = new Map<Given<FunctionId>, SimulatedDemand<ListCall>>();
   #nowMs = 0;
   readonly #events: ListEvents;
@@ -46,8 +53,13 @@ export class SimulatedLists {
     this.#fixedRows = fixedRows;
   }
 
+  /** For a function with instances of its own: `configuration` says which, unless {@link change} has. */
   add(functionIndex: Given<FunctionId>, configuration: PoolConfiguration, call: ListCall, nowMs: number): void {
-    getOrMake(this.#lists, functionIndex, () => this.#listOf(functionIndex, configuration)).add(call);
+    const list = getOrMake(this.#lists, functionIndex, () => {
+      const { batchTimeoutMs = 0 } = configuration;
+      return this.#listOf(functionIndex, this.#expected(configuration), batchTimeoutMs);
+    });
+    list.add(call);
     this.#events.wake(nowMs + instantMs, functionIndex);
   }
 
@@ -70,6 +82,43 @@ export class SimulatedLists {
     return this.#demands.get(functionIndex);
   }
 
+  /**
+   * These instances of a function that was on demand, or had others, take its calls from now on. Runs of those that leave
+   * go on.
+   *
+   * @param instances empty: on demand again
+   * @returns for each instance on demand that leaves, when its runs end
+   */
+  change(
+    functionIndex: Given<FunctionId>,
+    instances: readonly ListInstance[],
+    timeoutMs: number,
+    nowMs: number,
+  ): readonly number[] {
+    const list = this.#lists.get(functionIndex);
+    const demand = this.#demands.get(functionIndex);
+    this.#events.wake(nowMs + instantMs, functionIndex);
+    if (instances.length === 0) {
+      this.#lists.delete(functionIndex);
+      for (const call of list?.take() ?? []) demand?.add(call, nowMs);
+      return [];
+    }
+    if (list !== undefined) {
+      list.become(instances, timeoutMs);
+      return [];
+    }
+    const made = this.#listOf(functionIndex, instances, timeoutMs);
+    this.#lists.set(functionIndex, made);
+    const { endsMs = [], waiting = [] } = demand?.leave() ?? {};
+    for (const call of waiting) made.add(call);
+    return endsMs;
+  }
+
+  /** When the latest run of an instance ends, or ended; 0: it has had none. */
+  endMs(functionIndex: Given<FunctionId>, instance: ListInstance): number {
+    return this.#lists.get(functionIndex)?.endMs(instance) ?? 0;
+  }
+
   /** Sends what is to go now. */
   decide(functionIndex: Given<FunctionId>, nowMs: number): void {
     this.#nowMs = nowMs;
@@ -77,27 +126,33 @@ export class SimulatedLists {
     this.#demands.get(functionIndex)?.decide(nowMs);
   }
 
-  /** Its instances one by one: most threads first, then the largest batch first. */
+  #expected(configuration: PoolConfiguration): ListInstance[] {
+    const book = new LatencyBook();
+    return instancesOf(configuration).map(({ threads, batch, latencyMs }) => {
+      if (latencyMs !== undefined) book.expect(threads, batch, latencyMs);
+      const expectedMs = (rows: number): number => book.ms(threads, rows);
+      return { batch, expectedMs, runMs: expectedMs };
+    });
+  }
+
   #listOf(
     functionIndex: Given<FunctionId>,
-    { groups, batchTimeoutMs = 0 }: PoolConfiguration,
-  ): BatchList<BatchPlace, ListCall> {
-    const book = new LatencyBook();
-    const sorted = groups.toSorted((a, b) => b.threads - a.threads || b.batch - a.batch);
-    const instances = sorted.flatMap(({ instances: count, threads, batch, latencyMs }): BatchPlace[] => {
-      if (latencyMs !== undefined) book.expect(threads, batch, latencyMs);
-      return Array.from({ length: count }, () => ({ batch, expectedMs: (rows) => book.ms(threads, rows) }));
-    });
+    instances: readonly ListInstance[],
+    timeoutMs: number,
+  ): BatchList<ListInstance, ListCall> {
     const { began, wake } = this.#events;
+    const numbers = new Map(instances.map((each, at) => [each, at]));
     return new BatchList({
       instances,
-      timeoutMs: batchTimeoutMs,
+      timeoutMs,
       fixedRows: this.#fixedRows,
       wake: (atMs) => wake(atMs, functionIndex),
-      begin: (instance, calls) => {
-        const runMs = instance.expectedMs(this.#fixedRows ?? calls.reduce((sum, { rows }) => sum + rows, 0));
+      begin: (instance, calls, together, idleSinceMs) => {
+        const rows = this.#fixedRows ?? calls.reduce((sum, each) => sum + each.rows, 0);
+        const runMs = instance.runMs(rows, together, this.#nowMs - idleSinceMs);
         const invocations = calls.map(({ invocation }) => invocation);
-        began(invocations, this.#nowMs, this.#nowMs + runMs, instances.indexOf(instance));
+        const number = getOrMake(numbers, instance, () => numbers.size);
+        began(invocations, this.#nowMs, this.#nowMs + runMs, number);
         return runMs;
       },
     });

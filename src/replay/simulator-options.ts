@@ -1,4 +1,5 @@
 /** Inputs and results of a simulation. */
+import type { LogicalCore } from '../hardware/index.ts';
 import type { HostTier, OfferSheet, SchedulerOptions, Given, FunctionId, GpuId } from '../schedule/index.ts';
 import type { DemandOptions } from './simulator-demand.ts';
 import type { ReplayObserver } from './types.ts';
@@ -10,6 +11,8 @@ export interface SimulatorOptions extends Omit<SchedulerOptions, 'host' | 'expla
   readonly sheetOf: (functionIndex: Given<FunctionId>, name: string) => OfferSheet;
   /** How a function's instances on demand join calls; undefined: its calls run one by one. Read as {@link sheetOf}. */
   readonly demandOf?: ((functionIndex: Given<FunctionId>) => DemandOptions | undefined) | undefined;
+  /** For lists that follow their load (`swaps` of {@link DemandOptions}): the cores that `cpu.cores` counts. */
+  readonly cores?: readonly LogicalCore[] | undefined;
   readonly observer: ReplayObserver;
   /** Called for each arrival, before the scheduler gets it. */
   readonly onArrival?: ((functionIndex: Given<FunctionId>) => void) | undefined;

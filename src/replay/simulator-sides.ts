@@ -18,6 +18,11 @@ export class SimulatedSides {
     return this.#sessionBytes;
   }
 
+  /** Sessions that no run makes, and such as have gone. */
+  add(bytes: number): void {
+    this.#sessionBytes += bytes;
+  }
+
   hasSession(functionIndex: Given<FunctionId>): boolean {
     return this.#sessionReadyMs.has(functionIndex);
   }

@@ -35,6 +35,7 @@ import { DueHeap, type Due } from './simulator-heap.ts';
 import { SimulatedLists } from './simulator-lists.ts';
 import { SimulatedLoads, type SimulatedLoad } from './simulator-loads.ts';
 import { SimulatedSides } from './simulator-sides.ts';
+import { SimulatedSwaps } from './simulator-swaps.ts';
 import type { SimulatorOptions } from './simulator-options.ts';
 import type { EvictionRecord, Outcome, OutcomePlacement, PlanChangeRecord, Trace, TraceInvocation } from './types.ts';
 
@@ -46,7 +47,7 @@ export function runSimulation(trace: Trace, options: SimulatorOptions): void {
 }
 
 /** A run or a link's transfer ends, the scheduler or a list is woken, a GPU changes, a read or a session is there. */
-const dueKinds = ['finished', 'link', 'wake', 'gpu-change', 'staged', 'session', 'list'] as const;
+const dueKinds = ['finished', 'link', 'wake', 'gpu-change', 'staged', 'session', 'list', 'timer'] as const;
 const wake: SchedulerEvent = { kind: 'wake' };
 const anyCall: Join = { key: 'any', rows: 1 };
 
@@ -73,10 +74,15 @@ export class Simulator {
         flight.warmMs = endMs - startMs;
         flight.finishDue = this.#due.add(endMs, 'finished', invocation);
       }
+      this.#swaps?.began(this.#flights[invocations[0]!]!.functionIndex, invocations.length);
     },
     wake: (atMs, functionIndex) => void this.#due.add(atMs, 'list', functionIndex),
     grow: (functionIndex) => this.#growOnDemand(functionIndex),
   });
+  /** Undefined: no function's list follows its load. */
+  #swaps: SimulatedSwaps | undefined;
+  /** By number in the heap; numbers are reused. */
+  readonly #timers: ((() => void) | undefined)[] = [];
   /** Reused placements. */
   readonly #gpuPlacements: readonly Readonly<Record<Start, OutcomePlacement>>[];
   /** By GPU, for runs that are abandoned. */
@@ -145,6 +151,7 @@ export class Simulator {
     flight.predictedEndMs = NaN;
     flight.begunMs = Infinity;
     flight.runMs = 0;
+    flight.handedMs = 0;
     flight.warmMs = 0;
     flight.joinedMs = 0;
     flight.companions = nobodyElse;
@@ -177,6 +184,7 @@ export class Simulator {
   }
 
   finish(): void {
+    this.#swaps?.finish();
     this.#handle(Infinity);
   }
 
@@ -210,6 +218,12 @@ export class Simulator {
       case 'list':
         this.#lists.decide(number, atMs);
         break;
+      case 'timer': {
+        const then = this.#timers[number]!;
+        this.#timers[number] = undefined;
+        then();
+        break;
+      }
       case 'gpu-change': {
         const { kind: change, gpu } = this.#options.gpuChanges![number]!;
         this.#tell({ kind: change, gpu });
@@ -218,18 +232,51 @@ export class Simulator {
   }
 
   #addFunction(functionIndex: Given<FunctionId>): void {
-    const sheet = this.#options.sheetOf(functionIndex, this.#names[functionIndex] ?? String(functionIndex));
+    let sheet = this.#options.sheetOf(functionIndex, this.#names[functionIndex] ?? String(functionIndex));
     // Without gaps: V8 turns an array with many gaps into a map.
     while (this.#sheets.length <= functionIndex) {
       this.#sheets.push(undefined);
       this.#joins.push(undefined);
     }
+    const demand = sheet.cpu === null ? undefined : this.#options.demandOf?.(functionIndex);
+    if (demand !== undefined) this.#lists.addOnDemand(functionIndex, demand);
+    if (demand?.swaps !== undefined) {
+      this.#swaps ??= this.#newSwaps();
+      sheet = { ...sheet, cpu: this.#swaps.add(functionIndex, demand.swaps, sheet.cpu!, this.#nowMs) };
+    }
     this.#sheets[functionIndex] = sheet;
     // All calls of a function have the same shapes, and one row.
     if (sheet.gpus.some((offer) => offer?.batches !== undefined)) this.#joins[functionIndex] = anyCall;
-    const demand = sheet.cpu === null ? undefined : this.#options.demandOf?.(functionIndex);
-    if (demand !== undefined) this.#lists.addOnDemand(functionIndex, demand);
     this.#tell({ kind: 'function-added', functionIndex, sheet });
+  }
+
+  #newSwaps(): SimulatedSwaps {
+    const { cores, cpu, observer } = this.#options;
+    if (cores === undefined || cpu === null) throw new RangeError('lists that follow their load need cores');
+    return new SimulatedSwaps(cores, cpu.cores, this.#lists, {
+      later: (atMs, then) => {
+        const free = this.#timers.indexOf(undefined);
+        const number = free === -1 ? this.#timers.push(then) - 1 : free;
+        this.#timers[number] = then;
+        this.#due.add(atMs, 'timer', number);
+      },
+      reserve: (functionIndex, bytes) => {
+        const hasRoom = this.#makeRoom(functionIndex, bytes, 'list');
+        if (hasRoom) this.#sides.add(bytes);
+        return hasRoom;
+      },
+      free: (bytes) => this.#sides.add(-bytes),
+      placeChanged: (left, takenBytes) =>
+        this.#tell({ kind: 'place-changed', place: 'cpu', to: { ...cpu, cores: left, takenBytes } }),
+      sessions: (functionIndex, bytes, spares) => this.#tell({ kind: 'session', functionIndex, bytes, spares }),
+      offered: (functionIndex, offer) => {
+        const sheet = { ...this.#sheets[functionIndex]!, cpu: offer };
+        this.#sheets[functionIndex] = sheet;
+        this.#tell({ kind: 'sheet-changed', functionIndex, sheet });
+      },
+      idle: (functionIndex) => this.#tell({ kind: 'session-idle', functionIndex, isSpare: false }),
+      changed: (record) => observer.listChange?.(record),
+    });
   }
 
   // The scheduler's orders
@@ -285,11 +332,14 @@ export class Simulator {
         this.#lists.onDemand(functionIndex)?.start(readyMs);
         break;
       }
-      case 'evict-cpu':
-        this.#sides.closeSession(action.functionIndex, action.bytes, action.isSpare);
-        this.#lists.onDemand(action.functionIndex)?.give(action.isSpare ? 'one' : 'all');
-        this.#tellEviction(action.functionIndex, 'cpu', action.bytes, action.cause);
+      case 'evict-cpu': {
+        const { functionIndex, bytes, isSpare = false, cause } = action;
+        const ownBytes = this.#swaps?.close(functionIndex, isSpare, cause === 'idle', this.#nowMs);
+        this.#sides.closeSession(functionIndex, ownBytes ?? bytes, isSpare);
+        if (ownBytes === undefined) this.#lists.onDemand(functionIndex)?.give(isSpare ? 'one' : 'all');
+        this.#tellEviction(functionIndex, 'cpu', bytes, cause);
         break;
+      }
       case 'stage': {
         const { functionIndex, bytes } = action;
         this.#options.observer.stage?.({ atMs: this.#nowMs, functionIndex, bytes });
@@ -396,6 +446,10 @@ export class Simulator {
     const flight = this.#flights[invocation]!;
     const placement = flight.placement!;
     if (placement.kind === 'gpu') this.#tellBusy(placement.gpu, flight);
+    if (placement.kind === 'cpu' && this.#swaps !== undefined) {
+      const serviceMs = placement === coldCpuPlacement ? undefined : flight.warmMs;
+      this.#swaps.answered(flight.functionIndex, flight.handedMs, serviceMs, this.#nowMs);
+    }
     this.#end(invocation, placement);
     for (const companion of flight.companions) this.#end(companion, placement);
     this.#ended.invocation = invocation;
@@ -414,9 +468,17 @@ export class Simulator {
     const { cpu, others } = this.#sheets[functionIndex]!;
     flight.predictedEndMs = decision.chosenEndMs;
     let ms: number;
-    if (place === 'cpu' && cpu?.list !== undefined) {
+    const chosen = place === 'cpu' ? this.#swaps?.listOf(functionIndex) : undefined;
+    // A list that was given up at this instant may be in the sheet still.
+    const list = chosen === undefined ? cpu?.list : (chosen ?? undefined);
+    if (place === 'cpu') {
+      flight.handedMs = this.#nowMs;
+      this.#swaps?.called(functionIndex, this.#nowMs);
+    }
+    if (place === 'cpu' && list !== undefined) {
       flight.placement = cpuPlacement;
-      this.#lists.add(functionIndex, cpu.list, callOf(invocation, flight), this.#nowMs);
+      flight.runMs = this.#nowMs;
+      this.#lists.add(functionIndex, list, callOf(invocation, flight), this.#nowMs);
       return;
     }
     const demand = place === 'cpu' ? this.#lists.onDemand(functionIndex) : undefined;
@@ -443,12 +505,17 @@ export class Simulator {
     const cpu = this.#sheets[functionIndex]!.cpu!;
     const { bytes = 0 } = cpu;
     const { size } = this.#lists.onDemand(functionIndex)!;
-    const hasRoom = (): boolean => this.#sides.sessionBytes + bytes <= this.#options.cpu!.memoryBytes;
-    if (!hasRoom()) this.#tell({ kind: 'room-wanted', functionIndex, bytes, purpose: 'spare' });
-    if (!hasRoom()) return undefined;
+    if (!this.#makeRoom(functionIndex, bytes, 'spare')) return undefined;
     const readyMs = this.#sides.makeSpare(cpu, this.#nowMs);
     if (bytes > 0) this.#tell({ kind: 'session', functionIndex, bytes: bytes * (size + 1), spares: size });
     return readyMs;
+  }
+
+  /** Whether there is room for so many more bytes of sessions on the CPU, which the scheduler is asked for. */
+  #makeRoom(functionIndex: Given<FunctionId>, bytes: number, purpose: 'spare' | 'list'): boolean {
+    const hasRoom = (): boolean => this.#sides.sessionBytes + bytes <= this.#options.cpu!.memoryBytes;
+    if (!hasRoom()) this.#tell({ kind: 'room-wanted', functionIndex, bytes, purpose });
+    return hasRoom();
   }
 
   /** What the scheduler learns of a run on the CPU. Others take what the offer says. */

@@ -69,6 +69,15 @@ export interface PlanChangeRecord {
   readonly direction: 'smaller' | 'larger';
 }
 
+/** A function on the CPU got another list of instances, or would have: there were too few cores, or too little memory. */
+export interface ListChangeRecord {
+  readonly atMs: number;
+  readonly functionIndex: Given<FunctionId>;
+  readonly outcome: 'done' | 'refused';
+  /** The load that called for it. */
+  readonly cause: string;
+}
+
 /**
  * Receives what happens in a replay; a report is built from this alone. A record is valid during the call only: the
  * same object may be used for the next one.
@@ -80,6 +89,7 @@ export interface ReplayObserver {
   eviction(record: EvictionRecord): void;
   /** Optional, for observers that ignore plan variants. */
   planChange?(record: PlanChangeRecord): void;
+  listChange?(record: ListChangeRecord): void;
   /** Optional, for observers that ignore tiers. */
   stage?(record: StageRecord): void;
   /** A GPU's execution lane was busy for this interval. */

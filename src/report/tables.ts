@@ -67,6 +67,12 @@ export const figures: readonly Figure[] = [
     text: number,
     better: 'neither',
   },
+  {
+    title: 'changes of list',
+    value: ({ list_changes: changes }) => changes?.done ?? null,
+    text: number,
+    better: 'neither',
+  },
   { title: 'shed', value: ({ shed }) => shed, text: number, better: 'less' },
   { title: 'on CPU pools', value: ({ offloaded }) => offloaded, text: number, better: 'neither' },
   { title: 'failed', value: ({ failed }) => failed, text: number, better: 'less' },
@@ -225,6 +231,11 @@ export function notesOf(report: Report): string[] {
     notes.push(
       `functions on GPUs changed to a smaller plan ${count(smaller)} times, to a larger one ${count(larger)} times`,
     );
+  }
+  if (report.list_changes !== undefined) {
+    const { done, refused } = report.list_changes;
+    const text = `functions on the CPU changed their list of instances ${count(done)} times`;
+    notes.push(refused === 0 ? text : `${text}; ${count(refused)} changes found too few cores or too little memory`);
   }
   const delayMs = report.settings['send_delay_p99_ms'];
   if (typeof delayMs === 'number') {

@@ -169,6 +169,11 @@ export interface Report extends Tally {
    * older reports.
    */
   readonly plan_changes?: { readonly smaller: number; readonly larger: number };
+  /**
+   * Changes of functions' lists of instances on the CPU with their load, and such as had too few cores or too little
+   * memory; absent where there were none.
+   */
+  readonly list_changes?: { readonly done: number; readonly refused: number };
   /** By placement; absent in older reports, empty if nothing was predicted. */
   readonly predictions?: readonly PredictionRow[];
   /** By SLO; absent in older reports, empty if all have the same. */

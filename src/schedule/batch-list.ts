@@ -6,9 +6,9 @@ import { batchDueMs, nextBatch, type BatchCall, type BatchPlace } from './batche
 
 export interface BatchListOptions<Instance extends BatchPlace, Call extends BatchCall> {
   /** Most threads first. */
-  readonly instances: readonly Instance[];
+  instances: readonly Instance[];
   /** Longest that a call waits for a batch to fill. */
-  readonly timeoutMs: number;
+  timeoutMs: number;
   /** Rows of every run, where a model has so many. */
   readonly fixedRows?: number | undefined;
   /** {@link BatchList.decide} is to be called then, too. */
@@ -28,7 +28,32 @@ export class BatchList<Instance extends BatchPlace, Call extends BatchCall> {
   #dueMs = -Infinity;
 
   constructor(options: BatchListOptions<Instance, Call>) {
-    this.#options = options;
+    this.#options = { ...options };
+  }
+
+  /**
+   * Other instances serve from now on, or other ones as well. Runs of those that leave go on. A {@link decide} is to
+   * follow.
+   */
+  become(instances: readonly Instance[], timeoutMs: number): void {
+    this.#options.instances = instances;
+    this.#options.timeoutMs = timeoutMs;
+    this.#dueMs = -Infinity;
+    for (const each of this.#endsMs.keys()) {
+      if (instances.includes(each)) continue;
+      this.#endsMs.delete(each);
+      this.#busy.delete(each);
+    }
+  }
+
+  /** When the run of an instance ends, or its latest one ended; 0: it has had none. */
+  endMs(instance: Instance): number {
+    return this.#endsMs.get(instance) ?? 0;
+  }
+
+  /** The calls that wait, which another list takes instead. */
+  take(): Call[] {
+    return this.#waiting.splice(0);
   }
 
   /** A {@link decide} is to follow, once all calls of the instant are there. */

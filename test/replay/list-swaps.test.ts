@@ -1,12 +1,16 @@
 /** When a host changes a function's list of instances on the CPU, and to which: as recorded, and as a replay decides it. */
 import { readFileSync, writeFileSync } from 'node:fs';
-import { expect, test, vi } from 'vitest';
+import { afterEach, expect, test, vi } from 'vitest';
+import { CoreAllocator, ListChooser, LivePrediction, PoolTables, type ListLoad } from '../../src/cpu/index.ts';
 import { createLogger } from '../../src/host/records/logger.ts';
 import { Statistics } from '../../src/host/records/statistics.ts';
 import { PoolsController } from '../../src/host/pools/pools-controller.ts';
-import { Xoshiro } from '../../src/replay/index.ts';
+import { runSimulation, Xoshiro, type ListChangeRecord, type TraceInvocation } from '../../src/replay/index.ts';
+import { policies } from '../../src/schedule/index.ts';
 import { fourCoreProfile } from '../support/cpu-profile.ts';
 import { FakePool, fakeRegistry } from '../support/fake-pool.ts';
+
+afterEach(() => void vi.restoreAllMocks());
 
 /** What a host sees of a pool for some time: calls a second, the depth of the queue, cores, and what calls take. */
 interface Phase {
@@ -96,4 +100,127 @@ test('a host changes lists as recorded before the decision had one owner', async
   vi.useRealTimers();
   if (process.env['TURNTABLE_GOLDEN'] === 'record') writeFileSync(recordedPath, `${JSON.stringify(found, null, 1)}\n`);
   expect(found).toEqual(JSON.parse(readFileSync(recordedPath, 'utf8')));
+});
+
+/** What the pool of a replay showed at a look, with the answers since the last one. */
+interface Look {
+  readonly nowMs: number;
+  readonly load: ListLoad;
+  readonly answers: Parameters<LivePrediction['answered']>[];
+  /** Where it decided: the function's share of the cores, the list that it chose, and whether that could be had. */
+  cores: number | undefined;
+  chosen: string | undefined;
+  isDone: boolean;
+}
+
+const tables = new PoolTables(fourCoreProfile, { cores: 4, batchMax: 16, batchTimeoutMs: 5 });
+
+/** A function in a replay whose load changes, and all that its chooser saw. */
+function looksOfReplay(seed: number): {
+  readonly looks: readonly Look[];
+  readonly changes: readonly ListChangeRecord[];
+} {
+  const random = new Xoshiro(seed);
+  const answered = vi.spyOn(LivePrediction.prototype, 'answered');
+  const look = vi.spyOn(ListChooser.prototype, 'look');
+  const choose = vi.spyOn(ListChooser.prototype, 'choose');
+  const shareOf = vi.spyOn(CoreAllocator.prototype, 'shareOf');
+  const changed = vi.spyOn(ListChooser.prototype, 'changed');
+  const invocations: TraceInvocation[] = [];
+  let nowMs = 0;
+  for (let phase = 0; phase < 4; phase++) {
+    const perSecond = [0.5, 5, 60, 250][random.below(4)]!;
+    const endMs = nowMs + 1000 * (5 + random.below(40));
+    for (; nowMs < endMs; nowMs += random.exponential(perSecond / 1000))
+      invocations.push({ arrivalMs: nowMs, functionIndex: 0 });
+  }
+  const changes: ListChangeRecord[] = [];
+  runSimulation(
+    { functionNames: [], invocations: () => invocations },
+    {
+      gpus: [],
+      policy: policies.best,
+      // With memory for one instance alone, or for all.
+      cpu: { cores: 4, memoryBytes: [150, 2000][seed % 2]! },
+      cores: Array.from({ length: 4 }, (_, id) => ({ id, core: id, socket: 0 })),
+      sheetOf: () => ({
+        sloMs: 100,
+        priority: 0,
+        pinned: false,
+        gpus: [],
+        cpu: { latencyMs: 10, cores: 1, loadMs: 300, bytes: 100 },
+      }),
+      demandOf: () => ({
+        limits: { batchMax: 16, batchDelayMs: 5, instancesMax: 4 },
+        msOf: (rows) => 4 + 6 * rows,
+        swaps: { tables, sloMs: 100, rowsPerCall: 1 },
+      }),
+      observer: {
+        outcome: () => undefined,
+        eviction: () => undefined,
+        busy: () => undefined,
+        listChange: (record) => changes.push(record),
+      },
+    },
+  );
+  const looks: Look[] = [];
+  let answers: Look['answers'] = [];
+  const calls: { readonly order: number; readonly take: () => void }[] = [];
+  const each = (mock: { readonly invocationCallOrder: number[] }, take: (at: number) => void): void => {
+    for (const [at, order] of mock.invocationCallOrder.entries()) calls.push({ order, take: () => take(at) });
+  };
+  each(answered.mock, (at) => answers.push(answered.mock.calls[at]!));
+  each(look.mock, (at) => {
+    const [load, nowMs] = look.mock.calls[at]!;
+    looks.push({ nowMs, load, answers, cores: undefined, chosen: undefined, isDone: false });
+    answers = [];
+  });
+  each(choose.mock, (at) => (looks.at(-1)!.chosen = JSON.stringify(choose.mock.results[at]!.value)));
+  each(shareOf.mock, (at) => (looks.at(-1)!.cores = shareOf.mock.results[at]!.value as number));
+  each(changed.mock, (at) => {
+    [looks.findLast(({ chosen }) => chosen !== undefined)!.isDone] = changed.mock.calls[at]!;
+  });
+  for (const { take } of calls.toSorted((one, other) => one.order - other.order)) take();
+  vi.restoreAllMocks();
+  return { looks, changes };
+}
+
+test('a replay changes lists as the controller of a host does that sees the same loads', async () => {
+  vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] });
+  const outcomes = { done: 0, refused: 0 };
+  for (let seed = 0; seed < 4; seed++) {
+    const { looks, changes } = looksOfReplay(seed);
+    for (const { outcome } of changes) outcomes[outcome]++;
+    vi.spyOn(performance, 'now').mockReturnValue(0);
+    const pool = new FakePool();
+    const controller = new PoolsController({
+      registry: fakeRegistry,
+      pools: pool.pools,
+      statistics: new Statistics(),
+      profileOf: () => fourCoreProfile,
+      cpu: { configure: 'auto', objective: 'latency', cores: 4, reconfigureIntervalMs: 10_000 },
+      batchMaxOf: () => 16,
+      logger: createLogger({ level: 'silent', format: 'json' }),
+    });
+    controller.predictCpu('f@1');
+    for (const { nowMs, load, answers, cores = 4, chosen, isDone } of looks) {
+      for (const answer of answers) controller.answered('f@1', ...answer);
+      pool.set(load);
+      pool.cores = cores;
+      pool.failure = isDone ? undefined : 'there is no room';
+      const before = pool.configured.length;
+      controller.called('f@1');
+      controller.tick(nowMs);
+      expect(pool.configured.slice(before).map((change) => JSON.stringify(change))).toEqual(
+        chosen === undefined ? [] : [chosen],
+      );
+      if (chosen !== undefined) await new Promise((resolve) => setImmediate(resolve));
+    }
+    controller.close();
+    vi.restoreAllMocks();
+  }
+  vi.useRealTimers();
+  // Both were seen.
+  expect(outcomes.done).toBeGreaterThan(2);
+  expect(outcomes.refused).toBeGreaterThan(3);
 });

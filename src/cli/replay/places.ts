@@ -4,11 +4,13 @@ import { coresOf, type Machine } from '../../hardware/index.ts';
 import { filledStart, type DemandOptions, type OfferCache } from '../../replay/index.ts';
 import { LatencyBook, type CpuOffer, type WorkersPlace } from '../../schedule/index.ts';
 import { type Load } from './load.ts';
-import type { CpuGiven } from '../values.ts';
-import { given } from '../../tools/index.ts';
+import { instanceMs, parseCpuProfile, PoolTables, type CpuProfile } from '../../cpu/index.ts';
+import { readProfile } from '../planning.ts';
+import type { CpuGiven, CpuProfileGiven } from '../values.ts';
+import { getOrMake, given } from '../../tools/index.ts';
 
 export interface PlacesOptions {
-  readonly cpu?: ReadonlyMap<string, CpuGiven>;
+  readonly cpu?: ReadonlyMap<string, CpuGiven | CpuProfileGiven>;
   readonly cpuMemory?: number;
   readonly workers?: WorkersPlace;
   readonly hostMemory?: number;
@@ -31,11 +33,12 @@ export function placesOf(
   machines: readonly Machine[],
   isOneOfMany = false,
 ) {
-  const { cpu, workers, cpuMemory } = options;
+  const { workers, cpuMemory } = options;
+  const cpu = options.cpu && new Map(Array.from(options.cpu, ([model, each]) => [model, costsOf(each)]));
   if (cpu === undefined && (workers !== undefined || cpuMemory !== undefined)) {
     throw usage('--workers and --cpu-memory need --cpu: what a run takes there, such as bert-base=180ms@8');
   }
-  const leasedCores = leasedCoresOf(options, machine, load, isOneOfMany);
+  const leasedCores = leasedCoresOf(cpu, machine, load, isOneOfMany);
   // Without GPUs main memory is there for sessions alone.
   const cpuMemoryBytes = cpuMemory ?? (machine.gpus.length === 0 ? machine.memoryBytes : undefined);
   let functionsBytes = 0;
@@ -63,10 +66,12 @@ export function placesOf(
       const given = cpu?.get(model);
       return given === undefined ? undefined : cpuOffer(given, offers.weightBytes(model), machine);
     },
-    demandOf: (model: string): DemandOptions | undefined => {
+    demandOf: (model: string, sloMs: number): DemandOptions | undefined => {
       const given = cpu?.get(model);
-      return given === undefined ? undefined : demandOf(given, machine);
+      return given === undefined ? undefined : demandOf(given, machine, sloMs);
     },
+    /** Of a run on the CPU of another machine. */
+    latencyMsOf: (model: string): number | undefined => cpu?.get(model)?.latencyMs,
     hostMemory: {
       capacityBytes,
       functionsBytes,
@@ -75,7 +80,7 @@ export function placesOf(
     },
     /** What a report says of them. */
     settings: {
-      ...(cpu === undefined ? undefined : { cpu: [...cpu].map(cpuText).join(',') }),
+      ...(options.cpu === undefined ? undefined : { cpu: [...options.cpu].map(cpuText).join(',') }),
       ...(cpu === undefined ? undefined : { cpu_memory_bytes: cpuMemoryBytes ?? null }),
       ...(workers === undefined ? undefined : { workers: `${workers.slots}@${workers.roundTripMs}ms` }),
       ...given({ host_memory_bytes: options.hostMemory }),
@@ -84,7 +89,12 @@ export function placesOf(
 }
 
 /** Cores that functions' own instances have: each function of a model has its list. */
-function leasedCoresOf({ cpu }: PlacesOptions, machine: Machine, load: Load, isOneOfMany: boolean): number | undefined {
+function leasedCoresOf(
+  cpu: ReadonlyMap<string, CpuCosts> | undefined,
+  machine: Machine,
+  load: Load,
+  isOneOfMany: boolean,
+): number | undefined {
   let leased = 0;
   for (const [index] of load.trace.functionNames.entries()) {
     const { groups = [] } = cpu?.get(load.modelOf(index))?.list ?? {};
@@ -97,8 +107,59 @@ function leasedCoresOf({ cpu }: PlacesOptions, machine: Machine, load: Load, isO
   return leased > 0 ? leased : undefined;
 }
 
+/** What a run costs, with the profile that says so, if one does. */
+type CpuCosts = CpuGiven & { readonly profiled?: Profiled };
+
+interface Profiled {
+  readonly profile: CpuProfile;
+  readonly calls: number;
+  readonly delayMs: number;
+  readonly tables: Map<number, PoolTables>;
+}
+
+/** @throws CliError for a file that is no profile, ProfileError for one that lacks instances of one thread */
+function costsOf(given: CpuGiven | CpuProfileGiven): CpuCosts {
+  if (!('profile' in given)) return given;
+  const { profile: file, calls, delayMs, loadMs, bytes } = given;
+  const profile = readProfile(file, parseCpuProfile);
+  const [threads = 1] = profile.pool.threads;
+  const latencyMs = instanceMs(profile.pool, threads, profile.pool.batches[0] ?? 1);
+  if (latencyMs === undefined) throw usage(`--cpu: ${file} has no time of one row on ${threads} threads`);
+  const profiled = { profile, calls, delayMs, tables: new Map<number, PoolTables>() };
+  return { latencyMs, cores: threads, loadMs: loadMs ?? profile.startMs, bytes, profiled };
+}
+
+/** As the pools of a host have it: instances of one thread on demand, and lists of others by the load. */
+function profiledDemand({ profile, calls, delayMs, tables }: Profiled, cores: number, sloMs: number): DemandOptions {
+  const { pool, service } = profile;
+  const [[threads = 1], [rowsPerCall = 1]] = [pool.threads, pool.batches];
+  const callsMax = rowsPerCall > 1 ? 1 : calls;
+  const alike = service.configurations.filter((each) => each.threads === threads);
+  const { serviceTime } = alike.toSorted((a, b) => b.concurrency - a.concurrency)[0] ?? { serviceTime: [1] };
+  const besides = Float64Array.from(serviceTime, (ms) => ms / serviceTime[0]!);
+  return {
+    limits: { batchMax: callsMax, batchDelayMs: delayMs, instancesMax: Math.max(1, Math.floor(cores / threads)) },
+    msOf: (rows, together = 1) =>
+      instanceMs(pool, threads, rows * rowsPerCall)! * Math.max(1, besides[Math.min(together, besides.length) - 1]!),
+    swaps: {
+      tables: getOrMake(
+        tables,
+        cores,
+        () => new PoolTables(profile, { cores, batchMax: callsMax * rowsPerCall, batchTimeoutMs: delayMs }),
+      ),
+      sloMs,
+      rowsPerCall,
+    },
+  };
+}
+
 /** How instances on demand join the calls of a function, as many as there are cores for; undefined: not at all. */
-function demandOf({ latencyMs, cores, joined }: CpuGiven, machine: Machine): DemandOptions | undefined {
+function demandOf(
+  { latencyMs, cores, joined, profiled }: CpuCosts,
+  machine: Machine,
+  sloMs: number,
+): DemandOptions | undefined {
+  if (profiled !== undefined) return profiledDemand(profiled, coresOf(machine), sloMs);
   if (joined === undefined) return undefined;
   const machineCores = coresOf(machine);
   if (cores > machineCores)
@@ -129,12 +190,17 @@ export function cpuOffer(
   return { latencyMs, cores, ...session };
 }
 
-function cpuText([model, { latencyMs, cores, loadMs, bytes, list, joined }]: readonly [string, CpuGiven]): string {
+function cpuText([model, given]: readonly [string, CpuGiven | CpuProfileGiven]): string {
+  const session = [
+    given.loadMs === undefined ? '' : `:${given.loadMs}ms`,
+    given.bytes === undefined ? '' : `:${given.bytes}B`,
+  ].join('');
+  if ('profile' in given) return `${model}=${given.profile}+${given.calls}/${given.delayMs}ms${session}`;
+  const { latencyMs, cores, list, joined } = given;
   if (list !== undefined) {
     const groups = list.groups.map((each) => `${each.instances}x${each.threads}x${each.batch}@${each.latencyMs}ms`);
     return `${model}=${groups.join('+')}/${list.batchTimeoutMs}ms`;
   }
   const shared = joined === undefined ? '' : `+${joined.calls}@${joined.ms}ms/${joined.delayMs}ms`;
-  const session = [loadMs === undefined ? '' : `:${loadMs}ms`, bytes === undefined ? '' : `:${bytes}B`];
-  return `${model}=${latencyMs}ms@${cores}${shared}${session.join('')}`;
+  return `${model}=${latencyMs}ms@${cores}${shared}${session}`;
 }

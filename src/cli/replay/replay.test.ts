@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { AnyCommand } from '../commander.ts';
 import { afterAll, afterEach, describe, expect, it, vi } from 'vitest';
+import { fourCoreProfile } from '../../../test/support/cpu-profile.ts';
 import { ranOnCpu } from '../../../test/support/ran-on-cpu.ts';
 import { savedIn } from '../../../test/support/saved-report.ts';
 import { silentLog } from '../../../test/support/silent-log.ts';
@@ -200,6 +201,43 @@ describe('turntable replay', () => {
     const quiet = await oneFunction(joined, 1);
     expect(quiet.p50_ms).toBeCloseTo(38, 3);
     expect(quiet.settings).toMatchObject({ cpu: 'bert-base=28ms@4+8@80ms/10ms:300ms:450000000B' });
+  });
+
+  it('joins the calls of each function of a fleet by its own costs', async () => {
+    const costs = '--cpu bert-base=20ms@4+8@80ms/10ms:300ms:450MB,gpt2=50ms@4+8@80ms/30ms:300ms:450MB';
+    const words = `--functions bert-base=1,gpt2=1 --poisson 1 --requests 300 --warmup 20 --slo 5s --seed 3 --json - ${costs}`;
+    const report = JSON.parse(await replay('--machine', 'cpu-16', '--hosts', '2', ...words.split(' '))) as Report;
+    const p50 = (name: string) => report.functions.find((row) => row.function === name)?.p50_ms;
+    // An idle instance: a call waits for others, and then runs alone.
+    expect([p50('bert-base/0'), p50('gpt2/0')].map(Math.round as (ms: number | null | undefined) => number)).toEqual([
+      30, 80,
+    ]);
+  });
+
+  it('replays a function whose instances follow its load, by a profile of a machine', async () => {
+    const file = join(folder, 'cpu.json');
+    writeFileSync(file, JSON.stringify(fourCoreProfile));
+    const following = await oneFunction(`${file}:300ms:450MB`, 60);
+    expect(following).toMatchObject({
+      requests: 2000,
+      offloaded: 2000,
+      failed: 0,
+      list_changes: { done: 1, refused: 0 },
+    });
+    // One row takes 10 ms on a thread, and 3.8 ms on the four of the list.
+    expect(following.p50_ms).toBeCloseTo(10 / 4 ** 0.7, 2);
+    expect((await oneFunction('10ms@1:300ms:450MB', 60)).p50_ms).toBeCloseTo(10, 3);
+    const small = await oneFunction(`${file}:300ms:450MB`, 60, '--cpu-memory', '500MB');
+    expect(small.list_changes).toMatchObject({ done: 0 });
+    expect(small.p50_ms).toBeGreaterThanOrEqual(10);
+    expect(small.settings).toMatchObject({ cpu: `bert-base=${file}+1/0ms:300ms:450000000B` });
+    const words = '--machine cpu-16 --functions bert-base=1 --poisson 100 --requests 3000'.split(' ');
+    expect(await replay(...words, '--cpu', `bert-base=${file}+16/5ms`)).toMatch(
+      /changed their list of instances \d+ times/,
+    );
+    await expect(replay(...words, '--cpu', 'bert-base=no-such.json')).rejects.toThrow(/cannot read the profile/);
+    writeFileSync(file, '{}');
+    await expect(replay(...words, '--cpu', `bert-base=${file}`)).rejects.toThrow(/cpu.json/);
   });
 
   it('turntable replay can evict by the known future of its load', async () => {

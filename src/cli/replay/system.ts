@@ -102,7 +102,8 @@ export function systemFlags() {
         'what the CPU offers: bert-base=180ms@8 is 180 ms on 8 cores; :1.2s:450MB behind it, the loading and ' +
           'the memory of a session; bert-base=180ms@8+16@600ms/5ms joins up to 16 calls in a run of 600 ms, for which a call ' +
           'waits up to 5 ms; bert-base=2x4x16@90ms/5ms has two instances of its own instead, of 4 threads and ' +
-          '16 calls in 90 ms, for which a call waits up to 5 ms',
+          '16 calls in 90 ms, for which a call waits up to 5 ms; bert-base=bert.json+16/5ms changes the instances ' +
+          'with the load as a host does, by a file of turntable profile --cpu --json, up to 16 calls in a run',
       ).argParser(parseCpuOffers),
     )
     .option('--cpu-memory <size>', 'for sessions on the CPU; no limit beside GPUs otherwise', parseBytes)
@@ -267,10 +268,10 @@ export function simulateLoad(
         const sloMs = sloOf(functionIndex) ?? sloMsDefault;
         const own = { sloMs, priority: priorityOf(functionIndex) };
         if (cpu === undefined) return offers.sheet(model, own);
-        const { latencyMs } = options.cpu!.get(model)!;
+        const latencyMs = places.latencyMsOf(model);
         return offers.sheet(model, { ...own, cpu, ...(workers && { workers: { latencyMs } }) });
       },
-      demandOf: (functionIndex) => places.demandOf(load.modelOf(functionIndex)),
+      demandOf: (functionIndex) => places.demandOf(load.modelOf(functionIndex), sloOf(functionIndex) ?? sloMsDefault),
       ...given({ cpuMemoryBytes, leasedCores, workers, host }),
     };
     return { places, settings, count };

@@ -52,12 +52,13 @@ export class SimulatedHost {
   }
 
   #newSimulator(): Simulator {
-    const { sheetOf } = this.#options;
+    const { sheetOf, demandOf } = this.#options;
     const functions: number[] = (this.#functions = []);
     this.#local.clear();
     return new Simulator([], {
       ...this.#options,
       sheetOf: (local, name) => sheetOf(functions[local]!, name),
+      demandOf: (local) => demandOf?.(functions[local]!),
     });
   }
 
@@ -160,6 +161,7 @@ export class SimulatedHost {
           functionIndex: functionOf(record.functionIndex),
         }),
       planChange: (record) => fleet.planChange?.({ ...record, functionIndex: functionOf(record.functionIndex) }),
+      listChange: (record) => fleet.listChange?.({ ...record, functionIndex: functionOf(record.functionIndex) }),
       stage: (record) => fleet.stage?.({ ...record, functionIndex: functionOf(record.functionIndex) }),
       busy: (gpu, fromMs, toMs) => {
         fleet.busy(gpuOf(gpu), fromMs, toMs);

@@ -1,4 +1,5 @@
 /** A fleet as a single scheduler with all GPUs in one machine: the upper bound for any routing between hosts. */
+import type { LogicalCore } from '../../hardware/index.ts';
 import type { GpuOffer, OfferSheet, SchedulerGpu } from '../../schedule/index.ts';
 import type { SimulatorOptions } from '../simulator-options.ts';
 import { getOrMake, given } from '../../tools/index.ts';
@@ -10,12 +11,16 @@ import { getOrMake, given } from '../../tools/index.ts';
 export function pooledOptions(hosts: readonly [SimulatorOptions, ...SimulatorOptions[]]): SimulatorOptions {
   const [first] = hosts;
   const gpus: SchedulerGpu[] = [];
+  const cores: LogicalCore[] = [];
   const cpu = { cores: 0, memoryBytes: 0 };
   const host = { capacityBytes: 0, diskGBps: 0 };
   const places = hosts.map((options) => {
     const place = { options, firstGpu: gpus.length };
     const firstSwitch = Math.max(-1, ...gpus.map((gpu) => gpu.switch)) + 1;
     for (const gpu of options.gpus) gpus.push({ ...gpu, switch: firstSwitch + gpu.switch });
+    const firstSocket = Math.max(-1, ...cores.map(({ socket }) => socket)) + 1;
+    for (const { socket } of options.cores ?? [])
+      cores.push({ id: cores.length, core: cores.length, socket: firstSocket + socket });
     cpu.cores += options.cpu?.cores ?? 0;
     cpu.memoryBytes += options.cpu?.memoryBytes ?? 0;
     host.capacityBytes += options.host?.capacityBytes ?? 0;
@@ -27,6 +32,7 @@ export function pooledOptions(hosts: readonly [SimulatorOptions, ...SimulatorOpt
   return {
     ...first,
     gpus,
+    cores,
     cpu: first.cpu && cpu,
     host: host.capacityBytes > 0 ? { ...host, ...given({ filledWith: first.host?.filledWith }) } : undefined,
     sheetOf: (functionIndex, name) => {

@@ -58,6 +58,7 @@ export class FleetRecord implements ReplayObserver {
 
   eviction: ReplayObserver['eviction'] = (record) => this.#observer.eviction(record);
   planChange: NonNullable<ReplayObserver['planChange']> = (record) => this.#observer.planChange?.(record);
+  listChange: NonNullable<ReplayObserver['listChange']> = (record) => this.#observer.listChange?.(record);
   stage: NonNullable<ReplayObserver['stage']> = (record) => this.#observer.stage?.(record);
 
   busy(gpu: Given<GpuId>, fromMs: number, toMs: number): void {

@@ -17,6 +17,7 @@ import { count, getOrMake, given } from '../../tools/index.ts';
 import type {
   EvictionRecord,
   Outcome,
+  ListChangeRecord,
   PlanChangeRecord,
   ReplayObserver,
   StageRecord,
@@ -88,6 +89,7 @@ export class ReportBuilder implements ReplayObserver {
   readonly #evictions = new Map<string, number>();
   readonly #failures = new Map<string, number>();
   readonly #planChanges = { smaller: 0, larger: 0 };
+  #listChanges: { done: number; refused: number } | undefined;
   readonly #predictions = new PredictionCounter();
   readonly #slos = new SloCounter();
   /** Between disk and GPUs. */
@@ -180,6 +182,12 @@ export class ReportBuilder implements ReplayObserver {
     if (atMs >= this.#fromMs) this.#planChanges[direction]++;
   }
 
+  listChange({ atMs, outcome }: ListChangeRecord): void {
+    if (atMs < this.#fromMs) return;
+    this.#listChanges ??= { done: 0, refused: 0 };
+    this.#listChanges[outcome]++;
+  }
+
   busy(gpu: Given<GpuId>, fromMs: number, toMs: number): void {
     const startMs = Math.max(fromMs, this.#fromMs);
     if (!(startMs < toMs)) return;
@@ -230,6 +238,7 @@ export class ReportBuilder implements ReplayObserver {
       evictions_by_cause: sortedRecord(this.#evictions),
       failures_by_reason: sortedRecord(this.#failures),
       plan_changes: { ...this.#planChanges },
+      ...(this.#listChanges && { list_changes: { ...this.#listChanges } }),
       predictions: this.#predictions.rows(),
       slos: this.#slos.rows(),
       ...(context.hostMemory && { host_memory: this.#hostMemoryRow(context.hostMemory) }),

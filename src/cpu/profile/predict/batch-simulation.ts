@@ -3,8 +3,9 @@ import { PlanError } from '../../../plan/index.ts';
 import type { PoolProfile } from '../../../profile/index.ts';
 import { BatchList, type BatchCall } from '../../../schedule/index.ts';
 import type { BatchedCandidate } from './candidates.ts';
-import { idleExtraMs, type IdleCost } from './idle-cost.ts';
+import type { IdleCost } from './idle-cost.ts';
 import { instanceMs } from './instance-time.ts';
+import { runMs } from './list-times.ts';
 import type { PoolPrediction } from './slowdowns.ts';
 
 export interface BatchSimulationOptions {
@@ -57,10 +58,8 @@ export function simulateBatches(
     instances,
     timeoutMs,
     wake: (atMs) => wakesMs.push(atMs),
-    begin: ({ threads, expectedMs }, calls: readonly BatchCall[], together, idleSinceMs) => {
-      const slowdown =
-        instances.length === 1 ? 1 : 1 + ((candidate.interference - 1) * (together - 1)) / (instances.length - 1);
-      const serviceMs = expectedMs(calls.length) * slowdown + idleExtraMs(idle, threads, nowMs - idleSinceMs);
+    begin: (instance, calls: readonly BatchCall[], together, idleSinceMs) => {
+      const serviceMs = runMs(candidate, idle, instance, calls.length, together, nowMs - idleSinceMs);
       for (const { arrivalMs: sinceMs } of calls) {
         if (begun++ < skipped) continue;
         waitSumMs += nowMs - sinceMs;

@@ -4,6 +4,7 @@ export * from './candidates.ts';
 export * from './cpu-profile.ts';
 export * from './idle-cost.ts';
 export { instanceMs } from './instance-time.ts';
+export * from './list-times.ts';
 export * from './live-prediction.ts';
 export * from './pool-table.ts';
 export { Slowdowns, type PoolPrediction } from './slowdowns.ts';
