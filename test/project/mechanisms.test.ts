@@ -51,8 +51,8 @@ const mechanisms: readonly Mechanism[] = [
   {
     what: 'leases cores to a function alone',
     sign: /new CoreAllocator\(/,
-    files: ['cpu/pools.ts', 'cpu/profile/measure/sockets.ts'],
-    why: 'the second only asks which cores lie on one socket, and leases nothing',
+    files: ['cpu/pools.ts', 'cpu/profile/measure/sockets.ts', 'replay/simulator-swaps.ts'],
+    why: 'the second only asks which cores lie on one socket, and leases nothing; the third has those of a simulated machine',
   },
   {
     what: 'queues calls of the CPU',
