@@ -221,7 +221,7 @@ async function runChaos(
   const startMs = performance.now();
   let isOver = false;
   // A host takes a second to start again. Clients without pauses keep all cores busy for that time.
-  const pauseMs = small ? 5 : 0;
+  const pauseMs = small ? 25 : 0;
   const clients = Array.from({ length: counts.connections }, (_, index) =>
     callOn(system, published, randomNumbers(seed * 1000 + index), outcomes, () => isOver, pauseMs),
   );

@@ -41,7 +41,7 @@ async function run({ small, seed, progress }: BenchmarkOptions): Promise<Benchma
   const outcomes = new Outcomes();
   let isOver = false;
   const clients = Array.from({ length: small ? 3 : 8 }, async () => {
-    await callOn(system, published, random, outcomes, () => isOver, small ? 5 : 0);
+    await callOn(system, published, random, outcomes, () => isOver, small ? 25 : 0);
   });
   const answersMore = async (): Promise<void> => {
     const wanted = outcomes.answered + (small ? 20 : 2000);
