@@ -1,4 +1,4 @@
-/** Activations that attributes name: those of recurrent cells, and of products that ONNX Runtime has fused. */
+/** Activations that attributes of recurrent cells name. */
 import { Unsupported, floatLiteral } from '../../../operators/index.ts';
 
 interface Activation {

@@ -38,17 +38,6 @@ export function factorOf(
   };
 }
 
-interface Options {
-  readonly transA?: boolean;
-  readonly transB?: boolean;
-  readonly alpha?: number;
-  /** One value for each column. */
-  readonly bias?: Value | undefined;
-  readonly activation?: Activation;
-  /** Adds the product to what the output holds. */
-  readonly accumulate?: boolean;
-}
-
 /** The operands of numpy.matmul; vectors become matrices of one row or column. */
 export function sidesOf(a: Value, b: Value, transA = false, transB = false): { left: Matrices; right: Matrices } {
   if (a.shape.length === 0 || b.shape.length === 0) throw new Unsupported('a product of a scalar');
@@ -61,10 +50,16 @@ export function sidesOf(a: Value, b: Value, transA = false, transB = false): { l
   return { left, right };
 }
 
-function emitMatmul(emitter: Emitter, { bias, transA = false, transB = false, ...others }: Options): void {
+/**
+ * A product of matrices, with the attributes that the node has of transA, transB, alpha and activation.
+ *
+ * @param bias one value for each column
+ * @param accumulate adds the product to what the output holds
+ */
+function emitMatmul(emitter: Emitter, bias: Value | undefined, accumulate = false): void {
   const [a, b] = [emitter.required(0, productTypes), emitter.required(1, productTypes)];
   const output = requiredOutput(emitter);
-  const { left, right } = sidesOf(a, b, transA, transB);
+  const { left, right } = sidesOf(a, b, isTransposed(emitter, 'transA'), isTransposed(emitter, 'transB'));
   if (left.columns === 0 && left.batch.join() !== right.batch.join()) {
     throw new Unsupported('ONNX Runtime does not broadcast products over no elements, and leaves them unwritten');
   }
@@ -77,12 +72,14 @@ function emitMatmul(emitter: Emitter, { bias, transA = false, transB = false, ..
     a: factorOf(left, batch),
     b: factorOf(right, batch),
     d: output,
-    ...others,
+    alpha: emitter.attribute('alpha', 1),
+    activation: activationOf(emitter),
+    accumulate,
     bias: bias && (bias.storedType === output.storedType ? bias : convert(emitter, bias, output.storedType)).buffer,
   });
 }
 
-const matmul = { type: 'MatMul', emit: (emitter) => emitMatmul(emitter, {}) } satisfies Kernels;
+const isTransposed = (emitter: Emitter, name: 'transA' | 'transB'): boolean => emitter.attribute(name, 0) !== 0;
 
 const activations: readonly Activation[] = ['none', 'relu', 'gelu-tanh'];
 
@@ -93,18 +90,11 @@ function activationOf(emitter: Emitter): Activation {
   return activation;
 }
 
-/** Made by fusion: A, B and perhaps a bias of n values; attributes transA, transB, alpha, activation. */
+const plain = { type: 'MatMul', emit: (emitter) => emitMatmul(emitter, undefined) } satisfies Kernels;
+/** Made by fusion: A, B and perhaps a bias of n values. */
 const fusedProduct = {
   type: 'turntable.Product',
-  emit(emitter) {
-    emitMatmul(emitter, {
-      transA: emitter.attribute('transA', 0) === 1,
-      transB: emitter.attribute('transB', 0) === 1,
-      alpha: emitter.attribute('alpha', 1),
-      bias: emitter.input(2),
-      activation: activationOf(emitter),
-    });
-  },
+  emit: (emitter) => emitMatmul(emitter, emitter.input(2)),
 } satisfies Kernels;
 
 /** The biases of a batch, `stride` elements apart; converted if their type is not that of the output. */
@@ -175,8 +165,7 @@ const gemm = {
     for (const { name, shape } of [a, b]) {
       if (shape.length !== 2) throw new Unsupported(`'${name}' has ${shape.length} dimensions, not 2`);
     }
-    const [transA, transB] = [emitter.attribute('transA', 0) !== 0, emitter.attribute('transB', 0) !== 0];
-    const { left, right } = sidesOf(a, b, transA, transB);
+    const { left, right } = sidesOf(a, b, isTransposed(emitter, 'transA'), isTransposed(emitter, 'transB'));
     const given = emitter.attribute('beta', 1);
     // With a depth of 0 ONNX Runtime returns C without the factor.
     const beta = left.columns === 0 && given !== 0 ? 1 : given;
@@ -187,10 +176,9 @@ const gemm = {
       added.storedType === output.storedType &&
       added.elements === right.columns &&
       (added.shape.at(-1) ?? 1) === right.columns;
-    if (added !== undefined && !isBias) emitAddend(emitter, added, beta, output);
-    const alpha = emitter.attribute('alpha', 1);
-    const bias = isBias ? added : undefined;
-    emitMatmul(emitter, { transA, transB, alpha, bias, accumulate: added !== undefined && !isBias });
+    const isAddend = added !== undefined && !isBias;
+    if (isAddend) emitAddend(emitter, added, beta, output);
+    emitMatmul(emitter, isBias ? added : undefined, isAddend);
   },
 } satisfies Kernels;
 
@@ -203,4 +191,4 @@ function emitAddend(emitter: Emitter, c: Value, beta: number, output: Value): vo
   });
 }
 
-export const matmulOperators = [matmul, gemm, fusedProduct, jointProduct] as const satisfies readonly Kernels[];
+export const matmulOperators = [plain, gemm, fusedProduct, jointProduct] as const satisfies readonly Kernels[];
