@@ -55,6 +55,10 @@ export function slotsOf({ groups }: Pick<PoolConfiguration, 'groups'>): number {
 export const instancesIn = (list: Pick<PoolConfiguration, 'groups'> | undefined): number =>
   list?.groups.reduce((sum, { instances }) => sum + instances, 0) ?? 0;
 
+/** Cores that a list takes: one for each thread. */
+export const coresIn = ({ groups }: Pick<PoolConfiguration, 'groups'>): number =>
+  groups.reduce((sum, { instances, threads }) => sum + instances * threads, 0);
+
 /**
  * Until when the waiting calls wait for more: they go once they fill the idle instances, or the earliest has waited for
  * the timeout, and never so late that one of them would miss its deadline. -Infinity: now.

@@ -1,6 +1,7 @@
 /** Decides what runs where, what is loaded and what is evicted, from events and their times alone. */
 export {
   batchDueMs,
+  coresIn,
   instancesIn,
   nextBatch,
   slotsOf,

@@ -2,7 +2,7 @@
 import { usage } from '../error.ts';
 import { coresOf, type Machine } from '../../hardware/index.ts';
 import { filledStart, type DemandOptions, type OfferCache } from '../../replay/index.ts';
-import { LatencyBook, type CpuOffer, type WorkersPlace } from '../../schedule/index.ts';
+import { coresIn, LatencyBook, type CpuOffer, type WorkersPlace } from '../../schedule/index.ts';
 import { type Load } from './load.ts';
 import { instanceMs, parseCpuProfile, PoolTables, type CpuProfile } from '../../cpu/index.ts';
 import { readProfile } from '../planning.ts';
@@ -97,8 +97,7 @@ function leasedCoresOf(
 ): number | undefined {
   let leased = 0;
   for (const [index] of load.trace.functionNames.entries()) {
-    const { groups = [] } = cpu?.get(load.modelOf(index))?.list ?? {};
-    leased += groups.reduce((sum, { instances, threads }) => sum + instances * threads, 0);
+    leased += coresIn(cpu?.get(load.modelOf(index))?.list ?? { groups: [] });
   }
   if (leased > 0 && isOneOfMany) throw usage('--cpu with a list of instances is for one machine, not for a fleet');
   const cores = machine.sockets.reduce((sum, socket) => sum + socket.cores, 0);

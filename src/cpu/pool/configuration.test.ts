@@ -1,5 +1,6 @@
 import { expect, it } from 'vitest';
-import { instancesOf, sameConfiguration, scalesInPlace, threadsOf } from './configuration.ts';
+import { coresIn } from '../../schedule/index.ts';
+import { instancesOf, sameConfiguration, scalesInPlace } from './configuration.ts';
 import type { PoolConfiguration } from '../types.ts';
 
 const list = (...groups: [number, number, number][]): PoolConfiguration => ({
@@ -8,7 +9,7 @@ const list = (...groups: [number, number, number][]): PoolConfiguration => ({
 
 it('a configuration is known by its instances, however they are grouped', () => {
   const configuration = list([2, 1, 4], [1, 4, 16]);
-  expect(threadsOf(configuration)).toBe(6);
+  expect(coresIn(configuration)).toBe(6);
   expect(instancesOf(configuration)).toEqual([
     { threads: 4, batch: 16 },
     { threads: 1, batch: 4 },

@@ -24,11 +24,6 @@ export function withoutOne(configuration: PoolConfiguration): PoolConfiguration 
   return groups.length === 0 ? undefined : { ...configuration, groups };
 }
 
-/** All threads, each of which has a core. */
-export function threadsOf({ groups }: Pick<PoolConfiguration, 'groups'>): number {
-  return groups.reduce((sum, { instances, threads }) => sum + instances * threads, 0);
-}
-
 /** How a pool gets from one list to another. */
 export interface ListStep {
   /** `scale`: instances are added or end, in place. `switch`: another list starts beside the one that serves. */

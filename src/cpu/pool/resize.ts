@@ -14,7 +14,8 @@ import {
   type Reconfiguration,
   type ReconfigurationKind,
 } from '../types.ts';
-import { stepTo, threadsOf, withoutOne } from './configuration.ts';
+import { stepTo, withoutOne } from './configuration.ts';
+import { coresIn } from '../../schedule/index.ts';
 import type { Reservation } from '../instance/index.ts';
 import type { CoreLease } from './cores.ts';
 import { InstanceList, noRoomText } from './instance-list.ts';
@@ -204,7 +205,7 @@ export class PoolLists {
   #tooFewCores(to: PoolConfiguration): string {
     const usable = this.#pool.resources.cores.available(this.#pool.spec.key, true);
     return (
-      `its instances need ${threadsOf(to)} cores, none of them across sockets, but ` +
+      `its instances need ${coresIn(to)} cores, none of them across sockets, but ` +
       `${usable.join(' + ')} by socket are free or its own (the others are leased to other functions)`
     );
   }

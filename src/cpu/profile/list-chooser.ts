@@ -9,12 +9,12 @@
  *   3. the current one, unless the other is predicted to be better by a tenth, and to save its calls, in as long as the
  *      current one has lasted, more time than the new instances take to start.
  */
+import { coresIn } from '../../schedule/index.ts';
 import { getOrMake } from '../../tools/index.ts';
 import { instancesOf, missingThreads } from '../pool/configuration.ts';
 import type { PoolConfiguration, PoolState } from '../types.ts';
 import { BatchEstimator } from './estimator.ts';
 import {
-  coresOf,
   groupsText,
   instanceMs,
   LivePrediction,
@@ -156,7 +156,7 @@ export class ListChooser {
     const best = table.best(rate, objective, slowdowns);
     const expectedDepth = best?.prediction.state === 'stable' ? (rate * best.prediction.latencyMs) / 1000 : Infinity;
     const current = configuration && table.find(configuration.groups);
-    const fits = configuration === undefined || coresOf(configuration.groups) <= table.options.cores;
+    const fits = configuration === undefined || coresIn(configuration) <= table.options.cores;
 
     const { depth, smoothedBatch } = this.#estimator;
     const isAsPredicted = depth <= depthFactor * expectedDepth + 1 || smoothedBatch === 1;

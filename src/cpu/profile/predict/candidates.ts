@@ -1,5 +1,6 @@
 /** The ways to run a pool that a profile covers. */
 import { planPackrat, type PackratPlan } from '../../../plan/index.ts';
+import { coresIn, instancesIn } from '../../../schedule/index.ts';
 import type { PoolGroup } from '../../types.ts';
 import type { CpuProfile, MeasuredList } from './cpu-profile.ts';
 import { instanceMs } from './instance-time.ts';
@@ -37,11 +38,6 @@ export type Candidate =
 export type BatchedCandidate = Extract<Candidate, { kind: 'batched' }>;
 export type UnbatchedCandidate = Extract<Candidate, { kind: 'unbatched' }>;
 
-/** Cores that a configuration takes. */
-export function coresOf(groups: readonly PoolGroup[]): number {
-  return groups.reduce((sum, { instances, threads }) => sum + instances * threads, 0);
-}
-
 /** A configuration as text: `<2,1,8> + <1,2,4>`. */
 export function groupsText(groups: readonly PoolGroup[]): string {
   return groups.map(({ instances, threads, batch }) => `<${instances},${threads},${batch}>`).join(' + ');
@@ -55,14 +51,10 @@ export function sameGroups(a: readonly PoolGroup[], b: readonly PoolGroup[]): bo
 export function leastDivided(configurations: readonly { readonly groups: readonly PoolGroup[] }[]): number {
   const ranks = configurations.map(({ groups }, index) => ({
     index,
-    instances: instanceCount(groups),
-    cores: coresOf(groups),
+    instances: instancesIn({ groups }),
+    cores: coresIn({ groups }),
   }));
   return ranks.sort((a, b) => a.instances - b.instances || b.cores - a.cores)[0]?.index ?? -1;
-}
-
-export function instanceCount(groups: readonly PoolGroup[]): number {
-  return groups.reduce((sum, { instances }) => sum + instances, 0);
 }
 
 /** Every candidate that takes at most `cores` cores and `batchMax` rows, unbatched ones first. */
@@ -74,7 +66,7 @@ export function candidatesOf(profile: CpuProfile, cores: number, batchMax: numbe
     return {
       kind: 'unbatched',
       groups,
-      cores: coresOf(groups),
+      cores: coresIn({ groups }),
       batch: 1,
       serviceTimeMs: rising(serviceTime),
       variation: varied?.squared ?? 0,
@@ -86,7 +78,7 @@ export function candidatesOf(profile: CpuProfile, cores: number, batchMax: numbe
 
 function batchedCandidate({ batch, groups, latencyMs, expectedMs }: MeasuredList): BatchedCandidate {
   const interference = Math.max(1, latencyMs / expectedMs);
-  return { kind: 'batched', groups, cores: coresOf(groups), batch, latencyMs, interference };
+  return { kind: 'batched', groups, cores: coresIn({ groups }), batch, latencyMs, interference };
 }
 
 /** A row is never faster beside others than alone: that would be noise, which breaks the queue's formula. */

@@ -1,6 +1,6 @@
 /** What runs take on the instances of a list, as profiled: in the prediction of a pool, and in a replay. */
-import type { BatchPlace } from '../../../schedule/index.ts';
-import { instanceCount, type Candidate } from './candidates.ts';
+import { instancesIn, type BatchPlace } from '../../../schedule/index.ts';
+import type { Candidate } from './candidates.ts';
 import { idleExtraMs, type IdleCost } from './idle-cost.ts';
 
 /**
@@ -23,7 +23,7 @@ export function runMs(
     const { serviceTimeMs } = candidate;
     return serviceTimeMs[Math.min(together, serviceTimeMs.length) - 1]! + extraMs;
   }
-  const others = instanceCount(candidate.groups) - 1;
+  const others = instancesIn(candidate) - 1;
   const slowdown = others === 0 ? 1 : 1 + ((candidate.interference - 1) * (together - 1)) / others;
   return expectedMs(rows) * slowdown + extraMs;
 }

@@ -1,8 +1,9 @@
 /** Prediction for a running pool: the service of an arrival now, and how accurate the predictions have been. */
 import type { PoolState } from '../../types.ts';
 import { idleGapMs } from '../../../plan/index.ts';
+import { instancesIn } from '../../../schedule/index.ts';
 import { alikeRuns, runsMax, type Run } from './alike-runs.ts';
-import { instanceCount, type Candidate, type UnbatchedCandidate } from './candidates.ts';
+import type { Candidate, UnbatchedCandidate } from './candidates.ts';
 import { idleExtraMs, type IdleCost } from './idle-cost.ts';
 import type { PoolTable } from './pool-table.ts';
 import { Slowdowns, type PoolPrediction } from './slowdowns.ts';
@@ -45,7 +46,7 @@ export class LivePrediction {
 
   constructor(table: PoolTable, nowMs: number) {
     this.table = table;
-    this.slowdowns = new Slowdowns(Math.max(1, ...table.candidates.map(({ groups }) => instanceCount(groups))));
+    this.slowdowns = new Slowdowns(Math.max(1, ...table.candidates.map(instancesIn)));
     this.#sinceMs = nowMs;
   }
 
@@ -116,7 +117,7 @@ export class LivePrediction {
     if (candidate.kind === 'unbatched') this.#learn(candidate, runs, rate, seconds);
     else {
       this.slowdowns.pass(seconds);
-      const count = instanceCount(candidate.groups);
+      const count = instancesIn(candidate);
       const profiledMs = predicted.state === 'stable' ? predicted.serviceMs : this.#fullMs(candidate);
       const beyond = Math.log(serviceMs / profiledMs);
       const shares = Array.from({ length: count }, (_, index) => Number(index === count - 1));
@@ -162,7 +163,7 @@ export class LivePrediction {
   /** Milliseconds of a request while every instance is at work. */
   #fullMs(candidate: Candidate): number {
     const profiledMs = candidate.kind === 'batched' ? candidate.latencyMs : (candidate.serviceTimeMs.at(-1) ?? 0);
-    return profiledMs * this.slowdowns.at(instanceCount(candidate.groups));
+    return profiledMs * this.slowdowns.at(instancesIn(candidate));
   }
 
   /** Restarts the window: the configuration changed, and answers of two configurations say nothing about either. */

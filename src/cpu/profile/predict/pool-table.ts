@@ -3,12 +3,12 @@
  * in it.
  */
 import { predictService, type ServicePrediction } from '../../../plan/index.ts';
+import { instancesIn } from '../../../schedule/index.ts';
 import { getOrMake } from '../../../tools/index.ts';
 import type { PoolGroup } from '../../types.ts';
 import { batchCapacityPerSecond, simulateBatches } from './batch-simulation.ts';
 import {
   candidatesOf,
-  instanceCount,
   leastDivided,
   sameGroups,
   type BatchedCandidate,
@@ -90,7 +90,7 @@ export class PoolTable {
   /** What a candidate does at a rate, on a machine that is slower by these factors; the latency includes the dispatch. */
   predict(candidate: Candidate, ratePerSecond: number, slowdowns = asProfiled): PoolPrediction {
     const rate = Math.max(0, ratePerSecond);
-    const factor = slowdowns.at(instanceCount(candidate.groups));
+    const factor = slowdowns.at(instancesIn(candidate));
     // A queue in which everything takes f times as long is the profiled one at f times the rate, seen on a clock that is
     // f times as slow.
     const prediction =
@@ -158,8 +158,7 @@ export class PoolTable {
     const timed = measured.length > 0 ? measured : this.#inRounds(batch);
     if (objective.kind === 'cores') {
       const within = timed.filter(
-        ({ candidate, latencyMs }) =>
-          latencyMs * slowdowns.at(instanceCount(candidate.groups)) <= objective.sloMs * sloShare,
+        ({ candidate, latencyMs }) => latencyMs * slowdowns.at(instancesIn(candidate)) <= objective.sloMs * sloShare,
       );
       // prettier-ignore
       const least = leastBy(within, ({ candidate }) => candidate.cores, ({ latencyMs }) => latencyMs);

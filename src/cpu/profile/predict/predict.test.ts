@@ -4,10 +4,10 @@ import { aloneMs, fourCoreProfile } from '../../../../test/support/cpu-profile.t
 import { simulateService } from '../../../../test/support/serf-simulation.ts';
 import { predictService } from '../../../plan/index.ts';
 import { ProfileError } from '../../../profile/index.ts';
+import { coresIn } from '../../../schedule/index.ts';
 import { mix32 } from '../../../tools/index.ts';
 import {
   candidatesOf,
-  coresOf,
   idleExtraMs,
   instanceMs,
   listsToMeasure,
@@ -163,7 +163,7 @@ describe('the table', () => {
     fc.assert(
       fc.property(fc.integer({ min: 1, max: 4 }), fc.constantFrom(1, 8, 16), (cores, batchMax) => {
         for (const candidate of candidatesOf(profile, cores, batchMax)) {
-          expect(coresOf(candidate.groups)).toBeLessThanOrEqual(cores);
+          expect(coresIn(candidate)).toBeLessThanOrEqual(cores);
           expect(candidate.batch).toBeLessThanOrEqual(batchMax);
         }
       }),
