@@ -1,13 +1,19 @@
 import { describe, expect, test } from 'vitest';
-import { type OfferShape } from '../../test/support/offers.ts';
+import { gpuOffer, smallGpus, type OfferShape } from '../../test/support/offers.ts';
 import { arrival, Bench, best, finished, kinds } from '../../test/support/scheduler-bench.ts';
 import { policies, type Action } from './index.ts';
+import { LinkLanes } from './links.ts';
 import { tuning } from './tuning.ts';
 
 const { overdueShare } = tuning.queues;
 
+const acrossSwitches = (gpu: number): number[] => [(gpu + 2) % 4];
+
+const waysOf = (gpu: number, lenders: OfferShape['lenders']) =>
+  gpuOffer(gpu, { layers: [40], ...(lenders && { lenders }) }).ways;
+
 describe('links', () => {
-  const shape: OfferShape = { layers: [40], lenders: (gpu) => [(gpu + 2) % 4] };
+  const shape: OfferShape = { layers: [40], lenders: acrossSwitches };
 
   test('of other GPUs help while they are idle, and not while they carry something', () => {
     const bench = new Bench(best, { gpus: 4 });
@@ -21,6 +27,21 @@ describe('links', () => {
     const freed = bench.at(25, { kind: 'loaded', gpu: 0, functionIndex: a });
     expect(freed).toContainEqual(expect.objectContaining({ kind: 'load', gpu: 2, functionIndex: b }));
   });
+
+  test.each([[[2]], [[1, 2]], [[2, 3]], [[1, 2, 3]]])(
+    'of GPUs that are lost (%j) make no predicted end earlier',
+    (lost: readonly number[]) => {
+      const predictedMs = (lenders: OfferShape['lenders']): unknown[] => {
+        const bench = new Bench(best, { gpus: 4 });
+        for (const gpu of lost) bench.at(0, { kind: 'gpu-lost', gpu });
+        return [0, 1, 2, 3, 4].map((call) => {
+          const fn = bench.add({ layers: [40, 10 * call], ...(lenders && { lenders }) }, {}, 0);
+          return bench.at(1 + call, arrival(call, fn)).find(({ kind }) => kind === 'wait');
+        });
+      };
+      expect(predictedMs(shape.lenders)).toEqual(predictedMs(undefined));
+    },
+  );
 
   test('are queued for where the policy says so', () => {
     const bench = new Bench(policies.artifact, { gpus: 4 });
@@ -107,5 +128,34 @@ describe('links', () => {
     }
     // The first was on time when the switch was busy, and the most urgent; the second gets one turn in `overdueShare`.
     expect(loadedMs).toEqual([40, 40 * (2 + overdueShare)]);
+  });
+});
+
+/** Of each of two GPUs on a switch at its end, after loads of so many of the last 1000 ms over the link of the second. */
+const prices = (busyMs: number, lenders: OfferShape['lenders'], lost: readonly number[]): [number, number] => {
+  const links = new LinkLanes(smallGpus(4, 100, 1.5));
+  for (const gpu of lost) links.setUp(gpu, false);
+  const [way] = waysOf(3, undefined);
+  links.occupy(way, 0, 1000 - busyMs);
+  links.release(way, 1000);
+  return [links.price(waysOf(2, lenders), 1000), links.price(waysOf(3, lenders), 1000)];
+};
+
+describe('what a load costs the loads of others', () => {
+  test.each([100, 400, 900])(
+    'goes by its own link, and by those of its switch once its lender is lost (busy for %i ms)',
+    (busyMs) => {
+      const [idle, busy] = prices(busyMs, acrossSwitches, []);
+      expect(idle).toBe(0);
+      expect(busy).toBeGreaterThan(0);
+      // Another GPU's lender concerns neither, and one that never had any is not worse off than it was.
+      expect(prices(busyMs, acrossSwitches, [1])).toEqual([0, busy]);
+      expect(prices(busyMs, undefined, [0, 1])).toEqual([0, busy]);
+      expect(prices(busyMs, acrossSwitches, [0])).toEqual([busy * (1 + busy), busy]);
+    },
+  );
+
+  test('is nothing beside a GPU of its switch that is lost as well', () => {
+    expect(prices(400, acrossSwitches, [0, 3])[0]).toBe(0);
   });
 });

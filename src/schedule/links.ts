@@ -90,10 +90,31 @@ export class LinkLanes {
   }
 
   /**
-   * What a millisecond on this link costs the loads of others, in milliseconds. In a queue with utilization u a job
-   * delays the others by u / (1 - u) times its own length.
+   * What a millisecond of a load on its GPU's own link costs the loads of others, in milliseconds. In a queue with
+   * utilization u a job delays the others by u / (1 - u) times its own length.
+   *
+   * Where all GPUs have their lenders each of them slows its switch down alike, which is no reason to choose one. One whose
+   * lenders are lost takes its switch for all that the others divide, and slows its neighbours down. It is charged for
+   * these as well: for who waits there, and for who comes before that queue is empty, u / (1 - u)² in all.
+   *
+   * @param ways of the function on that GPU
    */
-  price(link: Given<GpuId>, nowMs: number): number {
+  price(ways: readonly [LoadOption, ...LoadOption[]], nowMs: number): number {
+    const alone = ways[ways.length - 1]!;
+    const [{ link }] = alone.transfers;
+    let price = this.#priceOf(link, nowMs);
+    if (ways.length === 1 || this.choose(ways, false) !== alone) return price;
+    const neighbours = this.#neighbours[link]!;
+    for (let index = 0; index < neighbours.length; index++) {
+      const neighbour = neighbours[index]!;
+      if (!this.#isUp[neighbour]!) continue;
+      const besidePrice = this.#priceOf(neighbour, nowMs);
+      price += besidePrice * (1 + besidePrice);
+    }
+    return price;
+  }
+
+  #priceOf(link: Given<GpuId>, nowMs: number): number {
     const share = Math.min(this.#busyShareAt(link, nowMs), busyMax);
     return share / (1 - share);
   }

@@ -41,7 +41,7 @@ export class Loading {
     const offer = toLoad(slot);
     const { prefix } = slot;
     memory.hold(slot);
-    this.#state.pressure.now(gpu.number, nowMs);
+    this.#state.pressure.now(gpu.number, offer, nowMs);
     if (!memory.reserve(slot, offer)) {
       gpu.settle(slot);
       return undefined;

@@ -212,7 +212,7 @@ describe('the prediction of a link', () => {
     links.estimate(longWay, 0, 0, 0, 5000);
     links.release(shortWay, 20);
     // Busy for 20 ms of the last second.
-    expect(links.price(1, 20)).toBeCloseTo(0.02, 2);
+    expect(links.price([shortWay], 20)).toBeCloseTo(0.02, 2);
   });
 
   test('of a load under way changes little when its neighbour has carried another', () => {

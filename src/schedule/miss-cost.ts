@@ -128,8 +128,8 @@ export class Pressure {
   }
 
   /** Brings the price of a GPU's link up to date, and returns it. */
-  now(gpu: Given<GpuId>, nowMs: number): number {
-    return (this.#price[gpu] = this.#links.price(gpu, nowMs));
+  now(gpu: Given<GpuId>, { ways }: GpuOffer, nowMs: number): number {
+    return (this.#price[gpu] = this.#links.price(ways, nowMs));
   }
 
   /**

@@ -181,7 +181,8 @@ export class Router {
     const ownMs = entry?.countedLinkMs ?? 0;
     let aheadMs = Math.max(0, line.linkMs - ownMs);
     for (const waiting of links.inTurnWith(number)) aheadMs += gpus[waiting]!.line.linkMs;
-    const [shared] = ways;
+    // A GPU that is lost lends its link to nobody.
+    const shared = links.choose(ways, false);
     const alone = ways[ways.length - 1]!;
     const { transfers } = shared;
     if (transfers.length === 1) return links.estimate(alone, prefix, aheadMs, nowMs, fromMs);
@@ -305,6 +306,6 @@ export class Router {
     const prefix = slot?.prefix ?? 0;
     const linkMs = offer.ways[offer.ways.length - 1]!.transfers[0].ms[prefix]!;
     const missingBytes = wholeBytes(offer) - offer.prefixBytes[prefix]!;
-    return linkMs * this.#state.pressure.now(gpu.number, nowMs) + gpu.memory.lossMs(missingBytes);
+    return linkMs * this.#state.pressure.now(gpu.number, offer, nowMs) + gpu.memory.lossMs(missingBytes);
   }
 }
