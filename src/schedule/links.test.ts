@@ -148,7 +148,7 @@ describe('what a load costs the loads of others', () => {
       const [idle, busy] = prices(busyMs, acrossSwitches, []);
       expect(idle).toBe(0);
       expect(busy).toBeGreaterThan(0);
-      // Another GPU's lender concerns neither, and one that never had any is not worse off than it was.
+      // GPU 1 lends to GPU 3, whose neighbour is idle; and one that never had a lender is not worse off than it was.
       expect(prices(busyMs, acrossSwitches, [1])).toEqual([0, busy]);
       expect(prices(busyMs, undefined, [0, 1])).toEqual([0, busy]);
       expect(prices(busyMs, acrossSwitches, [0])).toEqual([busy * (1 + busy), busy]);
