@@ -147,7 +147,7 @@ test('decisions are as recorded before they had one owner', () => {
   vi.useFakeTimers();
   const found = sequences.map((sequence) => textOf(decidedLive(sequence, advanceTimers, true)));
   vi.useRealTimers();
-  if (process.env['TURNTABLE_GOLDEN'] === 'record') writeFileSync(recordedPath, `${JSON.stringify(found, null, 1)}\n`);
+  if (process.env['TURNTABLE_GOLDEN'] === 'record') writeFileSync(recordedPath, `${JSON.stringify(found, null, 2)}\n`);
   expect(found).toEqual(JSON.parse(readFileSync(recordedPath, 'utf8')));
 });
 
@@ -366,7 +366,7 @@ test('decisions on demand are as recorded before they had one owner', () => {
     vi.restoreAllMocks();
     return textOf(decided.map(({ atMs, what }) => ({ atMs: 1000 * atMs, what })));
   });
-  if (process.env['TURNTABLE_GOLDEN'] === 'record') writeFileSync(demandPath, `${JSON.stringify(found, null, 1)}\n`);
+  if (process.env['TURNTABLE_GOLDEN'] === 'record') writeFileSync(demandPath, `${JSON.stringify(found, null, 2)}\n`);
   expect(found).toEqual(JSON.parse(readFileSync(demandPath, 'utf8')));
 });
 

@@ -98,7 +98,7 @@ test('a host changes lists as recorded before the decision had one owner', async
   const found: string[] = [];
   for (const sequence of sequences) found.push(await decidedByHost(sequence));
   vi.useRealTimers();
-  if (process.env['TURNTABLE_GOLDEN'] === 'record') writeFileSync(recordedPath, `${JSON.stringify(found, null, 1)}\n`);
+  if (process.env['TURNTABLE_GOLDEN'] === 'record') writeFileSync(recordedPath, `${JSON.stringify(found, null, 2)}\n`);
   expect(found).toEqual(JSON.parse(readFileSync(recordedPath, 'utf8')));
 });
 
