@@ -65,7 +65,15 @@ async function main(names: readonly string[], given: MainOptions): Promise<void>
     mkdirSync(folder, { recursive: true });
     writeFileSync(join(folder, `${name}.json`), `${JSON.stringify(run, null, 2)}\n`);
     writeFileSync(join(folder, `${name}.md`), renderMarkdown(run));
+    if (folder === resultsDir) await updateDocs();
   }
+}
+
+/** Some pages of docs/ quote results: new results beside pages of old ones would be two answers to one question. */
+async function updateDocs(): Promise<void> {
+  // Only here: making pages loads a formatter, and most runs write no results.
+  const { updatePages } = await import('../scripts/docs.ts');
+  for (const path of await updatePages({ write: true })) console.error(`${path} follows the new results`);
 }
 
 /** @param before pieces of earlier runs, to which this one is added */

@@ -36,18 +36,28 @@ function currentPage(path: string): string | undefined {
   }
 }
 
-if (process.argv[1] === fileURLToPath(import.meta.url)) {
-  const check = process.argv.includes('--check');
+/** Writes the pages that are not as they should be. @returns their paths; @param write whether to, or only to look */
+export async function updatePages({ write }: { readonly write: boolean }): Promise<readonly string[]> {
+  const stale: string[] = [];
   for (const [path, render] of Object.entries(pages)) {
     const text = await renderPage(path, render);
     if (currentPage(path) === text) continue;
+    stale.push(path);
+    if (!write) continue;
+    mkdirSync(dirname(join(root, path)), { recursive: true });
+    writeFileSync(join(root, path), text);
+  }
+  return stale;
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+  const check = process.argv.includes('--check');
+  for (const path of await updatePages({ write: !check })) {
     if (check) {
       console.error(`${path} is stale: run \`npm run docs\``);
       process.exitCode = 1;
-      continue;
+    } else {
+      console.log(`wrote ${path}`);
     }
-    mkdirSync(dirname(join(root, path)), { recursive: true });
-    writeFileSync(join(root, path), text);
-    console.log(`wrote ${path}`);
   }
 }
