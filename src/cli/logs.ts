@@ -1,6 +1,6 @@
 /** `turntable logs`: what a function of a running host, its handler and its instances had to say. */
 import { EventParser } from '../client/index.ts';
-import type { LogAnswer, LogLine } from '../host/index.ts';
+import type { LogLine } from '../host/index.ts';
 import { Command, type AnyCommand } from './commander.ts';
 import { asks, functionPath, request } from './client.ts';
 import { CliError, told } from './error.ts';
@@ -26,7 +26,7 @@ export function logsCommand(): AnyCommand {
     const where = `${functionPath('functions', name, undefined)}/log?${query}`;
     const response = await request(host, where);
     if (!follow) {
-      for (const line of ((await response.json()) as LogAnswer).lines) print(line);
+      for (const line of ((await response.json()) as { lines: LogLine[] }).lines) print(line);
       return;
     }
     for await (const { event, data } of serverSentEvents(response)) if (event === 'line') print(data as LogLine);

@@ -28,15 +28,8 @@ export { importData } from './store/import-data.ts';
 export { putFolder } from './store/put-folder.ts';
 export type { FunctionSettings } from './types.ts';
 export { plannedColdStart } from './dashboard/index.ts';
-export type {
-  FleetHostAnswer,
-  FunctionRow,
-  LogAnswer,
-  LogLine,
-  MachineAnswer,
-  PlanReport,
-  PlanTimeline,
-  TroubleAnswer,
-} from './dashboard/index.ts';
+export type { FunctionRow, MachineAnswer, PlanReport, PlanTimeline, TroubleAnswer } from './dashboard/index.ts';
+export type { FleetHostAnswer } from './http/fleet-routes.ts';
+export type { LogLine } from './records/function-log.ts';
 export { createLogger } from './records/logger.ts';
 export { openFolder, TryError, type TriedFunction, type TriedTimes } from './try-folder.ts';

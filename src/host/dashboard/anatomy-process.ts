@@ -1,7 +1,7 @@
 /** A process that computes one anatomy, or lists the choices. */
 import { serve } from '../../process/index.ts';
 import { anatomyChoices, computeAnatomy, type AnatomyQuestion } from './anatomy.ts';
-import type { AnatomyAnswer, AnatomyChoices } from './api-types.ts';
+import type { AnatomyAnswer, AnatomyChoices } from './timeline-types.ts';
 
 export interface AnatomyApi {
   choices(): AnatomyChoices;

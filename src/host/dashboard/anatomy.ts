@@ -5,7 +5,7 @@
 import { loadMachine, MachineError, machinePresets } from '../../hardware/index.ts';
 import { coldStartModes, planColdStart, simulate } from '../../plan/index.ts';
 import { plannedColdStart } from './cold-start-timeline.ts';
-import type { AnatomyAnswer, AnatomyChoices } from './api-types.ts';
+import type { AnatomyAnswer, AnatomyChoices } from './timeline-types.ts';
 import { estimateLayers, modelNames, namedModel, ProfileError } from '../../profile/index.ts';
 
 export interface AnatomyQuestion {

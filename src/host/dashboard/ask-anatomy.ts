@@ -2,7 +2,7 @@ import { LRUCache } from 'lru-cache';
 import { callOnce, compiledModule } from '../../process/index.ts';
 import { HostError } from '../errors.ts';
 import type { AnatomyApi } from './anatomy-process.ts';
-import type { AnatomyAnswer, AnatomyChoices } from './api-types.ts';
+import type { AnatomyAnswer, AnatomyChoices } from './timeline-types.ts';
 import { getOrMake } from '../../tools/index.ts';
 
 const timeMsMax = 60_000;

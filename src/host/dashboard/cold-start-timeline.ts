@@ -1,7 +1,7 @@
 /** A cold start as lanes of bars: each PCIe link, NVLink, and the execution (DeepPlan, Figures 7 to 9). */
 import type { ColdStartPlan, Span, Timeline } from '../../plan/index.ts';
 import { formatBytes, formatMs } from '../../tools/index.ts';
-import type { BarLook, PlanTimeline, TimelineBar, TimelineLane } from './api-types.ts';
+import type { BarLook, PlanTimeline, TimelineBar, TimelineLane } from './timeline-types.ts';
 
 export const plannedColdStart = ({ mode, bytesGpu }: ColdStartPlan, timeline: Timeline): PlanTimeline =>
   coldStartTimeline(mode, timeline, bytesGpu);

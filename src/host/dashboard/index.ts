@@ -19,4 +19,3 @@ export { machineAnswer, usageNow } from './machine.ts';
 export { eventText } from './event-text.ts';
 export { troubleAnswer, troubleOf } from './trouble.ts';
 export type * from './api-types.ts';
-export type * from './fleet-types.ts';

@@ -11,8 +11,7 @@ import { lateLoopMs, type Overdue } from '../calls/open-calls.ts';
 import { answeredOf } from '../calls/placement.ts';
 import { mapInSlices } from '../limits/slices.ts';
 import type { FunctionVersion } from '../types.ts';
-import type { GpuStateAnswer, MissedBy, TroubleAnswer, TroubleRow } from './api-types.ts';
-import type { ViewSources } from './views.ts';
+import type { GpuStateAnswer, ViewSources } from './views.ts';
 
 /** A function below this misses its SLO; the table's filter `is:missing` has the same limit. */
 const goodputShareMin = 0.99;
@@ -37,7 +36,9 @@ const causeWords: Readonly<Record<MissCause, string>> = {
   failed: 'failed',
 };
 
-export async function troubleAnswer(sources: ViewSources, rangeMs: number, nowMs: number): Promise<TroubleAnswer> {
+export type TroubleAnswer = Awaited<ReturnType<typeof troubleAnswer>>;
+
+export async function troubleAnswer(sources: ViewSources, rangeMs: number, nowMs: number) {
   const { registry, history, open } = sources;
   const names = registry.names();
   const overdue = open.overdue();
@@ -58,20 +59,30 @@ export async function troubleAnswer(sources: ViewSources, rangeMs: number, nowMs
     rangeMs,
     atMs: nowMs,
     functions: names.length,
+    /** Functions with a call that ended within the range, */
     called,
+    /** and those of them with enough calls to judge that answered under 99% within their SLO. */
     missing: found.length,
+    /** Missed calls of all other functions: too few to say that these miss their SLO. */
     few: missedOf(late) - missedOf(found),
+    /** What this host depends on and does not get; `text`: 'Redis is down: ...'. */
     dependencies: sources.dependencies.troubled(nowMs),
+    /** Open calls of all functions that have passed their SLO. */
     overdue: {
       calls: stuck.reduce((sum, { calls }) => sum + calls, 0),
       oldestMs: stuck.reduce((most, { oldestMs }) => Math.max(most, oldestMs), 0),
     },
+    /**
+     * Calls of all functions that ended by the client's mistake or disconnect, and the function with the most of them.
+     */
     refused: {
       calls: refused.reduce((sum, { calls }) => sum + calls, 0),
       functions: refused.length,
       most: refused.toSorted((one, other) => other.calls - one.calls)[0]?.name ?? null,
     },
+    /** A sentence for each limit that requests were over: '60 requests were over a limit (429 rate-limited), ...'. */
     limited: overLimits(history, rangeMs, nowMs),
+    /** At most five, the one with the most missed calls first. */
     worst: found
       .toSorted((one, other) => other.missed - one.missed)
       .slice(0, worstMax)
@@ -135,7 +146,16 @@ function judged(rows: readonly Counted[]): readonly Counted[] {
   return rows.filter((row) => row.isSure || (areSure && few.includes(row)));
 }
 
-function rowOf(sources: ViewSources, row: Counted, rangeMs: number, nowMs: number): TroubleRow {
+/** Missed calls of one cause; `words`: 'waited for a turn'. */
+export interface MissedBy {
+  readonly cause: MissCause;
+  readonly words: string;
+  readonly calls: number;
+}
+
+export type TroubleRow = ReturnType<typeof rowOf>;
+
+function rowOf(sources: ViewSources, row: Counted, rangeMs: number, nowMs: number) {
   const { version, counts, now, missed, ended } = row;
   const { name } = version;
   const { history } = sources;
@@ -166,14 +186,21 @@ function rowOf(sources: ViewSources, row: Counted, rangeMs: number, nowMs: numbe
     ended,
     missed,
     goodputShare: counts.in_slo / ended,
+    /** The largest first. */
     causes,
+    /** Calls that are open and have passed their SLO; they are among `missed`. */
     overdue: { calls: now?.calls ?? 0, oldestMs: now?.oldestMs ?? 0 },
+    /** When the first and the last of the missed calls ended, in steps of some seconds; null while none has. */
     sinceMs: steps[0] ?? null,
     lastMs: steps.at(-1) ?? null,
+    /** Time of its ended calls beyond the SLO, and as much of it as nothing that was measured explains. */
     lateMs: counts.lateMs,
     unexplainedMs: counts.unexplainedMs,
+    /** What was measured that explains the largest cause: 'evicted 12 times for big-3: up to 709 MB of 700 MB used'. */
     facts: [...facts, ...unexplainedText(counts)].join('; '),
+    /** What to do; null where nothing measured says so. */
     advice,
+    /** Calls that ended by the client's mistake or disconnect; the other numbers do not include them. */
     clientErrors: counts.client,
   };
 }

@@ -11,6 +11,7 @@ import {
   type History,
   type HistorySpan,
   type LinkBytes,
+  type TrafficTotals,
   type Usage,
 } from '../history/index.ts';
 import type { Member } from '../../fleet/index.ts';
@@ -29,25 +30,46 @@ import type { FunctionVersion, Registry } from '../types.ts';
 import { rowsView, stateShown } from '../rollout/versions.ts';
 import type { Timeline } from '../../plan/index.ts';
 import { coldStartTimeline } from './cold-start-timeline.ts';
-import type {
-  AnatomyAnswer,
-  ColdStartAnswer,
-  ErrorsAnswer,
-  FunctionAnswer,
-  FunctionRow,
-  FunctionsAnswer,
-  GpuMemory,
-  GpuStateAnswer,
-  EventAnswer,
-  HistoryAnswer,
-  MemoryAnswer,
-  PlacedVersion,
-  RecordedColdStarts,
-  Resident,
-  SecondTotals,
-  TickEvent,
-} from './api-types.ts';
+import type { AnatomyAnswer } from './timeline-types.ts';
 import { eventText } from './event-text.ts';
+
+/** The state of a function on the GPUs, and why they cannot run it now; null if they can. */
+export interface GpuStateAnswer {
+  readonly kind:
+    | 'absent'
+    | 'registering'
+    | 'measuring'
+    | 'checking'
+    | 'planned'
+    | 'resident'
+    | 'undecided'
+    | 'unsized'
+    | 'disagreed'
+    | 'paused'
+    | 'refused'
+    | 'lost';
+  readonly whyNot: string | null;
+}
+
+export interface GpuMemory {
+  readonly index: number;
+  readonly name: string;
+  readonly uuid: string;
+  readonly capacityBytes: number;
+  readonly residents: readonly Resident[];
+}
+
+export interface Resident {
+  readonly functionName: string;
+  readonly version: string;
+  readonly bytes: number;
+  /** 'warm', 'partial 40%', 'loading', 'idle', 'busy' */
+  readonly state: string;
+  /** 0: never. */
+  readonly lastUseMs: number;
+  /** Why it is there. */
+  readonly why: string;
+}
 
 /** A function's part in GPU memory, on hosts with GPUs. */
 export interface GpuPresence {
@@ -63,10 +85,23 @@ export interface GpuPresence {
   readonly plan: string;
 }
 
-/** A cold start as it was measured, layer by layer. */
-export interface RecordedColdStart extends Omit<ColdStartAnswer, 'latencyMs'> {
+/** A cold start on this host's GPUs, layer by layer. */
+export interface RecordedColdStart {
+  readonly id: number;
+  readonly atMs: number;
+  readonly functionName: string;
+  readonly gpu: number;
   readonly gpuName: string;
+  readonly mode: string;
   readonly timeline: Timeline;
+  /** Includes the bytes that a load ahead of the run brought. */
+  readonly loadedBytes: number;
+  /** How long the run waited for weights: its own, and those on their way when it began. */
+  readonly stallMs: number;
+  /** Duration of a load ahead of the run; 0 if there was none. */
+  readonly aheadMs: number;
+  /** Why the weights were missing. */
+  readonly cause: string;
 }
 
 export interface ViewSources {
@@ -109,13 +144,19 @@ export interface ViewSources {
   };
 }
 
-export function historyAnswer({ history }: ViewSources, rangeMs: number, nowMs: number, name?: string): HistoryAnswer {
+export type HistoryAnswer = ReturnType<typeof historyAnswer>;
+
+export function historyAnswer({ history }: ViewSources, rangeMs: number, nowMs: number, name?: string) {
   const span = history.span(rangeMs, nowMs, name);
   const sinceMs = Math.max(span.fromMs, history.startedAtMs);
+  /** `sinceMs`: where the span's counts begin: its start, or the host's. Rates are over the time from here on. */
   return { ...span, sinceMs, columns: history.columns(span, name), totals: history.totals(span, name) };
 }
 
-export function errorsAnswer({ history }: ViewSources, rangeMs: number, nowMs: number): ErrorsAnswer {
+/** Refused and failed requests of any path, the most frequent causes first; `when`: what leads to this error. */
+export type ErrorsAnswer = ReturnType<typeof errorsAnswer>;
+
+export function errorsAnswer({ history }: ViewSources, rangeMs: number, nowMs: number) {
   const span = history.span(rangeMs, nowMs);
   const causes = history.errors.causes(span).map(({ status, code, count, lastMs }) => {
     const when = isErrorCode(code) ? catalogue[code].when : '';
@@ -130,8 +171,16 @@ export const waitingCount = (
   gpus: Pick<NonNullable<ViewSources['gpus']>, 'waiting'> | undefined,
 ): number => pools.states().reduce((sum, { queueLength }) => sum + queueLength, gpus?.waiting() ?? 0);
 
+/** Totals of the second that begins at `atMs`. */
+export interface SecondTotals extends TrafficTotals {
+  readonly atMs: number;
+}
+
+/** The last whole second, and earlier ones that were counted in since shortly before the last tick, in order. */
+export type TickEvent = ReturnType<typeof tickOf>;
+
 /** @param sinceMs earlier seconds that were counted in after this time are sent again */
-export function tickOf(sources: ViewSources, nowMs: number, sinceMs: number): TickEvent {
+export function tickOf(sources: ViewSources, nowMs: number, sinceMs: number) {
   const { history, pools, statistics, gpus, fleet = null } = sources;
   const second = (atMs: number): SecondTotals => ({
     atMs,
@@ -143,7 +192,9 @@ export function tickOf(sources: ViewSources, nowMs: number, sinceMs: number): Ti
   return { ...second(atMs), earlier, waiting, inFlight: statistics.requestsInFlight, fleet };
 }
 
-export async function functionsAnswer(sources: ViewSources, rangeMs: number, nowMs: number): Promise<FunctionsAnswer> {
+export type FunctionsAnswer = Awaited<ReturnType<typeof functionsAnswer>>;
+
+export async function functionsAnswer(sources: ViewSources, rangeMs: number, nowMs: number) {
   const { registry, pools } = sources;
   const states = new Map(pools.states().map((state) => [state.key, state]));
   const others: PlacedVersion[] = [];
@@ -160,7 +211,9 @@ export async function functionsAnswer(sources: ViewSources, rangeMs: number, now
     rangeMs,
     atMs: nowMs,
     functions: rows.filter((row) => row !== undefined),
+    /** Versions that do not serve under their function's name, but have weights on a GPU or in host memory. */
     others,
+    /** Sentences about the whole host that an operator should read. */
     notes: notesOf(sources, nowMs),
   };
 }
@@ -169,11 +222,14 @@ function notesOf({ memory }: ViewSources, nowMs: number): string[] {
   return memory.kills.map(({ atMs, text }) => `${formatMs(nowMs - atMs)} ago ${text}`);
 }
 
+/** Where one version of a function is loaded, and how its calls went. */
+type PlacedVersion = ReturnType<typeof placedVersion>;
+
 function placedVersion(
   { statistics, gpus, outOfService }: ViewSources,
   placed: FunctionVersion,
   pool: PoolState | undefined,
-): PlacedVersion {
+) {
   const { key, name, version } = placed;
   const state = stateShown(placed, outOfService);
   const onGpu = gpus?.presence(key);
@@ -183,36 +239,54 @@ function placedVersion(
     name,
     version,
     state: state.status,
+    /** Why it is unavailable; null if it is not. */
     reason: state.status === 'unavailable' ? state.reason : null,
+    /** Why its latest instance died; null if none has. */
     lastDeath: counts?.lastDeath ?? null,
-    residency:
-      onGpu !== undefined && onGpu.bytes > 0
-        ? onGpu.loading
-          ? 'loading'
-          : 'gpu'
-        : inPool.length > 0
-          ? 'cpu'
-          : (pool?.instances.length ?? 0) > 0
-            ? 'loading'
-            : 'cold',
+    /** Where its model is now. */
+    residency: residencyOf(onGpu, pool, inPool.length > 0),
     gpuBytes: onGpu?.bytes ?? 0,
+    /** The GPUs that have some of it. */
     gpus: onGpu?.gpus ?? [],
+    /** Null on a host without GPUs. */
     gpuState: onGpu?.state ?? null,
+    /** Why its latest cold start on a GPU was cold, or its next one will be; null on a host without GPUs. */
     coldCause: onGpu?.coldCause ?? null,
     hostBytes: inPool.reduce((sum, { bytes }) => sum + bytes, 0) + (onGpu?.pinnedBytes ?? 0),
+    /** Answers since the host started that waited for no load. */
     hits: (counts?.successes ?? 0) - (counts?.coldStarts ?? 0),
+    /** Answers that did wait. */
     coldStarts: counts?.coldStarts ?? 0,
+    /** Of these, those that waited for weights from disk. */
     diskStarts: counts?.diskStarts ?? 0,
+    /** Counts by cause; causes of GPU evictions begin with 'gpu '. */
     evictions: Object.fromEntries(counts?.evictions ?? []),
+    /** Answers from another place than usual, by `from to reason`: 'gpu cpu slo'. */
     overflows: Object.fromEntries(counts?.overflows ?? []),
+    /** Calls that were late at every place, and ran so that the calls behind them find the function there. */
     brought: counts?.brought ?? 0,
     plan: onGpu?.plan ?? (pool?.configuration === undefined ? '' : `CPU ${groupsText(pool.configuration.groups)}`),
+    /** Whether its calls share runs; null if it does not want to join any. */
     rows: rowsView(placed) ?? null,
     waiting: pool?.queueLength ?? 0,
     instances: pool?.instances.length ?? 0,
+    /** 0: never. */
     lastUseMs: counts?.lastCallAtMs ?? 0,
   };
 }
+
+function residencyOf(
+  onGpu: GpuPresence | undefined,
+  pool: PoolState | undefined,
+  hasInstance: boolean,
+): 'gpu' | 'loading' | 'cpu' | 'cold' {
+  if (onGpu !== undefined && onGpu.bytes > 0) return onGpu.loading ? 'loading' : 'gpu';
+  if (hasInstance) return 'cpu';
+  return (pool?.instances.length ?? 0) > 0 ? 'loading' : 'cold';
+}
+
+/** The version that serves. */
+export type FunctionRow = ReturnType<typeof rowOf>;
 
 function rowOf(
   sources: ViewSources,
@@ -220,7 +294,7 @@ function rowOf(
   pool: PoolState | undefined,
   rangeMs: number,
   nowMs: number,
-): FunctionRow {
+) {
   const { history } = sources;
   const { name, settings } = version;
   const span: HistorySpan = history.span(rangeMs, nowMs, name);
@@ -235,11 +309,13 @@ function rowOf(
     source: version.source,
     description: settings.description,
     totals,
+    /** Share of ended calls that were answered within the SLO; null if none ended. */
     goodputShare: ended === 0 ? null : totals.in_slo / ended,
     requestsPerSecond:
       totals.offered / Math.max(1, (Math.min(span.toMs, nowMs) - Math.max(span.fromMs, history.startedAtMs)) / 1000),
     coldShare: answered === 0 ? null : totals.cold / answered,
     diskBytes: version.modelBytes,
+    /** Calls over HTTP since the host started, by status. Only this field counts a client's 400s. */
     statuses: Array.from(sources.statistics.calls().get(name) ?? [], ([status, seconds]) => ({
       status,
       count: seconds.count,
@@ -253,7 +329,7 @@ export function functionAnswer(
   rangeMs: number,
   nowMs: number,
   baseUrl: string,
-): Omit<FunctionAnswer, 'trouble'> {
+) {
   const { history, registry, pools } = sources;
   const { name } = version;
   const state = pools.state(version.key);
@@ -262,11 +338,14 @@ export function functionAnswer(
     row: rowOf(sources, version, state, rangeMs, nowMs),
     versions: registry.versions(name).map((each) => each.version),
     history: historyAnswer(sources, rangeMs, nowMs, name),
+    /** Milliseconds that each part of the mean answer took, for each step. */
     parts: history.meanParts(history.span(rangeMs, nowMs, name), name),
     latencies: { boundsMs: counts.map((_, bucket) => boundMs(scale, bucket)), counts },
     events: history.eventLog.of(name).map(eventAnswer),
     prediction: history.predictions(name),
+    /** A command that calls it. */
     curl: curlCall(baseUrl, version),
+    /** The words for `turntable` on this host's machine, such as `node bin/turntable.js`. */
     calledAs: calledAs(),
     handler: version.handlerPath !== undefined,
     example: version.settings.example ?? null,
@@ -274,7 +353,10 @@ export function functionAnswer(
   };
 }
 
-export function eventAnswer(event: HostEvent): EventAnswer {
+/** An event: `kind` for programs, `text` for people. */
+export type EventAnswer = ReturnType<typeof eventAnswer>;
+
+export function eventAnswer(event: HostEvent) {
   return {
     atMs: event.atMs,
     kind: event.kind,
@@ -283,7 +365,10 @@ export function eventAnswer(event: HostEvent): EventAnswer {
   };
 }
 
-export function recordedColdStarts({ gpus }: ViewSources): RecordedColdStarts {
+/** The newest first. */
+export type RecordedColdStarts = ReturnType<typeof recordedColdStarts>;
+
+export function recordedColdStarts({ gpus }: ViewSources) {
   const coldStarts = gpus?.coldStarts() ?? [];
   return {
     coldStarts: coldStarts.map(({ gpuName: _name, timeline: { latencyMs }, ...rest }) =>
@@ -304,7 +389,9 @@ export function recordedAnatomy({ gpus }: ViewSources, id: number): AnatomyAnswe
   };
 }
 
-export async function memoryAnswer(sources: ViewSources): Promise<MemoryAnswer> {
+export type MemoryAnswer = Awaited<ReturnType<typeof memoryAnswer>>;
+
+export async function memoryAnswer(sources: ViewSources) {
   const { registry, pools, statistics, memory, gpus, dependencies, diskUse } = sources;
   const versions = registry.names().flatMap((name) => registry.versions(name));
   const byKey = new Map(versions.map((version) => [version.key, version]));
@@ -330,21 +417,29 @@ export async function memoryAnswer(sources: ViewSources): Promise<MemoryAnswer> 
   return {
     gpus: gpus?.memory() ?? [],
     host: {
+      /** What this host may use. */
       totalBytes: memory.totalBytes,
+      /** How it is divided, what is used most first: `bytes` is the limit of each. */
       parts: partsShown(memory.parts, used.parts),
+      /** The host and its children with what they have in memory (RES of `top`), the largest first. */
       processes: used.processes.map(({ pid, part, residentBytes }) => ({
         pid,
         bytes: residentBytes,
         words: part === undefined ? 'other' : partWords(part),
       })),
+      /** Processes that the kernel ended for lack of memory, the newest first, with what was done about it. */
       kills: memory.kills.map(({ atMs, text }) => ({ atMs, text })),
+      /** What the part `sessions` holds: processes of the CPU pools with their models. */
       sessions: inPools,
+      /** What the part `pinned` holds: weights for GPUs. */
       pinned: gpus?.hostTier() ?? [],
     },
+    /** The data folder's disk; null where the system does not tell. */
     disk: {
       totalBytes: dependencies.disk?.totalBytes ?? null,
       freeBytes: dependencies.disk?.freeBytes ?? null,
       parts: onDisk?.parts ?? null,
+      /** `bytes`: those that no other version has. */
       residents: await mapInSlices(versions, (version) => {
         const uploaded = onDisk?.versions.get(version.key);
         const why = version.source === 'folder' ? 'a folder function' : 'published to this host';
@@ -366,7 +461,7 @@ export async function memoryAnswer(sources: ViewSources): Promise<MemoryAnswer> 
 /** The GPU process counts as what it holds most of. */
 const partWords = (part: MemoryPart): string => (part === 'pinned' ? memoryParts.gpuProcess : memoryParts[part]);
 
-function partsShown(parts: MemoryDivision, used: UsedMemory['parts']): MemoryAnswer['host']['parts'] {
+function partsShown(parts: MemoryDivision, used: UsedMemory['parts']) {
   return (Object.keys(memoryParts) as MemoryPart[])
     .map((part) => ({ part, words: memoryParts[part], bytes: parts[part], usedBytes: used[part] ?? 0 }))
     .filter(({ bytes, usedBytes }) => bytes > 0 || usedBytes > 0)

@@ -3,7 +3,6 @@
  * dashboard draws it; Prometheus can keep longer histories.
  */
 import type { DiskWait, PoolTimings } from '../../cpu/index.ts';
-import type { PredictionPoint, TrafficColumns, TrafficTotals } from '../dashboard/api-types.ts';
 import { placementText, ranOn, type InvocationRecord, type InvocationRecorder } from '../calls/placement.ts';
 import { getOrMake } from '../../tools/index.ts';
 import { ErrorHistory } from './error-history.ts';
@@ -37,6 +36,27 @@ const functionTiers: readonly RingOptions[] = [
   { stepMs: 10_000, steps: 400, scale: coarseScale },
   { stepMs: 240_000, steps: 370, scale: coarseScale },
 ];
+
+/** Columns of equal length, one entry a step; latencies are null in steps in which no call ended. */
+export type TrafficColumns = Readonly<Record<CountName, readonly number[]>> & {
+  /** Start of each step. */
+  readonly atMs: readonly number[];
+  readonly p50Ms: readonly (number | null)[];
+  readonly p99Ms: readonly (number | null)[];
+};
+
+/** Counts of one step of time or of a whole span. */
+export interface TrafficTotals extends Readonly<Record<CountName, number>> {
+  readonly p50Ms: number | null;
+  readonly p99Ms: number | null;
+}
+
+/** Means over one window. */
+export interface PredictionPoint {
+  readonly atMs: number;
+  readonly predictedMs: number;
+  readonly observedMs: number;
+}
 
 /** Counts of a span, with the causes of missed SLOs, the milliseconds beyond them, and the waits for the disk. */
 export type HistoryCounts = Record<CountName | CauseName | 'lateMs' | 'unexplainedMs' | 'diskBytes' | 'diskMs', number>;

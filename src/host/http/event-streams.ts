@@ -2,8 +2,8 @@
  * Clients that listen to server-sent events. One that does not read is cut off instead of being remembered; and a new one
  * always gets in, so that nobody locks the operator out.
  */
-import { eventAnswer, tickOf, type LogLine, type ViewSources } from '../dashboard/index.ts';
-import type { FunctionLog, LogEntry } from '../records/function-log.ts';
+import { eventAnswer, tickOf, type ViewSources } from '../dashboard/index.ts';
+import type { FunctionLog, LogEntry, LogLine } from '../records/function-log.ts';
 import { getOrMake } from '../../tools/index.ts';
 import type { Exchange } from './exchange.ts';
 import { whileHalfClosed } from './half-closed.ts';

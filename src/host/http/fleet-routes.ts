@@ -1,6 +1,5 @@
 /** The fleet over HTTP, for operators. */
 import { PeerLost, type Asked, type Fleet, type MemberView } from '../../fleet/index.ts';
-import type { FleetAnswer, FleetFunctionAnswer, FleetHostAnswer } from '../dashboard/index.ts';
 import { HostError } from '../errors.ts';
 import type { FleetMember } from '../fleet-member/index.ts';
 import { parseJsonObject } from '../infer/json-body.ts';
@@ -10,22 +9,26 @@ import { versionAsked, type HostContext } from './host-context.ts';
 const bodyBytesMax = 4096;
 const drainTimeoutMs = 10_000;
 
+export type FleetAnswer = ReturnType<typeof showFleet>;
+
 /** `GET /v2/fleet`: the hosts, and how they stand with this one. Reading it is never a use. */
-export function showFleet(context: HostContext): object {
+export function showFleet(context: HostContext) {
   const { fleet } = fleetOf(context);
   const health = context.queueing?.link.health;
   return {
     fleet: fleet.name,
     redis:
       health === undefined || health.status === 'up'
-        ? { status: 'up' }
+        ? { status: 'up' as const }
         : { status: health.status, reason: health.reason },
     hosts: fleet.view().map(hostView),
-  } satisfies FleetAnswer;
+  };
 }
 
-/** `GET /v2/fleet/functions/{name}`: its homes, the first one best, and who has its content. */
-export function showFleetFunction(context: HostContext, exchange: Exchange): object {
+export type FleetFunctionAnswer = ReturnType<typeof showFleetFunction>;
+
+/** `GET /v2/fleet/functions/{name}`: names of the hosts that are its homes, the best first, and of those that have its content. */
+export function showFleetFunction(context: HostContext, exchange: Exchange) {
   const { fleet } = fleetOf(context);
   const version = versionAsked(context, exchange);
   const routing = context.fleet?.routing;
@@ -36,7 +39,7 @@ export function showFleetFunction(context: HostContext, exchange: Exchange): obj
     version: version.version,
     homes: routing?.homesOf(version.name) ?? [],
     holders: [...own, ...others.map(({ host, offer }) => ({ host, predicted_ms: offer.ms ?? null }))],
-  } satisfies FleetFunctionAnswer;
+  };
 }
 
 /** `POST /v2/fleet/hosts/{host}/drain`, at any host, which passes it on: `{"draining": false}` ends the drain. */
@@ -76,19 +79,25 @@ function unknownHost(fleet: Fleet, name: string): HostError {
   return new HostError('unknown-host', `the fleet '${fleet.name}' has no host '${shown}'; it has ${names.join(', ')}`);
 }
 
-const hostView = (host: MemberView): FleetHostAnswer => ({
+export type FleetHostAnswer = ReturnType<typeof hostView>;
+
+const hostView = (host: MemberView) => ({
   name: host.name,
   id: host.id,
   url: host.url ?? '',
+  /** True for the host that answered. */
   self: host.isSelf,
   state: host.state,
-  ...(host.reason === '' ? {} : { reason: host.reason }),
+  /** Why it is sick. */
+  reason: host.reason === '' ? undefined : host.reason,
   version: host.hostVersion,
   started_at: new Date(host.startedAtMs).toISOString(),
   heard_ms_ago: Math.round(host.heardMsAgo),
+  /** Null before the first measurement. */
   round_trip_ms: host.roundTripMs === undefined ? null : Math.round(host.roundTripMs * 1000) / 1000,
   cores: host.cores,
   gpus: host.gpus,
+  /** Functions whose content it has. */
   functions: host.functions,
   in_flight: host.inFlight,
   waiting: host.waiting,

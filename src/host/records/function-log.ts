@@ -3,13 +3,24 @@
  * in memory, with limits per function and in total.
  */
 import type { Logger } from 'pino';
-import { eventText, type LogLine } from '../dashboard/index.ts';
+import { eventText } from '../dashboard/event-text.ts';
 import type { EventLog } from '../history/index.ts';
 import { fieldsText } from './logger.ts';
 
-export interface LogEntry extends Omit<LogLine, 'at'> {
+export interface LogEntry {
+  /** Increases over all functions. */
+  readonly seq: number;
   readonly atMs: number;
+  /** `handler`: output of the handler, or of other code in its process. `instance`: its loads and ends. */
+  readonly source: 'host' | 'handler' | 'instance';
+  readonly level: 'debug' | 'info' | 'warn' | 'error';
+  /** Null for a line about the function as a whole. */
+  readonly version: string | null;
+  readonly text: string;
 }
+
+/** An entry as clients get it: `GET /functions/{name}/log`. */
+export type LogLine = Omit<LogEntry, 'atMs'> & { readonly at: string };
 
 export type NewLogEntry = Pick<LogEntry, 'source' | 'level' | 'text'>;
 type Listener = (entry: LogEntry) => void;
@@ -124,7 +135,7 @@ const sizeOf = ({ text }: LogEntry): number => 100 + 2 * text.length;
  * whatever the level of the host's own log.
  */
 export function withFunctionLog(logger: Logger, log: FunctionLog): Logger {
-  const taking = (level: LogLine['level']) => {
+  const taking = (level: LogEntry['level']) => {
     return (fields: unknown, message?: string): void => {
       take(log, level, fields, message);
       if (message === undefined) logger[level](fields);
@@ -144,7 +155,7 @@ export function withFunctionLog(logger: Logger, log: FunctionLog): Logger {
   });
 }
 
-function take(log: FunctionLog, level: LogLine['level'], given: unknown, message = ''): void {
+function take(log: FunctionLog, level: LogEntry['level'], given: unknown, message = ''): void {
   if (typeof given !== 'object' || given === null || !('function' in given)) return;
   const { function: key } = given;
   if (typeof key !== 'string') return;

@@ -1,5 +1,5 @@
 /** The hosts of a fleet and the homes of a function, in words. */
-import type { FleetAnswer, FleetFunctionAnswer, FleetHostAnswer } from '../../fleet-types.ts';
+import type { FleetAnswer, FleetFunctionAnswer, FleetHostAnswer } from '../../../http/fleet-routes.ts';
 
 const urgency: Readonly<Record<FleetHostAnswer['state'], number>> = { sick: 0, draining: 1, up: 2 };
 

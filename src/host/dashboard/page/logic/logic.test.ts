@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import type { FleetHostAnswer } from '../../fleet-types.ts';
-import type { FunctionRow, HistoryAnswer, TickEvent, TrafficColumns } from '../../api-types.ts';
+import type { FleetHostAnswer } from '../../../http/fleet-routes.ts';
+import type { EventAnswer, FunctionRow, HistoryAnswer, TickEvent, TrafficColumns } from '../../api-types.ts';
 import { mergedBars } from './merged-bars.ts';
 import { curlOf, zerosFor } from './curl.ts';
 import { errorNote, errorSums, isFlood } from './errors.ts';
@@ -16,7 +16,7 @@ import { coarser, goodputShare, perSecond, stacked, withTick, zoomed } from './s
 import { alone, latestOf } from './points.ts';
 import { causesText, headline, refusedText, saidOnce, spanText } from './trouble.ts';
 
-const event = (atMs: number, kind: string, functionName: string | null, level: 'info' | 'warning') => ({
+const event = (atMs: number, kind: EventAnswer['kind'], functionName: string | null, level: 'info' | 'warning') => ({
   atMs,
   kind,
   functionName,
@@ -406,10 +406,10 @@ describe('calls to copy', () => {
 
 describe('the map of a memory', () => {
   it('the map of a memory shows a part as full if the host keeps it to its limit, and not what is only set aside for processes', () => {
-    for (const part of ['sessions', 'pinned', 'inFlight']) {
+    for (const part of ['sessions', 'pinned', 'inFlight'] as const) {
       expect([95, 96].map((usedBytes) => isFull({ part, bytes: 100, usedBytes }))).toEqual([false, true]);
     }
-    for (const part of ['host', 'gpuProcess', 'loads', 'validators', 'cache']) {
+    for (const part of ['host', 'gpuProcess', 'loads', 'validators', 'cache'] as const) {
       expect(isFull({ part, bytes: 100, usedBytes: 1000 })).toBe(false);
     }
   });

@@ -1,4 +1,4 @@
-import type { FleetAnswer, FleetFunctionAnswer, FleetHostAnswer } from '../../fleet-types.ts';
+import type { FleetAnswer, FleetFunctionAnswer, FleetHostAnswer } from '../../../http/fleet-routes.ts';
 import { drainQuestion, fleetHeadline, hostNote, hostPage, placesOf, sortHosts } from '../logic/fleet.ts';
 import { formatMs } from '../logic/format.ts';
 import { useAction, usePolled } from '../state.ts';

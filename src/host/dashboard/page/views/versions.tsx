@@ -1,6 +1,6 @@
 import { useState } from 'preact/hooks';
 import type { TrafficInfo, VersionInfo } from '../../../../client/index.ts';
-import type { LogAnswer } from '../../api-types.ts';
+import type { LogLine } from '../../../records/function-log.ts';
 import { formatShare, formatTime } from '../logic/format.ts';
 import { answerOf, usePolled } from '../state.ts';
 import { Message, Table } from './parts.tsx';
@@ -64,7 +64,7 @@ interface FunctionLogProps {
 export function FunctionLog({ name, calledAs, paused }: FunctionLogProps) {
   const [isOpen, setOpen] = useState(false);
   const path = `/functions/${encodeURIComponent(name)}/log?lines=${linesShown}`;
-  const loaded = usePolled<LogAnswer>(isOpen ? path : null, 5000, paused);
+  const loaded = usePolled<{ readonly lines: readonly LogLine[] }>(isOpen ? path : null, 5000, paused);
   const lines = answerOf(loaded)?.lines;
   return (
     <details class="card" onToggle={(event) => setOpen(event.currentTarget.open)}>
