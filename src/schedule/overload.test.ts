@@ -156,6 +156,59 @@ test('a burst of short runs is shed by the time on its core, not by the way of e
   }
 });
 
+/**
+ * How many runs end before that of a quiet function's call, which comes at this instant beside a flood of so many calls.
+ *
+ * @param slos the flood's SLO and the quiet function's
+ */
+const runsBefore = (flood: number, slos: readonly [number, number], comesAtMs: number): number => {
+  const scheduler = new Scheduler({ gpus: [], policy: policies.best, cpu: { cores: 1, memoryBytes: 1 } });
+  const sheet = offerSheet(0, { layers: [] }, { cpu: { latencyMs: 1, cores: 1 } });
+  for (const [functionIndex, sloMs] of slos.entries())
+    scheduler.handle({ kind: 'function-added', functionIndex, sheet: { ...sheet, sloMs } }, 0);
+  // Callers that call again as soon as they are answered: each run makes place for another call of the flood.
+  let [nowMs, next] = [0, 0];
+  let actions: readonly Action[] = Array.from({ length: flood }, () =>
+    scheduler.handle({ kind: 'arrival', invocation: next++, functionIndex: 0 }, 0),
+  ).flat();
+  let [quiet, runs] = [-1, 0];
+  for (;;) {
+    const run = actions.find((action) => action.kind === 'run-beside');
+    if (run === undefined) throw new Error('nothing runs');
+    if (run.invocation === quiet) return runs;
+    if (quiet >= 0) runs++;
+    if (quiet < 0 && nowMs >= comesAtMs) {
+      quiet = next++;
+      scheduler.handle({ kind: 'arrival', invocation: quiet, functionIndex: 1 }, nowMs);
+    }
+    nowMs++;
+    scheduler.handle({ kind: 'arrival', invocation: next++, functionIndex: 0 }, nowMs);
+    actions = scheduler.handle({ kind: 'finished', invocation: run.invocation, observed: { runMs: 1 } }, nowMs);
+  }
+};
+
+describe('calls that wait for a core', () => {
+  test('of a function that calls now and then are not behind a flood with the same SLO', () => {
+    for (const sloMs of [2000, 5000, 60_000, 1e10]) {
+      const flood = Math.min(100, sloMs / 50);
+      // Only where a step of deadlines begins between them is the flood before it.
+      const waits = Array.from({ length: 25 }, (_, at) => runsBefore(flood, [sloMs, sloMs], 150 + 37 * at));
+      expect(waits.toSorted((a, b) => a - b)[waits.length >> 1]).toBeLessThanOrEqual(2);
+      expect(Math.max(...waits)).toBeLessThan(flood);
+    }
+  });
+
+  test('go before a flood whose deadlines are later by more than an eighth of its time', () => {
+    for (const floodSloMs of [500, 5000, 60_000])
+      for (const atMs of [150, 333, 700])
+        expect(runsBefore(100, [floodSloMs, floodSloMs / 2], atMs)).toBeLessThanOrEqual(2);
+  });
+
+  test('wait for a flood whose deadlines are earlier by more than that', () => {
+    for (const sloMs of [500, 5000]) expect(runsBefore(50, [sloMs, 3 * sloMs], 150)).toBeGreaterThan(50);
+  });
+});
+
 test('a call that waits for memory starts once another session is gone or turns out smaller', () => {
   const scheduler = new Scheduler({ gpus: [], policy: policies.best, cpu: { cores: 2, memoryBytes: 100 } });
   const sheet = offerSheet(0, { layers: [] }, { cpu: { latencyMs: 10, cores: 1, loadMs: 10, bytes: 60 } });

@@ -5,16 +5,22 @@ import type { Invocation } from './invocation.ts';
 import { keyFor } from './lines.ts';
 import { tuning } from './tuning.ts';
 
-const { shareBoundMs } = tuning.queues;
+const { shareBoundMs, deadlineSteps } = tuning.queues;
 
 /** A latest start beyond this counts as no deadline. */
 const farMs = 1e11;
+/** How much of the time within a step of deadlines counts: less than any demand, so that it only orders what is equal. */
+const withinStep = 2 ** -10;
 
 /**
- * The queue of the CPU or of the workers: by priority, then by the latest start that still meets the SLO, put off by the
- * demand of the function beyond its share of the place. Late calls are behind, by arrival. The share is that of start-time fair
- * queueing (Goyal 1996), counted when an invocation joins, so that one function with ten times too many calls does not
- * make the others late.
+ * The queue of the CPU or of the workers: by priority, then by the latest start that still meets the SLO, in steps, put off by
+ * the demand of the function beyond its share of the place. Late calls are behind, by arrival. The share is that of
+ * start-time fair queueing (Goyal 1996), counted when an invocation joins, so that one function with ten times too many
+ * calls does not make the others late.
+ *
+ * In steps, because a deadline says who must be first only where time is short. To the millisecond it would be the order
+ * of arrival among functions with equal SLOs: a function with a call now and then would wait behind all of one that has
+ * hundreds waiting.
  */
 export class SideLine {
   readonly onTime = new Heap<Invocation>();
@@ -43,7 +49,7 @@ export class SideLine {
   }
 
   /** Joins on time. @param laneMs lane time of its run @param lanes of the place */
-  add(invocation: Invocation, latestStartMs: number, laneMs: number, lanes: number): void {
+  add(invocation: Invocation, latestStartMs: number, laneMs: number, lanes: number, nowMs: number): void {
     // While the queue is empty, no function has had more than its share.
     if (this.size === 0) this.#virtualMs = this.#askedUntilMostMs;
     const { fn } = invocation;
@@ -52,7 +58,7 @@ export class SideLine {
     this.#askedUntilMostMs = Math.max(this.#askedUntilMostMs, shareMs + laneMs / lanes);
     invocation.latestStartMs = latestStartMs;
     invocation.shareMs = shareMs;
-    this.onTime.add(invocation, keyFor(invocation.priority, latestStartMs) + shareMs);
+    this.onTime.add(invocation, keyFor(invocation.priority, stepOf(latestStartMs, nowMs)) + shareMs);
     this.#count(invocation, laneMs);
   }
 
@@ -72,10 +78,10 @@ export class SideLine {
    * Lane milliseconds that would start before an invocation of the function that joined on time now. Stops counting
    * beyond `mostMs`: that is too much already.
    */
-  msBefore(fn: ServedFunction, latestStartMs: number, priority: number, mostMs: number): number {
+  msBefore(fn: ServedFunction, latestStartMs: number, priority: number, mostMs: number, nowMs: number): number {
     // Without a deadline it is behind nearly everything of its priority, so the total will do.
     if (latestStartMs >= farMs) return this.#waitingMsFrom(priority);
-    const key = keyFor(priority, latestStartMs) + this.#nextShareMs(fn);
+    const key = keyFor(priority, stepOf(latestStartMs, nowMs)) + this.#nextShareMs(fn);
     let ms = 0;
     const places = [0];
     while (ms <= mostMs) {
@@ -162,4 +168,16 @@ export class SideLine {
       alike.ms += laneMs;
     }
   }
+}
+
+/**
+ * The latest start of a call that joins now, as the order counts it: where a step begins, of which the time that it has
+ * holds eight to sixteen, so that a call is at most an eighth of its time before one with an earlier deadline.
+ */
+function stepOf(latestStartMs: number, nowMs: number): number {
+  const spareMs = latestStartMs - nowMs;
+  if (!(spareMs > 0)) return latestStartMs;
+  const stepMs = 2 ** Math.floor(Math.log2(spareMs / deadlineSteps));
+  const beginMs = Math.floor(latestStartMs / stepMs) * stepMs;
+  return beginMs + (latestStartMs - beginMs) * withinStep;
 }

@@ -127,7 +127,7 @@ export class Side<Config = never> implements Place {
     invocation.predictedMs = this.#predictStart(fn, deadlineMs, nowMs, priority);
     const laneMs = lanes.laneMs(fn, runMs);
     const line = this.#lineFor(fn);
-    if (latestStartMs >= nowMs) line.add(invocation, latestStartMs, laneMs, this.#lanesFor(fn));
+    if (latestStartMs >= nowMs) line.add(invocation, latestStartMs, laneMs, this.#lanesFor(fn), nowMs);
     else line.addLate(invocation, laneMs);
     this.#startFrom(line, nowMs);
   }
@@ -267,7 +267,7 @@ export class Side<Config = never> implements Place {
     const latestStartMs = this.#latestStartMs(fn, lanes.runMs(fn, nowMs), deadlineMs, nowMs);
     const leftMs = lanes.leftMs(nowMs, isOwn ? fn : undefined);
     const mostMs = (latestStartMs - nowMs) * count - leftMs;
-    const startMs = nowMs + (leftMs + (line?.msBefore(fn, latestStartMs, priority, mostMs) ?? 0)) / count;
+    const startMs = nowMs + (leftMs + (line?.msBefore(fn, latestStartMs, priority, mostMs, nowMs) ?? 0)) / count;
     return startMs <= latestStartMs ? startMs : nowMs + (leftMs + (line?.waitingMs ?? 0)) / count;
   }
 

@@ -83,6 +83,8 @@ export const tuning = {
      * make others late; not so much that it waits long once its demand drops.
      */
     shareBoundMs: 2000,
+    /** The time that a call has left when it joins the CPU's or the workers' queue is at least so many steps of deadlines. */
+    deadlineSteps: 8,
   },
   /** The CPU and the workers; sides.ts, cpu-lanes.ts. */
   sides: {
