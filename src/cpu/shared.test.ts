@@ -95,6 +95,9 @@ const call = (key: string, value: number): Promise<PoolResult> => (scheduled ?? 
 const request = (key: string, body = ''): Promise<PoolResult> => (scheduled ?? pools).invoke(key, requestOf(body));
 const first = (result: PoolResult): number | undefined => valuesOf(result)[0];
 const instancesOf = (key: string) => pools.state(key)?.instances ?? [];
+/** Where its instances are that have work. */
+const busyOf = (key: string): string[] =>
+  instancesOf(key).flatMap(({ state, isShared }) => (state === 'busy' ? [isShared === true ? 'shared' : 'alone'] : []));
 const pidOf = (key: string): number => instancesOf(key)[0]?.pid ?? 0;
 /** Resident memory, in MiB, of the process that has the function's session. */
 async function residentMiB(key: string): Promise<number> {
@@ -296,6 +299,26 @@ describe('shared processes: a function that misbehaves', () => {
     for (let i = 0; i < 30; i++) await request('unlucky');
     expect(instancesOf('unlucky')[0]?.isShared).toBe(true);
   });
+
+  const endless = [
+    ['blocks its thread', 'Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0);'],
+    ['awaits what never comes', 'await new Promise(() => undefined);'],
+  ] as const;
+  test.for(endless)(
+    'a function that never answers and %s holds one shared process, whatever waits',
+    async ([, pre]) => {
+      start();
+      await withHandler('stuck', { pre });
+      for (const key of keys(4)) register(key);
+      await Promise.all(keys(4).map((key) => call(key, 1)));
+      const hung = Array.from({ length: 5 }, () => request('stuck'));
+      for (const each of hung) each.catch(() => undefined);
+      await expect.poll(() => busyOf('stuck').length).toBe(2);
+      expect(busyOf('stuck')).toEqual(['shared', 'alone']);
+      // The others are in the other shared process by now, or move there.
+      for (const key of keys(4)) expect(first(await call(key, 7))).toBe(7);
+    },
+  );
 
   test('a call that never returns delays its neighbours only until they have another process', async () => {
     start({ cores: 1 });

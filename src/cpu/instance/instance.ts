@@ -160,6 +160,11 @@ export class Instance {
     return this.#tasks.length === 0 && this.#senders.size === 0 && this.#away.models < awayMax;
   }
 
+  /** Whether it has room for a short message behind those that it has. */
+  get takesShort(): boolean {
+    return this.#senders.size === 0 && this.#hasRoomFor({ isShort: true });
+  }
+
   /** Whether it takes a message of this sender now; if not, {@link Sender.onTurn} is called when it does. */
   takes(sender: Sender): boolean {
     const isNext = this.#turnOf === sender || this.#senders.size === 0;
@@ -176,11 +181,11 @@ export class Instance {
     this.#senders.delete(sender);
   }
 
-  /** Whether it has been working on one message for so long, and not for this session. */
-  isStuck(nowMs: number, forMs: number, exceptFor?: SessionId): boolean {
+  /** The session whose message it has been working on for so long; undefined if there is none. */
+  stuckOn(nowMs: number, forMs: number): SessionId | undefined {
     const [first] = this.#tasks;
-    if (first === undefined || first.session === exceptFor || this.#state !== 'started') return false;
-    return nowMs - this.#atFirstSinceMs >= forMs;
+    if (first === undefined || this.#state !== 'started') return undefined;
+    return nowMs - this.#atFirstSinceMs >= forMs ? first.session : undefined;
   }
 
   /** Called once, when the process is gone or unusable. Returns a function that removes the listener. */
@@ -295,7 +300,7 @@ export class Instance {
     if (this.#tasks.length === 1) this.#turnToNext();
   }
 
-  #hasRoomFor({ isShort }: Sender): boolean {
+  #hasRoomFor({ isShort }: Pick<Sender, 'isShort'>): boolean {
     if (this.#away.models >= awayMax) return false;
     if (this.#tasks.length === 0) return true;
     return isShort && this.#tasks.length < shortMessagesMax && !this.#tasks.some(({ isLong }) => isLong);

@@ -66,6 +66,9 @@ export interface ProcessesOptions {
  * process, and one more may be started in its place. By then the scheduler counts its core as free for other functions.
  */
 export const heldUpMs = 100;
+
+const isHeldUp = (instance: Instance, nowMs: number): boolean => instance.stuckOn(nowMs, heldUpMs) !== undefined;
+
 /** Part of the memory that blank processes may take beside sessions. */
 const blanksShareMax = 1 / 8;
 /** An empty shared process ends after this. */
@@ -77,6 +80,34 @@ const weighedBytesMin = 2 ** 20;
  * takes no new ones.
  */
 const handlersOfProcessMax = 200;
+
+/** A shared process that one more session may go to. */
+interface Candidate {
+  readonly isHeldUp: boolean;
+  readonly isUsable: boolean;
+  /** Messages that it has, or that wait for room in it. */
+  readonly backlog: number;
+  /** It has room for a short message behind short ones. */
+  readonly takesShort: boolean;
+  readonly bytes: number;
+}
+
+/**
+ * The shared process for one more session: a free one, else a new one (undefined) if one more is allowed, else the least
+ * busy. In place of a process that is held up, one with a little work counts as free: it has loaded the session long
+ * before a new process has begun to.
+ *
+ * @param sharedMax most shared processes beside those that are held up; of these there may be as many again
+ */
+export function processForSession<C extends Candidate>(candidates: readonly C[], sharedMax: number): C | undefined {
+  const sound = candidates.filter((each) => !each.isHeldUp);
+  const usable = sound.filter((each) => each.isUsable);
+  const isInPlace = candidates.length >= sharedMax;
+  const free = usable.filter(({ backlog, takesShort }) => backlog === 0 || (isInPlace && takesShort));
+  const mayStart = sound.length < sharedMax && candidates.length < 2 * sharedMax;
+  if (free.length === 0 && mayStart) return undefined;
+  return (free.length > 0 ? free : usable).sort((a, b) => a.backlog - b.backlog || a.bytes - b.bytes)[0];
+}
 
 interface SharedProcess {
   readonly instance: Instance;
@@ -149,7 +180,7 @@ export class Processes {
     const blanksKept = Math.floor((this.memoryBytes * blanksShareMax) / blankBytes);
     const nowMs = performance.now();
     let leavingBytes = 0;
-    for (const { bytes, instance } of this.#leaving) if (!instance.isStuck(nowMs, heldUpMs)) leavingBytes += bytes;
+    for (const { bytes, instance } of this.#leaving) if (!isHeldUp(instance, nowMs)) leavingBytes += bytes;
     return (
       this.usedBytes - leavingBytes + this.#reservedBytes - Math.max(0, this.#blanks.size - blanksKept) * blankBytes
     );
@@ -297,22 +328,20 @@ export class Processes {
     }
   }
 
-  /** The process for one more session: an idle one, else a new one if allowed, else the least busy. */
   #sharedProcess({ spec, besides }: Wish): SharedProcess | undefined {
     const nowMs = performance.now();
     const hasHandler = spec.handlerPath !== undefined;
     const isOffline = this.#isOffline(spec);
     const alike = [...this.#shared].filter((process) => process.isOffline === isOffline);
-    const sound = alike.filter(({ instance }) => !instance.isStuck(nowMs, heldUpMs));
-    const usable = sound.filter(
-      ({ instance, handlers }) => !besides.includes(instance) && !(hasHandler && handlers >= handlersOfProcessMax),
-    );
-    const free = usable.filter(({ instance }) => instance.backlog === 0);
-    const mayStart = sound.length < this.#options.sharedMax && alike.length < 2 * this.#options.sharedMax;
-    if (free.length === 0 && mayStart) return undefined;
-    const load = ({ instance }: SharedProcess): number => instance.backlog * 1e15 + this.#ledger.bytesOf(instance);
-    const [least] = (free.length > 0 ? free : usable).sort((a, b) => load(a) - load(b));
-    return least;
+    const candidates = alike.map((process) => ({
+      process,
+      isHeldUp: isHeldUp(process.instance, nowMs),
+      isUsable: !besides.includes(process.instance) && !(hasHandler && process.handlers >= handlersOfProcessMax),
+      backlog: process.instance.backlog,
+      takesShort: process.instance.takesShort,
+      bytes: this.#ledger.bytesOf(process.instance),
+    }));
+    return processForSession(candidates, this.#options.sharedMax)?.process;
   }
 
   #open(

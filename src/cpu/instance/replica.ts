@@ -143,9 +143,11 @@ export class Replica implements Sender {
     else loadTurn();
   }
 
-  /** Whether its process has been working for other functions for so long. */
-  isHeldUp(nowMs: number, forMs: number): boolean {
-    return this.instance.isStuck(nowMs, forMs, this.#session);
+  /** Whether its process has been working for so long on one message of this function, or of another one. */
+  stuckOn(nowMs: number, forMs: number): 'this' | 'other' | undefined {
+    const session = this.instance.stuckOn(nowMs, forMs);
+    if (session === undefined) return undefined;
+    return session === this.#session ? 'this' : 'other';
   }
 
   /** Rejects with {@link CpuError}; the replica is then gone. See {@link Instance.load}. */

@@ -78,7 +78,7 @@ export class HandOver {
       takes: (slot) => this.#takes(slot.replica!),
       later: (ms) => this.later(ms),
       fillsUntil: (dueMs) => this.#fillsUntil(dueMs - performance.now()),
-      grow: () => list.grow(),
+      grow: () => this.#grow(),
     };
   }
 
@@ -112,7 +112,7 @@ export class HandOver {
     replica.isShort = this.#pool.pace.isShort;
     if (replica.takes()) return true;
     if (!isIdle) return false;
-    if (replica.isHeldUp(performance.now(), heldUpMs)) this.#list.grow(1);
+    if (replica.stuckOn(performance.now(), heldUpMs) === 'other') this.#list.grow(1);
     else this.later(heldUpMs);
     return false;
   }
@@ -190,9 +190,30 @@ export class HandOver {
     return !isAlone && this.isToBeAlone(false);
   }
 
+  /**
+   * Starts one more instance for the calls that wait. A function holds at most one shared process while nobody knows
+   * whether its calls hold a process up: if its first calls never end, other functions still have the other processes.
+   */
+  #grow(): void {
+    const { callMs = Infinity } = this.#pool.pace;
+    const sharedBusy = this.#slots.count(({ replica }) => replica?.isAlone === false && replica.state === 'busy');
+    const mayHoldUp = callMs >= heldUpMs && sharedBusy > 0;
+    if (!mayHoldUp || this.holdsUp || this.isToBeAlone(false)) this.#list.grow();
+    else this.later(heldUpMs);
+  }
+
+  /** Whether it holds up a shared process now. Until that ends, further instances get processes of their own. */
+  get holdsUp(): boolean {
+    const nowMs = performance.now();
+    const holds = (replica: Replica): boolean => !replica.isAlone && replica.stuckOn(nowMs, heldUpMs) === 'this';
+    return this.#slots.count(({ replica }) => replica !== undefined && holds(replica)) > 0;
+  }
+
   isToBeAlone(isNow: boolean): boolean {
     const { conduct, facts, pace, spec } = this.#pool;
-    return conduct.isAlone(spec.isolation, facts.sessionBytes(spec) + facts.runBytes(spec), pace.steadyCallMs, isNow);
+    // What holds up a process has a process of its own before its pace is steady, and is not to start anew each time.
+    const callMs = isNow ? pace.callMs : pace.steadyCallMs;
+    return conduct.isAlone(spec.isolation, facts.sessionBytes(spec) + facts.runBytes(spec), callMs, isNow);
   }
 
   /** Starts an instance in a process of its own, which takes over when it is ready. */

@@ -232,7 +232,7 @@ export class InstanceList {
     const shared = isReady ? await weights?.prepared(spec) : undefined;
     const open = (): Replica | undefined => {
       if (slot.state === 'leaving') return undefined;
-      const isAlone = lease !== undefined || this.handOver.isToBeAlone(false);
+      const isAlone = lease !== undefined || this.handOver.isToBeAlone(false) || this.handOver.holdsUp;
       slot.replica = processes.open({
         spec,
         isAlone,
@@ -286,7 +286,7 @@ export class InstanceList {
       throw new CpuError('stopping', 'the configuration has been given up');
     }
     slot.state = 'ready';
-    if (replica.isAlone) this.#leaveShared();
+    if (replica.isAlone && this.handOver.isToBeAlone(false)) this.#leaveShared();
     this.#pool.started(startMs, replica.holdsModel);
   }
 
