@@ -1,5 +1,5 @@
 import fc from 'fast-check';
-import { afterAll, vi } from 'vitest';
+import { afterAll, expect, vi } from 'vitest';
 import { loadOnnxRuntime } from '../src/tensor/onnx-runtime.ts';
 import { waitLimitMs } from './time-limits.ts';
 
@@ -8,6 +8,22 @@ fc.configureGlobal({ seed: Number(process.env['TURNTABLE_SEED']) });
 
 // ONNX Runtime's binding looks for Float16Array (Node 24) when the worker's first tensor is made, by whichever file.
 if ('Float16Array' in globalThis) loadOnnxRuntime();
+
+// Vitest compares typed arrays element by element, which takes a second of a core for a million of them. Those with the
+// same bytes are equal whatever they hold; all others it compares as before, and shows how they differ.
+expect.addEqualityTesters([
+  (a: unknown, b: unknown) =>
+    ArrayBuffer.isView(a) &&
+    ArrayBuffer.isView(b) &&
+    Object.getPrototypeOf(a) === Object.getPrototypeOf(b) &&
+    a.byteLength === b.byteLength &&
+    bytesOf(a).equals(bytesOf(b))
+      ? true
+      : undefined,
+]);
+function bytesOf({ buffer, byteOffset, byteLength }: ArrayBufferView): Buffer {
+  return Buffer.from(buffer, byteOffset, byteLength);
+}
 
 // Vitest has no setting for the limits of these two, a second each.
 const { waitFor, waitUntil } = vi;
