@@ -1,3 +1,6 @@
+import { once } from 'node:events';
+import { createServer, request, type IncomingMessage } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { PassThrough } from 'node:stream';
 import { gzipSync } from 'node:zlib';
 import { afterEach, expect, test, vi } from 'vitest';
@@ -72,6 +75,41 @@ test('a body of known length is copied once, to its place', async () => {
   expect((await bodies.read(exchange, 64 * mebibyte)).equals(body)).toBe(true);
   bodies.close();
   expect(allocated.mock.calls.map(([bytes]) => bytes).filter((bytes) => bytes > 64 * 1024)).toEqual([body.byteLength]);
+});
+
+test.each([
+  ['of known length', [body]],
+  ['of unknown length', Array.from({ length: 20 }, (_, at) => body.subarray(at * 250_000, (at + 1) * 250_000))],
+])('Node goes on reading from the socket while a body %s comes', async (_, pieces) => {
+  const bodies = new Bodies({ timeoutMs: 3_600_000 });
+  let pauses = 0;
+  const server = createServer((incoming, outgoing) => {
+    const { _handle: handle } = incoming.socket as unknown as { _handle: { readStop: () => number } };
+    const stop = handle.readStop.bind(handle);
+    handle.readStop = () => {
+      pauses++;
+      return stop();
+    };
+    const exchange = { incoming, outgoing, held: { grow: () => undefined } } as unknown as Exchange;
+    void bodies.read(exchange, 64 * mebibyte).then((whole) => outgoing.end(whole));
+  }).listen(0, '127.0.0.1');
+  try {
+    await once(server, 'listening');
+    const { port } = server.address() as AddressInfo;
+    const isWhole = pieces.length === 1;
+    const headers = isWhole ? { 'Content-Length': body.byteLength } : {};
+    const sent = request({ port, method: 'POST', headers });
+    for (const piece of pieces) sent.write(piece);
+    sent.end();
+    const [reply] = (await once(sent, 'response')) as [IncomingMessage];
+    const answered = Buffer.concat(await reply.toArray());
+    expect(answered.equals(Buffer.concat(pieces))).toBe(true);
+    expect(pauses).toBe(0);
+  } finally {
+    bodies.close();
+    server.close();
+    server.closeAllConnections();
+  }
 });
 
 test('each body has its own time limit, whichever others end or fail before it', async () => {

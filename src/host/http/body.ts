@@ -7,6 +7,9 @@ import { openDecoder } from '../limits/decoders.ts';
 import { Gathering, tooLarge } from '../limits/gathering.ts';
 import { paceBytesMin, Watches, type Watch } from '../limits/watches.ts';
 
+/** Node reads so much of a socket at once. */
+const oneReadBytesMax = 64 * 1024;
+
 export class Bodies {
   readonly #timeoutMs: number;
   readonly #watches: Watches;
@@ -33,8 +36,8 @@ export class Bodies {
     const encoding = incoming.headers['content-encoding']?.toLowerCase();
     if (encoding !== undefined && encoding !== 'identity') return this.#decoded(exchange, encoding, bytesMax);
     const expected = begin(exchange, bytesMax);
-    if (expected !== undefined) {
-      held.grow(expected);
+    if (expected !== undefined) held.grow(expected);
+    if (expected !== undefined && expected <= oneReadBytesMax) {
       // A small body comes in one packet with its headers, and Node hands it over before the next promise goes on. Its
       // end comes some turns later.
       await Promise.resolve();
@@ -113,7 +116,9 @@ export class Bodies {
       this.#watches.add(watch);
       source.on('data', onData);
       source.on('end', onEnd);
-      if (source !== incoming) source.on('error', fail);
+      // A stream keeps what comes before it was first asked, and one such piece makes Node stop reading from the socket.
+      if (source === incoming) source.read(0);
+      else source.on('error', fail);
       incoming.on('close', onClose);
     });
   }
