@@ -2,15 +2,7 @@
 import type * as Sessions from './instance/session.ts';
 export * from './types.ts';
 export * from './pools.ts';
-export {
-  CoreAllocator,
-  instancesOf,
-  PoolLoad,
-  stepTo,
-  withoutOne,
-  type CoreLease,
-  type ListStep,
-} from './pool/index.ts';
+export { CoreAllocator, instancesOf, ListSwaps, PoolLoad, type CoreLease, type ListMember } from './pool/index.ts';
 export type { DiskWait, GivenUp, Loaded, RowsMix } from './pool/index.ts';
 export { bodyIn, bodyTensor, givesOptional, heldUpMs, sessionOptions, tooLargeText } from './instance/index.ts';
 export type { FunctionReply, Handler, HandlerCall, HandlerContext, HandlerTensor } from './instance/index.ts';

@@ -7,19 +7,16 @@ import { isDeepStrictEqual } from 'node:util';
 import {
   CoreAllocator,
   ListChooser,
+  ListSwaps,
   lookMs,
   PoolLoad,
   instanceMs,
-  instancesOf,
   runMs,
-  stepTo,
-  withoutOne,
   arrivalWindowMs,
   type Candidate,
-  type CoreLease,
   type ListChange,
   type ListLoad,
-  type ListStep,
+  type ListMember,
   type PoolConfiguration,
 } from '../cpu/index.ts';
 import type { LogicalCore } from '../hardware/index.ts';
@@ -52,18 +49,10 @@ const idleMs = 300_000;
 /** The scheduler is told when a time has changed by this share. */
 const worthTelling = 0.2;
 
-interface OwnInstance extends ListInstance {
-  readonly threads: number;
+interface OwnInstance extends ListInstance, ListMember {
   batch: number;
-  readonly lease: CoreLease;
-}
-
-/** A list that is being started. */
-interface Starting {
-  readonly change: ListChange;
-  readonly step: ListStep;
-  readonly leases: readonly CoreLease[];
-  readonly bytes: number;
+  /** What counts of its session. */
+  bytes: number;
 }
 
 interface SwappedPool {
@@ -71,6 +60,8 @@ interface SwappedPool {
   readonly options: SwapOptions;
   readonly chooser: ListChooser;
   readonly load: PoolLoad;
+  /** Those of its list; instances on demand, only while they leave. */
+  readonly instances: ListSwaps<OwnInstance>;
   /** Its offer without a list, and the one that the scheduler knows. */
   readonly onDemand: CpuOffer;
   offer: CpuOffer;
@@ -78,19 +69,7 @@ interface SwappedPool {
   present: number;
   running: number;
   usedMs: number;
-  /** Undefined: on demand. */
-  configuration: PoolConfiguration | undefined;
   candidate: Candidate | undefined;
-  instances: readonly OwnInstance[];
-  starting: Starting | undefined;
-  /** Instances that have left, and still run and count. */
-  readonly leaving: Set<object>;
-}
-
-/** An instance that takes no more calls: when its run ends, and its cores; undefined: it was on demand. */
-interface Left {
-  readonly endMs: number;
-  readonly lease?: CoreLease;
 }
 
 export class SimulatedSwaps {
@@ -104,7 +83,7 @@ export class SimulatedSwaps {
   readonly #others = new Map<Given<FunctionId>, number>();
   #isLooking = false;
   #isOver = false;
-  #reservedBytes = 0;
+  #nowMs = 0;
 
   /** @param limit how many of the cores its functions may have */
   constructor(cores: readonly LogicalCore[], limit: number, lists: SimulatedLists, events: SwapEvents) {
@@ -116,30 +95,39 @@ export class SimulatedSwaps {
   /** A function's list follows its load. Returns what its pool offers at first. */
   add(functionIndex: Given<FunctionId>, options: SwapOptions, onDemand: CpuOffer, nowMs: number): CpuOffer {
     const { tables, sloMs } = options;
+    this.#nowMs = nowMs;
+    const endMs = (instance: OwnInstance): number => this.#lists.endMs(functionIndex, instance);
+    const instances = new ListSwaps<OwnInstance>(this.#cores, String(functionIndex), {
+      make: ({ threads }, lease) => this.#instance(pool, threads, lease),
+      leavingRank: (instance) => (endMs(instance) > this.#nowMs ? 0 : 1),
+      adopt: (instance, { batch }) => (instance.batch = batch / options.rowsPerCall),
+      ends: (instance, cause) => {
+        // What the scheduler has closed counts no more.
+        if (cause !== 'reconfigured') instance.bytes = 0;
+        this.#removeAt(pool, instance, endMs(instance));
+      },
+    });
     const pool: SwappedPool = {
       functionIndex,
       options,
       chooser: new ListChooser(tables, { objective, sloMs, intervalMs }, nowMs),
       load: new PoolLoad(nowMs),
+      instances,
       onDemand,
       offer: onDemand,
       present: 0,
       running: 0,
       usedMs: nowMs,
-      configuration: undefined,
       candidate: undefined,
-      instances: [],
-      starting: undefined,
-      leaving: new Set(),
     };
     this.#pools.set(functionIndex, pool);
-    return (pool.offer = this.#offerOf(pool, nowMs));
+    return (pool.offer = this.#offerOf(pool));
   }
 
   /** The list that serves the function now; null: it is on demand; undefined: its list does not change. */
   listOf(functionIndex: Given<FunctionId>): PoolConfiguration | null | undefined {
     const pool = this.#pools.get(functionIndex);
-    return pool && (pool.configuration ?? null);
+    return pool && (pool.instances.configuration ?? null);
   }
 
   /** The function, which may be one whose list does not change, is handed a call. */
@@ -152,7 +140,8 @@ export class SimulatedSwaps {
     pool.present++;
     pool.load.arrived(1, nowMs);
     this.#called.add(pool);
-    this.#lookSoon(nowMs);
+    this.#nowMs = nowMs;
+    this.#lookSoon();
   }
 
   began(functionIndex: Given<FunctionId>, calls: number): void {
@@ -178,27 +167,25 @@ export class SimulatedSwaps {
   close(functionIndex: Given<FunctionId>, isSpare: boolean, isIdle: boolean, nowMs: number): number | undefined {
     const pool = this.#pools.get(functionIndex);
     if (pool === undefined) return undefined;
-    const { starting, configuration, instances, onDemand } = pool;
-    const to = isSpare && configuration !== undefined ? withoutOne(configuration) : undefined;
-    let count = 1;
-    if (to !== undefined) this.#leave(pool, this.#serve(pool, to, instances, [], nowMs), false, nowMs);
-    else {
-      if (isSpare) return undefined;
+    this.#nowMs = nowMs;
+    const { instances, onDemand } = pool;
+    const { configuration } = instances;
+    const isOne = isSpare && instances.giveOne('room') !== undefined;
+    if (isSpare && !isOne) return undefined;
+    let bytes = onDemand.bytes ?? 0;
+    if (!isOne) {
       if (isIdle) pool.load.forgetArrivals(nowMs);
-      if (starting !== undefined) this.#giveUp(pool, starting, nowMs);
-      count = instances.length + pool.leaving.size;
-      pool.leaving.clear();
-      pool.configuration = pool.candidate = undefined;
-      pool.instances = [];
-      for (const { lease } of instances) lease[Symbol.dispose]();
-      if (configuration !== undefined) this.#lists.change(functionIndex, [], 0, nowMs);
+      bytes = this.#bytesOf(pool);
+      for (const instance of instances.leaving) instance.bytes = 0;
+      instances.drop('room');
     }
+    if (configuration !== undefined) this.#changed(pool);
     // Not in the midst of the scheduler's actions.
-    this.#events.later(nowMs, () => {
+    this.#later(nowMs, () => {
       this.#tellPlace();
-      this.#offer(pool, nowMs);
+      this.#offer(pool);
     });
-    return configuration === undefined ? undefined : count * (onDemand.bytes ?? 0);
+    return configuration === undefined ? undefined : bytes;
   }
 
   /** No more calls come: what is idle stays, as a report would count its end. */
@@ -206,177 +193,150 @@ export class SimulatedSwaps {
     this.#isOver = true;
   }
 
-  #lookSoon(nowMs: number): void {
-    if (this.#isLooking) return;
-    this.#isLooking = true;
-    const atMs = (Math.floor(nowMs / lookMs) + 1) * lookMs;
+  #later(atMs: number, then: () => void): void {
     this.#events.later(atMs, () => {
-      this.#isLooking = false;
-      for (const pool of this.#called) this.#look(pool, atMs);
-      if (this.#called.size > 0) this.#lookSoon(atMs);
+      this.#nowMs = atMs;
+      then();
     });
   }
 
-  #look(pool: SwappedPool, nowMs: number): void {
-    const load = this.#loadOf(pool, nowMs);
-    pool.chooser.look(load, nowMs);
+  #lookSoon(): void {
+    if (this.#isLooking) return;
+    this.#isLooking = true;
+    this.#later((Math.floor(this.#nowMs / lookMs) + 1) * lookMs, () => {
+      this.#isLooking = false;
+      for (const pool of this.#called) this.#look(pool);
+      if (this.#called.size > 0) this.#lookSoon();
+    });
+  }
+
+  #look(pool: SwappedPool): void {
+    const { chooser } = pool;
+    const load = this.#loadOf(pool);
+    chooser.look(load, this.#nowMs);
     if (load.arrivalsPerSecond === 0) {
       this.#called.delete(pool);
-      if (pool.configuration !== undefined) this.#watchIdle(pool);
+      if (load.configuration !== undefined) this.#watchIdle(pool);
     }
-    const change = pool.chooser.choose(load, () => this.#shareOf(pool, nowMs), nowMs);
-    if (change !== undefined) this.#apply(pool, change, nowMs);
-    this.#offer(pool, nowMs);
+    const change = chooser.choose(load, () => this.#shareOf(pool), this.#nowMs);
+    if (change !== undefined) this.#apply(pool, change);
+    this.#offer(pool);
   }
 
   #watchIdle(pool: SwappedPool): void {
-    const { usedMs, functionIndex } = pool;
-    this.#events.later(usedMs + idleMs, () => {
-      const isIdle = pool.present === 0 && pool.usedMs === usedMs && pool.configuration !== undefined;
+    const { usedMs, functionIndex, instances } = pool;
+    this.#later(usedMs + idleMs, () => {
+      const isIdle = pool.present === 0 && pool.usedMs === usedMs && instances.configuration !== undefined;
       if (isIdle && !this.#isOver) this.#events.idle(functionIndex);
     });
   }
 
-  #loadOf({ load, configuration, starting, present, running, onDemand }: SwappedPool, nowMs: number): ListLoad {
+  #loadOf({ load, instances, present, running, onDemand }: SwappedPool): ListLoad {
     return {
-      configuration,
-      starting: starting?.change.configuration,
-      arrivalsPerSecond: load.perSecond(nowMs),
-      queueDepth: load.depth(nowMs),
+      configuration: instances.configuration,
+      starting: instances.swap?.to,
+      arrivalsPerSecond: load.perSecond(this.#nowMs),
+      queueDepth: load.depth(this.#nowMs),
       queueLength: present - running,
       inFlight: running,
       startMs: onDemand.loadMs,
     };
   }
 
-  #shareOf({ functionIndex, load }: SwappedPool, nowMs: number): number {
+  #shareOf(pool: SwappedPool): number {
+    const { functionIndex, load } = pool;
     let active = 0;
     for (const each of this.#pools.values())
-      if (each.functionIndex === functionIndex || each.configuration !== undefined || this.#called.has(each)) active++;
-    for (const calledMs of this.#others.values()) if (nowMs - calledMs < arrivalWindowMs) active++;
+      if (each === pool || each.instances.configuration !== undefined || this.#called.has(each)) active++;
+    for (const calledMs of this.#others.values()) if (this.#nowMs - calledMs < arrivalWindowMs) active++;
     const callMs = this.#lists.onDemand(functionIndex)?.callMs ?? 0;
-    return this.#cores.shareOf(String(functionIndex), active, (load.perSecond(nowMs) * callMs) / 1000);
+    return this.#cores.shareOf(String(functionIndex), active, (load.perSecond(this.#nowMs) * callMs) / 1000);
   }
 
-  #apply(pool: SwappedPool, change: ListChange, nowMs: number): void {
-    const { functionIndex, onDemand } = pool;
-    const step = stepTo(pool.configuration, change.configuration);
-    if (step.kind === 'none') {
-      pool.chooser.changed(true);
+  #apply(pool: SwappedPool, { configuration, cause }: ListChange): void {
+    const { functionIndex, instances, onDemand } = pool;
+    const { bytes = 0, loadMs = 0 } = onDemand;
+    const begun = instances.begin(configuration);
+    if ('state' in begun) {
+      this.#settle(pool, cause, begun.state === 'done');
       return;
     }
-    const bytes = step.added.length * (onDemand.bytes ?? 0);
-    const leases = this.#cores.leaseFor(String(functionIndex), step);
-    if (leases === undefined || !this.#events.reserve(functionIndex, bytes)) {
-      for (const lease of leases ?? []) lease[Symbol.dispose]();
-      this.#settle(pool, change, false, nowMs);
+    if (!this.#events.reserve(functionIndex, begun.passive.length * bytes)) {
+      instances.giveUp(begun);
+      this.#settle(pool, cause, false);
       return;
     }
-    const starting: Starting = { change, step, leases, bytes };
-    pool.starting = starting;
-    this.#reservedBytes += bytes;
+    for (const each of begun.passive) each.bytes = bytes;
     this.#tellPlace();
-    const readyMs = leases.length === 0 ? nowMs : nowMs + (onDemand.loadMs ?? 0);
-    this.#events.later(readyMs, () => {
-      if (pool.starting === starting) this.#takeOver(pool, starting, readyMs);
-    });
+    this.#later(this.#nowMs + loadMs, () => this.#settle(pool, cause, instances.takeOver(begun)));
   }
 
-  /** Its instances are ready. */
-  #takeOver(pool: SwappedPool, { change, step, leases, bytes }: Starting, nowMs: number): void {
-    pool.starting = undefined;
-    this.#reservedBytes -= bytes;
-    const added = leases.map((lease, at) => this.#instance(pool, step.added[at]!.threads, lease));
-    const kept = step.kind === 'scale' ? pool.instances : [];
-    this.#leave(pool, this.#serve(pool, change.configuration, kept, added, nowMs), true, nowMs);
-    this.#tellPlace();
-    this.#tellSessions(pool);
-    this.#settle(pool, change, true, nowMs);
-    this.#offer(pool, nowMs);
-  }
-
-  /** A list that was being started is not needed any more. */
-  #giveUp(pool: SwappedPool, { change, leases, bytes }: Starting, nowMs: number): void {
-    pool.starting = undefined;
-    this.#reservedBytes -= bytes;
-    this.#events.free(bytes);
-    for (const lease of leases) lease[Symbol.dispose]();
-    this.#settle(pool, change, false, nowMs);
-  }
-
-  #settle({ chooser, functionIndex }: SwappedPool, { cause }: ListChange, isDone: boolean, nowMs: number): void {
+  #settle(pool: SwappedPool, cause: string, isDone: boolean): void {
+    const { chooser, functionIndex } = pool;
+    if (isDone) {
+      this.#changed(pool);
+      this.#tellPlace();
+      this.#tellSessions(pool);
+    }
     chooser.changed(isDone);
-    this.#events.changed({ atMs: nowMs, functionIndex, outcome: isDone ? 'done' : 'refused', cause });
+    this.#events.changed({ atMs: this.#nowMs, functionIndex, outcome: isDone ? 'done' : 'refused', cause });
+    this.#offer(pool);
   }
 
-  /** The list serves from now on, on instances of those kept, and on the added ones. Returns those that leave. */
-  #serve(
-    pool: SwappedPool,
-    configuration: PoolConfiguration,
-    kept: readonly OwnInstance[],
-    added: readonly OwnInstance[],
-    nowMs: number,
-  ): readonly Left[] {
-    const { functionIndex, instances: before, options } = pool;
-    const endMs = (instance: OwnInstance): number => this.#lists.endMs(functionIndex, instance);
-    const planned = instancesOf(configuration);
-    const serving = new Set<OwnInstance>();
-    // Of those that may stay, the ones at work do.
-    const rank = (each: OwnInstance): number => (endMs(each) > nowMs ? 0 : 1);
-    for (const each of [...kept.toSorted((a, b) => rank(a) - rank(b)), ...added]) {
-      const at = planned.findIndex(({ threads }) => threads === each.threads);
-      const [next] = at === -1 ? [] : planned.splice(at, 1);
-      if (next === undefined) continue;
-      each.batch = next.batch / options.rowsPerCall;
-      serving.add(each);
+  /** Other instances serve, or none but those on demand. */
+  #changed(pool: SwappedPool): void {
+    const { functionIndex, instances, options, onDemand } = pool;
+    const { configuration, serving } = instances;
+    pool.candidate = configuration && options.tables.largest.find(configuration.groups);
+    const endsMs = this.#lists.change(functionIndex, serving, configuration?.batchTimeoutMs ?? 0, this.#nowMs);
+    for (const endMs of endsMs) {
+      const left = this.#instance(pool, 1, undefined);
+      left.bytes = onDemand.bytes ?? 0;
+      instances.leaving.add(left);
+      this.#removeAt(pool, left, endMs);
     }
-    const left = before.filter((each) => !serving.has(each)).map((each) => ({ endMs: endMs(each), lease: each.lease }));
-    pool.instances = [...before.filter((each) => serving.has(each)), ...added];
-    pool.configuration = configuration;
-    pool.candidate = options.tables.largest.find(configuration.groups);
-    const { batchTimeoutMs = 0 } = configuration;
-    const endsMs = this.#lists.change(functionIndex, pool.instances, batchTimeoutMs, nowMs);
-    return [...left, ...endsMs.map((each) => ({ endMs: each }))];
   }
 
-  #instance(pool: SwappedPool, threads: number, lease: CoreLease): OwnInstance {
+  #instance(pool: SwappedPool, threads: number, lease: OwnInstance['lease']): OwnInstance {
     const { tables, rowsPerCall } = pool.options;
     const { profile } = tables.largest;
     const expectedMs = (calls: number): number => instanceMs(profile.pool, threads, calls * rowsPerCall) ?? 0;
-    const own: OwnInstance = {
+    return {
       threads,
-      batch: 1,
       lease,
+      batch: 1,
+      bytes: 0,
       expectedMs,
       runMs: (calls, together, sinceMs) =>
         runMs(pool.candidate, profile.idle, { threads, expectedMs }, calls, together, sinceMs),
     };
-    return own;
   }
 
-  /** Each goes when its run has ended. @param counts as sessions until then */
-  #leave(pool: SwappedPool, left: readonly Left[], counts: boolean, nowMs: number): void {
-    for (const each of left) {
-      if (counts) pool.leaving.add(each);
-      const go = (): void => {
-        each.lease?.[Symbol.dispose]();
-        if (pool.leaving.delete(each)) this.#events.free(pool.onDemand.bytes ?? 0);
-      };
-      if (each.endMs <= nowMs) go();
-      else {
-        this.#events.later(each.endMs, () => {
-          const counted = pool.leaving.has(each);
-          go();
-          this.#tellPlace();
-          if (counted) this.#tellSessions(pool);
-        });
-      }
+  /** Its run ends then, and it with that. */
+  #removeAt(pool: SwappedPool, instance: OwnInstance, endMs: number): void {
+    const remove = (): void => {
+      pool.instances.remove(instance);
+      this.#events.free(instance.bytes);
+    };
+    if (endMs <= this.#nowMs) remove();
+    else {
+      this.#later(endMs, () => {
+        remove();
+        this.#tellPlace();
+        if (instance.bytes > 0) this.#tellSessions(pool);
+      });
     }
   }
 
-  #tellSessions({ functionIndex, instances, leaving, onDemand }: SwappedPool): void {
-    const bytes = (instances.length + leaving.size) * (onDemand.bytes ?? 0);
-    if (bytes > 0) this.#events.sessions(functionIndex, bytes, Math.max(0, instances.length - 1));
+  /** Of its sessions, without those that are to take over. */
+  #bytesOf({ instances: { serving, leaving } }: SwappedPool): number {
+    return [...serving, ...leaving].reduce((sum, { bytes }) => sum + bytes, 0);
+  }
+
+  #tellSessions(pool: SwappedPool): void {
+    const bytes = this.#bytesOf(pool);
+    const spares = Math.max(0, pool.instances.serving.length - 1);
+    if (bytes > 0) this.#events.sessions(pool.functionIndex, bytes, spares);
   }
 
   /** With every core leased, runs without a lease share all cores: a function is never without any. */
@@ -385,23 +345,27 @@ export class SimulatedSwaps {
   }
 
   #tellPlace(): void {
-    this.#events.placeChanged(this.#freeCores, this.#reservedBytes);
+    let reservedBytes = 0;
+    for (const { instances } of this.#pools.values())
+      for (const { bytes } of instances.swap?.passive ?? []) reservedBytes += bytes;
+    this.#events.placeChanged(this.#freeCores, reservedBytes);
   }
 
-  #offer(pool: SwappedPool, nowMs: number): void {
+  #offer(pool: SwappedPool): void {
     const { offer: before, functionIndex } = pool;
-    const offer = this.#offerOf(pool, nowMs);
+    const offer = this.#offerOf(pool);
     const isAlike = offer.list === before.list && offer.cores === before.cores;
     if (isAlike && isClose(offer.latencyMs, before.latencyMs)) return;
     pool.offer = offer;
     this.#events.offered(functionIndex, offer);
   }
 
-  #offerOf(pool: SwappedPool, nowMs: number): CpuOffer {
-    const { chooser, onDemand, configuration, instances, options, offer } = pool;
-    const { serviceMs, cores = 1 } = chooser.live.arrival(this.#loadOf(pool, nowMs)) ?? {};
+  #offerOf(pool: SwappedPool): CpuOffer {
+    const { chooser, onDemand, instances, options, offer } = pool;
+    const { configuration, serving } = instances;
+    const { serviceMs, cores = 1 } = chooser.live.arrival(this.#loadOf(pool)) ?? {};
     const callsMax = options.tables.largest.options.batchMax / options.rowsPerCall;
-    const groups = instances.map(({ threads, batch }) => ({ instances: 1, threads, batch }));
+    const groups = serving.map(({ threads, batch }) => ({ instances: 1, threads, batch }));
     const isSame = isDeepStrictEqual(offer.list?.groups, groups);
     return {
       ...onDemand,

@@ -55,6 +55,12 @@ const mechanisms: readonly Mechanism[] = [
     why: 'the second only asks which cores lie on one socket, and leases nothing; the third has those of a simulated machine',
   },
   {
+    what: 'changes a list of instances for another',
+    sign: /= stepTo\(/,
+    files: ['cpu/pool/list-swaps.ts'],
+    why: 'a replay began, gave up and ended instances by rules of its own, and a list could have fewer instances than it said',
+  },
+  {
     what: 'queues calls of the CPU',
     sign: /= new SideLine\(/,
     files: ['schedule/side.ts'],

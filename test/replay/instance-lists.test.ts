@@ -6,10 +6,11 @@ import { tensorOf } from '../../src/tensor/index.ts';
 import type { Replica, RunDone, RunOutcome } from '../../src/cpu/instance/index.ts';
 import type { PoolConfiguration } from '../../src/cpu/index.ts';
 import { instancesOf } from '../../src/cpu/pool/configuration.ts';
-import type { CoreLease } from '../../src/cpu/pool/cores.ts';
+import { CoreAllocator, type CoreLease } from '../../src/cpu/pool/cores.ts';
 import { HandOver, type HandOverList } from '../../src/cpu/pool/hand-over.ts';
 import type { ListOwner } from '../../src/cpu/pool/list-owner.ts';
-import { Slots } from '../../src/cpu/pool/slot.ts';
+import type { SwapOwner } from '../../src/cpu/pool/list-swaps.ts';
+import { makeSlot, Slots, type Slot } from '../../src/cpu/pool/slot.ts';
 import { makeTicket } from '../../src/cpu/pool/ticket.ts';
 import { WaitingCalls } from '../../src/cpu/pool/waiting-calls.ts';
 import { SimulatedDemand } from '../../src/replay/simulator-demand.ts';
@@ -55,6 +56,8 @@ function sequenceOf(seed: number): Sequence {
 /** Which calls, by their numbers, went to which instance, and when: `12 1:3,4` at 12 ms to the second one. */
 type Decisions = readonly { readonly atMs: number; readonly what: string }[];
 
+const noSlots = (): Slots => new Slots(new CoreAllocator([], 0), 'f', {} as SwapOwner<Slot>);
+
 const textOf = (decisions: Decisions): string =>
   decisions
     .map(({ atMs, what }) => ({ atMs: Math.round(atMs), what }))
@@ -71,14 +74,15 @@ function decidedLive(
   const decided: { readonly atMs: number; readonly what: string }[] = [];
   const numbers = new Map<unknown, number>();
   const startMs = performance.now();
-  const slots = new Slots();
+  const slots = noSlots();
   const waiting = new WaitingCalls(() => undefined);
   const latency = new LatencyBook();
   // In a replay runs take what the offer says, whatever others took.
   if (!learns) latency.observe = () => undefined;
   for (const [at, planned] of instancesOf(configuration).entries()) {
     latency.expect(planned.threads, planned.batch, planned.latencyMs!);
-    const slot = slots.add(planned, { cores: [1000 + at], [Symbol.dispose]: () => undefined } as unknown as CoreLease);
+    const slot = makeSlot(planned, { cores: [1000 + at], [Symbol.dispose]: () => undefined } as unknown as CoreLease);
+    slots.add(slot);
     slot.state = 'ready';
     let isFree = true;
     const replica = {
@@ -263,7 +267,7 @@ function demandDecidedLive(sequence: DemandSequence, advance: (toMs: number) => 
   const decided: { readonly atMs: number; readonly what: string }[] = [];
   const numbers = new Map<unknown, number>();
   const startMs = performance.now();
-  const slots = new Slots();
+  const slots = noSlots();
   const waiting = new WaitingCalls(() => undefined);
   const book = demandBook(sequence);
   const pace = new Pace();
@@ -271,8 +275,9 @@ function demandDecidedLive(sequence: DemandSequence, advance: (toMs: number) => 
   const grow = (): void => {
     if (isGrowing || slots.ready >= instancesMax) return;
     isGrowing = true;
-    const slot = slots.add({ threads: 1, batch: batchMax }, undefined);
-    const at = slots.size - 1;
+    const slot = makeSlot({ threads: 1, batch: batchMax }, undefined);
+    const at = slots.serving.length;
+    slots.add(slot);
     decided.push({ atMs: performance.now() - startMs, what: `${at}:+` });
     const process = new OwnProcess();
     const run = ({ calls }: { calls: readonly unknown[] }, done: RunDone): void => {

@@ -69,8 +69,11 @@ function isWithin(fewer: ReadonlyMap<number, number>, more: ReadonlyMap<number, 
   return [...fewer].every(([threads, count]) => count <= (more.get(threads) ?? 0));
 }
 
-/** Instances that `wanted` needs beyond those that exist. `has`: the threads of each existing instance. */
-export function missingThreads(has: readonly number[], wanted: readonly PlannedInstance[]): PlannedInstance[] {
+/** Of these instances, those for which there is none among `has`, which are given by their threads. */
+export function missingThreads<One extends { readonly threads: number }>(
+  has: readonly number[],
+  wanted: readonly One[],
+): One[] {
   const left = [...has];
   return wanted.filter(({ threads }) => {
     const at = left.indexOf(threads);

@@ -24,7 +24,6 @@ import {
   type DemandList,
   type PoolConfiguration,
 } from '../../schedule/index.ts';
-import type { GiveUpCause } from '../types.ts';
 import type { ListOwner } from './list-owner.ts';
 import type { Slot, Slots } from './slot.ts';
 import { modelRunOf, type Ticket } from './ticket.ts';
@@ -38,7 +37,6 @@ export interface HandOverList {
   readonly configuration: PoolConfiguration | undefined;
   /** On demand: starts one more, if allowed. @param beyond how many more than the limit are allowed */
   grow(beyond?: number): void;
-  leave(slot: Slot, cause: GiveUpCause): void;
   release(slot: Slot, replica: Replica): void;
   /** Calls wait although no instance works. */
   wake(): void;
@@ -80,11 +78,6 @@ export class HandOver {
       fillsUntil: (dueMs) => this.#fillsUntil(dueMs - performance.now()),
       grow: () => this.#grow(),
     };
-  }
-
-  /** How many instances have work. */
-  get busy(): number {
-    return this.#slots.count(({ replica }) => (replica?.queued ?? 0) > 0);
   }
 
   /** Sends as many waiting calls as possible. */
@@ -182,7 +175,8 @@ export class HandOver {
     if (slot.state === 'leaving') this.#list.release(slot, replica);
     else if (slot.lease !== undefined) return;
     else if (this.#isMisplaced(replica)) this.#moveOut(slot);
-    else if (replica.isAlone && waiting.length === 0 && !this.isToBeAlone(true)) this.#list.leave(slot, 'reconfigured');
+    else if (replica.isAlone && waiting.length === 0 && !this.isToBeAlone(true))
+      this.#slots.leave(slot, 'reconfigured');
   }
 
   /** It is in a shared process although the function should be alone by now. */
@@ -218,7 +212,7 @@ export class HandOver {
 
   /** Starts an instance in a process of its own, which takes over when it is ready. */
   #moveOut(slot: Slot): void {
-    if (this.#slots.count(({ replica }) => replica?.isAlone === true) > 0) this.#list.leave(slot, 'reconfigured');
+    if (this.#slots.count(({ replica }) => replica?.isAlone === true) > 0) this.#slots.leave(slot, 'reconfigured');
     else this.#list.grow(1);
   }
 
@@ -234,7 +228,9 @@ export class HandOver {
   #pumpConfigured({ batchTimeoutMs }: PoolConfiguration): void {
     const { waiting, latency, limits } = this.#pool;
     while (waiting.length > 0) {
-      const idle = this.#slots.filter(({ state, replica }) => state === 'ready' && replica?.hasFreeHand === true);
+      const idle = this.#slots.serving.filter(
+        ({ state, replica }) => state === 'ready' && replica?.hasFreeHand === true,
+      );
       const [largest] = idle;
       if (largest === undefined) {
         this.#list.wake();

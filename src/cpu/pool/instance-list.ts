@@ -1,6 +1,6 @@
 /**
- * The instances of one list of groups: how they start and end; hand-over.ts decides what each runs next. A pool always
- * has one active list. Its instances are of one of two kinds:
+ * The instances of a pool: how they start and end. hand-over.ts decides what each runs next, list-swaps.ts which of them
+ * serve. They are of one of two kinds:
  *
  *   - configured: as many as the list says, each in its own process on its own cores. One that dies is started again.
  *   - on demand: one group that grows while calls wait and shrinks when they stop. Its instances share the cores
@@ -11,71 +11,47 @@ import { processesShort } from '../../hardware/index.ts';
 import { needOfLoad, type Replica, type ReplicaEnd, type Reservation } from '../instance/index.ts';
 import { mayGrow } from '../../schedule/index.ts';
 import { CpuError, type GiveUpCause, type PoolConfiguration } from '../types.ts';
-import { instancesOf, missingThreads, type PlannedInstance } from './configuration.ts';
+import type { PlannedInstance } from './configuration.ts';
 import type { CoreLease } from './cores.ts';
 import { HandOver } from './hand-over.ts';
 import type { ListOwner } from './list-owner.ts';
 import { LoadTries } from './load-tries.ts';
-import { leavingRank, Slots, type Slot } from './slot.ts';
+import type { SwapOwner } from './list-swaps.ts';
+import { leavingRank, makeSlot, Slots, type Slot } from './slot.ts';
 
 /** Deaths of one configured instance without an answer between them, after which its restart is delayed. */
 const quickDeathsMax = 3;
 /** Doubled with each further death or failed start, up to a maximum. */
 const restartDelayMs = 1000;
 const restartDelayMsMax = 30_000;
-export class InstanceList {
+
+export class InstanceList implements SwapOwner<Slot> {
   readonly #pool: ListOwner;
-  readonly slots = new Slots();
+  readonly slots: Slots;
   readonly handOver: HandOver;
-  /** Undefined: on demand. */
-  configuration: PoolConfiguration | undefined;
-  #draining = false;
   readonly #drained: (() => void)[] = [];
-  /** While its instances start: the memory that they will take. */
-  #reservation: Reservation | undefined;
   /** Sessions whose memory is being freed. */
   readonly #releasing = new Set<Promise<void>>();
+  readonly leavingRank = leavingRank;
   readonly #pump = (): void => this.#pool.pump();
 
-  /** @param leases one per instance, in the order of `instancesOf(configuration)`; the list returns them */
-  constructor(pool: ListOwner, configuration?: PoolConfiguration, leases: readonly CoreLease[] = []) {
+  constructor(pool: ListOwner) {
     this.#pool = pool;
-    this.configuration = configuration;
+    this.slots = new Slots(pool.resources.cores, pool.spec.key, this);
     this.handOver = new HandOver(pool, this.slots, this);
-    if (configuration !== undefined) this.#add(instancesOf(configuration), leases);
   }
 
-  /** Starts every instance. If one cannot start, all end and it rejects with the first {@link CpuError}. */
-  async start(reservation: Reservation): Promise<void> {
-    await this.#startAll([...this.slots], reservation);
+  /** Undefined: on demand. */
+  get configuration(): PoolConfiguration | undefined {
+    return this.slots.configuration;
   }
 
-  /** Starts more instances, one for each lease, to reach `configuration`. On failure those end and nothing changes. */
-  async extend(
-    configuration: PoolConfiguration,
-    leases: readonly CoreLease[],
-    reservation: Reservation,
-  ): Promise<void> {
-    const kept = this.slots.filter(({ state }) => state !== 'leaving').map(({ threads }) => threads);
-    const added = this.#add(missingThreads(kept, instancesOf(configuration)), leases);
-    await this.#startAll(added, reservation);
-    this.#assign(configuration);
-    this.#pump();
-  }
-
-  /** Adopts a configuration with the same instances, or fewer: the rest end once they have answered. */
-  shrink(configuration: PoolConfiguration, cause: GiveUpCause = 'reconfigured'): void {
-    const wanted = new Map<number, number>();
-    for (const { threads } of instancesOf(configuration)) wanted.set(threads, (wanted.get(threads) ?? 0) + 1);
-    for (const slot of [...this.slots]
-      .filter(({ state }) => state !== 'leaving')
-      .sort((a, b) => leavingRank(a) - leavingRank(b))) {
-      const left = wanted.get(slot.threads) ?? 0;
-      if (left > 0) wanted.set(slot.threads, left - 1);
-      else this.leave(slot, cause);
-    }
-    this.#assign(configuration);
-    this.#pump();
+  /** Starts every one of these. Rejects with the first {@link CpuError}. */
+  async start(slots: readonly Slot[], reservation: Reservation): Promise<void> {
+    const outcomes = await Promise.allSettled(slots.map((slot) => this.#start(slot, reservation)));
+    reservation[Symbol.dispose]();
+    const failed = outcomes.find((outcome) => outcome.status === 'rejected');
+    if (failed !== undefined) throw failed.reason as CpuError;
   }
 
   /**
@@ -86,7 +62,7 @@ export class InstanceList {
   grow(beyond = 0): void {
     const { conduct } = this.#pool;
     const instancesMax = this.#pool.limits.instancesMax + beyond;
-    if (this.#draining || !mayGrow(this.slots.some('starting'), this.slots.ready, instancesMax)) return;
+    if (!mayGrow(this.slots.some('starting'), this.slots.ready, instancesMax)) return;
     if (this.#isStopped) return;
     const waitMs = conduct.waitMs(performance.now());
     if (waitMs > 0) {
@@ -103,25 +79,13 @@ export class InstanceList {
 
   /** Releases one instance of several that are ready: an idle one if there is one. The last one stays. */
   giveOne(cause: GiveUpCause): void {
-    const ready = this.slots.filter(({ state }) => state === 'ready');
+    const ready = this.slots.serving.filter(({ state }) => state === 'ready');
     const [first] = ready.sort((a, b) => leavingRank(b) - leavingRank(a));
-    if (first !== undefined && ready.length > 1) this.leave(first, cause);
+    if (first !== undefined && ready.length > 1) this.slots.leave(first, cause);
   }
 
-  /** Releases idle instances now, and the rest when they have answered. */
-  giveAll(cause: GiveUpCause): void {
-    for (const slot of this.slots) this.leave(slot, cause);
-  }
-
-  /** Takes no more calls and ends each instance once it has answered. Resolves when none is left. */
-  drain(cause: GiveUpCause): Promise<void> {
-    this.handOver.stop();
-    this.#draining = true;
-    this.giveAll(cause);
-    return this.whenEmpty();
-  }
-
-  whenEmpty(): Promise<void> {
+  /** Resolves when none of those that leave is left. */
+  whenDrained(): Promise<void> {
     return new Promise((resolve) => {
       this.#drained.push(resolve);
       this.#checkDrained();
@@ -131,8 +95,7 @@ export class InstanceList {
   /** Ends everything now. */
   end(reason: string): void {
     this.handOver.stop();
-    this.#draining = true;
-    for (const slot of this.slots) {
+    for (const slot of this.slots.all) {
       slot.state = 'leaving';
       this.slots.remove(slot);
       // A shared process, with the messages that it has, ends only when all pools stop.
@@ -148,54 +111,37 @@ export class InstanceList {
     for (const slot of this.slots) if (slot.state === 'down') this.#restart(slot);
   }
 
+  make(planned: PlannedInstance, lease?: CoreLease): Slot {
+    this.#expect(planned);
+    return makeSlot(planned, lease);
+  }
+
+  adopt(slot: Slot, planned: PlannedInstance): void {
+    slot.batch = planned.batch;
+    this.#expect(planned);
+  }
+
+  #expect({ threads, batch, latencyMs }: PlannedInstance): void {
+    if (latencyMs !== undefined) this.#pool.latency.expect(threads, batch, latencyMs);
+  }
+
   #addOnDemand(): Slot {
     const { spec, limits } = this.#pool;
-    const [slot] = this.#add([{ threads: spec.threads, batch: limits.batchMax }], [undefined]);
-    if (slot === undefined) throw new Error('one planned instance makes one slot');
+    const slot = this.make({ threads: spec.threads, batch: limits.batchMax });
+    this.slots.add(slot);
     return slot;
   }
 
-  #add(planned: readonly PlannedInstance[], leases: readonly (CoreLease | undefined)[]): Slot[] {
-    return planned.map((instance, index) => {
-      const { threads, batch, latencyMs } = instance;
-      if (latencyMs !== undefined) this.#pool.latency.expect(threads, batch, latencyMs);
-      return this.slots.add(instance, leases[index]);
-    });
-  }
-
-  #assign(configuration: PoolConfiguration): void {
-    this.configuration = configuration;
-    const planned = instancesOf(configuration);
-    for (const slot of this.slots) {
-      if (slot.state === 'leaving') continue;
-      const at = planned.findIndex(({ threads }) => threads === slot.threads);
-      const [next] = at === -1 ? [] : planned.splice(at, 1);
-      if (next === undefined) continue;
-      slot.batch = next.batch;
-      if (next.latencyMs !== undefined) this.#pool.latency.expect(next.threads, next.batch, next.latencyMs);
-    }
-  }
-
-  async #startAll(slots: readonly Slot[], reservation: Reservation): Promise<void> {
-    this.#reservation = reservation;
-    const outcomes = await Promise.allSettled(slots.map((slot) => this.#start(slot)));
-    this.#reservation = undefined;
-    reservation[Symbol.dispose]();
-    const failed = outcomes.find((outcome) => outcome.status === 'rejected');
-    if (failed === undefined) return;
-    for (const slot of slots) this.leave(slot, 'reconfigured');
-    throw failed.reason as CpuError;
-  }
-
   /** Rejects with CpuError; the slot is then `down`. */
-  async #start(slot: Slot): Promise<void> {
-    slot.state = 'starting';
+  async #start(slot: Slot, reservation?: Reservation): Promise<void> {
     const givenUp = (): boolean => slot.state === 'leaving';
+    if (givenUp()) throw new GivenUp();
+    slot.state = 'starting';
     const tries = new LoadTries();
     for (;;) {
       slot.lastEnd = undefined;
       try {
-        await this.#load(slot, tries.any);
+        await this.#load(slot, tries.any, reservation);
         return;
       } catch (error) {
         if (givenUp()) throw error;
@@ -216,13 +162,11 @@ export class InstanceList {
     }
   }
 
-  async #load(slot: Slot, anew: boolean): Promise<void> {
+  async #load(slot: Slot, anew: boolean, reservation: Reservation | undefined): Promise<void> {
     const { facts, resources, spec, limits } = this.#pool;
     const { processes, cores, loads, weights } = resources;
     const { threads, lease } = slot;
-    const isFirst = (): boolean =>
-      this.#pool.needsFirst &&
-      this.slots.count(({ state, replica }) => replica !== undefined && state !== 'leaving') === 0;
+    const isFirst = (): boolean => this.#pool.needsFirst && this.slots.instances === 0;
     let startMs = performance.now();
     const lazily = lease === undefined && this.#pool.handlerSuffices();
     // A model that is loaded a second time is worth preparing; that happens in the background, for later loads. A load
@@ -241,8 +185,8 @@ export class InstanceList {
         bytes: facts.sessionBytes(spec),
         runBytes: facts.runBytes(spec),
         isFirst: isFirst(),
-        reservation: this.#reservation,
-        besides: [...this.slots].flatMap((other) => other.replica?.instance ?? []),
+        reservation,
+        besides: this.slots.all.flatMap((other) => other.replica?.instance ?? []),
         onWeighed: (runBytes) => {
           facts.weighed(runBytes);
           resources.factsChanged(spec.key);
@@ -283,32 +227,32 @@ export class InstanceList {
     processes.loaded(replica, lazily ? Math.max(bytes, 0) : facts.loaded(spec, loadMs, bytes));
     if (slot.state === 'leaving') {
       this.release(slot, replica);
-      throw new CpuError('stopping', 'the configuration has been given up');
+      throw new GivenUp();
     }
     slot.state = 'ready';
-    if (replica.isAlone && this.handOver.isToBeAlone(false)) this.#leaveShared();
+    if (lease === undefined && replica.isAlone && this.handOver.isToBeAlone(false)) this.#leaveShared();
     this.#pool.started(startMs, replica.holdsModel);
   }
 
   /** The function is to have its own process: its replicas in shared ones are released. */
   #leaveShared(): void {
-    for (const slot of this.slots) if (slot.replica?.isAlone === false) this.leave(slot, 'reconfigured');
+    for (const slot of this.slots) if (slot.replica?.isAlone === false) this.slots.leave(slot, 'reconfigured');
   }
 
   /** The process of the slot's replica may soon be ended for another function: one elsewhere takes over. */
   async #moveAway(slot: Slot): Promise<void> {
     const { conduct } = this.#pool;
-    if (slot.state !== 'ready' || this.#draining || this.slots.some('starting')) return;
+    if (slot.state !== 'ready' || this.slots.some('starting')) return;
     const process = slot.replica?.instance;
     if (this.slots.count(({ state, replica }) => state === 'ready' && replica?.instance !== process) > 0) {
-      this.leave(slot, 'reconfigured');
+      this.slots.leave(slot, 'reconfigured');
       return;
     }
     if (this.#isStopped || conduct.waitMs(performance.now()) > 0) return;
     const other = this.#addOnDemand();
     try {
       await this.#start(other);
-      this.leave(slot, 'reconfigured');
+      this.slots.leave(slot, 'reconfigured');
       this.#pump();
     } catch {
       // It stays where it is; if its process is ended, it is replaced like any other.
@@ -329,7 +273,7 @@ export class InstanceList {
       if (slot.state === 'leaving') return;
       slot.deathsInRow++;
       this.#restartLater(slot);
-      if (!this.#draining && !this.slots.some('ready') && !this.slots.some('starting')) this.#pool.cannotServe(error);
+      if (!this.slots.some('ready') && !this.slots.some('starting')) this.#pool.cannotServe(error);
     });
   }
 
@@ -378,12 +322,11 @@ export class InstanceList {
       return;
     }
     this.slots.remove(slot);
-    if (this.#pool.conduct.mayReplace && !this.#isStopped && !this.#draining) this.#pool.replace(holdsModel);
+    if (this.#pool.conduct.mayReplace && !this.#isStopped) this.#pool.replace(holdsModel);
   }
 
-  leave(slot: Slot, cause: GiveUpCause): void {
-    const { state, replica } = slot;
-    if (state === 'leaving') return;
+  ends(slot: Slot, cause: GiveUpCause): void {
+    const { replica } = slot;
     slot.state = 'leaving';
     slot.leavingCause = cause;
     if (replica === undefined) this.slots.remove(slot);
@@ -403,7 +346,7 @@ export class InstanceList {
   }
 
   #checkDrained(): void {
-    if (this.slots.size > 0 || this.#releasing.size > 0) return;
+    if (this.slots.leaving.size > 0 || this.#releasing.size > 0) return;
     for (const resolve of this.#drained.splice(0)) resolve();
   }
 }
@@ -414,6 +357,12 @@ export const noRoomText = 'there is no room for it in the memory that all functi
 class NoRoom extends CpuError {
   constructor() {
     super('model-load-failed', noRoomText);
+  }
+}
+
+class GivenUp extends CpuError {
+  constructor() {
+    super('stopping', 'the configuration has been given up');
   }
 }
 

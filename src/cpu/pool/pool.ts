@@ -1,6 +1,6 @@
 /**
  * The pool of one function: the calls that it was handed, and the list of instances that serves them (instance-list.ts),
- * which another list may replace (resize.ts).
+ * which another list may replace (list-changes.ts).
  *
  * On demand, an instance is added when calls wait and no instance is idle or starting; so all calls that come while a
  * function is cold share one load. An instance that dies gives its calls back, to the front. A call that
@@ -26,8 +26,9 @@ import {
 import { LatencyBook, Pace, type PoolConfiguration, type PoolGroup } from '../../schedule/index.ts';
 import { Conduct } from './conduct.ts';
 import { FunctionFacts, PoolLoad } from './facts.ts';
+import { InstanceList } from './instance-list.ts';
+import { ListChanges } from './list-changes.ts';
 import type { ListOwner } from './list-owner.ts';
-import { PoolLists } from './resize.ts';
 import type { PoolResources } from './resources.ts';
 import { makeTicket, type Ticket, answer, emptyTensor, endsInstances, survivors, LoadWaiters } from './ticket.ts';
 import { WaitingCalls, whyGone } from './waiting-calls.ts';
@@ -49,7 +50,8 @@ export class Pool implements ListOwner {
   #isMixing = false;
   /** A call with an empty tensor ended two instances: ONNX Runtime aborts in an LSTM of no rows. */
   #diesOfEmpty = false;
-  readonly #lists: PoolLists;
+  readonly #list: InstanceList;
+  readonly #changes: ListChanges;
   readonly #loadWaiters = new LoadWaiters();
   #inFlight = 0;
   #pumpIsScheduled = false;
@@ -61,7 +63,8 @@ export class Pool implements ListOwner {
     this.spec = spec;
     this.#limits = limits;
     this.resources = resources;
-    this.#lists = new PoolLists(this);
+    this.#list = new InstanceList(this);
+    this.#changes = new ListChanges(this, this.#list);
   }
 
   get limits(): PoolLimits {
@@ -74,27 +77,27 @@ export class Pool implements ListOwner {
 
   /** Instances in memory: ready, loading, or about to end. */
   get instances(): number {
-    return this.#lists.instances;
+    return this.#list.slots.all.filter(({ replica }) => replica !== undefined).length;
   }
 
   /** What its sessions take, without those that will take over from them. */
   get bytes(): number {
-    return this.#lists.bytes;
+    return this.#list.slots.bytes(this.resources.processes);
   }
 
   get needsFirst(): boolean {
-    return this.#lists.active.slots.ready === 0 && (this.waiting.length > 0 || this.#loadWaiters.length > 0);
+    return this.#list.slots.ready === 0 && (this.waiting.length > 0 || this.#loadWaiters.length > 0);
   }
 
   state(): PoolState {
     const nowMs = performance.now();
     return {
       key: this.spec.key,
-      instances: this.#lists.state(),
+      instances: this.#list.slots.state(this.resources.processes),
       queueLength: this.waiting.length,
       inFlight: this.#inFlight,
-      configuration: this.#lists.active.configuration,
-      starting: this.#lists.starting,
+      configuration: this.#list.configuration,
+      starting: this.#list.slots.swap?.to,
       arrivalsPerSecond: this.#load.perSecond(nowMs),
       queueDepth: this.#load.depth(nowMs),
       startMs: this.facts.startMs,
@@ -102,7 +105,7 @@ export class Pool implements ListOwner {
   }
 
   figures(): PoolFacts {
-    const { slots, handOver } = this.#lists.active;
+    const { slots, handOver } = this.#list;
     const isAlone = handOver.isToBeAlone(false);
     return {
       key: this.spec.key,
@@ -110,7 +113,7 @@ export class Pool implements ListOwner {
       spares: Math.max(0, slots.instances - Math.max(1, this.limits.instancesMin)),
       sessionBytes: this.#expectedBytes(isAlone),
       loadMs: this.facts.loadMs,
-      list: this.#list(),
+      list: this.#offered(),
       isPinned: this.limits.instancesMin > 0,
     };
   }
@@ -124,8 +127,8 @@ export class Pool implements ListOwner {
   }
 
   /** What it offers: with fewer calls at once than fit into its runs, a batch would never be full. */
-  #list(): PoolConfiguration | undefined {
-    const { configuration, slots } = this.#lists.active;
+  #offered(): PoolConfiguration | undefined {
+    const { configuration, slots } = this.#list;
     const { batchMax, batchFixed } = this.limits;
     if (configuration === undefined || slots.ready === 0) return undefined;
     const groups: PoolGroup[] = [];
@@ -168,16 +171,16 @@ export class Pool implements ListOwner {
         ticket.reject(endsInstances(this.spec.key, empty));
         return;
       }
-      const { active } = this.#lists;
-      if (this.waiting.length === 0 && active.configuration === undefined) {
+      const { slots, handOver, configuration } = this.#list;
+      if (this.waiting.length === 0 && configuration === undefined) {
         // One that joins no batch waits for none.
-        const slot = active.handOver.takeIdle(ticket.alone ? Infinity : ticket.rows);
+        const slot = handOver.takeIdle(ticket.alone ? Infinity : ticket.rows);
         if (slot !== undefined) {
-          active.handOver.run(slot, [ticket]);
+          handOver.run(slot, [ticket]);
           return;
         }
       }
-      ticket.cold = active.slots.ready === 0;
+      ticket.cold = slots.ready === 0;
       ticket.stages?.enter(ticket.cold ? 'load' : 'turn');
       this.waiting.add(ticket);
       this.#pumpSoon();
@@ -186,7 +189,7 @@ export class Pool implements ListOwner {
 
   /** Resolves once an instance is ready. */
   load({ handlerOnly = false }: LoadOptions = {}): Promise<void> {
-    if (this.#lists.active.slots.ready > 0) return Promise.resolve();
+    if (this.#list.slots.ready > 0) return Promise.resolve();
     const stopped = this.conduct.stopped(performance.now());
     if (stopped !== undefined) return Promise.reject(this.#stoppedError(stopped));
     const loaded = this.#loadWaiters.add(handlerOnly);
@@ -194,14 +197,14 @@ export class Pool implements ListOwner {
     return loaded;
   }
 
-  /** Runs the function on this list of instances; see {@link PoolLists}. */
+  /** Runs the function on this list of instances; see {@link ListChanges}. */
   configure(configuration: PoolConfiguration, cause: string): Promise<Reconfiguration> {
-    return this.#lists.configure(configuration, cause);
+    return this.#changes.configure(configuration, cause);
   }
 
   /** Whether requests have come recently: such a function has a claim on its share of the cores. */
   isActive(nowMs: number): boolean {
-    return this.#load.perSecond(nowMs) > 0 || this.#lists.active.configuration !== undefined;
+    return this.#load.perSecond(nowMs) > 0 || this.#list.configuration !== undefined;
   }
 
   /** The share of a core that its calls use: their rate times the time of one. */
@@ -214,16 +217,16 @@ export class Pool implements ListOwner {
     // Otherwise the chooser of configurations would start it again for calls that came before.
     this.#load.forgetArrivals(performance.now());
     this.#loadWaiters.reject(new CpuError('cancelled', `${this.spec.key} was unloaded meanwhile`));
-    await this.#lists.drop('unload');
+    await this.#changes.drop('unload');
   }
 
   /** Frees its memory as an unload does. `isSpare`: only that of one instance, which it can do without. */
   async evict(isSpare: boolean, cause: 'room' | 'idle'): Promise<void> {
-    if (isSpare) this.#lists.giveOne(cause);
+    if (isSpare) this.#changes.giveOne(cause);
     else if (this.instances > 0) {
       // Earlier arrivals would have it configured again.
       if (cause === 'idle') this.#load.forgetArrivals(performance.now());
-      await this.#lists.drop(cause);
+      await this.#changes.drop(cause);
     }
   }
 
@@ -247,15 +250,15 @@ export class Pool implements ListOwner {
     const stopping = new CpuError('stopping', 'the host is stopping');
     for (const ticket of this.waiting.take()) ticket.reject(stopping);
     this.#stopping = stopping;
-    this.#lists.end('the host is stopping');
+    this.#list.end('the host is stopping');
     this.resources.processes.forget(this.spec.key);
   }
 
   /** What nothing has used for as long as its limits say: all that it has, or one of several instances. */
   idle(nowMs: number): 'all' | 'spare' | 'none' {
-    const { configuration, slots } = this.#lists.active;
+    const { configuration, slots } = this.#list;
     const { idleMs, instancesMin } = this.limits;
-    const isUsed = this.waiting.length > 0 || slots.size === 0;
+    const isUsed = this.waiting.length > 0 || slots.serving.length === 0;
     if (!isUsed && instancesMin === 0 && slots.idleForMs(nowMs) >= idleMs) return 'all';
     if (configuration !== undefined || slots.ready <= Math.max(1, instancesMin)) return 'none';
     return slots.some('ready', ({ replica }) => replica!.idleForMs(nowMs) >= idleMs) ? 'spare' : 'none';
@@ -263,16 +266,16 @@ export class Pool implements ListOwner {
 
   /** Sends as many calls as possible, and asks for more instances where that would help. */
   pump(): void {
-    const { active } = this.#lists;
+    const list = this.#list;
     if (this.#stopping !== undefined) return;
     const stopped = this.conduct.stopped(performance.now());
     if (stopped !== undefined) {
       this.#refuseAll(this.#stoppedError(stopped));
       return;
     }
-    if (active.slots.ready > 0) this.#loadWaiters.resolve();
-    else if (this.#loadWaiters.length > 0 && active.configuration === undefined) active.grow();
-    active.handOver.pump();
+    if (list.slots.ready > 0) this.#loadWaiters.resolve();
+    else if (this.#loadWaiters.length > 0 && list.configuration === undefined) list.grow();
+    list.handOver.pump();
   }
 
   #left<T>(rows: number, outcome: T): T {
@@ -282,7 +285,7 @@ export class Pool implements ListOwner {
 
   /** Pumps once all requests that arrived together are in the queue, so that they can share a message. */
   #pumpSoon(): void {
-    if (this.#lists.active.slots.ready === 0) {
+    if (this.#list.slots.ready === 0) {
       this.pump();
       return;
     }
@@ -325,7 +328,7 @@ export class Pool implements ListOwner {
       return;
     }
     for (const ticket of survivors(this.spec.key, tickets, outcome)) {
-      const isWithoutInstance = this.#lists.active.slots.ready === 0;
+      const isWithoutInstance = this.#list.slots.ready === 0;
       ticket.cold ||= isWithoutInstance;
       ticket.stages?.enter(isWithoutInstance ? 'load' : 'turn');
       this.waiting.putBack(ticket);
@@ -359,7 +362,7 @@ export class Pool implements ListOwner {
       new CpuError('model-load-failed', `the model of ${this.spec.key} could not be loaded: ${error.message}`);
     this.#loadWaiters.reject(failure);
     // With another instance working the queue still moves; without one no call would ever be answered.
-    if (this.#lists.active.slots.ready === 0) for (const ticket of this.waiting.take()) ticket.reject(failure);
+    if (this.#list.slots.ready === 0) for (const ticket of this.waiting.take()) ticket.reject(failure);
     this.#checkQuiet();
   }
 
@@ -368,7 +371,7 @@ export class Pool implements ListOwner {
     this.resources.events.onStopped?.(this.spec.key, stopped);
     this.#refuseAll(this.#stoppedError(stopped));
     // Instances that are left would be idle. A call that one of them still answers ends the stop.
-    void this.#lists.drop('unload');
+    void this.#changes.drop('unload');
   }
 
   #stoppedError(stopped: Stopped): CpuError {
@@ -390,8 +393,8 @@ export class Pool implements ListOwner {
   }
 
   replace(holdsModel: boolean): void {
-    if (this.#lists.active.slots.instances === 0) this.load({ handlerOnly: !holdsModel }).catch(() => undefined);
-    else this.#lists.active.grow();
+    if (this.#list.slots.instances === 0) this.load({ handlerOnly: !holdsModel }).catch(() => undefined);
+    else this.#list.grow();
   }
 
   settled(): void {

@@ -1,16 +1,14 @@
-/** The instances of a list, each with its place in it. */
+/** The instances of a function, each with its place in the list that serves. */
 import type { Processes, Replica, ReplicaEnd } from '../instance/index.ts';
 import type { GiveUpCause, PoolState } from '../types.ts';
 import type { PlannedInstance } from './configuration.ts';
 import type { CoreLease } from './cores.ts';
+import { ListSwaps, type ListMember } from './list-swaps.ts';
 
-/** An instance of the list, and its place in it. */
-export interface Slot {
-  readonly threads: number;
+/** An instance, and its place. */
+export interface Slot extends ListMember {
   /** Rows of a run in the active configuration. */
   batch: number;
-  /** Undefined on demand. */
-  readonly lease: CoreLease | undefined;
   replica: Replica | undefined;
   /** `leaving`: ends when it has answered; takes no more calls. */
   state: 'starting' | 'ready' | 'down' | 'leaving';
@@ -21,46 +19,34 @@ export interface Slot {
   lastEnd: ReplicaEnd | undefined;
 }
 
-export class Slots {
-  readonly #all = new Set<Slot>();
+export function makeSlot({ threads, batch }: PlannedInstance, lease: CoreLease | undefined): Slot {
+  return {
+    threads,
+    batch,
+    lease,
+    replica: undefined,
+    state: 'starting',
+    leavingCause: 'reconfigured',
+    deathsInRow: 0,
+    restartTimer: undefined,
+    lastEnd: undefined,
+  };
+}
 
+/** Those that serve, where nothing else is said. */
+export class Slots extends ListSwaps<Slot> {
   [Symbol.iterator](): IterableIterator<Slot> {
-    return this.#all.values();
+    return this.serving.values();
   }
 
-  get size(): number {
-    return this.#all.size;
-  }
-
-  add({ threads, batch }: PlannedInstance, lease: CoreLease | undefined): Slot {
-    const slot: Slot = {
-      threads,
-      batch,
-      lease,
-      replica: undefined,
-      state: 'starting',
-      leavingCause: 'reconfigured',
-      deathsInRow: 0,
-      restartTimer: undefined,
-      lastEnd: undefined,
-    };
-    this.#all.add(slot);
-    return slot;
-  }
-
-  remove(slot: Slot): void {
+  override remove(slot: Slot): void {
     clearTimeout(slot.restartTimer);
-    if (this.#all.delete(slot)) slot.lease?.[Symbol.dispose]();
-  }
-
-  /** In the order in which they came. */
-  filter(holds: (slot: Slot) => boolean): Slot[] {
-    return [...this.#all].filter(holds);
+    super.remove(slot);
   }
 
   count(holds: (slot: Slot) => boolean): number {
     let count = 0;
-    for (const slot of this.#all) if (holds(slot)) count++;
+    for (const slot of this.serving) if (holds(slot)) count++;
     return count;
   }
 
@@ -77,23 +63,25 @@ export class Slots {
     return this.count((slot) => slot.state === state && holds(slot)) > 0;
   }
 
-  /** Memory of its replicas. */
+  /** Without those of a list that is about to take over: its memory is reserved beside them. */
   bytes(processes: Processes): number {
     let bytes = 0;
-    for (const { replica } of this.#all) if (replica !== undefined) bytes += processes.bytesOf(replica);
+    for (const { replica } of [...this.serving, ...this.leaving])
+      if (replica !== undefined) bytes += processes.bytesOf(replica);
     return bytes;
   }
 
   /** Milliseconds since its replicas became idle; -Infinity while one has work, or is starting. */
   idleForMs(nowMs: number): number {
     let idleMs = Infinity;
-    for (const { state, replica } of this.#all)
+    for (const { state, replica } of this.serving)
       idleMs = Math.min(idleMs, state === 'ready' && replica !== undefined ? replica.idleForMs(nowMs) : -Infinity);
     return idleMs;
   }
 
+  /** Of all of them. */
   state(processes: Processes): PoolState['instances'] {
-    return [...this.#all].flatMap(({ replica, state, threads, lease }) => {
+    return this.all.flatMap(({ replica, state, threads, lease }) => {
       if (replica === undefined) return [];
       const shown = state === 'starting' ? 'loading' : replica.state === 'busy' ? 'busy' : 'idle';
       const { instance, isAlone, holdsModel } = replica;
