@@ -16,7 +16,8 @@ const clients = 8;
 const quietFunctions = 20;
 const quietPerSecond = 1;
 const everydayFunctions = 12;
-const recoveryPerSecondSmall = 20;
+/** A busy machine may have so little capacity that no call of a small run would come, and its shares were those of nothing. */
+const perSecondMinSmall = 20;
 /** Size of one run of the model: rows of a matrix, their width, and the number of matrices they are multiplied with. */
 const busyFull = { rows: 64, width: 768, layers: 8 };
 /** As much work with a ninth of the weights, which take seconds to be checked, written and mapped. */
@@ -149,7 +150,8 @@ async function play(
   const capacityPerSecond = await closedLoop(url, 'meter', clients, small ? 50 : 4000);
   await closedLoop(url, name, clients, small ? 20 : 1000);
   for (const each of quiet) await closedLoop(url, each, 1, 1);
-  const load = makeArrivals('uniform', 1, scene.times * capacityPerSecond, forMs, seed);
+  const rateAt = (times: number): number => Math.max(times * capacityPerSecond, small ? perSecondMinSmall : 0);
+  const load = makeArrivals('uniform', 1, rateAt(scene.times), forMs, seed);
   const beside = makeArrivals('uniform', Math.max(1, scene.quiet), scene.quiet * quietPerSecond, forMs, seed + 1);
   const warmMs = warmMsOf(small);
   const title = scene.quiet === 0 ? scene.title : `${scene.title}: the loud one`;
@@ -161,9 +163,7 @@ async function play(
   if (scene.quiet > 0) groups.set('quiet', groupOf(others));
   if (scene.name === 'twice') {
     const recoversMs = small ? 300 : 1000;
-    // In a small run a busy machine may have so little capacity that no call would come.
-    const perSecond = Math.max(0.3 * capacityPerSecond, small ? recoveryPerSecondSmall : 0);
-    const after = makeArrivals('uniform', 1, perSecond, 2 * recoversMs, seed + 2);
+    const after = makeArrivals('uniform', 1, rateAt(0.3), 2 * recoversMs, seed + 2);
     const later = (await openLoop(url, [name], after, warmMs)).filter(({ atMs }) => atMs >= recoversMs);
     groups.set('recovery', groupOf(later));
   }

@@ -1,6 +1,7 @@
 /** Makes one call through each interface of a host, and classifies the result. */
 import { Agent, request, type IncomingHttpHeaders } from 'node:http';
 import { credentials, Metadata, status, type Client, type ServiceError } from '@grpc/grpc-js';
+import { waitLimitMs } from '../../test/time-limits.ts';
 import { loadProtos, serviceOf } from '../../src/host/grpc/index.ts';
 
 export type Outcome =
@@ -12,8 +13,8 @@ export type Outcome =
   | { readonly kind: 'broken'; readonly detail: string }
   | { readonly kind: 'hung' };
 
-/** Longer than all limits of a host together. */
-const hungMs = 60_000;
+/** Longer than all limits of a host together, which System gives its functions. */
+const hungMs = waitLimitMs;
 
 /** @param id comes back with the answer if the protocol has one; unique in a run */
 export type Call = (value: number, id: string) => Promise<Outcome>;

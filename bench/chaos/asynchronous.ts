@@ -3,13 +3,14 @@ import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
+import { waitLimitMs } from '../../test/time-limits.ts';
 import { plainValue, send, unlessGood } from './answers.ts';
 import type { Ledger } from './ledger.ts';
 import { valuesMax } from './models.ts';
 import type { System } from './system.ts';
 
 /** A killed host's lease ends after 5 s, and a callback that it was sending waits for its next try. */
-const settleMs = 60_000;
+const settleMs = waitLimitMs;
 const outstandingMax = 40;
 const pauseMs = 25;
 

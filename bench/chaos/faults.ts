@@ -1,4 +1,5 @@
 /** Calls during faults: one run, and the result of several. */
+import { waitLimitMs } from '../../test/time-limits.ts';
 import { tableOf, type BenchmarkOptions, type BenchmarkResult } from '../benchmark.ts';
 import { AsyncLoad } from './asynchronous.ts';
 import { Ledger, troubles, type Outage, type Stream, type Trouble } from './ledger.ts';
@@ -31,7 +32,7 @@ export interface FaultsPiece {
 type Counts = Readonly<Record<string, number>>;
 
 /** A stream without an answer for this long after everything is back counts as lost. */
-const recoveryMsMax = 90_000;
+const recoveryMsMax = waitLimitMs;
 /** Each restarts processes; seeds of long runs come to all of them. */
 const kindsSmall = 3;
 

@@ -7,6 +7,7 @@ import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { pathToFileURL } from 'node:url';
 import { buildEmulatedDriver, type EmulatedDriver } from '../../test/emulated-driver/build.ts';
+import { waitLimitMs } from '../../test/time-limits.ts';
 import { redisMissing, RedisServer } from '../../test/support/redis-server.ts';
 import { childPids, descendants, freePort, instancePids, Servers, type StartedServer } from '../servers.ts';
 import { SmallDisk } from './disk.ts';
@@ -18,7 +19,7 @@ export type HostName = 'host' | 'gpu-host';
 const diskMebibytes = 96;
 const stalledClients = 20;
 /** Limit for a process that is told to end, and for its children. */
-const endMsMax = 60_000;
+const endMsMax = waitLimitMs;
 /** Tries of a remount, 20 ms apart: publications have files open for writing most of the time. */
 const readOnlyTries = 1000;
 const gpuFunctions = 'gpu-functions';
@@ -26,7 +27,7 @@ const gpuFunctions = 'gpu-functions';
  * In each function.json. All are longer than any fault: an answer that a limit was exceeded would be right, but a lost
  * call.
  */
-const timeouts = { load: '20s', infer: '20s', handler: '20s' };
+const timeouts = { load: '90s', infer: '90s', handler: '90s' };
 
 interface Address {
   readonly url: string;

@@ -3,6 +3,7 @@ import { Agent, request, type OutgoingHttpHeaders } from 'node:http';
 import { setTimeout as delay } from 'node:timers/promises';
 import { InferenceSession, Tensor } from 'onnxruntime-node';
 import { ElementType, GraphBuilder, serializeModel } from '../../src/onnx/index.ts';
+import { waitLimitMs } from '../../test/time-limits.ts';
 import type { FleetSystem } from './system.ts';
 
 const width = 8;
@@ -10,7 +11,7 @@ const inputsOfEach = 4;
 /** Tolerance between answers of two engines. */
 const tolerance = 1e-4;
 /** A call without an answer for this long is lost. */
-const lostMs = 300_000;
+const lostMs = waitLimitMs;
 const agent = new Agent({ keepAlive: true });
 
 /** Numbers in [0, 1) that the seed repeats (mulberry32). */

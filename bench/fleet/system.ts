@@ -9,11 +9,12 @@ import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { buildEmulatedDriver, type EmulatedDriver } from '../../test/emulated-driver/build.ts';
 import { makeMemberCertificate } from '../../src/cli/member-certificate.ts';
+import { waitLimitMs } from '../../test/time-limits.ts';
 import { RedisServer } from '../../test/support/redis-server.ts';
 import { childPids, freePort, projectRoot, Servers, type StartedServer } from '../servers.ts';
 
-const endMsMax = 60_000;
-const settleMsMax = 300_000;
+const endMsMax = waitLimitMs;
+const settleMsMax = waitLimitMs;
 
 export class FleetSystem implements AsyncDisposable {
   readonly redis: RedisServer;

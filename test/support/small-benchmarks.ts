@@ -53,7 +53,7 @@ export function testSmall(file: keyof typeof files | 'others'): void {
       throw error;
     });
     mustHaveFigures(result);
-    const missed = (result.aims ?? []).filter(({ met }) => !met);
+    const missed = (result.aims ?? []).filter(({ met, isOfSpeed }) => !met && isOfSpeed !== true);
     expect(benchmark.mustMeetAims === true ? missed : []).toEqual([]);
     if (name !== 'gpu-day') return;
     const path = join(String(result.settings['folder']), `${partOfGpuDay}.json`);
