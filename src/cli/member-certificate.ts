@@ -1,9 +1,10 @@
 /** Makes a fleet's CA and the certificates of its hosts, as files in one folder. */
 import { generateKeyPairSync, randomBytes } from 'node:crypto';
-import { mkdir, readFile, writeFile } from 'node:fs/promises';
+import { mkdir, writeFile } from 'node:fs/promises';
 import { isIP } from 'node:net';
 import { join } from 'node:path';
-import { CliError } from './error.ts';
+import { readTextIfThere } from '../tools/index.ts';
+import { CliError, tellingOf } from './error.ts';
 
 export interface MemberCertificateOptions {
   /** Of the CA, which is made if it is not there, and of the certificate. */
@@ -57,7 +58,9 @@ interface Authority {
 
 async function authorityIn(folder: string): Promise<Authority> {
   const [certFile, keyFile] = [join(folder, 'ca.pem'), join(folder, 'ca.key')];
-  const [cert, key] = await Promise.all([certFile, keyFile].map((file) => readIfThere(file)));
+  const [cert, key] = await tellingOf('the CA cannot be read', [], () =>
+    Promise.all([certFile, keyFile].map(readTextIfThere)),
+  );
   if (cert !== undefined && key !== undefined) return { cert, key, isNew: false };
   if (cert !== undefined || key !== undefined) {
     const [there, missing] = cert === undefined ? [keyFile, certFile] : [certFile, keyFile];
@@ -116,12 +119,3 @@ const newKeys = () =>
     publicKeyEncoding: { type: 'spki', format: 'pem' },
     privateKeyEncoding: { type: 'pkcs8', format: 'pem' },
   });
-
-async function readIfThere(file: string): Promise<string | undefined> {
-  try {
-    return await readFile(file, 'utf8');
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
-    throw new CliError(`${file} cannot be read: ${(error as Error).message}`, { cause: error });
-  }
-}

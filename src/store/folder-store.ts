@@ -9,20 +9,18 @@
  */
 import { randomBytes } from 'node:crypto';
 import { constants, createReadStream } from 'node:fs';
-import {
-  copyFile,
-  link,
-  mkdir,
-  open,
-  readdir,
-  readFile,
-  rename,
-  stat,
-  unlink,
-  utimes,
-  writeFile,
-} from 'node:fs/promises';
+import { copyFile, link, mkdir, open, rename, stat, unlink, utimes, writeFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
+import {
+  hasCode,
+  ifThere,
+  namesInFolder,
+  readTextIfThere,
+  synced,
+  syncNames,
+  unlinkIfThere,
+  writeDurably,
+} from '../tools/index.ts';
 import { decodeName, encodeName } from './entry-names.ts';
 import type { ContentSource, WantedContent } from './fetch-content.ts';
 import {
@@ -63,12 +61,9 @@ export class FolderStore implements Store {
       for (;;) {
         const [newest] = await this.#revisions(name);
         if (newest === undefined) return undefined;
-        try {
-          const text = await readFile(this.#path(name, newest), 'utf8');
-          return parseEntry(name, tagOf(newest), text);
-        } catch (error) {
-          if (!hasCode(error, 'ENOENT')) throw error; // Else it was replaced by so many others meanwhile.
-        }
+        const text = await readTextIfThere(this.#path(name, newest));
+        // Undefined: it was replaced by so many others meanwhile.
+        if (text !== undefined) return parseEntry(name, tagOf(newest), text);
       }
     });
   }
@@ -83,7 +78,7 @@ export class FolderStore implements Store {
       try {
         await Promise.all([
           writeDurably(temporary, entryText(envelope)),
-          ...(revision === 0 ? [syncFolder(this.#entries)] : []),
+          ...(revision === 0 ? [syncNames(this.#entries)] : []),
         ]);
         await take(temporary, this.#path(name, revision + 1));
       } catch (error) {
@@ -95,8 +90,8 @@ export class FolderStore implements Store {
       // The revision is there for everyone from here on. Steps that do not need each other go at once: each is a trip to
       // the thread pool, and with NFS one to the server.
       const [files] = await Promise.all([
-        namesIn(folder),
-        syncFolder(folder),
+        namesInFolder(folder),
+        syncNames(folder),
         unlinkIfThere(temporary),
         // Who misses the marker lists within a minute.
         this.#mark(envelope.nonce).catch(() => undefined),
@@ -124,7 +119,7 @@ export class FolderStore implements Store {
   async list(): Promise<ReadonlyMap<string, Tag>> {
     return await this.#onDisk(async () => {
       const found = new Map<string, Tag>();
-      for (const encoded of await namesIn(this.#entries)) {
+      for (const encoded of await namesInFolder(this.#entries)) {
         const name = decodeName(encoded);
         const newest = name === undefined ? undefined : (await this.#revisions(name))[0];
         if (name !== undefined && newest !== undefined) found.set(name, tagOf(newest));
@@ -135,23 +130,13 @@ export class FolderStore implements Store {
 
   async marker(): Promise<string | undefined> {
     return await this.#onDisk(async () => {
-      try {
-        return await readFile(join(this.#root, 'changed'), 'utf8');
-      } catch (error) {
-        if (hasCode(error, 'ENOENT')) return undefined;
-        throw error;
-      }
+      return await readTextIfThere(join(this.#root, 'changed'));
     });
   }
 
   async has({ sha256, bytes }: WantedContent): Promise<boolean> {
     return await this.#onDisk(async () => {
-      try {
-        return (await stat(this.#content(sha256))).size === bytes;
-      } catch (error) {
-        if (hasCode(error, 'ENOENT')) return false;
-        throw error;
-      }
+      return (await ifThere(stat(this.#content(sha256))))?.size === bytes;
     });
   }
 
@@ -172,19 +157,19 @@ export class FolderStore implements Store {
       const temporary = join(folder, `.${randomBytes(12).toString('hex')}`);
       try {
         await copyFile(path, temporary);
-        await sync(temporary);
+        await synced(temporary, 'r');
         await rename(temporary, target);
       } finally {
         await unlinkIfThere(temporary);
       }
-      await syncFolder(folder);
+      await syncNames(folder);
     });
   }
 
   async contents(): Promise<readonly StoredContent[]> {
     return await this.#onDisk(async () => {
       const found: StoredContent[] = [];
-      for (const sha256 of await namesIn(this.#contents)) {
+      for (const sha256 of await namesInFolder(this.#contents)) {
         if (!/^[0-9a-f]{64}$/.test(sha256)) continue;
         const { size, mtimeMs } = await stat(this.#content(sha256));
         found.push({ sha256, bytes: size, ageMs: Date.now() - mtimeMs });
@@ -235,7 +220,7 @@ export class FolderStore implements Store {
 
   /** The newest first. */
   async #revisions(name: string): Promise<number[]> {
-    return revisionsIn(await namesIn(join(this.#entries, encodeName(name))));
+    return revisionsIn(await namesInFolder(join(this.#entries, encodeName(name))));
   }
 
   #path(name: string, revision: number): string {
@@ -319,49 +304,4 @@ async function take(temporary: string, path: string): Promise<void> {
     await handle.close();
     await rename(temporary, path);
   }
-}
-
-async function writeDurably(path: string, text: string): Promise<void> {
-  const handle = await open(path, 'wx');
-  try {
-    await handle.writeFile(text);
-    await handle.sync();
-  } finally {
-    await handle.close();
-  }
-}
-
-async function sync(path: string): Promise<void> {
-  const handle = await open(path, 'r');
-  try {
-    await handle.sync();
-  } finally {
-    await handle.close();
-  }
-}
-
-/** Some network file systems have no fsync for folders, and write names immediately. */
-async function syncFolder(path: string): Promise<void> {
-  await sync(path).catch((error: unknown) => {
-    if (!hasCode(error, 'EINVAL', 'ENOTSUP', 'EPERM')) throw error;
-  });
-}
-
-async function unlinkIfThere(path: string): Promise<void> {
-  await unlink(path).catch((error: unknown) => {
-    if (!hasCode(error, 'ENOENT')) throw error;
-  });
-}
-
-async function namesIn(path: string): Promise<string[]> {
-  try {
-    return await readdir(path);
-  } catch (error) {
-    if (hasCode(error, 'ENOENT')) return [];
-    throw error;
-  }
-}
-
-function hasCode(error: unknown, ...codes: string[]): boolean {
-  return error instanceof Error && 'code' in error && codes.includes(String(error.code));
 }

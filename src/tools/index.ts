@@ -3,6 +3,16 @@ export { asCalled, calledAs } from './called-as/index.ts';
 export { CallerWatch } from './caller-watch.ts';
 export { Cancellation, type CancelSignal } from './cancellation.ts';
 export { coreWaitMs } from './core-wait.ts';
+export {
+  hasCode,
+  ifThere,
+  namesInFolder,
+  readTextIfThere,
+  synced,
+  syncNames,
+  unlinkIfThere,
+  writeDurably,
+} from './disk-files.ts';
 export { exampleBody, exampleCount, nestedExample } from './example-body.ts';
 export { FairTurns } from './fair-turns.ts';
 export { given } from './given.ts';

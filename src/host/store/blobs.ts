@@ -9,19 +9,9 @@
 import { existsSync } from 'node:fs';
 import { copyFile, constants, link, mkdir, open, readFile, rename, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { hashFile, inParallel, KeyedMutex } from '../../tools/index.ts';
+import { hasCode, hashFile, ifThere, inParallel, KeyedMutex, namesInFolder, unlinkIfThere } from '../../tools/index.ts';
 import { HostError } from '../errors.ts';
-import {
-  hasCode,
-  ifThere,
-  namesIn,
-  noLinkCodes,
-  receiveFile,
-  stampOf,
-  syncFile,
-  syncFolder,
-  unlinkIfThere,
-} from './disk.ts';
+import { noLinkCodes, receiveFile, stampOf, syncFile, syncFolder } from './disk.ts';
 import { isSha256 } from './names.ts';
 import { storedFiles, type StoredFile, type VersionRecord } from './version-record.ts';
 
@@ -198,11 +188,11 @@ export class BlobStore {
 
   /** Removes every blob that nothing refers to, and every file that is no blob. */
   async collect(): Promise<void> {
-    for (const name of await namesIn(this.#folder)) {
+    for (const name of await namesInFolder(this.#folder)) {
       if (isSha256(name)) await this.release(name);
       else await unlinkIfThere(join(this.#folder, name));
     }
-    for (const name of await namesIn(this.#notes)) {
+    for (const name of await namesInFolder(this.#notes)) {
       if (!this.has(name)) await unlinkIfThere(join(this.#notes, name));
     }
   }

@@ -3,10 +3,10 @@ import { randomBytes } from 'node:crypto';
 import { cp, mkdir, readFile, rename, rm } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
 import { encodeName, FolderStore, type Store } from '../../store/index.ts';
-import { jsonAs, makeFolders } from '../../tools/index.ts';
+import { hasCode, jsonAs, makeFolders, namesInFolder, readTextIfThere, synced } from '../../tools/index.ts';
 import { ConfigError } from '../config/config-error.ts';
 import { migrateData, type FormatOutcome } from './data-format.ts';
-import { hasCode, namesIn, overwriteFile, readTextIfThere, removeTree, tidy, writeFileDurably } from './disk.ts';
+import { onDisk, overwriteFile, removeTree, tidy } from './disk.ts';
 
 /**
  * In the names of functions and versions, capitals are encoded (src/store/entry-names.ts).
@@ -69,7 +69,7 @@ export class DataFolder {
       await mkdir(folder, { recursive: true });
     }
     await tidy(async () => {
-      for (const name of await namesIn(this.staging)) await removeTree(join(this.staging, name));
+      for (const name of await namesInFolder(this.staging)) await removeTree(join(this.staging, name));
     });
     return outcome;
   }
@@ -106,7 +106,7 @@ export class DataFolder {
  * or if a host still uses the folder. Returns whether it was moved.
  */
 export async function moveData(from: string, to: string): Promise<boolean> {
-  if ((await namesIn(join(from, 'functions'))).length === 0 || (await namesIn(to)).length > 0) return false;
+  if ((await namesInFolder(join(from, 'functions'))).length === 0 || (await namesInFolder(to)).length > 0) return false;
   const holder = parseLock(await readTextIfThere(join(from, 'host.lock')));
   if (holder !== undefined && (await isRunning(holder))) {
     throw new ConfigError(`the data folder moves from ${from} to ${to}, but process ${holder.pid} still uses it`);
@@ -141,7 +141,7 @@ async function takeLock(root: string): Promise<void> {
   const path = join(root, 'host.lock');
   const text = JSON.stringify({ pid: process.pid, started: await startOf(process.pid) } satisfies Lock);
   try {
-    await writeFileDurably(path, text);
+    await synced(path, 'wx', async (handle) => await onDisk(() => handle.writeFile(text)));
     return;
   } catch (error) {
     if (!hasCode(error, 'EEXIST', 'EROFS')) throw error;

@@ -5,9 +5,9 @@
 import { cp, rename, rmdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { encodeName, FolderStore, type EntryBody } from '../../store/index.ts';
-import { jsonAs } from '../../tools/index.ts';
+import { hasCode, ifThere, jsonAs, namesInFolder, readTextIfThere, unlinkIfThere } from '../../tools/index.ts';
 import { ConfigError } from '../config/config-error.ts';
-import { fileBytes, hasCode, ifThere, namesIn, readTextIfThere, replaceFile, unlinkIfThere } from './disk.ts';
+import { fileBytes, replaceFile } from './disk.ts';
 import { isFunctionName, isVersion } from './names.ts';
 import { checkedRecord, type VersionRecord } from './version-record.ts';
 
@@ -24,10 +24,10 @@ const migrations: readonly Migration[] = [
 async function toEntries(root: string): Promise<void> {
   const store = new FolderStore(root);
   const functions = join(root, 'functions');
-  const serving = await namesIn(join(root, 'serving'));
-  const names = [...(await namesIn(functions)), ...serving.map((file) => file.replace(/\.json$/, ''))];
+  const serving = await namesInFolder(join(root, 'serving'));
+  const names = [...(await namesInFolder(functions)), ...serving.map((file) => file.replace(/\.json$/, ''))];
   for (const name of new Set(names.filter(isFunctionName))) {
-    const versions = (await namesIn(join(functions, name))).filter(isVersion);
+    const versions = (await namesInFolder(join(functions, name))).filter(isVersion);
     // Else this was killed after it had written the entry.
     if ((await store.read(name)) === undefined) {
       const entry = await entryOf(root, name, versions);
@@ -94,7 +94,7 @@ export async function migrateData(root: string, steps: readonly Migration[] = mi
 export async function formatOf(root: string): Promise<number | undefined> {
   const path = join(root, 'store.json');
   const text = await readTextIfThere(path);
-  if (text === undefined) return (await namesIn(join(root, 'functions'))).length > 0 ? 0 : undefined;
+  if (text === undefined) return (await namesInFolder(join(root, 'functions'))).length > 0 ? 0 : undefined;
   const format = jsonAs(text, (value: { readonly format?: unknown }) => value)?.format;
   if (typeof format === 'number' && Number.isSafeInteger(format) && format >= 0) return format;
   throw new ConfigError(`${path} is damaged: it must be {"format": N}; if you know the format, write it there`);
@@ -103,9 +103,9 @@ export async function formatOf(root: string): Promise<number | undefined> {
 /** Copies every record. The models beside them never change, and copies would double the disk. */
 async function backUp(root: string, format: number): Promise<string> {
   const backup = join(root, `backup-format-${format}`);
-  const records = (await namesIn(join(root, 'serving'))).map((file) => join('serving', file));
-  for (const name of await namesIn(join(root, 'functions'))) {
-    for (const version of await namesIn(join(root, 'functions', name))) {
+  const records = (await namesInFolder(join(root, 'serving'))).map((file) => join('serving', file));
+  for (const name of await namesInFolder(join(root, 'functions'))) {
+    for (const version of await namesInFolder(join(root, 'functions', name))) {
       records.push(join('functions', name, version, 'version.json'));
     }
   }

@@ -4,8 +4,7 @@
  */
 import { readdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import { getOrMake, inParallel } from '../../tools/index.ts';
-import { ifThere } from './disk.ts';
+import { getOrMake, ifThere, inParallel } from '../../tools/index.ts';
 import type { LoadedRecord } from './version-record.ts';
 
 /** The caches are counted again when somebody asks, at most so often. */

@@ -1,9 +1,17 @@
 /** Disk operations that survive a kill and a power cut, and streams that are hashed while they are written. */
 import { createHash, randomBytes } from 'node:crypto';
 import type { BigIntStats } from 'node:fs';
-import { open, readdir, readFile, rename, rm, stat, unlink, type FileHandle } from 'node:fs/promises';
+import { open, rename, rm, stat, type FileHandle } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import type { StreamedBytes } from '../../tools/index.ts';
+import {
+  hasCode,
+  ifThere,
+  synced,
+  syncNames,
+  unlinkIfThere,
+  writeDurably,
+  type StreamedBytes,
+} from '../../tools/index.ts';
 import { HostError } from '../errors.ts';
 
 /** No hard links here (or no more of them): the store uses copies instead. */
@@ -90,29 +98,11 @@ export async function receiveFile(
   }
 }
 
-/** Runs `work` with an open file; resolves when the result is on the disk. */
-async function synced(path: string, flags: string, work?: (handle: FileHandle) => Promise<void>): Promise<void> {
-  const handle = await open(path, flags);
-  try {
-    await work?.(handle);
-    await handle.sync();
-  } catch (error) {
-    throw diskError(error);
-  } finally {
-    await handle.close();
-  }
-}
-
-/** Writes a new file and waits until it is on the disk. */
-export async function writeFileDurably(path: string, text: string): Promise<void> {
-  await synced(path, 'wx', async (handle) => await handle.writeFile(text));
-}
-
 /** Replaces a file in one step, for caches: a reader sees the old text or the new one, never half of one. */
 export async function replaceFile(path: string, text: string): Promise<void> {
   const temporary = join(dirname(path), `.${randomBytes(8).toString('hex')}.tmp`);
   try {
-    await writeFileDurably(temporary, text);
+    await writeDurably(temporary, text);
     await rename(temporary, path);
   } catch (error) {
     await unlinkIfThere(temporary);
@@ -125,27 +115,19 @@ export async function replaceFile(path: string, text: string): Promise<void> {
  * both texts.
  */
 export async function overwriteFile(path: string, text: string): Promise<void> {
-  await synced(path, 'r+', async (handle) => {
-    const { bytesWritten } = await handle.write(text, 0);
-    await handle.truncate(bytesWritten);
-  });
-}
-
-/** Waits until the current names in a folder are on the disk. */
-export async function syncFolder(path: string): Promise<void> {
-  const handle = await open(path, 'r');
-  try {
-    await handle.sync();
-  } catch (error) {
-    // Some network file systems have no fsync for folders, and write names immediately.
-    if (!hasCode(error, 'EINVAL', 'ENOTSUP', 'EPERM')) throw diskError(error);
-  } finally {
-    await handle.close();
-  }
+  await onDisk(() =>
+    synced(path, 'r+', async (handle) => {
+      const { bytesWritten } = await handle.write(text, 0);
+      await handle.truncate(bytesWritten);
+    }),
+  );
 }
 
 /** Waits until the content of a file is on the disk. */
-export const syncFile = async (path: string): Promise<void> => await synced(path, 'r');
+export const syncFile = (path: string): Promise<void> => onDisk(() => synced(path, 'r'));
+
+/** Waits until the current names in a folder are on the disk. */
+export const syncFolder = (path: string): Promise<void> => onDisk(() => syncNames(path));
 
 export async function removeTree(path: string): Promise<void> {
   await rm(path, { recursive: true, force: true, maxRetries: 2 });
@@ -165,37 +147,10 @@ export async function tidy(work: () => Promise<void>): Promise<void> {
   }
 }
 
-/** The result of work on a file or folder; undefined if it does not exist. */
-export async function ifThere<Found>(work: Promise<Found>): Promise<Found | undefined> {
-  try {
-    return await work;
-  } catch (error) {
-    if (hasCode(error, 'ENOENT', 'ENOTDIR')) return undefined;
-    throw error;
-  }
-}
-
-export async function unlinkIfThere(path: string): Promise<void> {
-  await ifThere(unlink(path));
-}
-
-/** Names in a folder, sorted; none if the folder does not exist. */
-export async function namesIn(path: string): Promise<string[]> {
-  return ((await ifThere(readdir(path))) ?? []).sort();
-}
-
-export async function readTextIfThere(path: string): Promise<string | undefined> {
-  return await ifThere(readFile(path, 'utf8'));
-}
-
 /** The size of a regular file; undefined if there is none. */
 export async function fileBytes(path: string): Promise<number | undefined> {
   const found = await ifThere(stat(path));
   return found?.isFile() === true ? found.size : undefined;
-}
-
-export function hasCode(error: unknown, ...codes: string[]): boolean {
-  return error instanceof Error && 'code' in error && codes.includes(String(error.code));
 }
 
 /** Converts a full disk or quota to HostError 'disk-full', a read-only disk to 'store-read-only'; other errors stay. */

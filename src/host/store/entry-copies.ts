@@ -2,8 +2,7 @@
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { decodeName, encodeName, type StoredEntry } from '../../store/index.ts';
-import { jsonAs, KeyedMutex, writeWhole } from '../../tools/index.ts';
-import { namesIn, readTextIfThere } from './disk.ts';
+import { jsonAs, KeyedMutex, namesInFolder, readTextIfThere, writeWhole } from '../../tools/index.ts';
 
 /** Files that are read at once. */
 const readAtOnce = 32;
@@ -20,7 +19,7 @@ export class EntryCopies {
 
   async load(): Promise<ReadonlyMap<string, StoredEntry>> {
     await mkdir(this.#folder, { recursive: true });
-    const names = (await namesIn(this.#folder)).flatMap((file) => decodeName(file.replace(/\.json$/, '')) ?? []);
+    const names = (await namesInFolder(this.#folder)).flatMap((file) => decodeName(file.replace(/\.json$/, '')) ?? []);
     for (let at = 0; at < names.length; at += readAtOnce) {
       await Promise.all(names.slice(at, at + readAtOnce).map((name) => this.#read(name)));
     }

@@ -1,11 +1,11 @@
 /** Functions that ship as folders: `functionsDir/<name>/function.json`, its model and its handler. */
 import { readFile, stat } from 'node:fs/promises';
 import { dirname, isAbsolute, join, relative, resolve } from 'node:path';
-import type { Log } from '../../tools/index.ts';
+import { hasCode, namesInFolder, readTextIfThere, type Log } from '../../tools/index.ts';
 import type { HostConfig } from '../config/config.ts';
 import { HostError } from '../errors.ts';
 import type { FunctionVersion, VersionState } from '../types.ts';
-import { fileBytes, hasCode, namesIn, readTextIfThere } from './disk.ts';
+import { fileBytes } from './disk.ts';
 import { compileHandler, type HandlerOutcome } from './handlers.ts';
 import { HashedFiles } from './hashed-files.ts';
 import { isFunctionName } from './names.ts';
@@ -44,7 +44,7 @@ export class FolderFunctions {
   /** Folders that hold a function. Folders that start with '.', or have no function.json, do not count. */
   async names(): Promise<string[]> {
     const names: string[] = [];
-    for (const name of await namesIn(this.#options.functionsDir)) {
+    for (const name of await namesInFolder(this.#options.functionsDir)) {
       if (name.startsWith('.')) continue;
       if ((await fileBytes(join(this.#options.functionsDir, name, functionFile))) === undefined) continue;
       if (isFunctionName(name)) names.push(name);

@@ -7,11 +7,10 @@ import { createHash } from 'node:crypto';
 import { link, mkdir, readFile, rename, rm, stat } from 'node:fs/promises';
 import { dirname, join, relative } from 'node:path';
 import { decodeName, encodeName, fetchContent, readableOriginal, streamOf, type Store } from '../../store/index.ts';
-import { hashFile } from '../../tools/index.ts';
+import { hasCode, hashFile, namesInFolder, unlinkIfThere } from '../../tools/index.ts';
 import { ConfigError } from '../config/config-error.ts';
 import { DataFolder } from './data-folder.ts';
 import { formatOf, newestFormat } from './data-format.ts';
-import { hasCode, namesIn, unlinkIfThere } from './disk.ts';
 import { Entries } from './entries.ts';
 import { EntryCopies } from './entry-copies.ts';
 import { isSha256 } from './names.ts';
@@ -120,14 +119,14 @@ class StoreCheck {
   async run(): Promise<StoreReport> {
     const entries = new Entries(this.#shared ?? this.#data.store, silent);
     await entries.start();
-    const folders = await namesIn(this.#data.functions);
+    const folders = await namesInFolder(this.#data.functions);
     let versions = 0;
     for (const folder of folders) {
       if (decodeName(folder) === undefined) this.#tell(join('functions', folder), undefined, 'it is not a function');
     }
     for (const name of new Set([...entries.names(), ...folders.flatMap((each) => decodeName(each) ?? [])].toSorted())) {
       const records = new Map(entries.get(name).versions.map((record) => [encodeName(record.version), record]));
-      for (const each of new Set([...records.keys(), ...(await namesIn(this.#data.functionFolder(name)))])) {
+      for (const each of new Set([...records.keys(), ...(await namesInFolder(this.#data.functionFolder(name)))])) {
         versions++;
         await this.#checkVersion(name, each, records.get(each), entries.isReadable(name));
       }
@@ -222,7 +221,7 @@ class StoreCheck {
 
   async #checkBlobs(): Promise<void> {
     const folder = join(this.#data.blobs, 'sha256');
-    for (const name of await namesIn(folder)) {
+    for (const name of await namesInFolder(folder)) {
       const path = join('blobs', 'sha256', name);
       if (!isSha256(name)) this.#tell(path, undefined, 'its name is not a hash; the next start removes it');
       else if ((await this.#hashOf(join(folder, name))) !== name) {

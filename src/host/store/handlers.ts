@@ -9,7 +9,8 @@ import { dirname, isAbsolute, join, relative, resolve, sep } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import type { BuildFailure, Loader, Message, Metafile, Plugin } from 'esbuild';
 import { encodeName } from '../../store/index.ts';
-import { namesIn, readTextIfThere, replaceFile, unlinkIfThere } from './disk.ts';
+import { namesInFolder, readTextIfThere, unlinkIfThere } from '../../tools/index.ts';
+import { replaceFile } from './disk.ts';
 
 /** The result of compiling a function's handler. */
 export type HandlerOutcome =
@@ -83,7 +84,7 @@ export async function compileHandler(source: HandlerSource, handlersFolder: stri
 
 /** Removes compiled handlers that are not in `inUse` (absolute paths). */
 export async function removeOtherHandlers(handlersFolder: string, inUse: ReadonlySet<string>): Promise<void> {
-  for (const name of await namesIn(handlersFolder)) {
+  for (const name of await namesInFolder(handlersFolder)) {
     const path = join(resolve(handlersFolder), name);
     if (!inUse.has(path)) await unlinkIfThere(path);
   }

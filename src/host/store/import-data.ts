@@ -6,10 +6,9 @@ import { existsSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { ChangedElsewhere, type Store } from '../../store/index.ts';
-import { getOrMake, hashFile, jsonAs, type Log } from '../../tools/index.ts';
+import { getOrMake, hashFile, jsonAs, type Log, namesInFolder, readTextIfThere } from '../../tools/index.ts';
 import { ConfigError } from '../config/config-error.ts';
 import { DataFolder } from './data-folder.ts';
-import { namesIn, readTextIfThere } from './disk.ts';
 import { Entries } from './entries.ts';
 import { uploadedModel } from './names.ts';
 import { sameFiles } from './uploaded-files.ts';
@@ -90,8 +89,8 @@ async function heedFleets(opened: readonly DataFolder[], found: Map<string, Foun
   }
   const newest = new Map<string, Copy>();
   for (const { root } of opened) {
-    for (const fleet of await namesIn(join(root, 'fleet'))) {
-      for (const file of await namesIn(join(root, 'fleet', fleet))) {
+    for (const fleet of await namesInFolder(join(root, 'fleet'))) {
+      for (const file of await namesInFolder(join(root, 'fleet', fleet))) {
         const text = await readTextIfThere(join(root, 'fleet', fleet, file));
         const copy = jsonAs(text, (value: Copy) => (Number.isSafeInteger(value.revision) ? value : undefined));
         const name = file.replace(/\.json$/, '');

@@ -9,10 +9,10 @@ import { loadPeakBytes, processorIdentity } from '../../hardware/index.ts';
 import { callOnce, compiledModule, niceness } from '../../process/index.ts';
 import { declaredRows } from '../../rows/index.ts';
 import { keepTensors, onnxRuntimeVersion, type Tensor } from '../../tensor/index.ts';
-import { jsonAs, type Log } from '../../tools/index.ts';
+import { jsonAs, type Log, namesInFolder, readTextIfThere, unlinkIfThere } from '../../tools/index.ts';
 import { HostError } from '../errors.ts';
 import type { FunctionVersion, RowsState } from '../types.ts';
-import { namesIn, readTextIfThere, replaceFile, unlinkIfThere } from './disk.ts';
+import { replaceFile } from './disk.ts';
 import { isSha256 } from './names.ts';
 import type { InTurn } from './validator.ts';
 
@@ -89,7 +89,7 @@ export class RowChecks {
 
   /** Takes in what was found before. */
   async start(): Promise<void> {
-    for (const file of await namesIn(this.#folder)) {
+    for (const file of await namesInFolder(this.#folder)) {
       const text = await readTextIfThere(join(this.#folder, file)).catch(() => undefined);
       const kept = jsonAs(text, (json: Kept) => json);
       if (kept?.checkedBy !== this.#checkedBy) continue;
@@ -143,7 +143,7 @@ export class RowChecks {
 
   /** Forgets every model that is not in `known`. */
   async keepOnly(known: ReadonlySet<string>): Promise<void> {
-    for (const file of await namesIn(this.#folder)) {
+    for (const file of await namesInFolder(this.#folder)) {
       const sha256 = file.replace(/\.json$/, '');
       if (!isSha256(sha256) || !known.has(sha256)) await unlinkIfThere(join(this.#folder, file));
     }

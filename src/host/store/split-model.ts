@@ -4,7 +4,8 @@ import { closeSync, linkSync, mkdirSync, openSync, readSync, statSync, writeSync
 import { dirname, join } from 'node:path';
 import { cutModel, serializeModel, type ChunkSlice, type ModelCut } from '../../onnx/index.ts';
 import { chunkFile, graphFile, layoutFile, layoutText, type NamedContent } from '../../store/index.ts';
-import { hasCode, noLinkCodes, stampOf } from './disk.ts';
+import { hasCode } from '../../tools/index.ts';
+import { noLinkCodes, stampOf } from './disk.ts';
 import { uploadedModel } from './names.ts';
 
 export interface SplitOrder {

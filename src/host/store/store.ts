@@ -10,7 +10,7 @@ import {
   type FetchFile,
   type ReadableContent,
 } from '../../store/index.ts';
-import { calledAs, inParallel, KeyedMutex } from '../../tools/index.ts';
+import { calledAs, ifThere, inParallel, KeyedMutex, namesInFolder } from '../../tools/index.ts';
 import { isMachineShort } from '../../hardware/index.ts';
 import { ConfigError } from '../config/config-error.ts';
 import { HostError } from '../errors.ts';
@@ -21,7 +21,7 @@ import { BlobStore } from './blobs.ts';
 import { Catalogue } from './catalogue.ts';
 import { Changes, storeUnavailable } from './changes.ts';
 import { DataFolder, moveData } from './data-folder.ts';
-import { ifThere, namesIn, onDisk, syncFile, tidy } from './disk.ts';
+import { onDisk, syncFile, tidy } from './disk.ts';
 import { DiskUse } from './disk-use.ts';
 import { Entries, trafficOf } from './entries.ts';
 import { FolderFunctions, type FolderFunction } from './folder-functions.ts';
@@ -454,7 +454,7 @@ export class DiskModelStore extends Catalogue implements ModelStore {
       await this.#leaveOwnEntries(this.#options.shared);
     }
     await this.#rows.start();
-    const folders = await namesIn(this.#data.functions);
+    const folders = await namesInFolder(this.#data.functions);
     for (const folder of folders) {
       if (decodeName(folder) !== undefined) continue;
       logger.warn({ folder: join(this.#data.functions, folder) }, 'a folder in the model store is no function');
@@ -519,7 +519,7 @@ export class DiskModelStore extends Catalogue implements ModelStore {
     }
     for (const version of unreadable) found.set(version, { status: 'unreadable', reason: 'its record is lost' });
     const folder = this.#data.functionFolder(name);
-    for (const each of await namesIn(folder)) {
+    for (const each of await namesInFolder(folder)) {
       const version = decodeName(each);
       if (version === undefined || found.has(version)) continue;
       // Removed, and then the host was killed; or nothing is known of it because the entry is lost.

@@ -2,7 +2,8 @@
 import { dirname, join } from 'node:path';
 import { onnxRuntimeVersion } from '../../tensor/index.ts';
 import type { ModelMetadata, Publisher, TensorSpec } from '../types.ts';
-import { fileBytes, namesIn, readTextIfThere, replaceFile, unlinkIfThere } from './disk.ts';
+import { namesInFolder, readTextIfThere, unlinkIfThere } from '../../tools/index.ts';
+import { fileBytes, replaceFile } from './disk.ts';
 import { isSha256 } from './names.ts';
 import type { SplitModel, SplitOrder } from './split-model.ts';
 
@@ -105,7 +106,7 @@ export class Validations {
 
   /** Forgets every model that is not in `known`. */
   async keepOnly(known: ReadonlySet<string>): Promise<void> {
-    for (const file of await namesIn(this.#folder)) {
+    for (const file of await namesInFolder(this.#folder)) {
       const sha256 = file.replace(/\.json$/, '');
       if (!isSha256(sha256) || !known.has(sha256)) await unlinkIfThere(join(this.#folder, file));
     }
