@@ -2,7 +2,7 @@ import type { FleetAnswer, FleetFunctionAnswer, FleetHostAnswer } from '../../..
 import { drainQuestion, fleetHeadline, hostNote, hostPage, placesOf, sortHosts } from '../logic/fleet.ts';
 import { formatMs } from '../logic/format.ts';
 import { useAction, usePolled } from '../state.ts';
-import { Message, Polled, TableCard, Tile } from './parts.tsx';
+import { Message, Polled, TableCard, Tile, type TableRow } from './parts.tsx';
 
 const pathOf = (name: string): string => `/v2/fleet/hosts/${encodeURIComponent(name)}`;
 
@@ -47,7 +47,6 @@ function Hosts({ fleet, redis, hosts, onChanged }: FleetAnswer & { readonly onCh
         id="hosts-title"
         title={fleetHeadline({ fleet, hosts })}
         warn={sick > 0}
-        labelled
         headings={[
           'Host',
           'State',
@@ -61,11 +60,8 @@ function Hosts({ fleet, redis, hosts, onChanged }: FleetAnswer & { readonly onCh
           'Version',
           { name: '', hint: 'drain or take back' },
         ]}
-      >
-        {sortHosts(hosts).map((host) => (
-          <HostRow key={host.name} {...{ host, busy }} onDrain={() => void drain(host)} />
-        ))}
-      </TableCard>
+        rows={sortHosts(hosts).map((host) => hostRow(host, busy, () => void drain(host)))}
+      />
     </>
   );
 }
@@ -97,47 +93,28 @@ function HostTiles({ hosts, sick }: { readonly hosts: readonly FleetHostAnswer[]
   );
 }
 
-interface HostRowProps {
-  readonly host: FleetHostAnswer;
-  readonly busy: boolean;
-  readonly onDrain: () => void;
-}
-
-function HostRow({ host, busy, onDrain }: HostRowProps) {
+function hostRow(host: FleetHostAnswer, busy: boolean, onDrain: () => void): TableRow {
   const { name, state, self } = host;
-  const note = hostNote(host);
-  return (
-    <>
-      <tr data-host={name}>
-        <th scope="row">
-          <HostName host={host} />
-        </th>
-        <td>
-          <span class={`state ${state}`}>{state}</span>
-        </td>
-        <td data-label="Cores">{host.cores}</td>
-        <td data-label="GPUs">{host.gpus}</td>
-        <td data-label="Functions">{host.functions}</td>
-        <td data-label="Calls">{host.in_flight}</td>
-        <td data-label="Waiting">{host.waiting}</td>
-        <td data-label="Way">{self ? '–' : formatMs(host.round_trip_ms)}</td>
-        <td data-label="Heard">{self ? '–' : `${formatMs(host.heard_ms_ago)} ago`}</td>
-        <td data-label="Version">{host.version}</td>
-        <td>
-          <button type="button" disabled={busy || state === 'sick'} onClick={onDrain}>
-            {state === 'draining' ? 'Take back' : 'Drain'}
-          </button>
-        </td>
-      </tr>
-      {note !== '' && (
-        <tr data-note={name}>
-          <td class="note" colSpan={11}>
-            <span>{note}</span>
-          </td>
-        </tr>
-      )}
-    </>
-  );
+  return {
+    key: name,
+    marks: { 'data-host': name },
+    note: hostNote(host),
+    cells: [
+      <HostName host={host} />,
+      <span class={`state ${state}`}>{state}</span>,
+      host.cores,
+      host.gpus,
+      host.functions,
+      host.in_flight,
+      host.waiting,
+      self ? '–' : formatMs(host.round_trip_ms),
+      self ? '–' : `${formatMs(host.heard_ms_ago)} ago`,
+      host.version,
+      <button type="button" disabled={busy || state === 'sick'} onClick={onDrain}>
+        {state === 'draining' ? 'Take back' : 'Drain'}
+      </button>,
+    ],
+  };
 }
 
 function HostName({ host }: { readonly host: FleetHostAnswer }) {
@@ -160,16 +137,17 @@ export function Homes({ name, paused }: { readonly name: string; readonly paused
             'Content',
             { name: 'Predicted answer', hint: "as that host says; this one's own is not asked for here" },
           ]}
-        >
-          {placesOf(answer).map(({ host, home, hasContent, predictedMs }) => (
-            <tr key={host} data-home={host}>
-              <th scope="row">{host}</th>
-              <td>{home === undefined ? 'no' : home === 1 ? 'first' : `number ${home}`}</td>
-              <td>{hasContent ? 'there' : 'not yet'}</td>
-              <td>{formatMs(predictedMs)}</td>
-            </tr>
-          ))}
-        </TableCard>
+          rows={placesOf(answer).map(({ host, home, hasContent, predictedMs }) => ({
+            key: host,
+            marks: { 'data-home': host },
+            cells: [
+              host,
+              home === undefined ? 'no' : home === 1 ? 'first' : `number ${home}`,
+              hasContent ? 'there' : 'not yet',
+              formatMs(predictedMs),
+            ],
+          }))}
+        />
       )}
     </Polled>
   );

@@ -51,8 +51,8 @@ export function Functions({ range, onRange, paused, onPause }: TimeProps) {
         {({ functions, atMs }) => {
           const hasGpus = functions.some(({ gpuState }) => gpuState !== null);
           return (
-            <div class="scroll functions">
-              <table>
+            <div class="scroll">
+              <table class="labelled sorted">
                 <caption class="muted">
                   {rows.length} of {functions.length} functions
                   {rows.length > rowsMax ? `, the first ${rowsMax} shown` : ''}

@@ -61,18 +61,18 @@ function Busy(props: MachineAnswer) {
       <TableCard
         id="queues-title"
         title="Queues"
-        empty={queues.length === 0 && 'No call waits for a turn.'}
+        empty="No call waits for a turn."
         headings={['Function', 'Waiting']}
-      >
-        {queues.map(({ functionName, version, waiting: calls }) => (
-          <tr key={`${functionName}@${version}`}>
-            <td>
+        rows={queues.map(({ functionName, version, waiting: calls }) => ({
+          key: `${functionName}@${version}`,
+          cells: [
+            <>
               <a href={functionLink(functionName)}>{functionName}</a> <span class="muted">version {version}</span>
-            </td>
-            <td>{calls}</td>
-          </tr>
-        ))}
-      </TableCard>
+            </>,
+            calls,
+          ],
+        }))}
+      />
       <Workers workers={workers} redis={redis} calledAs={calledAs} />
     </>
   );
@@ -127,25 +127,25 @@ function Workers({ workers, redis, calledAs }: Pick<MachineAnswer, 'workers' | '
       id="workers-title"
       title="Workers"
       empty={
-        workers.length === 0 &&
-        (redis === 'off'
+        redis === 'off'
           ? 'With Redis (--redis URL), workers on other machines take what this host has no core free for.'
-          : `None. Start one on any machine: ${calledAs} worker --redis URL`)
+          : `None. Start one on any machine: ${calledAs} worker --redis URL`
       }
       headings={['Worker', 'Cores', 'Calls', 'Backlog', 'Functions']}
-    >
-      {workers.map(({ name, cores: own, outstanding, backlogMs, draining, functions }) => (
-        <tr key={name} data-worker={name}>
-          <td>
+      rows={workers.map(({ name, cores, outstanding, backlogMs, draining, functions }) => ({
+        key: name,
+        marks: { 'data-worker': name },
+        cells: [
+          <>
             {name} {draining && <span class="muted">draining</span>}
-          </td>
-          <td>{own}</td>
-          <td>{outstanding}</td>
-          <td>{formatMs(backlogMs)}</td>
-          <td>{functions}</td>
-        </tr>
-      ))}
-    </TableCard>
+          </>,
+          cores,
+          outstanding,
+          formatMs(backlogMs),
+          functions,
+        ],
+      }))}
+    />
   );
 }
 
@@ -201,23 +201,22 @@ function Gpus({ gpus }: { readonly gpus: Gpus }) {
         'Loading',
         { name: 'Name', words: true },
       ]}
-    >
-      {gpus.map(({ index, name, busyShare, link, usedBytes, capacityBytes, functions, loading }) => (
-        <tr key={index} data-gpu={index}>
-          <th scope="row">{index}</th>
-          <td>{formatShare(busyShare)}</td>
-          <td>{formatShare(link?.share ?? null)}</td>
-          <td>{link === null ? '–' : `${formatBytes(link.fromHostBytesPerSecond)}/s`}</td>
-          <td>{link === null ? '–' : `${formatBytes(link.toHostBytesPerSecond)}/s`}</td>
-          <td>
-            {formatBytes(usedBytes)} of {formatBytes(capacityBytes)}
-          </td>
-          <td>{functions}</td>
-          <td>{loading}</td>
-          <td class="words">{name}</td>
-        </tr>
-      ))}
-    </TableCard>
+      rows={gpus.map(({ index, name, busyShare, link, usedBytes, capacityBytes, functions, loading }) => ({
+        key: index,
+        marks: { 'data-gpu': index },
+        cells: [
+          index,
+          formatShare(busyShare),
+          formatShare(link?.share ?? null),
+          link === null ? '–' : `${formatBytes(link.fromHostBytesPerSecond)}/s`,
+          link === null ? '–' : `${formatBytes(link.toHostBytesPerSecond)}/s`,
+          `${formatBytes(usedBytes)} of ${formatBytes(capacityBytes)}`,
+          functions,
+          loading,
+          name,
+        ],
+      }))}
+    />
   );
 }
 

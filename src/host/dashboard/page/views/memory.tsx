@@ -75,25 +75,24 @@ function Division({ totalBytes, parts, processes, kills }: MemoryAnswer['host'])
       <TableCard
         id="division-title"
         title={`Host memory: ${formatBytes(totalBytes)}, divided`}
-        headings={['Used', 'Limit', { name: 'For', words: true }]}
-      >
-        {parts.map((part) => (
-          <tr key={part.part} data-part={part.part}>
-            <th scope="row" class={isFull(part) ? 'warning' : undefined}>
-              {formatBytes(part.usedBytes)}
-            </th>
-            <td class={hasLimit(part) ? undefined : 'muted'}>
-              {hasLimit(part) ? formatBytes(part.bytes) : `${formatBytes(part.bytes)} set aside`}
-            </td>
-            <td class="words">{part.words}</td>
-          </tr>
-        ))}
-        <tr>
-          <th scope="row">–</th>
-          <td>{formatBytes(leftBytes)}</td>
-          <td class="words">left free</td>
-        </tr>
-      </TableCard>
+        headings={[{ name: 'For', words: true }, 'Used', 'Limit']}
+        rows={[
+          ...parts.map((part) => ({
+            key: part.part,
+            marks: { 'data-part': part.part },
+            cells: [
+              part.words,
+              <span class={isFull(part) ? 'warning' : undefined}>{formatBytes(part.usedBytes)}</span>,
+              hasLimit(part) ? (
+                formatBytes(part.bytes)
+              ) : (
+                <span class="muted">{`${formatBytes(part.bytes)} set aside`}</span>
+              ),
+            ],
+          })),
+          { key: '', cells: ['left free', '–', formatBytes(leftBytes)] },
+        ]}
+      />
       <Processes processes={processes} />
     </>
   );
@@ -114,15 +113,12 @@ function Processes({ processes }: Pick<MemoryAnswer['host'], 'processes'>) {
             {processes.length}, {formatBytes(bytes)} resident, where pages that they share count in each
           </span>
         </summary>
-        <Table headings={['PID', { name: 'Resident', hint: 'RES of top' }, { name: 'For', words: true }]}>
-          {processes.slice(0, processesMax).map(({ pid, bytes: resident, words }) => (
-            <tr key={pid}>
-              <th scope="row">{pid}</th>
-              <td>{formatBytes(resident)}</td>
-              <td class="words">{words}</td>
-            </tr>
-          ))}
-        </Table>
+        <Table
+          headings={[{ name: 'For', words: true }, 'PID', { name: 'Resident', hint: 'RES of top' }]}
+          rows={processes
+            .slice(0, processesMax)
+            .map(({ pid, bytes: resident, words }) => ({ key: pid, cells: [words, pid, formatBytes(resident)] }))}
+        />
       </details>
     </section>
   );
@@ -218,23 +214,23 @@ function Strip({ title, capacityBytes, usedBytes: used, limit, free, residents, 
         <details>
           <summary>{residents.length === 1 ? 'The only entry' : `All ${residents.length} entries`}</summary>
           <div class="scroll">
-            <Table headings={['Function', 'Version', 'Bytes', 'State', 'Last use', 'Why']}>
-              {residents
+            <Table
+              headings={['Function', 'Version', 'Bytes', 'State', 'Last use', 'Why']}
+              rows={residents
                 .toSorted((one, other) => other.lastUseMs - one.lastUseMs)
                 .slice(0, entriesMax)
-                .map((resident) => (
-                  <tr key={`${resident.functionName} ${resident.version} ${resident.why}`}>
-                    <th scope="row">
-                      <a href={functionLink(resident.functionName)}>{resident.functionName}</a>
-                    </th>
-                    <td>{resident.version}</td>
-                    <td>{formatBytes(resident.bytes)}</td>
-                    <td>{resident.state}</td>
-                    <td>{formatAgo(resident.lastUseMs, nowMs)}</td>
-                    <td>{resident.why}</td>
-                  </tr>
-                ))}
-            </Table>
+                .map((resident) => ({
+                  key: `${resident.functionName} ${resident.version} ${resident.why}`,
+                  cells: [
+                    <a href={functionLink(resident.functionName)}>{resident.functionName}</a>,
+                    resident.version,
+                    formatBytes(resident.bytes),
+                    resident.state,
+                    formatAgo(resident.lastUseMs, nowMs),
+                    resident.why,
+                  ],
+                }))}
+            />
           </div>
         </details>
       )}

@@ -260,19 +260,18 @@ function Errors({ answer }: { readonly answer: ErrorsAnswer | undefined }) {
       id="errors-title"
       title="Errors by status"
       headings={['Status', 'Requests', 'Latest', { name: 'Cause', words: true }]}
-    >
-      {answer.causes.map(({ status, code, when, count, lastMs }) => (
-        <tr key={`${status} ${code}`} data-code={code}>
-          <th scope="row">
-            <span class={`state ${status >= 500 ? 'sick' : 'draining'}`}>{status}</span>
-          </th>
-          <td>{count.toLocaleString('en')}</td>
-          <td title={formatAgo(lastMs, Date.now())}>{formatTime(lastMs)}</td>
-          <td class="words">
+      rows={answer.causes.map(({ status, code, when, count, lastMs }) => ({
+        key: `${status} ${code}`,
+        marks: { 'data-code': code },
+        cells: [
+          <span class={`state ${status >= 500 ? 'sick' : 'draining'}`}>{status}</span>,
+          count.toLocaleString('en'),
+          <span title={formatAgo(lastMs, Date.now())}>{formatTime(lastMs)}</span>,
+          <>
             <strong>{code}</strong> <span class="muted">{when}</span>
-          </td>
-        </tr>
-      ))}
-    </TableCard>
+          </>,
+        ],
+      }))}
+    />
   );
 }

@@ -1,5 +1,5 @@
 /** Small parts that several views share. */
-import type { ComponentChildren, InputHTMLAttributes } from 'preact';
+import { Fragment, type ComponentChildren, type InputHTMLAttributes } from 'preact';
 import { ranges, type Range } from '../logic/ranges.ts';
 import { answerOf, type Loaded } from '../state.ts';
 
@@ -28,62 +28,80 @@ export function Polled<Answer>({
   );
 }
 
-interface TableProps {
-  /** A name, or a name with its meaning; headings of words are aligned to the left. */
-  readonly headings: readonly (string | { readonly name: string; readonly hint?: string; readonly words?: boolean })[];
-  readonly class?: string | undefined;
-  readonly children: ComponentChildren;
+/** A name, or a name with its meaning; a column of words is aligned to the left. */
+type Heading = string | { readonly name: string; readonly hint?: string; readonly words?: boolean };
+
+export interface TableRow {
+  readonly key: string | number;
+  /** In the order of the headings. The first names the row. */
+  readonly cells: readonly ComponentChildren[];
+  readonly marks?: Readonly<Record<`data-${string}`, string | number>>;
+  /** Stands in a row of its own below. */
+  readonly note?: string;
 }
 
-export function Table({ headings, class: look, children }: TableProps) {
+interface TableProps {
+  readonly headings: readonly Heading[];
+  readonly rows: readonly TableRow[];
+}
+
+/** In a narrow window the cells of a row are below its name, each beside its heading. */
+export function Table({ headings, rows }: TableProps) {
+  const columns = headings.map((heading) => (typeof heading === 'string' ? { name: heading } : heading));
+  const looks = columns.map(({ words }) => (words === true ? 'words' : undefined));
   return (
-    <table class={look}>
+    <table class="labelled">
       <thead>
         <tr>
-          {headings.map((heading) => {
-            const { name, hint, words = false } = typeof heading === 'string' ? { name: heading } : heading;
-            return (
-              <th scope="col" key={name} title={hint} class={words ? 'words' : undefined}>
-                {name}
-              </th>
-            );
-          })}
+          {columns.map(({ name, hint }, at) => (
+            <th scope="col" key={at} title={hint} class={looks[at]}>
+              {name}
+            </th>
+          ))}
         </tr>
       </thead>
-      <tbody>{children}</tbody>
+      <tbody>
+        {rows.map(({ key, cells: [name, ...cells], marks, note = '' }) => (
+          <Fragment key={key}>
+            <tr {...marks}>
+              <th scope="row" class={looks[0]}>
+                {name}
+              </th>
+              {cells.map((cell, at) => (
+                <td key={at} data-label={columns[at + 1]?.name} class={looks[at + 1]}>
+                  {cell}
+                </td>
+              ))}
+            </tr>
+            {note !== '' && (
+              <tr data-note={key}>
+                <td class="note" colSpan={columns.length}>
+                  <span>{note}</span>
+                </td>
+              </tr>
+            )}
+          </Fragment>
+        ))}
+      </tbody>
     </table>
   );
 }
 
-export interface TableCardProps extends Omit<TableProps, 'class'> {
+export interface TableCardProps extends TableProps {
   /** Of the heading. */
   readonly id: string;
   readonly title: string;
   /** Shown instead of a table without rows. */
-  readonly empty?: string | false;
+  readonly empty?: string;
   readonly warn?: boolean;
-  /** In a narrow window its figures are below the name of their row, as in the table of functions. */
-  readonly labelled?: boolean;
 }
 
-/** Columns beside a sentence that fit a narrow window. */
-const stackedMax = 4;
-
-/** A table under a heading. In a narrow window it scrolls, or a small one has its sentences below the figures. */
-export function TableCard(props: TableCardProps) {
-  const { id, title, headings, children, empty = false, warn = false, labelled = false } = props;
-  const last = headings.at(-1);
-  const stacks = headings.length <= stackedMax && typeof last === 'object' && last.words === true;
+/** A table under a heading. */
+export function TableCard({ id, title, empty, warn = false, ...table }: TableCardProps) {
   return (
-    <section class={`card scroll${labelled ? ' functions labelled' : ''}${warn ? ' warn' : ''}`} aria-labelledby={id}>
+    <section class={`card scroll${warn ? ' warn' : ''}`} aria-labelledby={id}>
       <h2 id={id}>{title}</h2>
-      {empty !== false ? (
-        <p class="muted">{empty}</p>
-      ) : (
-        <Table headings={headings} class={stacks ? 'stack' : undefined}>
-          {children}
-        </Table>
-      )}
+      {empty !== undefined && table.rows.length === 0 ? <p class="muted">{empty}</p> : <Table {...table} />}
     </section>
   );
 }

@@ -152,17 +152,7 @@ function Rows({ title, columns, rows }: ReportTable) {
   return (
     <div class="scroll">
       {title !== '' && <h3>{title}</h3>}
-      <Table headings={headings}>
-        {rows.map((cells, index) => (
-          <tr key={index}>
-            {cells.map((cell, column) => (
-              <td key={column} class={headings[column]?.words === true ? 'words' : ''}>
-                {cell}
-              </td>
-            ))}
-          </tr>
-        ))}
-      </Table>
+      <Table headings={headings} rows={rows.map((cells, key) => ({ key, cells }))} />
     </div>
   );
 }

@@ -26,28 +26,31 @@ export function Versions({ name, paused }: { readonly name: string; readonly pau
           Version {fellBack.version} went out of service at {formatTime(Date.parse(fellBack.at))}: {fellBack.reason}
         </p>
       )}
-      <Table headings={['Version', 'Share of calls', 'Within SLO', 'Missed', 'State']}>
-        {versions.map(({ version, state, percent, on_trial: onTrial, answers }) => {
+      <Table
+        headings={['Version', 'Share of calls', 'Within SLO', 'Missed', 'State']}
+        rows={versions.map(({ version, state, percent, on_trial: onTrial, answers }) => {
           const ended = Object.values(answers).reduce((sum, count) => sum + count, 0);
           const good = answers['in_slo'] ?? 0;
-          return (
-            <tr key={version} data-version={version}>
-              <td>
+          return {
+            key: version,
+            marks: { 'data-version': version },
+            cells: [
+              <>
                 {version} {onTrial && <span class="tag">on trial</span>}
-              </td>
-              <td>
+              </>,
+              <>
                 <span class="share" aria-hidden="true">
                   <i style={{ width: `${percent}%` }} />
                 </span>{' '}
                 {percent}%
-              </td>
-              <td>{ended === 0 ? '–' : formatShare(good / ended)}</td>
-              <td>{(ended - good).toLocaleString('en')}</td>
-              <td>{state}</td>
-            </tr>
-          );
+              </>,
+              ended === 0 ? '–' : formatShare(good / ended),
+              (ended - good).toLocaleString('en'),
+              state,
+            ],
+          };
         })}
-      </Table>
+      />
     </section>
   );
 }
