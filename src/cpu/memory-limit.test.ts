@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import fc from 'fast-check';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { poolLimits, ScheduledPools } from '../../test/support/cpu-pools.ts';
+import { draws } from '../../test/support/draws.ts';
 import { describeModel, ElementType, GraphBuilder, writeModel } from '../onnx/index.ts';
 import { runBytesOf } from '../operators/index.ts';
 import { tensorOf } from '../tensor/index.ts';
@@ -108,6 +109,6 @@ test('processes take no more than the memory of all functions, whatever their we
       },
     ),
     // Each takes seconds, and so would making the scene smaller.
-    { numRuns: 2, endOnFailure: true },
+    { numRuns: draws(1), endOnFailure: true },
   );
 });

@@ -9,6 +9,7 @@ import { ModelSession } from '../../src/cpu/instance/session.ts';
 import { ElementType, type ValueInfoProto } from '../../src/onnx/index.ts';
 import { checkModelFile } from '../../src/host/store/model-check.ts';
 import { fromOnnxRuntime, toOnnxRuntime, widened, type Tensor } from '../../src/tensor/index.ts';
+import { draws } from '../support/draws.ts';
 import { modelOf, OddModel, oddPlans, singlePlans, writeOdd, type OddPlan } from '../support/odd-models.ts';
 
 let folder: string;
@@ -116,7 +117,9 @@ test.each([
   });
 });
 
-test('300 mixtures of them get the verdict and the values of onnxruntime-node', async () => {
+const mixtures = draws(100);
+
+test('mixtures of them get the verdict and the values of onnxruntime-node', async () => {
   const counts = { refused: 0, ran: 0 };
   await fc.assert(
     fc.asyncProperty(oddPlans, async (plan) => {
@@ -124,8 +127,8 @@ test('300 mixtures of them get the verdict and the values of onnxruntime-node', 
       counts[outcome.kind]++;
       expect(outcome).toEqual(await reference(plan));
     }),
-    { numRuns: 300 },
+    { numRuns: mixtures },
   );
-  expect(counts.refused).toBeGreaterThan(20);
-  expect(counts.ran).toBeGreaterThan(150);
+  expect(counts.refused).toBeGreaterThan(mixtures / 15);
+  expect(counts.ran).toBeGreaterThan(mixtures / 2);
 }, 240_000);

@@ -6,6 +6,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { describeCase } from '../../support/operator-cases/case.ts';
 import { checkCases } from '../../support/operator-cases/checking.ts';
 import { casesAsCalled, drawn } from '../../support/operator-cases/index.ts';
+import { draws } from '../../support/draws.ts';
 import { deviceMissing, withDevice } from './device.ts';
 
 let folder: string;
@@ -15,7 +16,7 @@ beforeAll(async () => {
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
 const seed = Number(process.env['TURNTABLE_SEED']);
-const each = Number(process.env['TURNTABLE_CASES'] ?? 2);
+const each = Number(process.env['TURNTABLE_CASES'] ?? draws(1));
 
 test.skipIf(deviceMissing)(
   `random cases of each of ${drawn.size} operators, of seed ${seed}, agree with ONNX Runtime`,

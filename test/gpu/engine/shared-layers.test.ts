@@ -277,7 +277,7 @@ test('200 functions of which 60% share come, run, are trimmed and go in any orde
         expect(engine.hostState().usedBytes).toBe(0);
       });
     }),
-    { numRuns: draws(2) },
+    { numRuns: draws(1) },
   );
 });
 

@@ -13,6 +13,7 @@ import { ElementType, GraphBuilder, writeModel } from '../../../src/onnx/index.t
 import { makeRegion, Region } from '../../../src/process/region.ts';
 import { encodeMessage, FrameDecoder, tensorOf, type Tensor } from '../../../src/tensor/index.ts';
 import { buildEmulatedDriver } from '../../emulated-driver/build.ts';
+import { draws } from '../../support/draws.ts';
 import { emulatorMissing, withEmulatedCuda, type EmulatedOptions } from '../../support/emulated-cuda.ts';
 import type { Emulator } from '../../support/emulator.ts';
 import { inHost } from '../../support/in-host.ts';
@@ -174,7 +175,7 @@ describe.skipIf(emulatorMissing)('tensors in memory that a host shares', () => {
           await Promise.all(under);
         });
       }),
-      { seed, numRuns: 4 },
+      { seed, numRuns: draws(2) },
     );
   });
 
@@ -245,7 +246,7 @@ describe.skipIf(emulatorMissing)('tensors in memory that a host shares', () => {
         // The first registrations are of weights and of a buffer.
         {
           seed,
-          numRuns: 5,
+          numRuns: 3 + draws(1),
           examples: [
             ['cuMemHostRegister_v2', 2],
             ['cuMemHostRegister_v2', 3],
