@@ -5,7 +5,7 @@ import { arrivalMsOf, RequestTurns } from './request-turns.ts';
 
 const requestTo = (url: string) => ({ url, socket: new Socket() });
 
-test('requests of a path that come at once are begun in their order, 32 in each turn of the event loop', async () => {
+test('requests of a path that come at once are begun in their order, 16 in each turn of the event loop', async () => {
   const turns = new RequestTurns();
   const begun: number[] = [];
   for (let request = 0; request < 100; request++) turns.begin(requestTo('/a'), () => begun.push(request));
@@ -14,7 +14,7 @@ test('requests of a path that come at once are begun in their order, 32 in each 
     await nextTurn();
     counts.push(begun.length);
   }
-  expect(counts).toEqual([32, 64, 96, 100]);
+  expect(counts).toEqual([16, 32, 48, 64, 80, 96, 100]);
   expect(begun).toEqual(Array.from({ length: 100 }, (_, request) => request));
   // A single next one does not wait.
   await nextTurn();
@@ -25,11 +25,11 @@ test('requests of a path that come at once are begun in their order, 32 in each 
 test('a request that comes while others of its path wait is begun after them', async () => {
   const turns = new RequestTurns();
   const begun: number[] = [];
-  for (let request = 0; request < 40; request++) turns.begin(requestTo('/a'), () => begun.push(request));
+  for (let request = 0; request < 20; request++) turns.begin(requestTo('/a'), () => begun.push(request));
   await nextTurn();
-  turns.begin(requestTo('/a'), () => begun.push(40));
+  turns.begin(requestTo('/a'), () => begun.push(20));
   await nextTurn();
-  expect(begun).toEqual(Array.from({ length: 41 }, (_, request) => request));
+  expect(begun).toEqual(Array.from({ length: 21 }, (_, request) => request));
 });
 
 test('a request of another path is begun in the next turn, whatever waits', async () => {
@@ -39,8 +39,8 @@ test('a request of another path is begun in the next turn, whatever waits', asyn
     turns.begin(requestTo(`/flood?${request}`), () => begun.push('flood'));
   turns.begin(requestTo('/quiet'), () => begun.push('quiet'));
   await nextTurn();
-  expect(begun).toHaveLength(64);
-  expect(begun.indexOf('quiet')).toBe(33);
+  expect(begun).toHaveLength(32);
+  expect(begun.indexOf('quiet')).toBe(17);
   while (begun.length < 1001) await nextTurn();
   expect(begun.filter((path) => path === 'flood')).toHaveLength(1000);
 });
@@ -82,10 +82,10 @@ describe('when a request has arrived', () => {
 
   test('if it waits for its turn: when it was found, not when it began', async () => {
     const turns = new RequestTurns();
-    const requests = Array.from({ length: 33 }, () => requestTo('/a'));
+    const requests = Array.from({ length: 17 }, () => requestTo('/a'));
     for (const request of requests) turns.begin(request, () => nowMs++);
     await nextTurn();
-    expect(nowMs).toBe(1033);
+    expect(nowMs).toBe(1017);
     expect(new Set(requests.map(arrivalMsOf))).toEqual(new Set([1000]));
   });
 
@@ -125,5 +125,5 @@ test('while connections come, 4 requests begin in each turn', async () => {
     counts.push(begun);
     await nextTurn();
   }
-  expect(counts).toEqual([32, 36, 40, 72]);
+  expect(counts).toEqual([16, 20, 24, 40]);
 });

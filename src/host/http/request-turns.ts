@@ -3,8 +3,11 @@ import type { IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
 import { append } from '../../tools/index.ts';
 
-/** With all that follows before the event loop turns, some milliseconds of work. */
-const requestsPerTurnMax = 32;
+/**
+ * A turn finds requests and begins so many, and as many of those that wait before it ends. With all that follows, some
+ * milliseconds of work.
+ */
+const requestsPerTurnMax = 16;
 /**
  * While connections come. The event loop accepts only one in each turn (libuv since 1.45), so a thousand would wait for
  * a thousand turns.
