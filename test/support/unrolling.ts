@@ -5,7 +5,7 @@ import { Tensor } from 'onnxruntime-node';
 import { expect } from 'vitest';
 import { checkModel, ElementType, Graph, type ModelProto } from '../../src/onnx/index.ts';
 import { typedGraph } from '../../src/operators/index.ts';
-import { unrollRecurrent, type UnrolledModel } from '../../src/operators/unroll/index.ts';
+import { unrollRecurrent } from '../../src/operators/unroll/index.ts';
 import { runExactly, type Values } from './onnx.ts';
 
 const elementCount = (shape: readonly number[]): number => shape.reduce((all, size) => all * size, 1);
@@ -44,18 +44,30 @@ export function expectSame(actual: Values, expected: Values): void {
 }
 
 /** Unrolls a model, runs both, and expects the same answers. */
-export async function unrolledAlike(model: ModelProto, inputs: Values, steps: number): Promise<UnrolledModel> {
+export async function unrolledAlike(model: ModelProto, inputs: Values, steps: number): Promise<ModelProto> {
   const shapes = await shapesByRun(model, inputs);
   const unrolled = unrollRecurrent(model, { steps, shapes });
-  checkModel(unrolled.model);
-  expectSame(await runExactly(unrolled.model, inputs), await runExactly(model, inputs));
-  expect(unrolled.model.graph.input).toEqual(model.graph.input);
-  expect(unrolled.model.graph.output).toEqual(model.graph.output);
+  checkModel(unrolled);
+  expectSame(await runExactly(unrolled, inputs), await runExactly(model, inputs));
+  expect(unrolled.graph.input).toEqual(model.graph.input);
+  expect(unrolled.graph.output).toEqual(model.graph.output);
   return unrolled;
 }
 
-export const countOf = ({ model }: UnrolledModel, opType: string): number =>
-  model.graph.node.filter((node) => node.opType === opType).length;
+export const countOf = ({ graph }: ModelProto, opType: string): number =>
+  graph.node.filter((node) => node.opType === opType).length;
+
+const recurrent = new Set(['LSTM', 'GRU', 'RNN']);
+
+/** Recurrent nodes: where a model has been unrolled, its cells. */
+export const cellCountOf = ({ graph }: ModelProto): number =>
+  graph.node.filter(({ opType }) => recurrent.has(opType)).length;
+
+/** Recurrent nodes of a model that its unrolled form still has. */
+export const wholeIn = (unrolled: ModelProto, model: ModelProto): readonly string[] =>
+  model.graph.node
+    .filter((node) => recurrent.has(node.opType) && unrolled.graph.node.includes(node))
+    .map(({ name }) => name);
 
 /** Bytes of all floating-point weights. */
 export const weightBytes = (model: ModelProto): number =>
@@ -64,7 +76,7 @@ export const weightBytes = (model: ModelProto): number =>
     .reduce((sum, { byteLength }) => sum + byteLength, 0);
 
 /** Names of the cells that a node's result depends on, including the node itself if it is a cell; sorted. */
-export function cellsBehind({ model }: UnrolledModel, name: string): readonly string[] {
+export function cellsBehind(model: ModelProto, name: string): readonly string[] {
   const graph = new Graph(model);
   const found = new Set<string>();
   const visit = (at: string): void => {
@@ -76,7 +88,6 @@ export function cellsBehind({ model }: UnrolledModel, name: string): readonly st
     }
   };
   visit(name);
-  const recurrent = new Set(['LSTM', 'GRU', 'RNN']);
   return graph.nodes
     .filter((node) => found.has(node.name) && recurrent.has(node.proto.opType))
     .map((node) => node.name)

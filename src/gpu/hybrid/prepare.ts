@@ -66,8 +66,8 @@ export async function unrolledModel(
     steps,
     shapes: (value) => prepared.values.get(value)?.shape ?? inFile(value),
   });
-  if (unrolled.model === model) return modelPath;
-  await writeModel(unrolled.model, path);
+  if (unrolled === model) return modelPath;
+  await writeModel(unrolled, path);
   return path;
 }
 

@@ -1,1 +1,1 @@
-export { unrollRecurrent, type UnrolledModel } from './unroll.ts';
+export { unrollRecurrent } from './unroll.ts';

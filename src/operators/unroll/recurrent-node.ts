@@ -1,5 +1,5 @@
 /**
- * LSTM, GRU and RNN nodes for unrolling: their directions, lengths and states, or the reason why a node stays whole.
+ * LSTM, GRU and RNN nodes for unrolling: their directions, lengths and states.
  */
 import {
   elementBits,
@@ -56,9 +56,6 @@ export interface RecurrentNode {
   readonly lengths: Lengths;
   readonly elementType: number;
 }
-
-export type RecurrentReading =
-  { readonly kind: 'unrolled'; readonly recurrent: RecurrentNode } | { readonly kind: 'kept'; readonly reason: string };
 
 /** Whether an activation takes an alpha and a beta from the node's lists. */
 const parametersOf = new Map([
@@ -134,66 +131,44 @@ function readDirections(node: NodeProto, kind: Kind): readonly Direction[] | und
   });
 }
 
-function readLengths(graph: Graph, value: string, steps: number, opset: number): Lengths | string {
+/** Undefined for lengths that the cells cannot follow. */
+function readLengths(graph: Graph, value: string, steps: number, opset: number): Lengths | undefined {
   if (value === '') return { kind: 'full' };
   const given = wholeNumbers(graph.weight(value));
   if (given === undefined) {
-    if (graph.weight(value) !== undefined) return `its sequence lengths '${value}' cannot be read`;
-    if (opset >= lengthArithmeticOpset) return { kind: 'value', value };
-    return `its sequence lengths '${value}' are no constant, and opset ${opset} cannot compute with them`;
+    return graph.weight(value) === undefined && opset >= lengthArithmeticOpset ? { kind: 'value', value } : undefined;
   }
-  const wrong = given.find((length) => length < 0 || length > steps);
-  if (wrong !== undefined) return `its sequence lengths hold ${wrong}, but the sequence has ${steps} steps`;
+  if (given.some((length) => length < 0 || length > steps)) return undefined;
   if (given.every((length) => length === steps)) return { kind: 'full' };
-  if (opset < whereOpset) return `opset ${opset} has no operator for items that end before others`;
-  return { kind: 'constant', steps: given };
+  return opset < whereOpset ? undefined : { kind: 'constant', steps: given };
 }
 
-const kept = (reason: string): RecurrentReading => ({ kind: 'kept', reason });
-
-/** Undefined for other operators, and for nodes of at most `stepsMax` steps. */
+/**
+ * Undefined for a node that stays whole: another operator, one of at most `stepsMax` steps, and one with invalid
+ * attributes, with unknown sizes or types, or with lengths that the opset has no operators for.
+ */
 export function readRecurrent(
   node: GraphNode,
   graph: Graph,
   opset: number,
   stepsMax: number,
   shapeOf: (value: string) => Shape | undefined,
-): RecurrentReading | undefined {
+): RecurrentNode | undefined {
   const { proto } = node;
   const kind = kindOf(proto);
-  if (kind === undefined) return undefined;
   const [x = '', w = '', r = '', , lengthsValue = ''] = proto.input;
   const shape = shapeOf(x);
-  if (shape?.length !== 3) return kept(`the shape of its input '${x}' is not known`);
+  if (kind === undefined || shape?.length !== 3) return undefined;
   const batchFirst = attributeOf(proto, 'layout', 0) !== 0;
   const axis = batchFirst ? 1 : 0;
   const steps = shape[axis]!;
   if (steps <= stepsMax) return undefined;
 
   const directions = readDirections(proto, kind);
-  if (directions === undefined) {
-    const direction = attributeOf(proto, 'direction', 'forward');
-    return kept(
-      direction === 'bidirectional'
-        ? 'its activations are not those of two directions'
-        : `its direction is '${direction}', which is none that the operator has`,
-    );
-  }
-  for (const weight of [w, r]) {
-    const first = shapeOf(weight)?.[0];
-    if (first !== undefined && first !== directions.length) {
-      return kept(`its weight '${weight}' is for ${first} directions, but the node has ${directions.length}`);
-    }
-  }
+  if (directions === undefined) return undefined;
+  if ([w, r].some((weight) => (shapeOf(weight)?.[0] ?? directions.length) !== directions.length)) return undefined;
   const lengths = readLengths(graph, lengthsValue, steps, opset);
-  if (typeof lengths === 'string') return kept(lengths);
   const elementType = graph.type(x)?.elementType ?? graph.type(w)?.elementType;
-  if (elementType === undefined || elementBits(elementType) === undefined) {
-    return kept(`the element type of its input '${x}' is not known`);
-  }
-  const time = { steps, axis, rows: 1 };
-  return {
-    kind: 'unrolled',
-    recurrent: { node, time, batchFirst, directions, states: kind.states, lengths, elementType },
-  };
+  if (lengths === undefined || elementType === undefined || elementBits(elementType) === undefined) return undefined;
+  return { node, time: { steps, axis, rows: 1 }, batchFirst, directions, states: kind.states, lengths, elementType };
 }

@@ -21,35 +21,25 @@ export interface UnrollOptions {
   readonly shapes: ReadonlyMap<string, Shape> | ((value: string) => Shape | undefined);
 }
 
-export interface UnrolledModel {
-  /** The given model itself if there was nothing to unroll. */
-  readonly model: ModelProto;
-  /** Number of cells that replace the unrolled nodes. */
-  readonly cells: number;
-  /** Recurrent nodes of more steps that stayed as they are. */
-  readonly kept: readonly { readonly node: string; readonly reason: string }[];
-}
-
 /**
  * Unrolls every LSTM, GRU and RNN node of the main graph with more than `steps` steps. Between recurrent nodes,
  * operators that commute with cutting along time are applied chunk by chunk, so that a cell waits only for the cells
  * whose results it takes; everywhere else values are joined again. Inputs and outputs of the graph keep their names and
- * types. Nested graphs stay as they are.
+ * types. Nested graphs stay as they are. The result is the given model itself if there is nothing to unroll.
  * @throws RangeError for `steps` below 1, and OnnxError as {@link Graph}
  */
-export function unrollRecurrent(model: ModelProto, { steps, shapes }: UnrollOptions): UnrolledModel {
+export function unrollRecurrent(model: ModelProto, { steps, shapes }: UnrollOptions): ModelProto {
   if (!Number.isSafeInteger(steps) || steps < 1) throw new RangeError(`a cell cannot have ${steps} steps`);
   const graph = typedGraph(model);
   const opset = opsetOf(model) ?? 1;
   const given = typeof shapes === 'function' ? shapes : (value: string) => shapes.get(value);
   const shapeOf = (value: string): Shape | undefined => given(value) ?? graph.weight(value)?.dims;
-  const kept: { node: string; reason: string }[] = [];
-  const analysis = analyse(graph, opset, steps, shapeOf, kept);
-  if (![...analysis.treatments.values()].some(({ kind }) => kind === 'cells')) return { model, cells: 0, kept };
+  const analysis = analyse(graph, opset, steps, shapeOf);
+  if (![...analysis.treatments.values()].some(({ kind }) => kind === 'cells')) return model;
   const out = new OutputGraph(graph, opset);
   const writer = new ChunkWriter(out, graph, analysis, steps);
   for (const node of graph.nodes) writer.write(node);
-  return { ...finished(model, graph, out), kept };
+  return finished(model, graph, out);
 }
 
 /** Follows time from the recurrent nodes through the operators after them. */
@@ -58,20 +48,18 @@ function analyse(
   opset: number,
   stepsMax: number,
   shapeOf: (value: string) => Shape | undefined,
-  kept: { node: string; reason: string }[],
 ): Analysis {
   const treatments = new Map<GraphNode, Treatment>();
   const times = new Map<string, TimeAxis>();
   for (const node of graph.nodes) {
     const { input, output } = node.proto;
-    const reading = readRecurrent(node, graph, opset, stepsMax, shapeOf);
-    if (reading?.kind === 'kept') kept.push({ node: node.name, reason: reading.reason });
-    if (reading?.kind === 'unrolled') {
-      treatments.set(node, { kind: 'cells', recurrent: reading.recurrent });
+    const recurrent = readRecurrent(node, graph, opset, stepsMax, shapeOf);
+    if (recurrent !== undefined) {
+      treatments.set(node, { kind: 'cells', recurrent });
       const [y = ''] = output;
-      if (y !== '') times.set(y, reading.recurrent.time);
+      if (y !== '') times.set(y, recurrent.time);
     }
-    if (reading !== undefined || !input.some((value) => times.has(value))) continue;
+    if (recurrent !== undefined || !input.some((value) => times.has(value))) continue;
     const operands: Operands = {
       node: node.proto,
       graph,
@@ -98,16 +86,14 @@ function commuting(operands: Operands): Commuting | undefined {
 }
 
 /** The model with the written graph, without unused nodes and the weights that only those read. */
-function finished(model: ModelProto, graph: Graph, out: OutputGraph): { model: ModelProto; cells: number } {
+function finished(model: ModelProto, graph: Graph, out: OutputGraph): ModelProto {
   const { proto } = graph;
   const original = new Set(proto.node);
   const needed = new Set(graph.outputs);
   const living: NodeProto[] = [];
-  let cells = 0;
   for (const node of out.nodes.toReversed()) {
     if (!node.output.some((value) => value !== '' && needed.has(value))) continue;
     const isCell = isRecurrent(node) && !original.has(node);
-    if (isCell) cells++;
     living.push(isCell ? { ...node, output: withoutUnused(node.output, needed) } : node);
     for (const value of node.input) needed.add(value);
     for (const value of capturedBy(node)) needed.add(value);
@@ -123,7 +109,7 @@ function finished(model: ModelProto, graph: Graph, out: OutputGraph): { model: M
   const named = new Set([...initializer, ...input].map(({ name }) => name));
   for (const { output } of node) for (const value of output) named.add(value);
   const valueInfo = proto.valueInfo.filter(({ name }) => named.has(name));
-  return { model: { ...model, graph: { ...proto, node, initializer, input, valueInfo } }, cells };
+  return { ...model, graph: { ...proto, node, initializer, input, valueInfo } };
 }
 
 /** The used outputs of a cell; unused ones at the end are left out. */
