@@ -126,19 +126,16 @@ export class GraphBuilder {
 
   /**
    * Adds a Constant node and returns its value. Constants are separate from weights, which are initializers. An equal
-   * constant without a name is not added twice.
+   * constant is not added twice.
    */
-  constant(value: ConstantValue, name?: string): string {
+  constant(value: ConstantValue): string {
     const tensor = constantTensor(value);
-    if (name === undefined) {
-      const key = `${tensor.dataType} ${tensor.dims.join(',')} ${Buffer.from(tensor.rawData ?? []).toString('latin1')}`;
-      const known = tensor.rawData === undefined ? undefined : this.#constants.get(key);
-      if (known !== undefined) return known;
-      const added = this.node('Constant', [], { value: { tensor } });
-      this.#constants.set(key, added);
-      return added;
-    }
-    return this.node('Constant', [], { value: { tensor } }, { outputs: [name] })[0];
+    const key = `${tensor.dataType} ${tensor.dims.join(',')} ${Buffer.from(tensor.rawData ?? []).toString('latin1')}`;
+    const known = tensor.rawData === undefined ? undefined : this.#constants.get(key);
+    if (known !== undefined) return known;
+    const added = this.node('Constant', [], { value: { tensor } });
+    this.#constants.set(key, added);
+    return added;
   }
 
   /**

@@ -126,21 +126,15 @@ function checkGraph(graph: GraphProto, scope: Scope): void {
   }
 }
 
-export interface CheckOptions {
-  /**
-   * The model's folder. With it, external data must exist and have the right size; without it, only its entries are
-   * checked.
-   */
-  readonly modelDir?: string;
-}
-
 /**
  * Checks that the model is well formed: operator sets are imported, each value is made once (in nested graphs and
  * functions too), outputs exist, and every tensor has as many bytes as its dimensions take. ONNX Runtime judges
  * operators and their types.
+ * @param modelDir the model's folder: with it, external data must exist and have the right size; without it, only its
+ * entries are checked
  * @throws OnnxError naming the node, value or tensor
  */
-export function checkModel(model: ModelProto, { modelDir }: CheckOptions = {}): void {
+export function checkModel(model: ModelProto, modelDir?: string): void {
   if (model.irVersion < 1n) throw bad('the model says no IR version');
   if (model.opsetImport.length === 0) throw bad('the model imports no operator set');
   const domains = new Set(domainsOfOnnxRuntime);

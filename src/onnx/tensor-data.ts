@@ -2,7 +2,15 @@
 import { elementBits, elementTypeName } from './element-type.ts';
 import { OnnxError } from './error.ts';
 import { dataLocationExternal, isExternal, readExternal } from './external-data.ts';
-import { ElementType, type GraphProto, type ModelProto, type NodeProto, type TensorProto } from './types.ts';
+import {
+  ElementType,
+  type AttributeProto,
+  type GraphProto,
+  type ModelProto,
+  type NodeProto,
+  type SparseTensorProto,
+  type TensorProto,
+} from './types.ts';
 
 /** Number of elements: the product of the dimensions, 1 for a scalar. @throws OnnxError `bad-tensor` */
 export function tensorElementCount(tensor: TensorProto): number {
@@ -151,40 +159,40 @@ export function checkTensorData(tensor: TensorProto): void {
   checkDataLength(tensor, tensor.rawData?.byteLength ?? typedBytes(tensor)?.byteLength ?? 0);
 }
 
-function* tensorsOfNodes(nodes: readonly NodeProto[]): Generator<TensorProto> {
-  for (const { attribute } of nodes) {
-    for (const { t, tensors, g, graphs, sparseTensor, sparseTensors } of attribute) {
-      if (t !== undefined) yield t;
-      if (tensors !== undefined) yield* tensors;
-      for (const sparse of [sparseTensor, ...(sparseTensors ?? [])]) {
-        if (sparse?.values !== undefined) yield sparse.values;
-        if (sparse?.indices !== undefined) yield sparse.indices;
-      }
-      if (g !== undefined) yield* tensorsOfGraph(g);
-      for (const graph of graphs ?? []) yield* tensorsOfGraph(graph);
-    }
+function* tensorsOfSparse(sparse: readonly (SparseTensorProto | undefined)[]): Generator<TensorProto> {
+  for (const each of sparse) {
+    if (each?.values !== undefined) yield each.values;
+    if (each?.indices !== undefined) yield each.indices;
   }
+}
+
+function* tensorsOfAttributes(attributes: readonly AttributeProto[]): Generator<TensorProto> {
+  for (const { t, tensors = [], g, graphs = [], sparseTensor, sparseTensors = [] } of attributes) {
+    if (t !== undefined) yield t;
+    yield* tensors;
+    yield* tensorsOfSparse([sparseTensor, ...sparseTensors]);
+    if (g !== undefined) yield* tensorsOfGraph(g);
+    for (const graph of graphs) yield* tensorsOfGraph(graph);
+  }
+}
+
+function* tensorsOfNodes(nodes: readonly NodeProto[]): Generator<TensorProto> {
+  for (const { attribute } of nodes) yield* tensorsOfAttributes(attribute);
 }
 
 /** Every tensor of a graph: initializers, sparse ones, attributes of its nodes, and those of nested graphs. */
 export function* tensorsOfGraph(graph: GraphProto): Generator<TensorProto> {
   yield* graph.initializer;
-  for (const { values, indices } of graph.sparseInitializer ?? []) {
-    if (values !== undefined) yield values;
-    if (indices !== undefined) yield indices;
-  }
+  yield* tensorsOfSparse(graph.sparseInitializer ?? []);
   yield* tensorsOfNodes(graph.node);
 }
 
 /** Every tensor of a model, functions and training graphs included. */
 export function* tensorsOfModel(model: ModelProto): Generator<TensorProto> {
   yield* tensorsOfGraph(model.graph);
-  for (const { node, attributeProto } of model.functions ?? []) {
+  for (const { node, attributeProto = [] } of model.functions ?? []) {
     yield* tensorsOfNodes(node);
-    for (const { t, tensors } of attributeProto ?? []) {
-      if (t !== undefined) yield t;
-      if (tensors !== undefined) yield* tensors;
-    }
+    yield* tensorsOfAttributes(attributeProto);
   }
   for (const { initialization, algorithm } of model.trainingInfo ?? []) {
     if (initialization !== undefined) yield* tensorsOfGraph(initialization);

@@ -150,9 +150,8 @@ export function shapesWith(inputs: readonly OpenInput[], sizes: Sizes) {
 export function trialShapes(
   inputs: readonly OpenInput[],
   given: Sizes = {},
-  order: 'usual' | 'smallest' = 'usual',
 ): readonly [ReturnType<typeof shapesWith>, ...ReturnType<typeof shapesWith>[]] {
-  const [first, ...others] = trialSizes(inputs, given, order).map((sizes) => shapesWith(inputs, sizes));
+  const [first, ...others] = trialSizes(inputs, given).map((sizes) => shapesWith(inputs, sizes));
   return [first!, ...others];
 }
 

@@ -69,7 +69,7 @@ describe('a model', () => {
       await writeModel(model, path, { externalData });
       expect(await run(path)).toEqual(expected);
       const read = await readModel(path);
-      checkModel(read, { modelDir: join(folder, externalData) });
+      checkModel(read, join(folder, externalData));
       expect(Buffer.compare(serializeModel(read), serializeModel(model))).toBe(0);
     }
   });
@@ -195,7 +195,7 @@ describe('external data', () => {
     for (const offset of [2 ** 31 - 4096, 2 ** 32 + 4096]) {
       const path = await sparse(offset, width * width * 4);
       const model = await readModel(path);
-      checkModel(model, { modelDir: folder });
+      checkModel(model, folder);
       expect(await run(serializeModel(model))).toEqual(expected);
       expect(await run(path)).toEqual(expected);
     }

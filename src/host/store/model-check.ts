@@ -19,7 +19,6 @@ import {
 import { sessionOptions } from '../../cpu/index.ts';
 import { runBytesOf, typesOf } from '../../operators/index.ts';
 import { graphFile } from '../../store/index.ts';
-import { given } from '../../tools/index.ts';
 import type { NativeSession, SessionOptions } from '../../tensor/index.ts';
 import type { ModelMetadata } from '../types.ts';
 import { splitModel, type SplitModel, type SplitOrder } from './split-model.ts';
@@ -98,7 +97,7 @@ function problemOf(model: ModelProto, modelDir: string | undefined): string | un
       return `it uses the custom operator '${opType}' of the domain '${domain}', which this host cannot run`;
     }
   }
-  return messageOf(() => checkModel(model, given({ modelDir })));
+  return messageOf(() => checkModel(model, modelDir));
 }
 
 /** What a check has to say; undefined if nothing. */

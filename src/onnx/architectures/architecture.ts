@@ -24,8 +24,6 @@ export interface Architecture {
   readonly name: string;
   readonly description: string;
   readonly settings: SettingSpecs;
-  /** Published parameter count at the default settings; undefined if the architecture has none. */
-  readonly publishedParameterCount: number | undefined;
   /** @throws ArchitectureError for an unknown setting, or a value that the network cannot have */
   build(given: Readonly<Record<string, SettingValue>>, seed: number): BuiltModel;
 }
@@ -34,7 +32,6 @@ export function defineArchitecture<const Specs extends SettingSpecs>(definition:
   readonly name: string;
   readonly description: string;
   readonly settings: Specs;
-  readonly publishedParameterCount?: number;
   /** Adds inputs, nodes and outputs. */
   readonly graph: (graph: SeededGraph, settings: SettingsOf<Specs>) => void;
 }): Architecture {
@@ -43,10 +40,9 @@ export function defineArchitecture<const Specs extends SettingSpecs>(definition:
     name,
     description,
     settings: specs,
-    publishedParameterCount: definition.publishedParameterCount,
     build(given, seed) {
       if (!Number.isSafeInteger(seed) || seed < 0) {
-        throw new ArchitectureError('bad-setting', `the seed is ${seed}, but takes an integer of at least 0`);
+        throw new ArchitectureError(`the seed is ${seed}, but takes an integer of at least 0`);
       }
       const settings = resolveSettings(name, specs, given);
       const graph = new SeededGraph(name, seed);
@@ -72,5 +68,5 @@ export function defineArchitecture<const Specs extends SettingSpecs>(definition:
 
 /** Refuses a combination of settings, in a sentence that says why. */
 export function refuse(reason: string): never {
-  throw new ArchitectureError('bad-setting', reason);
+  throw new ArchitectureError(reason);
 }

@@ -74,11 +74,10 @@ function encoder(
   graph.output(pooled, ElementType.FLOAT, [batch, hidden], 'pooler_output');
 }
 
-function bert(...[name, size, layers, hidden, heads, parameters]: Published): Architecture {
+function bert(...[name, size, layers, hidden, heads]: Published): Architecture {
   return defineArchitecture({
     name,
     description: `BERT-${size}, uncased: token ids to hidden states and a pooled state`,
-    publishedParameterCount: parameters,
     settings: {
       ...transformerSettings({ layers, hidden, heads, vocabulary: 30_522, positions: 512 }),
       types: { type: 'integer', default: 2, min: 1, meaning: 'token types (segments)' },
@@ -100,11 +99,10 @@ function bert(...[name, size, layers, hidden, heads, parameters]: Published): Ar
   });
 }
 
-function roberta(...[name, size, layers, hidden, heads, parameters]: Published): Architecture {
+function roberta(...[name, size, layers, hidden, heads]: Published): Architecture {
   return defineArchitecture({
     name,
     description: `RoBERTa-${size}: token ids to hidden states and a pooled state`,
-    publishedParameterCount: parameters,
     settings: transformerSettings({ layers, hidden, heads, vocabulary: 50_265, positions: 514 }),
     graph(graph, settings) {
       const shape = shapeOf(settings, robertaPadding + 1);
@@ -133,7 +131,7 @@ function robertaPositions(graph: SeededGraph, ids: string): string {
   return graph.node('Add', [graph.node('Mul', [numbered, ones]), padding]);
 }
 
-export const bertBase = bert('bert-base', 'Base', 12, 768, 12, 109_482_240);
-export const bertLarge = bert('bert-large', 'Large', 24, 1024, 16, 335_141_888);
-export const robertaBase = roberta('roberta-base', 'Base', 12, 768, 12, 124_645_632);
-export const robertaLarge = roberta('roberta-large', 'Large', 24, 1024, 16, 355_359_744);
+export const bertBase = bert('bert-base', 'Base', 12, 768, 12);
+export const bertLarge = bert('bert-large', 'Large', 24, 1024, 16);
+export const robertaBase = roberta('roberta-base', 'Base', 12, 768, 12);
+export const robertaLarge = roberta('roberta-large', 'Large', 24, 1024, 16);

@@ -36,11 +36,10 @@ function block(graph: SeededGraph, x: string, causal: string, shape: Transformer
   return graph.node('Add', [middle, fed]);
 }
 
-function gpt2Of(...[name, size, layers, hidden, heads, parameters]: Published): Architecture {
+function gpt2Of(...[name, size, layers, hidden, heads]: Published): Architecture {
   return defineArchitecture({
     name,
     description: `${size}: token ids to the logits of the next token at each place`,
-    publishedParameterCount: parameters,
     settings: transformerSettings({ layers, hidden, heads, vocabulary: 50_257, positions: 1024 }),
     graph(graph, settings) {
       const shape = shapeOf(settings);
@@ -75,5 +74,5 @@ function tiedHead(graph: SeededGraph, state: string, ids: string, vocabulary: nu
   return graph.node('Reshape', [flat, sizes]);
 }
 
-export const gpt2 = gpt2Of('gpt2', 'GPT-2', 12, 768, 12, 124_439_808);
-export const gpt2Medium = gpt2Of('gpt2-medium', 'GPT-2 Medium', 24, 1024, 16, 354_823_168);
+export const gpt2 = gpt2Of('gpt2', 'GPT-2', 12, 768, 12);
+export const gpt2Medium = gpt2Of('gpt2-medium', 'GPT-2 Medium', 24, 1024, 16);

@@ -145,7 +145,6 @@ function blockE(net: Inception, name: string, x: Features): Features {
 export const inceptionV3 = defineArchitecture({
   name: 'inception-v3',
   description: 'Inception-v3, without the auxiliary classifier: an image to the logits of its class',
-  publishedParameterCount: 23_834_568,
   settings: {
     // Below 75 pixels nothing is left for the last reduction.
     ...imageSettings({ image: 299, imageMin: 75 }),

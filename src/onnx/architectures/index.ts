@@ -42,7 +42,7 @@ export function buildArchitecture(
   const architecture = architectures.find((each) => each.name === name);
   if (architecture === undefined) {
     const known = architectures.map((each) => each.name).join(', ');
-    throw new ArchitectureError('unknown-architecture', `there is no architecture '${name}'; there are ${known}`);
+    throw new ArchitectureError(`there is no architecture '${name}'; there are ${known}`);
   }
   return architecture.build(settings, seed);
 }

@@ -68,7 +68,6 @@ function invertedResidual(
 export const mobilenetV2 = defineArchitecture({
   name: 'mobilenet-v2',
   description: 'MobileNetV2: an image to the logits of its class',
-  publishedParameterCount: 3_504_872,
   settings: {
     ...imageSettings({ image: 224, imageMin: 1 }),
     width: { type: 'number', default: 1, min: 0.01, max: 100, meaning: 'multiplier of all channel counts' },

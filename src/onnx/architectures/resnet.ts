@@ -26,11 +26,10 @@ function bottleneck(graph: SeededGraph, x: string, inChannels: number, width: nu
   return graph.node('Relu', [graph.node('Add', [branch, shortcut])]);
 }
 
-function resnet(depth: number, blocks: readonly [number, number, number, number], parameters: number): Architecture {
+function resnet(depth: number, blocks: readonly [number, number, number, number]): Architecture {
   return defineArchitecture({
     name: `resnet${depth}`,
     description: `ResNet-${depth}: an image to the logits of its class`,
-    publishedParameterCount: parameters,
     settings: {
       ...imageSettings({ image: 224, imageMin: 1 }),
       width: { type: 'integer', default: 64, min: 1, meaning: 'channels of the first stage' },
@@ -65,5 +64,5 @@ function resnet(depth: number, blocks: readonly [number, number, number, number]
   });
 }
 
-export const resnet50 = resnet(50, [3, 4, 6, 3], 25_557_032);
-export const resnet101 = resnet(101, [3, 4, 23, 3], 44_549_160);
+export const resnet50 = resnet(50, [3, 4, 6, 3]);
+export const resnet101 = resnet(101, [3, 4, 23, 3]);

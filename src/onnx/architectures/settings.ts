@@ -20,17 +20,9 @@ export type SettingsOf<Specs extends SettingSpecs> = { readonly [Name in keyof S
 
 export type SettingValue = string | number | readonly number[];
 
-export type ArchitectureErrorCode = 'unknown-architecture' | 'unknown-setting' | 'bad-setting';
-
 /** An unknown architecture or setting, or a value that is not allowed. */
 export class ArchitectureError extends Error {
   override readonly name = 'ArchitectureError';
-  readonly code: ArchitectureErrorCode;
-
-  constructor(code: ArchitectureErrorCode, message: string) {
-    super(message);
-    this.code = code;
-  }
 }
 
 /**
@@ -45,10 +37,7 @@ export function resolveSettings(
   const names = Object.keys(specs);
   for (const name of Object.keys(given)) {
     if (!Object.hasOwn(specs, name)) {
-      throw new ArchitectureError(
-        'unknown-setting',
-        `${architecture} has no setting '${name}'; it has ${names.join(', ')}`,
-      );
+      throw new ArchitectureError(`${architecture} has no setting '${name}'; it has ${names.join(', ')}`);
     }
   }
   return Object.fromEntries(
@@ -69,7 +58,6 @@ export function allowedValues(spec: SettingSpec): string {
 function readSetting(architecture: string, name: string, spec: SettingSpec, value: SettingValue): SettingValue {
   const refused = (): ArchitectureError =>
     new ArchitectureError(
-      'bad-setting',
       `the setting '${name}' of ${architecture} is '${String(value)}', but takes ${allowedValues(spec)}`,
     );
   const parts = typeof value === 'string' ? value.split(',') : typeof value === 'number' ? [value] : value;

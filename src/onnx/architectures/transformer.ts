@@ -28,8 +28,8 @@ type TransformerSize = 'layers' | 'hidden' | 'heads' | 'vocabulary' | 'positions
 
 export type TransformerSettings = SettingsOf<ReturnType<typeof transformerSettings>>;
 
-/** A published size of a network; `parameters` is its number of parameters as published. */
-export type Published = [name: string, size: string, layers: number, hidden: number, heads: number, parameters: number];
+/** A published size of a network. */
+export type Published = [name: string, size: string, layers: number, hidden: number, heads: number];
 
 export type TransformerShape = ReturnType<typeof shapeOf>;
 

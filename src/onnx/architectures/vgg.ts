@@ -15,7 +15,6 @@ const reduction = 2 ** stages.length;
 export const vgg16 = defineArchitecture({
   name: 'vgg16',
   description: 'VGG-16: an image to the logits of its class',
-  publishedParameterCount: 138_357_544,
   settings: {
     ...imageSettings({ image: 224, imageMin: reduction }),
     width: { type: 'integer', default: 64, min: 1, meaning: 'channels of the first stage' },

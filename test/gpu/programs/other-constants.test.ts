@@ -5,8 +5,8 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { ElementType, GraphBuilder, writeModel } from '../../../src/onnx/index.ts';
-import { tensorOf } from '../../../src/tensor/index.ts';
+import { ElementType, GraphBuilder, tensorProto, writeModel } from '../../../src/onnx/index.ts';
+import { tensorOf, type Tensor } from '../../../src/tensor/index.ts';
 import { emulatorMissing, withEmulatedCuda } from '../../support/emulated-cuda.ts';
 import { relativeError, runModel, runOnnxRuntime } from '../../support/run-program.ts';
 
@@ -24,17 +24,16 @@ const x = tensorOf(
 );
 
 /** How constants get into the graph. */
-type Make = (graph: GraphBuilder, name: string, value: readonly number[], isWhole: boolean) => string;
-const makes: Readonly<Record<string, Make>> = {
-  initializers: (graph, name, value, isWhole) =>
-    graph.initializer(
-      isWhole
-        ? tensorOf(name, 'INT64', [value.length], BigInt64Array.from(value, BigInt))
-        : tensorOf(name, 'FP32', [], Float32Array.from(value)),
-    ),
-  'constant nodes': (graph, name, value, isWhole) =>
-    graph.constant(isWhole ? { ints: value } : { floats: value[0]! }, name),
+const makes: Readonly<Record<string, (graph: GraphBuilder, tensor: Tensor) => string>> = {
+  initializers: (graph, tensor) => graph.initializer(tensor),
+  'constant nodes': (graph, tensor) =>
+    graph.node('Constant', [], { value: { tensor: tensorProto('', tensor) } }, { outputs: [tensor.name] })[0],
 };
+
+const constantOf = (name: string, value: readonly number[], isWhole: boolean): Tensor =>
+  isWhole
+    ? tensorOf(name, 'INT64', [value.length], BigInt64Array.from(value, BigInt))
+    : tensorOf(name, 'FP32', [], Float32Array.from(value));
 
 interface Case {
   /** Of each model, its constants. */
@@ -166,7 +165,7 @@ describe.skipIf(emulatorMissing)('models that differ in constants alone', () => 
     for (const [index, values] of models.entries()) {
       const graph = new GraphBuilder('one-graph', { opset: 13 });
       const input = graph.input('x', ElementType.FLOAT, x.shape);
-      const constants = values.map((value, at) => make(graph, `constant${at}`, value, isWhole));
+      const constants = values.map((value, at) => make(graph, constantOf(`constant${at}`, value, isWhole)));
       const shape = Array.from({ length: rank }, (_, at) => `d${at}`);
       graph.output(build(graph, input, constants), ElementType.FLOAT, shape, 'y');
       const path = join(folder, `${name}-${index}.onnx`);
