@@ -11,8 +11,6 @@ import type { DeviceBlock } from '../engine/device-memory.ts';
 import type { GpuLane } from '../engine/lane.ts';
 import type { Residency } from '../engine/residency.ts';
 import { CopyGroups } from '../engine/copy-groups.ts';
-import type { IoBuffers } from '../engine/pinned-pool.ts';
-import type { Fence } from '../engine/streams.ts';
 import type { ColdStartPlan } from '../../plan/index.ts';
 import type { MeasuredLayerProfile, MeasureOptions } from './types.ts';
 import { hostBytes, type Program } from '../program/types.ts';
@@ -130,28 +128,34 @@ async function measureGroup(
   if ([...onGpu].some((index) => !residency.has(index))) throw cancelled();
   const binding = await lane.bind(key, program);
   using _lane = await lane.mutex.lock();
-  const coded = [...onGpu].filter((index) => layers[index]!.coded !== undefined);
-  const blocks = coded.map((index) => residency.block(index)!);
-  const checks = coded.length === 0 ? undefined : await DecodeChecks.of(context.io, blocks);
-  const session = new MeasuringSession(
-    lane,
-    residency,
-    binding,
-    program,
-    iterations,
-    onGpu,
-    context.windowBytes,
-    checks,
-  );
+  const coded = layers.filter((layer) => layer.coded !== undefined && onGpu.has(layer.index));
+  const checks =
+    coded.length === 0
+      ? undefined
+      : await DecodeChecks.of(
+          context.io,
+          coded.map(({ index }) => residency.block(index)!),
+        );
+  const taken: DeviceBlock[] = [];
+  const take = (bytes: number): DeviceBlock | undefined => {
+    if (bytes > 0) taken.push(lane.takeStaging(bytes));
+    return bytes > 0 ? taken.at(-1) : undefined;
+  };
+  const common = { lane, residency, binding, program, iterations, onGpu, coded, checks };
   try {
-    session.reserve();
-    await session.putInputs(context.io);
-    return await session.measure(group);
+    // All memory is reserved before the inputs are there, so that they stay in place.
+    place({ ...common, staging: undefined }, () => true);
+    const staging = take(binding.stagingBytes);
+    const decoded = take(Math.max(0, ...coded.map(({ bytes }) => bytes)));
+    lane.prepareScratch(binding, staging);
+    await putInputs(lane, context.io, program, (tensor) => sampleInput(program.layout, tensor, program.inputs));
+    const session = { ...common, windowBytes: context.windowBytes, staging, decoded, segments: segmentsOf(program) };
+    return await measure(session, group);
   } finally {
     const fence = lane.execution.fence();
     residency.lastUse = fence;
     lane.used(fence);
-    session.release(fence);
+    for (const block of taken) lane.pool.free(block, [fence]);
     await lane.execution.finished();
     checks?.leave();
   }
@@ -181,232 +185,190 @@ function profileOf(
   };
 }
 
-class MeasuringSession {
-  readonly #lane: GpuLane;
-  readonly #residency: Residency;
-  readonly #binding: Binding;
-  readonly #program: Program;
-  readonly #iterations: number;
-  readonly #segments: readonly Segment[];
-  readonly #onGpu: ReadonlySet<number>;
-  readonly #windowBytes: number;
-  readonly #checks: DecodeChecks | undefined;
-  #staging: DeviceBlock | undefined;
+/** What the measurements of a group share. */
+interface Session {
+  readonly lane: GpuLane;
+  readonly residency: Residency;
+  readonly binding: Binding;
+  readonly program: Program;
+  readonly iterations: number;
+  readonly segments: readonly Segment[];
+  readonly onGpu: ReadonlySet<number>;
+  /** Those that are on the GPU. */
+  readonly coded: readonly Layer[];
+  readonly checks: DecodeChecks | undefined;
+  readonly windowBytes: number;
+  readonly staging: DeviceBlock | undefined;
   /** For decoded bytes: what runs beside the decoder reads the layers' places. */
-  #decoded: DeviceBlock | undefined;
+  readonly decoded: DeviceBlock | undefined;
+}
 
-  constructor(
-    lane: GpuLane,
-    residency: Residency,
-    binding: Binding,
-    program: Program,
-    iterations: number,
-    onGpu: ReadonlySet<number>,
-    windowBytes: number,
-    checks: DecodeChecks | undefined,
-  ) {
-    this.#checks = checks;
-    this.#onGpu = onGpu;
-    this.#windowBytes = windowBytes;
-    this.#lane = lane;
-    this.#residency = residency;
-    this.#binding = binding;
-    this.#program = program;
-    this.#iterations = iterations;
-    this.#segments = segmentsOf(program);
-  }
-
-  async putInputs(io: IoBuffers): Promise<void> {
-    const { layout, inputs } = this.#program;
-    await putInputs(this.#lane, io, this.#program, (tensor) => sampleInput(layout, tensor, inputs));
-  }
-
-  async measure(
-    group: ReadonlySet<number>,
-  ): Promise<{ readonly times: ReadonlyMap<number, TimesOfLayer>; readonly warm: readonly number[] }> {
-    const { layers } = this.#program.layout;
-    this.#place(() => false);
-    // An untimed run, since kernels and algorithms are loaded at their first use.
-    await this.#timeSegments();
-    const warm = await this.#timeWhole();
-    const inMemory = await this.#repeat(() => this.#timeSegments());
-    const isTimedFromHost = (layer: number): boolean =>
-      !this.#lane.without.has('host-reads-by-kernels') &&
-      layers[layer]!.bytes > 0 &&
-      layers[layer]!.coded === undefined;
-    this.#place(isTimedFromHost);
-    await this.#timeSegments();
-    const fromHost = await this.#repeat(() => this.#timeSegments());
-    this.#place(() => false);
-    const loads = await this.#repeat(() => this.#timeLoads());
-    const codedMs = sumOf(this.#coded.map(({ index }) => spreadOf(loads.map((times) => times[index]!)).medianMs));
-    // As many runs as last while the layers are copied and decoded one after the other.
-    const runs = Math.min(runsBesideMost, Math.ceil((2 * codedMs) / Math.max(spreadOf(warm).medianMs, 1e-3)));
-    // Layers of another group are read from the memory through which coded ones pass.
-    const isWhole = layers.every(({ index, bytes }) => bytes === 0 || this.#onGpu.has(index));
-    const decodes = await this.#repeat(() => this.#timeDecoding(isWhole ? runs : 0));
-    const timesOf = (index: number): TimesOfLayer => {
-      const exec = inMemory.map((times) => this.#sumOf(times, ({ layer }) => layer === index));
-      const load = loads.map((times) => times[index]!);
-      // If other layers read these weights too, their extra time counts for this layer.
-      const added = fromHost.map((times, iteration) =>
-        this.#sumOf(
-          times.map((ms, segment) => ms - inMemory[iteration]![segment]!),
-          ({ reads }) => this.#largest(reads) === index,
-        ),
-      );
-      const dha = exec.map((ms, iteration) => {
-        if (layers[index]!.bytes === 0) return ms;
-        if (!isTimedFromHost(index)) return ms + unmeasuredLoads * load[iteration]!;
-        return Math.max(0, ms + added[iteration]!);
-      });
-      return { load, exec, dha, decode: decodes.map((times) => times[index]!) };
-    };
-    return { times: new Map([...group].map((index) => [index, timesOf(index)])), warm };
-  }
-
-  /** Reserves memory for all measurements, so that the inputs stay in place. @throws GpuError 'out-of-memory' */
-  reserve(): void {
-    this.#place(() => true);
-    const { stagingBytes } = this.#binding;
-    if (stagingBytes > 0) this.#staging = this.#lane.takeStaging(stagingBytes);
-    const decodedBytes = Math.max(0, ...this.#coded.map(({ bytes }) => bytes));
-    if (decodedBytes > 0) this.#decoded = this.#lane.takeStaging(decodedBytes);
-    this.#lane.prepareScratch(this.#binding, this.#staging);
-  }
-
-  /** @param after the work that reads the memory */
-  release(after: Fence): void {
-    for (const block of [this.#staging, this.#decoded]) if (block !== undefined) this.#lane.pool.free(block, [after]);
-  }
-
-  /** Sets where the launches read each layer. */
-  #place(isOnHost: (layer: number) => boolean): void {
-    const { weights } = this.#residency;
-    for (const { index, bytes, coded } of this.#program.layout.layers) {
-      if (bytes === 0) continue;
-      const isRead = isOnHost(index) || !this.#onGpu.has(index);
-      if (coded !== undefined && isRead && this.#staging !== undefined) {
-        // Another group's layer: its times are not taken, so any bytes will do.
-        this.#binding.setLayer(index, this.#staging.address, false);
-        continue;
-      }
-      this.#binding.setLayer(index, isRead ? weights.address(index) : this.#residency.address(index), isRead);
-    }
-  }
-
-  async #repeat(time: () => Promise<number[]>): Promise<number[][]> {
+async function measure(
+  session: Session,
+  group: ReadonlySet<number>,
+): Promise<{ readonly times: ReadonlyMap<number, TimesOfLayer>; readonly warm: readonly number[] }> {
+  const { lane, program, iterations, segments, onGpu, coded } = session;
+  const { layers } = program.layout;
+  const repeat = async (time: () => Promise<number[]>): Promise<number[][]> => {
     const all: number[][] = [];
-    for (let iteration = 0; iteration < this.#iterations; iteration++) all.push(await time());
+    for (let iteration = 0; iteration < iterations; iteration++) all.push(await time());
     return all;
-  }
-
-  #timeSegments(): Promise<number[]> {
-    const { execution } = this.#lane;
-    // Makes the binding copy layers in host memory again.
-    this.#lane.prepareScratch(this.#binding, this.#staging);
-    return timed(
-      this.#lane,
-      execution,
-      this.#segments.map(({ first, end }) => () => {
-        for (let index = first; index < end; index++) this.#binding.submit(index, execution.cuda);
-      }),
-    );
-  }
-
-  async #timeWhole(): Promise<number[]> {
-    const { execution } = this.#lane;
-    const all = (): void => {
-      this.#lane.prepareScratch(this.#binding, this.#staging);
-      for (const index of this.#program.launches.keys()) this.#binding.submit(index, execution.cuda);
-    };
-    const times: number[] = [];
-    for (let iteration = 0; iteration < this.#iterations; iteration++)
-      times.push(...(await timed(this.#lane, execution, [all])));
-    return times;
-  }
-
-  /** By the copies of a load. A small layer has its share of its copy: reading it from the host spares that, and no copy. */
-  async #timeLoads(): Promise<number[]> {
-    const { load } = this.#lane;
-    const { weights } = this.#residency;
-    const { layers } = this.#program.layout;
-    let left = [...this.#onGpu].toSorted((a, b) => a - b);
-    const groups = new CopyGroups(this.#residency, { layers: left, windowBytes: this.#windowBytes });
-    const copies: (readonly number[])[] = [];
-    for (; left.length > 0; left = left.slice(copies.at(-1)!.length))
-      copies.push(groups.next(left, this.#staging?.bytes ?? 0));
-    const bytesOf = (copy: readonly number[]): number => sumOf(copy.map((index) => hostBytes(layers[index]!)));
-    // Coded layers go to memory that is not their own: their places keep what they hold.
-    const toOf = (layer: number): number =>
-      layers[layer]!.coded === undefined ? this.#residency.block(layer)!.address : this.#staging!.address;
-    const times = await timed(
-      this.#lane,
-      load,
-      copies.map((copy) => () => {
-        load.cuda.copy(toOf(copy[0]!), weights.address(copy[0]!), groups.spanBytes(copy));
-      }),
-    );
-    const loads = layers.map(() => 0);
-    for (const [at, copy] of copies.entries())
-      for (const index of copy) loads[index] = (times[at]! * hostBytes(layers[index]!)) / bytesOf(copy);
-    return loads;
-  }
-
-  /** Those that it has on the GPU. */
-  get #coded(): Layer[] {
-    return this.#program.layout.layers.filter(({ index, coded }) => coded !== undefined && this.#onGpu.has(index));
-  }
-
-  /** Of coded layers, as in a cold start: on the stream that decodes them, beside runs of the model. */
-  async #timeDecoding(runs: number): Promise<number[]> {
-    const { execution, migration } = this.#lane;
-    const { weights } = this.#residency;
-    const coded = this.#coded;
-    const times = this.#program.layout.layers.map(() => 0);
-    if (this.#checks === undefined || coded.length === 0) return times;
-    const decoder = await this.#lane.decoder();
-    const staging = this.#staging!.address;
-    // Spread over the layers, so that the model runs beside the last one too.
-    const begin = (at: number): void => {
-      const begun = Math.ceil((at * runs) / coded.length);
-      for (let run = begun; run < Math.ceil(((at + 1) * runs) / coded.length); run++)
-        for (const index of this.#program.launches.keys()) this.#binding.submit(index, execution.cuda);
-    };
-    const took = await timed(
-      this.#lane,
-      migration,
-      coded.flatMap(({ index, coded }, at) => [
-        () => {
-          begin(at);
-          migration.cuda.copy(staging, weights.address(index), coded!.codedBytes);
-        },
-        () =>
-          decoder.decode(migration.cuda, {
-            coded: staging,
-            codedBytes: coded!.codedBytes,
-            pack: coded!,
-            to: this.#decoded!.address,
-            failed: this.#checks!.address(this.#residency.block(index)!),
-          }),
-      ]),
-    );
-    await execution.finished();
-    for (const [at, { index }] of coded.entries()) times[index] = took[2 * at + 1]!;
-    const wrong = this.#checks.wrong();
-    if (wrong.length > 0) throw new CodedLayersWrong(weights.key, wrong.length);
-    return times;
-  }
-
-  #sumOf(times: readonly number[], isWanted: (segment: Segment) => boolean): number {
-    return times.reduce((sum, ms, index) => sum + (isWanted(this.#segments[index]!) ? ms : 0), 0);
-  }
-
+  };
+  const sumWhere = (times: readonly number[], isWanted: (segment: Segment) => boolean): number =>
+    sumOf(times.filter((_, index) => isWanted(segments[index]!)));
   /** If a segment reads several layers, its extra time counts for the one with the most bytes. */
-  #largest(reads: readonly number[]): number | undefined {
-    const { layers } = this.#program.layout;
-    return reads.toSorted((a, b) => layers[b]!.bytes - layers[a]!.bytes)[0];
+  const largest = (reads: readonly number[]): number | undefined =>
+    reads.toSorted((a, b) => layers[b]!.bytes - layers[a]!.bytes)[0];
+
+  place(session, () => false);
+  // An untimed run, since kernels and algorithms are loaded at their first use.
+  await timeSegments(session);
+  const warm = (await repeat(() => timeWhole(session))).flat();
+  const inMemory = await repeat(() => timeSegments(session));
+  const isTimedFromHost = (layer: number): boolean =>
+    !lane.without.has('host-reads-by-kernels') && layers[layer]!.bytes > 0 && layers[layer]!.coded === undefined;
+  place(session, isTimedFromHost);
+  await timeSegments(session);
+  const fromHost = await repeat(() => timeSegments(session));
+  place(session, () => false);
+  const loads = await repeat(() => timeLoads(session));
+  const codedMs = sumOf(coded.map(({ index }) => spreadOf(loads.map((times) => times[index]!)).medianMs));
+  // As many runs as last while the layers are copied and decoded one after the other.
+  const runs = Math.min(runsBesideMost, Math.ceil((2 * codedMs) / Math.max(spreadOf(warm).medianMs, 1e-3)));
+  // Layers of another group are read from the memory through which coded ones pass.
+  const isWhole = layers.every(({ index, bytes }) => bytes === 0 || onGpu.has(index));
+  const decodes = await repeat(() => timeDecoding(session, isWhole ? runs : 0));
+  const timesOf = (index: number): TimesOfLayer => {
+    const exec = inMemory.map((times) => sumWhere(times, ({ layer }) => layer === index));
+    const load = loads.map((times) => times[index]!);
+    // If other layers read these weights too, their extra time counts for this layer.
+    const added = fromHost.map((times, iteration) =>
+      sumWhere(
+        times.map((ms, segment) => ms - inMemory[iteration]![segment]!),
+        ({ reads }) => largest(reads) === index,
+      ),
+    );
+    const dha = exec.map((ms, iteration) => {
+      if (layers[index]!.bytes === 0) return ms;
+      if (!isTimedFromHost(index)) return ms + unmeasuredLoads * load[iteration]!;
+      return Math.max(0, ms + added[iteration]!);
+    });
+    return { load, exec, dha, decode: decodes.map((times) => times[index]!) };
+  };
+  return { times: new Map([...group].map((index) => [index, timesOf(index)])), warm };
+}
+
+/** Sets where the launches read each layer. */
+function place(
+  {
+    residency,
+    binding,
+    program,
+    onGpu,
+    staging,
+  }: Pick<Session, 'residency' | 'binding' | 'program' | 'onGpu' | 'staging'>,
+  isOnHost: (layer: number) => boolean,
+): void {
+  for (const { index, bytes, coded } of program.layout.layers) {
+    if (bytes === 0) continue;
+    const isRead = isOnHost(index) || !onGpu.has(index);
+    if (coded !== undefined && isRead && staging !== undefined) {
+      // Another group's layer: its times are not taken, so any bytes will do.
+      binding.setLayer(index, staging.address, false);
+      continue;
+    }
+    binding.setLayer(index, isRead ? residency.weights.address(index) : residency.address(index), isRead);
   }
+}
+
+function timeSegments({ lane, binding, segments, staging }: Session): Promise<number[]> {
+  const { execution } = lane;
+  // Makes the binding copy layers in host memory again.
+  lane.prepareScratch(binding, staging);
+  return timed(
+    lane,
+    execution,
+    segments.map(({ first, end }) => () => {
+      for (let index = first; index < end; index++) binding.submit(index, execution.cuda);
+    }),
+  );
+}
+
+function timeWhole({ lane, binding, program, staging }: Session): Promise<number[]> {
+  const { execution } = lane;
+  return timed(lane, execution, [
+    () => {
+      lane.prepareScratch(binding, staging);
+      for (const index of program.launches.keys()) binding.submit(index, execution.cuda);
+    },
+  ]);
+}
+
+/** By the copies of a load. A small layer has its share of its copy: reading it from the host spares that, and no copy. */
+async function timeLoads({ lane, residency, program, onGpu, windowBytes, staging }: Session): Promise<number[]> {
+  const { load } = lane;
+  const { weights } = residency;
+  const { layers } = program.layout;
+  let left = [...onGpu].toSorted((a, b) => a - b);
+  const groups = new CopyGroups(residency, { layers: left, windowBytes });
+  const copies: (readonly number[])[] = [];
+  for (; left.length > 0; left = left.slice(copies.at(-1)!.length)) copies.push(groups.next(left, staging?.bytes ?? 0));
+  const bytesOf = (copy: readonly number[]): number => sumOf(copy.map((index) => hostBytes(layers[index]!)));
+  // Coded layers go to memory that is not their own: their places keep what they hold.
+  const toOf = (layer: number): number =>
+    layers[layer]!.coded === undefined ? residency.block(layer)!.address : staging!.address;
+  const times = await timed(
+    lane,
+    load,
+    copies.map((copy) => () => {
+      load.cuda.copy(toOf(copy[0]!), weights.address(copy[0]!), groups.spanBytes(copy));
+    }),
+  );
+  const loads = layers.map(() => 0);
+  for (const [at, copy] of copies.entries())
+    for (const index of copy) loads[index] = (times[at]! * hostBytes(layers[index]!)) / bytesOf(copy);
+  return loads;
+}
+
+/** Of coded layers, as in a cold start: on the stream that decodes them, beside runs of the model. */
+async function timeDecoding(
+  { lane, residency, binding, program, coded, checks, staging, decoded }: Session,
+  runs: number,
+): Promise<number[]> {
+  const { execution, migration } = lane;
+  const { weights } = residency;
+  const times = program.layout.layers.map(() => 0);
+  if (checks === undefined) return times;
+  const decoder = await lane.decoder();
+  // Spread over the layers, so that the model runs beside the last one too.
+  const begin = (at: number): void => {
+    const begun = Math.ceil((at * runs) / coded.length);
+    for (let run = begun; run < Math.ceil(((at + 1) * runs) / coded.length); run++)
+      for (const index of program.launches.keys()) binding.submit(index, execution.cuda);
+  };
+  const took = await timed(
+    lane,
+    migration,
+    coded.flatMap(({ index, coded: pack }, at) => [
+      () => {
+        begin(at);
+        migration.cuda.copy(staging!.address, weights.address(index), pack!.codedBytes);
+      },
+      () =>
+        decoder.decode(migration.cuda, {
+          coded: staging!.address,
+          codedBytes: pack!.codedBytes,
+          pack: pack!,
+          to: decoded!.address,
+          failed: checks.address(residency.block(index)!),
+        }),
+    ]),
+  );
+  await execution.finished();
+  for (const [at, { index }] of coded.entries()) times[index] = took[2 * at + 1]!;
+  const wrong = checks.wrong();
+  if (wrong.length > 0) throw new CodedLayersWrong(weights.key, wrong.length);
+  return times;
 }
 
 function segmentsOf({ launches }: Program): Segment[] {

@@ -3,15 +3,6 @@ import { readPciPlace } from '../../hardware/index.ts';
 import type { Cuda, CudaDevice, CudaStream, DeviceMemory, HostMemory } from '../driver/types.ts';
 import type { MeasuredTopology } from './types.ts';
 
-export interface TopologyOptions {
-  /** Bytes of a copy. Default 64 MiB. */
-  readonly copyBytes?: number;
-  /** Copies that are timed together, one after the other. Default 8. */
-  readonly copies?: number;
-  /** Root of the file system with /sys, for tests. */
-  readonly root?: string;
-}
-
 /** Memory and a stream for copies to and from a GPU. */
 interface Probe extends Disposable {
   readonly device: CudaDevice;
@@ -21,14 +12,15 @@ interface Probe extends Disposable {
 }
 
 const repetitions = 3;
+/** Timed together, one after the other. */
+const copies = 8;
 
-/** @throws CudaError if there is no memory for the copies */
-export async function measureTopology(cuda: Cuda, options: TopologyOptions = {}): Promise<MeasuredTopology> {
-  const { copyBytes = 64 * 2 ** 20, copies = 8, root = '/' } = options;
+/** @param copyBytes of a copy @throws CudaError if there is no memory for the copies */
+export async function measureTopology(cuda: Cuda, copyBytes = 64 * 2 ** 20): Promise<MeasuredTopology> {
   const probes: Probe[] = [];
   try {
     for (const device of cuda.devices) probes.push(openProbe(cuda, device, copyBytes));
-    const places = probes.map(({ device }) => readPciPlace(device.pciBusId, root));
+    const places = probes.map(({ device }) => readPciPlace(device.pciBusId));
     const switches = [...new Set(places.map(({ upstream }) => upstream))];
     const gpus: MeasuredTopology['gpus'][number][] = [];
     for (const [index, probe] of probes.entries()) {
@@ -41,27 +33,22 @@ export async function measureTopology(cuda: Cuda, options: TopologyOptions = {})
         switch: switches.indexOf(upstream),
         numaNode,
         link: link === null ? null : `${link.gigatransfers} GT/s x${link.lanes}`,
-        loadGBps: await best([loadOf(probe)], copyBytes, copies),
-        storeGBps: await best([{ probe, to: host.address, from: memory.address }], copyBytes, copies),
+        loadGBps: await best([loadOf(probe)], copyBytes),
+        storeGBps: await best([{ probe, to: host.address, from: memory.address }], copyBytes),
       });
     }
     const pairs: MeasuredTopology['pairs'][number][] = [];
     for (const [index, first] of probes.entries()) {
-      for (const second of probes.slice(index + 1)) pairs.push(await measurePair(first, second, copyBytes, copies));
+      for (const second of probes.slice(index + 1)) pairs.push(await measurePair(first, second, copyBytes));
     }
-    const all = probes.length > 2 ? await best(probes.map(loadOf), copyBytes, copies) : null;
+    const all = probes.length > 2 ? await best(probes.map(loadOf), copyBytes) : null;
     return { gpus, pairs, allAtOnceGBps: all, copyBytes };
   } finally {
     for (const probe of probes) probe[Symbol.dispose]();
   }
 }
 
-async function measurePair(
-  first: Probe,
-  second: Probe,
-  copyBytes: number,
-  copies: number,
-): Promise<MeasuredTopology['pairs'][number]> {
+async function measurePair(first: Probe, second: Probe, copyBytes: number): Promise<MeasuredTopology['pairs'][number]> {
   const peerAccess = first.device.canAccessPeer(second.device) && second.device.canAccessPeer(first.device);
   let peerGBps: readonly [number, number] | null = null;
   let helpedGBps: readonly [number, number] | null = null;
@@ -70,14 +57,14 @@ async function measurePair(
     second.device.enablePeerAccess(first.device);
     const there = { probe: first, to: second.memory.address, from: first.memory.address };
     const back = { probe: second, to: first.memory.address, from: second.memory.address };
-    peerGBps = [await best([there], copyBytes, copies), await best([back], copyBytes, copies)];
-    helpedGBps = [await helped(first, second, copyBytes, copies), await helped(second, first, copyBytes, copies)];
+    peerGBps = [await best([there], copyBytes), await best([back], copyBytes)];
+    helpedGBps = [await helped(first, second, copyBytes), await helped(second, first, copyBytes)];
   }
   return {
     gpus: [first.device.index, second.device.index],
     peerGBps,
     helpedGBps,
-    loadTogetherGBps: await best([first, second].map(loadOf), copyBytes, copies),
+    loadTogetherGBps: await best([first, second].map(loadOf), copyBytes),
   };
 }
 
@@ -85,7 +72,7 @@ async function measurePair(
  * GB/s from host memory to one GPU while another one loads every second copy and passes it on, as in parallel
  * transmission.
  */
-async function helped(probe: Probe, helper: Probe, copyBytes: number, copies: number): Promise<number> {
+async function helped(probe: Probe, helper: Probe, copyBytes: number): Promise<number> {
   const relay = probe.device.createStream();
   const fetched = Array.from({ length: copies }, () => helper.device.createEvent());
   try {
@@ -99,7 +86,7 @@ async function helped(probe: Probe, helper: Probe, copyBytes: number, copies: nu
         relay.wait(fetched[copy]!);
       },
     };
-    return await best([loadOf(probe), handedOn], copyBytes, copies);
+    return await best([loadOf(probe), handedOn], copyBytes);
   } finally {
     for (const event of fetched) event.release();
     relay.release();
@@ -117,7 +104,7 @@ interface Way {
 }
 
 /** GB/s of all copies together, the best of a few tries, since disturbances can only slow copies down. */
-async function best(ways: readonly Way[], copyBytes: number, copies: number): Promise<number> {
+async function best(ways: readonly Way[], copyBytes: number): Promise<number> {
   let bestGBps = 0;
   for (let repetition = 0; repetition < repetitions; repetition++) {
     const timers = ways.map(({ probe }) => [

@@ -128,7 +128,7 @@ export class GpuService {
     measure: ({ key, options }) => measureLayers(this.#engine, key, this.#program(this.#served(key)), options),
     check: (order, { tensors, signal }) => this.#check(order, tensors, signal),
     prepare: ({ key, order }) => this.#prepare(key, order),
-    topology: (options) => measureTopology(this.#engine.cuda, options),
+    topology: ({ copyBytes }) => measureTopology(this.#engine.cuda, copyBytes),
   };
 
   /** @throws CudaError */
