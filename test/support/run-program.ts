@@ -1,7 +1,7 @@
 /** Runs programs in the simplest way: one stream, every weight on the device, launches in sequence. */
 import type * as OrtModule from 'onnxruntime-node';
 import type { Cuda, CudaDevice, DeviceMemory, Releasable } from '../../src/gpu/driver/types.ts';
-import { WeightReader } from '../../src/gpu/engine/weight-fill.ts';
+import { WeightReader } from '../../src/gpu/program/weight-reader.ts';
 import { operators as allOperators } from '../../src/gpu/operators/index.ts';
 import type { Operator } from '../../src/gpu/operators/types.ts';
 import { compileModel, type CompileModelOptions } from '../../src/gpu/program/index.ts';
@@ -62,7 +62,7 @@ class Execution {
     await using reader = new WeightReader();
     for (const weight of program.layout.weights) {
       const bytes = new Uint8Array(weight.bytes);
-      await reader.read(weight, bytes, new AbortController().signal);
+      await reader.read(weight, 0, bytes);
       put(bytes, layers[weight.layer]! + weight.byteOffset);
     }
     for (const { name, byteOffset, bytes } of program.inputs) {

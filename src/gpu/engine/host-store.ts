@@ -6,10 +6,10 @@
 import { CountedValues } from '../../tools/index.ts';
 import type { Cuda, DeviceAddress } from '../driver/types.ts';
 import { hostBytes, type WeightLayout } from '../program/types.ts';
+import { WeightReader } from '../program/weight-reader.ts';
 import { asGpuError, GpuError, type HostTier, type Staged } from '../types.ts';
 import { Mutex, orCancelled } from './mutex.ts';
 import { PinnedPool, viewBytesMax, type PinnedPoolOptions, type PinnedRange } from './pinned-pool.ts';
-import { WeightReader } from './weight-fill.ts';
 
 /** Of `process.resourceUsage().fsRead`. */
 const fsBlockBytes = 512;
@@ -525,8 +525,7 @@ async function readLayers(weights: HostWeights, layers: readonly number[], signa
       // Views of more than a GiB are impossible: such weights come in pieces.
       for (let at = 0; at < weight.bytes; at += viewBytesMax) {
         const bytes = Math.min(viewBytesMax, weight.bytes - at);
-        const part = at === 0 && bytes === weight.bytes ? weight : piece(weight, at, bytes);
-        await reader.read(part, place.view(weight.byteOffset + at, bytes), signal);
+        await reader.read(weight, at, place.view(weight.byteOffset + at, bytes), signal);
       }
     }
     bytesRead += hostBytes(weights.layout.layers[layer]!);
@@ -541,8 +540,4 @@ function filesOf({ layers, weights }: WeightLayout, layer: number): WeightLayout
   if (coded === undefined) return weights.filter((weight) => weight.layer === layer);
   const { source, codedBytes: bytes } = coded;
   return [{ name, datatype: 'UINT8', shape: [bytes], bytes, layer, byteOffset: 0, source }];
-}
-
-function piece(weight: WeightLayout['weights'][number], at: number, bytes: number): WeightLayout['weights'][number] {
-  return { ...weight, bytes, source: { ...weight.source, byteOffset: weight.source.byteOffset + at } };
 }

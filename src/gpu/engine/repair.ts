@@ -1,7 +1,7 @@
 /** Copies coded layers that arrived wrong once more, as they are in their files. */
 import type { Residency } from './residency.ts';
 import type { RunContext } from './run-context.ts';
-import { WeightReader } from './weight-fill.ts';
+import { WeightReader } from '../program/weight-reader.ts';
 
 /** So many bytes are copied at once. */
 const pieceBytes = 16 * 2 ** 20;
@@ -14,7 +14,6 @@ export async function repair(context: RunContext, residency: Residency): Promise
   if (wrong.length === 0) return;
   const { execution } = lane;
   await using reader = new WeightReader();
-  const never = new AbortController().signal;
   for (const layer of wrong) {
     const block = residency.block(layer)!;
     execution.wait(residency.ready(layer));
@@ -22,8 +21,7 @@ export async function repair(context: RunContext, residency: Residency): Promise
       for (let at = 0; at < weight.bytes; at += pieceBytes) {
         const bytes = Math.min(pieceBytes, weight.bytes - at);
         using buffer = await context.io.allocate(bytes);
-        const source = { ...weight.source, byteOffset: weight.source.byteOffset + at };
-        await reader.read({ ...weight, bytes, source }, buffer.view, never);
+        await reader.read(weight, at, buffer.view);
         execution.cuda.copy(block.address + weight.byteOffset + at, buffer.address, bytes);
         await execution.finished();
       }

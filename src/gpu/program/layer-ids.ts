@@ -2,12 +2,12 @@
  * Names of layers by their content. Functions whose first layers have the same names have the same bytes there, laid out
  * alike, and share them in host memory and on GPUs; a layer's own content also names its coded form.
  */
-import { createHash, type Hash } from 'node:crypto';
-import { open, readFile, stat, utimes, type FileHandle } from 'node:fs/promises';
+import { createHash } from 'node:crypto';
+import { readFile, stat, utimes } from 'node:fs/promises';
 import { join } from 'node:path';
 import { jsonAs, writeWhole } from '../../tools/index.ts';
-import { fillFrom } from './files.ts';
 import type { CodedLayer, WeightLayout } from './types.ts';
+import { WeightReader } from './weight-reader.ts';
 
 /** Of a file at a time. */
 const chunkBytes = 4 * 2 ** 20;
@@ -67,31 +67,21 @@ async function identityOf({ layers, weights }: WeightLayout): Promise<string> {
 }
 
 async function hashLayers({ layers, weights }: WeightLayout): Promise<string[]> {
-  const files = new Map<string, FileHandle>();
+  await using reader = new WeightReader();
   const chunk = Buffer.allocUnsafe(chunkBytes);
-  try {
-    const contents: string[] = [];
-    for (const { index, bytes } of layers) {
-      const hash = createHash('sha256').update(String(bytes));
-      const own = weights.filter(({ layer }) => layer === index).toSorted((a, b) => a.byteOffset - b.byteOffset);
-      for (const { source, datatype, byteOffset, bytes: weightBytes } of own) {
-        hash.update(` ${datatype} ${byteOffset} ${weightBytes} `);
-        let file = files.get(source.path);
-        if (file === undefined) files.set(source.path, (file = await open(source.path, 'r')));
-        await hashPart(hash, file, source.byteOffset, weightBytes, chunk);
+  const contents: string[] = [];
+  for (const { index, bytes } of layers) {
+    const hash = createHash('sha256').update(String(bytes));
+    const own = weights.filter(({ layer }) => layer === index).toSorted((a, b) => a.byteOffset - b.byteOffset);
+    for (const weight of own) {
+      hash.update(` ${weight.datatype} ${weight.byteOffset} ${weight.bytes} `);
+      for (let at = 0; at < weight.bytes; at += chunkBytes) {
+        const part = chunk.subarray(0, weight.bytes - at);
+        await reader.read(weight, at, part);
+        hash.update(part);
       }
-      contents.push(hash.digest('hex'));
     }
-    return contents;
-  } finally {
-    for (const file of files.values()) await file.close();
+    contents.push(hash.digest('hex'));
   }
-}
-
-async function hashPart(hash: Hash, file: FileHandle, byteOffset: number, bytes: number, chunk: Buffer): Promise<void> {
-  for (let at = 0; at < bytes; at += chunk.length) {
-    const part = chunk.subarray(0, Math.min(chunk.length, bytes - at));
-    await fillFrom(file, part, byteOffset + at);
-    hash.update(part);
-  }
+  return contents;
 }

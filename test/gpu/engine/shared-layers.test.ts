@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import fc from 'fast-check';
 import { expect, test, vi } from 'vitest';
-import { WeightReader } from '../../../src/gpu/engine/weight-fill.ts';
+import { WeightReader } from '../../../src/gpu/program/weight-reader.ts';
 import { withCoding } from '../../../src/gpu/program/coded.ts';
 import { layerIds } from '../../../src/gpu/program/layer-ids.ts';
 import { GpuError } from '../../../src/gpu/types.ts';
