@@ -2,7 +2,6 @@
  * Compiles a prepared graph and a plan to a hybrid program: the GPU's program with its gates, and the model files of
  * the cores' sub-graphs.
  */
-import { join } from 'node:path';
 import { dataTypeOf, tensorBytes } from '../../onnx/index.ts';
 import { typedGraph } from '../../operators/index.ts';
 import { packBytes, type DataType, type Tensor } from '../../tensor/index.ts';
@@ -61,7 +60,7 @@ export async function compileHybrid(
   await writeNarrowed(prepared.base, settings);
   const shares = partition(prepared, plan);
   const { program, gates } = await compileGpu(shares, plan, operators, settings, cacheFolder, layout);
-  const write = partWriter(prepared, join(cacheFolder, 'parts'));
+  const write = partWriter(prepared, cacheFolder);
   const calls: HybridCall[] = [];
   for (const share of shares.cpu) {
     const { modelPath, names } = await write(share);

@@ -85,7 +85,7 @@ test('a sub-graph on a core writes the outputs of a plain session to the given a
   const input = tensorOf(info!.name, 'FP32', shape, randoms(80));
   const expected = await runOnnxRuntime(path, [input]);
   cores = new CpuCores({ count: 1 });
-  const part = await cores.open(1, path);
+  const part = await cores.core(1).open(path);
   const outputs = expected.map(({ name, datatype, shape: dims }) => place(name, datatype, dims));
   await part.run(call([place(input.name, 'FP32', shape, input.data)], outputs));
   for (const [index, { data }] of expected.entries()) {
@@ -99,7 +99,7 @@ test('a thousand calls on three cores each read and write their own memory', asy
   cores = new CpuCores({ count: 3 });
   const lanes = await Promise.all(
     [1, 2, 3].map(async (core) => {
-      const part = await cores.open(core, path);
+      const part = await cores.core(core).open(path);
       const [x, y] = [place('x', 'FP32', [6]), place('y', 'FP32', [6])];
       return { part, x, y, same: call([x], [y]) };
     }),
@@ -121,7 +121,7 @@ test('a thousand calls on three cores each read and write their own memory', asy
 test('a core runs its calls in the order in which it gets them', async () => {
   const path = await writeScale('double', 1, 2);
   cores = new CpuCores({ count: 1 });
-  const part = await cores.open(1, path);
+  const part = await cores.core(1).open(path);
   const chain = Array.from({ length: 20 }, (_, index) => place(`v${index}`, 'FP32', [1]));
   chain[0]!.view.set(new Uint8Array(Float32Array.of(1).buffer));
   const runs = chain.slice(1).map((to, index) => {
@@ -143,7 +143,7 @@ test('tensors of every datatype of ONNX Runtime are read and written in place, a
     graph.output(graph.node('Neg', [scalar]), float, [], 'scalar out');
   });
   cores = new CpuCores({ count: 1 });
-  const part = await cores.open(1, path);
+  const part = await cores.core(1).open(path);
   for (const shape of [
     [2, 3],
     [0, 3],
@@ -171,7 +171,7 @@ test('texts, and tensors whose shapes are known only after the run, are passed b
     graph.output(graph.node('Neg', [x]), float, ['n'], 'y');
   });
   cores = new CpuCores({ count: 1 });
-  const part = await cores.open(1, path);
+  const part = await cores.core(1).open(path);
   const x = tensorOf('x', 'FP32', [4], Float32Array.of(0, 5, 0, 7));
   const text = tensorOf('text', 'BYTES', [2], ['ein', 'Gleis']);
   const y = place('y', 'FP32', [4]);
@@ -188,9 +188,9 @@ test('texts, and tensors whose shapes are known only after the run, are passed b
 test('the error of a refused call has the words of ONNX Runtime, and the core runs the next call', async () => {
   const path = await writeScale('four', 4, 1);
   cores = new CpuCores({ count: 1 });
-  const absent = cores.open(1, join(folder, 'absent.onnx'));
+  const absent = cores.core(1).open(join(folder, 'absent.onnx'));
   await expect(absent).rejects.toMatchObject({ code: 'invalid', message: expect.stringContaining('absent.onnx') });
-  const part = await cores.open(1, path);
+  const part = await cores.core(1).open(path);
   const [x, y] = [place('x', 'FP32', [5]), place('y', 'FP32', [5])];
   await expect(part.run(call([x], [y]))).rejects.toMatchObject({
     code: 'invalid',
@@ -199,20 +199,20 @@ test('the error of a refused call has the words of ONNX Runtime, and the core ru
   await expect(part.run(call([], [place('y', 'FP32', [4])]))).rejects.toThrow(/^a sub-graph.*Missing Input: x/s);
   const [right, result] = [place('x', 'FP32', [4]), place('y', 'FP32', [4])];
   await expect(part.run(call([right], [result]))).resolves.toEqual([]);
-  await expect(cores.open(2, path)).rejects.toThrow('there is no core 2: there are 1, counted from 1');
+  expect(() => cores.core(2)).toThrow('there is no core 2: there are 1, counted from 1');
 });
 
 test('a sub-graph stays open until its last user has released it', async () => {
   const path = await writeScale('shared', 1, 2);
   cores = new CpuCores({ count: 1 });
-  const [first, second] = await Promise.all([1, 2].map(() => cores.open(1, path)));
+  const [first, second] = await Promise.all([1, 2].map(() => cores.core(1).open(path)));
   await first!.release();
   await first!.release();
   const [x, y] = [place('x', 'FP32', [1]), place('y', 'FP32', [1])];
   await expect(first!.run(call([x], [y]))).rejects.toThrow('the sub-graph shared.onnx was released');
   await second!.run(call([x], [y]));
   await second!.release();
-  const again = await cores.open(1, path);
+  const again = await cores.core(1).open(path);
   await again.run(call([x], [y]));
 });
 
@@ -245,8 +245,8 @@ function writeGated(name: string): Promise<string> {
 
 test('a thread that ends finishes its call and rejects those behind it, and the next call starts a new thread', async () => {
   cores = new CpuCores({ count: 2 });
-  const part = await cores.open(1, await writeGated('gated'));
-  const other = await cores.open(2, await writeScale('other', 1, 2));
+  const part = await cores.core(1).open(await writeGated('gated'));
+  const other = await cores.core(2).open(await writeScale('other', 1, 2));
   const [x, gate] = [place('x', 'FP32', [1]), place('gate', 'FP32', [1])];
   const [begun, y] = [place('begun', 'FP32', [1]), place('y', 'FP32', [1])];
   const [one, two] = [place('x', 'FP32', [1]), place('y', 'FP32', [1])];
@@ -257,7 +257,7 @@ test('a thread that ends finishes its call and rejects those behind it, and the 
   await expect.poll(() => floats(begun)[0], { interval: 1 }).toBe(6);
   // The other core answers while the first one is in its call.
   await other.run(call([one], [two]));
-  const ended = cores.end(1);
+  const ended = cores.core(1).end();
   expect(floats(y)).toEqual([0]);
   set(gate, 1);
   await running;
@@ -292,7 +292,7 @@ test.runIf(process.platform === 'linux')('a thread is pinned to the given core',
   // Other files of this worker may have left theirs.
   const before = await pinnedTo(pinTo);
   cores = new CpuCores({ count: 1, cores: [pinTo] });
-  await cores.open(1, await writeScale('pinned', 1, 2));
+  await cores.core(1).open(await writeScale('pinned', 1, 2));
   const after = await pinnedTo(pinTo);
   expect(after.filter((id) => !before.includes(id))).toHaveLength(1);
 });

@@ -36,38 +36,16 @@ export class CpuCores {
     return this.#cores.length;
   }
 
-  /**
-   * Opens a sub-graph on a core, unless it is open: one session for each path.
-   *
-   * @param modelPath absolute path of an ONNX file
-   * @throws GpuError 'invalid' if ONNX Runtime refuses it
-   */
-  async open(core: number, modelPath: string) {
-    return await this.#core(core).open(modelPath);
-  }
-
-  /** Times a model's operators on a core. @throws GpuError as {@link open} */
-  async time(core: number, timing: OperatorTiming): Promise<OperatorTimes> {
-    return await this.#core(core).time(timing);
-  }
-
-  /**
-   * Ends a core's thread after its current call; the calls behind it are rejected as 'died'. The next call starts a new
-   * thread.
-   */
-  async end(core: number): Promise<void> {
-    await this.#core(core).end();
-  }
-
-  /** Ends all threads as {@link end} does. */
-  async close(): Promise<void> {
-    await Promise.all(this.#cores.map((core) => core.close()));
-  }
-
-  #core(number: number): Core {
+  /** @throws GpuError 'invalid' if there is none of this number */
+  core(number: number): Core {
     const core = this.#cores[number - 1];
     if (core !== undefined) return core;
     throw new GpuError('invalid', `there is no core ${number}: there are ${this.count}, counted from 1`);
+  }
+
+  /** Ends all threads as {@link Core.end} does. */
+  async close(): Promise<void> {
+    await Promise.all(this.#cores.map((core) => core.close()));
   }
 }
 
@@ -88,6 +66,12 @@ class Core {
     });
   }
 
+  /**
+   * Opens a sub-graph, unless it is open: one session for each path.
+   *
+   * @param modelPath absolute path of an ONNX file
+   * @throws GpuError 'invalid' if ONNX Runtime refuses it
+   */
   async open(modelPath: string) {
     this.#users.set(modelPath, (this.#users.get(modelPath) ?? 0) + 1);
     try {
@@ -118,10 +102,15 @@ class Core {
     };
   }
 
+  /** Times a model's operators. @throws GpuError as {@link open} */
   async time(timing: OperatorTiming): Promise<OperatorTimes> {
     return await this.#running().call('time', timing);
   }
 
+  /**
+   * Ends the thread after its current call; the calls behind it are rejected as 'died'. The next call starts a new
+   * thread.
+   */
   async end(): Promise<void> {
     await this.#thread.end('it was ended');
   }
@@ -153,7 +142,7 @@ class Core {
 }
 
 /** A sub-graph that is open on a core. */
-export type CpuPart = Awaited<ReturnType<CpuCores['open']>>;
+export type CpuPart = Awaited<ReturnType<Core['open']>>;
 
 function asMessage(call: CpuCall, texts: WeakMap<CpuCall, string>): string | CpuCall {
   let text = texts.get(call);

@@ -108,7 +108,7 @@ async function timeOnCores(
   const timeOn = async (core: number): Promise<OperatorTimes> => {
     const own = join(folder, String(core));
     await mkdir(own);
-    return await cores.time(core, { modelPath, inputs, iterations, folder: own, cores: busyCores, signals });
+    return await cores.core(core).time({ modelPath, inputs, iterations, folder: own, cores: busyCores, signals });
   };
   try {
     const timed = Array.from({ length: busyCores }, async (_, index) => {

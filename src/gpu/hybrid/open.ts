@@ -17,7 +17,7 @@ export async function openHybrid(engine: Engine, key: string, hybrid: HybridProg
   const calls: OpenCall[] = [];
   const releaseCalls = () => Promise.all(calls.map(({ part }) => part.release()));
   try {
-    for (const call of hybrid.calls) calls.push({ call, part: await cores.open(call.core, call.modelPath) });
+    for (const call of hybrid.calls) calls.push({ call, part: await cores.core(call.core).open(call.modelPath) });
     if (program !== null) {
       await Promise.all(engine.devices.map(({ index }) => engine.bind(key, program, index)));
     }

@@ -47,8 +47,7 @@ export type OperatorDraft = Awaited<ReturnType<typeof draftOperators>>;
 export interface DraftOptions {
   readonly operators: readonly Operator[];
   readonly settings: ProgramSettings;
-  /** The folder for the models of parts. */
-  readonly partFolder: string;
+  readonly cacheFolder: string;
   /** The function's layout, if the prepared graph is an unrolled form of it. */
   readonly layout?: WeightLayout;
 }
@@ -56,7 +55,7 @@ export interface DraftOptions {
 /** @throws ProgramError, GpuError 'invalid' for an input of unknown shape or type */
 export async function draftOperators(
   prepared: PreparedGraph,
-  { operators, settings, partFolder, layout = layoutOf(prepared.base, settings) }: DraftOptions,
+  { operators, settings, cacheFolder, layout = layoutOf(prepared.base, settings) }: DraftOptions,
 ) {
   await writeNarrowed(prepared.base, settings);
   const planned = plannedOperators(prepared);
@@ -70,7 +69,7 @@ export async function draftOperators(
   const groups = groupsOf(launches, layout);
   // The crossing values are computed on the CPU, so that the GPU's share is timed with real values.
   const leading = livingNodes({ ...prepared, nodes: living, outputs: share.arriving });
-  const { modelPath } = await writePrepared(prepared, living, prepared.outputs, partFolder);
+  const { modelPath } = await writePrepared(prepared, living, prepared.outputs, cacheFolder);
   return {
     /** In an order in which they can run. */
     operators: planned.map((operator) => describe(prepared, operator, share.obstacles, launches, groups)),
@@ -84,7 +83,7 @@ export async function draftOperators(
     /** The whole graph, with the names of its nodes and values. */
     modelPath,
     /** A model that computes the CPU's values that the GPU reads; null if there are none. */
-    crossing: share.arriving.length === 0 ? null : await writePrepared(prepared, leading, share.arriving, partFolder),
+    crossing: share.arriving.length === 0 ? null : await writePrepared(prepared, leading, share.arriving, cacheFolder),
   };
 }
 

@@ -150,7 +150,7 @@ async function crossingValues(
   cores: CpuCores,
 ): Promise<Tensor[]> {
   if (crossing === null) return [];
-  const part = await cores.open(1, crossing.modelPath);
+  const part = await cores.core(1).open(crossing.modelPath);
   try {
     const taken = inputs.filter(({ name }) => crossing.inputs.includes(name));
     return [...(await part.run({ inputs: taken, outputs: [], loose: crossing.outputs }))];
@@ -171,7 +171,7 @@ export async function measureCall(cores: CpuCores): Promise<number> {
     graph.output(graph.node('Identity', [x]), ElementType.FLOAT, [1], 'y');
     const modelPath = join(folder, 'call.onnx');
     await writeModel(graph.build(), modelPath);
-    const part = await cores.open(1, modelPath);
+    const part = await cores.core(1).open(modelPath);
     const place = (name: string): HostTensor => {
       const { address } = memory.allocate(4);
       return { name, datatype: 'FP32', shape: [1], address, bytes: 4 };
@@ -201,8 +201,7 @@ export interface ProfileOnCpuOptions extends HybridGraphOptions, Omit<CpuTimingO
 export async function profileOperatorsOnCpu(options: ProfileOnCpuOptions): Promise<GraphProfile> {
   const { modelPath, shapes, cells, cacheFolder, estimate, ...timing } = options;
   const prepared = await hybridGraph({ modelPath, shapes, cells, cacheFolder });
-  const partFolder = join(cacheFolder, 'parts');
-  const draft = await draftOperators(prepared, { operators, settings: defaultSettings, partFolder });
+  const draft = await draftOperators(prepared, { operators, settings: defaultSettings, cacheFolder });
   const { gpuMs, bandwidth, latencyMs } = estimate(await readModel(draft.modelPath));
   // The estimate goes by operator and shape, but an operator without launches takes no time.
   const launched = new Set(draft.gpu?.single.launches.map(({ label }) => label));

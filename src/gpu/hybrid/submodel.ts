@@ -83,8 +83,8 @@ export function initializersOf({ base, model, weights, constants }: PreparedGrap
   };
 }
 
-/** Writes parts of one prepared graph. Parts that differ only in the names of values share a file. */
-export function partWriter(prepared: PreparedGraph, folder: string) {
+/** Writes parts of one prepared graph to the cache. Parts that differ only in the names of values share a file. */
+export function partWriter(prepared: PreparedGraph, cacheFolder: string) {
   const { model } = prepared;
   const graph = typedGraph(model);
   const initializers = initializersOf(prepared);
@@ -133,7 +133,7 @@ export function partWriter(prepared: PreparedGraph, folder: string) {
       .update(JSON.stringify(identities))
       .update(serializeModel(partModel))
       .digest('hex');
-    const modelPath = join(folder, `${hash.slice(0, 40)}.onnx`);
+    const modelPath = join(cacheFolder, 'parts', `${hash.slice(0, 40)}.onnx`);
     if (!(await exists(modelPath))) {
       const whole = { ...partModel, graph: { ...partModel.graph, initializer } };
       await writeModel(whole, modelPath);
@@ -155,16 +155,16 @@ function shortNames({ nodes, inputs }: GraphPart): Map<string, string> {
 }
 
 /**
- * Writes nodes to a model file with their weights and names, to run or profile them on the CPU. They must not read
+ * Writes nodes to a model file in the cache with their weights and names, to run or profile them on the CPU. They must not read
  * values of other nodes.
  */
 export async function writePrepared(
   prepared: PreparedGraph,
   nodes: readonly PreparedNode[],
   wanted: readonly string[],
-  folder: string,
+  cacheFolder: string,
 ) {
   const part = partOfGraph(prepared, nodes, () => false, new Set(wanted));
-  const { modelPath } = await partWriter(prepared, folder)(part, { keepNames: true });
+  const { modelPath } = await partWriter(prepared, cacheFolder)(part, { keepNames: true });
   return { modelPath, inputs: part.inputs, outputs: part.outputs };
 }

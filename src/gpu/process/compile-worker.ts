@@ -2,7 +2,6 @@
  * A thread that makes programs of models: seconds of work for a large one, during which the GPU process must go on
  * answering.
  */
-import { join } from 'node:path';
 import type { ModelProto } from '../../onnx/index.ts';
 import { serve } from '../../process/index.ts';
 import { drawInputs } from '../gate/draw-inputs.ts';
@@ -19,8 +18,6 @@ import { CompileError, type CompilerApi, type MakingSettings } from './compiler.
 interface Tools {
   readonly settings: ProgramSettings;
   readonly cacheFolder: string;
-  /** For the parts of plans over GPU and CPU. */
-  readonly partFolder: string;
 }
 
 /** A method of the thread: what goes wrong in it is wrong with the model, or with the plan. */
@@ -29,9 +26,8 @@ function making<Order extends MakingSettings, Made>(
 ): (order: Order) => Promise<Made> {
   return async (order) => {
     const { settings = defaultSettings, cacheFolder } = order;
-    const partFolder = join(cacheFolder, 'parts');
     try {
-      return await make(order, { settings, cacheFolder, partFolder });
+      return await make(order, { settings, cacheFolder });
     } catch (error) {
       const message = error instanceof Error ? error.message : String(error);
       if (!(error instanceof ProgramError)) throw new CompileError('invalid', message);
@@ -72,9 +68,9 @@ serve<CompilerApi>(
       const graph = await hybridGraph(order);
       return await compileHybrid(graph, order.plan, operators, settings, cacheFolder, order.layout);
     }),
-    operators: making(async (order, { settings, partFolder }) => {
+    operators: making(async (order, { settings, cacheFolder }) => {
       const { draftOperators, hybridGraph } = await import('../hybrid/index.ts');
-      return await draftOperators(await hybridGraph(order), { operators, settings, partFolder, layout: order.layout });
+      return await draftOperators(await hybridGraph(order), { operators, settings, cacheFolder, layout: order.layout });
     }),
   },
   { errors: { CompileError } },

@@ -85,14 +85,13 @@ async function answers(
   await writeModel(model, modelPath);
   const shapes = shapesOf(runs[0]!);
   const prepared = await hybridGraph({ modelPath, shapes, cells: 1, cacheFolder: join(folder, 'cache') });
-  const partFolder = join(folder, 'parts');
-  const draft = await draftOperators(prepared, { operators, settings: defaultSettings, partFolder });
+  const draft = await draftOperators(prepared, { operators, settings: defaultSettings, cacheFolder: folder });
   const wanted = expected ?? (await Promise.all(runs.map((inputs) => runOnnxRuntime(modelPath, inputs))));
   const errors: number[] = [];
   await use(async (cuda) => {
     const engine = new Engine(cuda, { hostBytes: 2 ** 24, slabBytes: 2 ** 20, gpuBytes: 2 ** 24 });
     for (const plan of plansOf(draft)) {
-      const hybrid = await compileHybrid(prepared, plan, operators, defaultSettings, partFolder);
+      const hybrid = await compileHybrid(prepared, plan, operators, defaultSettings, folder);
       engine.addFunction('f', hybrid.layout);
       await engine.stage('f');
       const open = await openHybrid(engine, 'f', hybrid, cores);

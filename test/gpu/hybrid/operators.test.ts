@@ -30,7 +30,7 @@ afterAll(async () => {
 });
 
 const draftOf = ({ prepared }: Example): Promise<OperatorDraft> =>
-  draftOperators(prepared, { operators, settings: defaultSettings, partFolder: join(folder, 'parts') });
+  draftOperators(prepared, { operators, settings: defaultSettings, cacheFolder: folder });
 
 async function profileOf(draft: OperatorDraft): Promise<GraphProfile> {
   return await withEmulatedCuda({ devices: 1 }, async (cuda) => {

@@ -64,7 +64,7 @@ async function fitted(prepared: PreparedGraph, shape: Variant): Promise<GraphPro
   const draft = await draftOperators(prepared, {
     operators,
     settings: defaultSettings,
-    partFolder: join(folder, 'parts'),
+    cacheFolder: folder,
   });
   const { nodes, bandwidth, latency } = lstmCells(shape, coreCount);
   const cell = nodes[0]!;

@@ -66,15 +66,14 @@ test.skipIf(emulatorMissing)(
     await writeModel(model, modelPath);
     const shapes = shapesOf(inputs);
     const prepared = await hybridGraph({ modelPath, shapes, cells: 1, cacheFolder: join(folder, 'cache') });
-    const partFolder = join(folder, 'parts');
-    const draft = await draftOperators(prepared, { operators, settings: defaultSettings, partFolder });
+    const draft = await draftOperators(prepared, { operators, settings: defaultSettings, cacheFolder: folder });
     const lacking = draft.operators.filter(({ obstacle }) => obstacle !== null);
     const mustBeOnCpu = new Set(lacking.flatMap(({ nodes }) => nodes.map(({ name }) => name)));
     await withEmulatedCuda({ devices: 1 }, async (cuda) => {
       const engine = new Engine(cuda, { hostBytes: 2 ** 24, slabBytes: 2 ** 20, gpuBytes: 2 ** 26 });
       for (const cpuShare of [0.2, 0.7]) {
         const plan = randomPlan(prepared, randomOf(seed), { id: `share ${cpuShare}`, cores: 2, cpuShare, mustBeOnCpu });
-        const hybrid = await compileHybrid(prepared, plan, operators, defaultSettings, partFolder);
+        const hybrid = await compileHybrid(prepared, plan, operators, defaultSettings, folder);
         engine.addFunction('f', hybrid.layout);
         await engine.stage('f');
         const open = await openHybrid(engine, 'f', hybrid, cores);
