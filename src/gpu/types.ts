@@ -157,8 +157,6 @@ export interface HostTier {
   readonly bytes: number;
   /** Of those that are there. */
   readonly filledBytes: number;
-  /** Why the latest read failed. */
-  readonly failure: string | null;
 }
 
 /** What came of an order to read weights from disk into pinned host memory. */

@@ -35,6 +35,7 @@ export { makeFolders } from './make-folders.ts';
 export { append, byNames, count, CountedValues, getOrMake, namesIn, SharedValues, typedEntries } from './maps.ts';
 export { mix32, randomOf } from './mix.ts';
 export { inNetworks, isNetwork, networkOf } from './networks.ts';
+export { once } from './once.ts';
 export { quoted } from './quoted.ts';
 export { smoothed } from './smoothed.ts';
 export { removeUnused } from './unused.ts';

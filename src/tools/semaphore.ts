@@ -1,4 +1,5 @@
 /** A semaphore (a mutex with one permit), and a mutex for each key. Callers are served in order of arrival. */
+import { once } from './once.ts';
 
 export class Semaphore {
   readonly #permits: number;
@@ -24,16 +25,12 @@ export class Semaphore {
     if (signal?.aborted === true) throw this.#aborted(signal);
     if (this.#mayStart(isExclusive)) this.#acquire(isExclusive);
     else await this.#turn(isExclusive ? this.#exclusiveWaiting : this.#waiting, signal);
-    let isOver = false;
-    return {
-      [Symbol.dispose]: () => {
-        if (isOver) return;
-        isOver = true;
-        this.#held--;
-        this.#isExclusive = false;
-        this.#next();
-      },
-    };
+    const release = once(() => {
+      this.#held--;
+      this.#isExclusive = false;
+      this.#next();
+    });
+    return { [Symbol.dispose]: release };
   }
 
   /** Settles as the work does. Exclusive work runs alone, after all other waiting work. */

@@ -1,6 +1,6 @@
 /** Device memory and pinned host memory. */
 import koffi from 'koffi';
-import { getOrMake, given } from '../../tools/index.ts';
+import { getOrMake, given, once } from '../../tools/index.ts';
 import { pin, unpin, type HeldKind, type Pinned } from './host-pages.ts';
 import type { Pinner } from './pinner.ts';
 import { Owned, type ContextMemory, type Session } from './session.ts';
@@ -13,7 +13,7 @@ import type { DeviceMemory, HostMemory } from './types.ts';
  */
 const windowBytes = 1 << 30;
 
-class NativeHostMemory implements HostMemory {
+class NativeHostMemory extends Owned implements HostMemory {
   readonly bytes: number;
   readonly address: number;
   readonly #session: Session;
@@ -22,10 +22,10 @@ class NativeHostMemory implements HostMemory {
   readonly #context: number;
   readonly #kind: HeldKind;
   readonly #windows = new Map<number, ArrayBuffer>();
-  #released = false;
 
   /** The context must be current. */
   constructor(session: Session, pinner: Pinner, context: number, { address, kind }: Pinned, bytes: number) {
+    super();
     this.#session = session;
     this.#pinner = pinner;
     this.#context = context;
@@ -37,7 +37,7 @@ class NativeHostMemory implements HostMemory {
   }
 
   view(byteOffset: number, byteLength: number): Uint8Array {
-    if (this.#released) throw misuse('HostMemory.view', 'the host memory was released');
+    if (this.released) throw misuse('HostMemory.view', 'the host memory was released');
     if (byteOffset < 0 || byteLength < 0 || byteOffset + byteLength > this.bytes) {
       const range = `${byteOffset} to ${byteOffset + byteLength}`;
       throw misuse('HostMemory.view', `the view from ${range} is outside of the ${this.bytes} bytes of host memory`);
@@ -56,31 +56,25 @@ class NativeHostMemory implements HostMemory {
     return new Uint8Array(window, byteOffset - start, byteLength);
   }
 
-  release(): void {
-    if (!this.#forget()) return;
+  protected giveBack(): void {
+    this.#forget();
     const { call, status } = unpin(this.#session.driver, this.address, this.bytes, this.#kind);
     this.#session.checkRelease(call, status);
   }
 
   async releaseAside(): Promise<void> {
-    if (!this.#forget()) return;
+    if (!this.markReleased()) return;
+    this.#forget();
     const memory = { context: this.#context, address: this.address, bytes: this.bytes, kind: this.#kind };
     const { call, status } = await this.#pinner.running.call('free', memory);
     this.#session.checkRelease(call, status);
   }
 
-  #forget(): boolean {
-    if (this.#released) return false;
-    this.#released = true;
+  #forget(): void {
     this.#windows.clear();
     const { counts } = this.#session;
     counts.hostBytes -= this.bytes;
     counts.allocations--;
-    return true;
-  }
-
-  [Symbol.dispose](): void {
-    this.release();
   }
 }
 
@@ -108,39 +102,23 @@ export async function allocateHostMemoryAside(
   return new NativeHostMemory(session, pinner, context, pinned, size);
 }
 
-class NativeDeviceMemory extends Owned implements DeviceMemory, ContextMemory {
-  readonly bytes: number;
-  readonly address: number;
-  readonly context: number;
-  readonly #session: Session;
-
-  constructor(session: Session, context: number, address: number, bytes: number) {
-    super();
-    this.#session = session;
-    this.context = context;
-    this.address = address;
-    this.bytes = bytes;
-    session.memories.add(this);
-  }
-
-  protected giveBack(): void {
-    const session = this.#session;
-    session.counts.deviceBytes -= this.bytes;
-    session.counts.allocations--;
-    session.memories.delete(this);
-    session.use(this.context);
-    session.checkRelease('cuMemFree_v2', session.driver.cuMemFree_v2(this.address));
-  }
-}
-
 /** The context must be current. */
 export function allocateDeviceMemory(session: Session, context: number, bytes: number, about: string): DeviceMemory {
-  const { driver, counts } = session;
+  const { driver, counts, memories } = session;
   const size = checkSize('cuMemAlloc_v2', bytes);
   session.check('cuMemAlloc_v2', driver.cuMemAlloc_v2(session.outAddress(), size), `${size} bytes of ${about}`);
+  const memory = { bytes: size, address: session.outInteger(), context };
   counts.deviceBytes += size;
   counts.allocations++;
-  return new NativeDeviceMemory(session, context, session.outInteger(), size);
+  memories.add(memory);
+  const release = once(() => {
+    counts.deviceBytes -= size;
+    counts.allocations--;
+    memories.delete(memory);
+    session.use(context);
+    session.checkRelease('cuMemFree_v2', driver.cuMemFree_v2(memory.address));
+  });
+  return { bytes: size, address: memory.address, release, [Symbol.dispose]: release };
 }
 
 /** The context whose memory an address is in; 0 for host memory. Few memories live at a time: one for each GPU. */

@@ -3,7 +3,7 @@
  * keep their addresses, and the garbage collector moves objects in the heap.
  */
 import koffi from 'koffi';
-import { append } from '../../tools/index.ts';
+import { append, once } from '../../tools/index.ts';
 
 /** A piece of native memory, freed by `release` or at the end of its `using`. */
 export interface NativeBlock extends Disposable {
@@ -46,12 +46,8 @@ export class NativeArena {
     if (size > chunkBytes / 4) return this.#allocateAlone(bytes);
     const place = this.#free.get(size)?.pop() ?? this.#carve(size);
     new Uint8Array(place.memory, place.at, size).fill(0);
-    let released = false;
-    return block(place.address, bytes, new DataView(place.memory, place.at, size), () => {
-      if (released) return;
-      released = true;
-      append(this.#free, size, place);
-    });
+    const release = once(() => append(this.#free, size, place));
+    return block(place.address, bytes, new DataView(place.memory, place.at, size), release);
   }
 
   /** A NUL-terminated string. */

@@ -195,9 +195,14 @@ export abstract class Owned {
   }
 
   release(): void {
-    if (this.#isReleased) return;
+    if (this.markReleased()) this.giveBack();
+  }
+
+  /** False if it was released before. */
+  protected markReleased(): boolean {
+    const isFirst = !this.#isReleased;
     this.#isReleased = true;
-    this.giveBack();
+    return isFirst;
   }
 
   protected abstract giveBack(): void;

@@ -25,7 +25,7 @@ import { HostStore } from './host-store.ts';
 import { GpuLane } from './lane.ts';
 import { loadAhead, type LoadOptions } from './load.ts';
 import { IoBuffers, type IoBuffer } from './pinned-pool.ts';
-import { EngineFunction, type ResidencyState } from './residency.ts';
+import { EngineFunction, type Residency, type ResidencyState } from './residency.ts';
 import type { RunContext } from './run-context.ts';
 import { Run } from './run.ts';
 import { SharedTensors } from './shared-tensors.ts';
@@ -227,28 +227,26 @@ export class Engine {
 
   /** Keeps the first `layers` of a function's layers on a GPU and frees the others. Resolves with the bytes freed. */
   trim(key: string, gpu: number, layers: number): Promise<number> {
-    return this.#guard(async () => {
-      const residency = this.#function(key).residency(this.#lane(gpu));
-      using _turn = await residency.enterToFree();
-      return residency.release(residency.layers.slice(layers));
-    });
+    return this.#free(key, gpu, (residency) => residency.release(residency.layers.slice(layers)));
   }
 
   /** Frees the layers of a function that are not among these. Resolves with the bytes freed. */
   keep(key: string, gpu: number, layers: ReadonlySet<number>): Promise<number> {
-    return this.#guard(async () => {
-      const residency = this.#function(key).residency(this.#lane(gpu));
-      using _turn = await residency.enterToFree();
-      return residency.release(residency.layers.filter((layer) => !layers.has(layer)));
-    });
+    return this.#free(key, gpu, (residency) =>
+      residency.release(residency.layers.filter((layer) => !layers.has(layer))),
+    );
   }
 
   /** Frees layers on a GPU, whichever functions have them. Resolves with the bytes freed. */
   release(key: string, gpu: number, layers: readonly number[]): Promise<number> {
+    return this.#free(key, gpu, (residency) => residency.release(layers, true));
+  }
+
+  #free(key: string, gpu: number, free: (residency: Residency) => number): Promise<number> {
     return this.#guard(async () => {
       const residency = this.#function(key).residency(this.#lane(gpu));
       using _turn = await residency.enterToFree();
-      return residency.release(layers, true);
+      return free(residency);
     });
   }
 

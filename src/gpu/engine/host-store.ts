@@ -3,7 +3,7 @@
  * direct-host-access execute from. Memory is pinned in slabs. The store decides nothing: layers come when they are
  * ordered (`stage`) and go when they are ordered (`drop`), and an order without room is refused.
  */
-import { CountedValues } from '../../tools/index.ts';
+import { CountedValues, once } from '../../tools/index.ts';
 import type { Cuda, DeviceAddress } from '../driver/types.ts';
 import { hostBytes, type WeightLayout } from '../program/types.ts';
 import { WeightReader } from '../program/weight-reader.ts';
@@ -134,15 +134,11 @@ export class HostWeights {
   /** As {@link lease}, for a caller that has memory for its layers. */
   use(): Disposable {
     this.#users++;
-    let isOver = false;
-    return {
-      [Symbol.dispose]: () => {
-        if (isOver) return;
-        isOver = true;
-        this.#users--;
-        this.#store.changed();
-      },
-    };
+    const leave = once(() => {
+      this.#users--;
+      this.#store.changed();
+    });
+    return { [Symbol.dispose]: leave };
   }
 
   /** Address of a layer's block. */
@@ -258,7 +254,6 @@ export class HostWeights {
     return {
       bytes: bytesOf((layer) => this.place(layer) !== null),
       filledBytes: bytesOf((layer) => this.isFilled(layer)),
-      failure: this.failure?.message ?? null,
     };
   }
 }

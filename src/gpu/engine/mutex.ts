@@ -8,41 +8,27 @@ export class Mutex extends Semaphore {
   }
 }
 
-/** The result, unless the caller cancels first; the work itself goes on. */
-export function orCancelled<Result>(
+/** The result, unless the caller cancels first; the work itself goes on, and `unwanted` gets what comes of it. */
+export async function orCancelled<Result>(
   result: Promise<Result>,
   signal: AbortSignal | undefined,
   unwanted?: (result: Result) => void,
 ): Promise<Result> {
-  if (signal === undefined) return result;
-  return new Promise((resolve, reject) => {
-    let isOver = false;
-    const abort = (): void => {
-      if (isOver) return;
-      isOver = true;
-      reject(cancelled());
-    };
-    if (signal.aborted) abort();
-    signal.addEventListener('abort', abort, { once: true });
-    const over = (end: () => void, orElse: () => void): void => {
-      signal.removeEventListener('abort', abort);
-      if (isOver) orElse();
-      else end();
-      isOver = true;
-    };
-    result.then(
-      (value) =>
-        over(
-          () => resolve(value),
-          () => unwanted?.(value),
-        ),
-      (error: unknown) =>
-        over(
-          () => reject(error),
-          () => undefined,
-        ),
-    );
+  if (signal === undefined) return await result;
+  let abort!: () => void;
+  const aborted = new Promise<never>((_, reject) => {
+    abort = () => reject(cancelled());
   });
+  signal.addEventListener('abort', abort, { once: true });
+  if (signal.aborted) abort();
+  try {
+    return await Promise.race([aborted, result]);
+  } catch (error) {
+    result.then(unwanted, () => undefined);
+    throw error;
+  } finally {
+    signal.removeEventListener('abort', abort);
+  }
 }
 
 export const cancelled = (): GpuError => new GpuError('cancelled', 'the run was cancelled by its caller');

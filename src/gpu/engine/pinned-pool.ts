@@ -123,16 +123,23 @@ export class PinnedPool implements Disposable {
     const leftBytes = (): number => this.#budgetBytes - this.pinnedBytes;
     while (leftBytes() < bytes) if (!(await this.#releaseEmpty())) return false;
     const slabBytes = Math.max(bytes, Math.min(this.#options.slabBytes, leftBytes()));
+    try {
+      this.#slabs.push(await this.#pin(whole(slabBytes)));
+      return true;
+    } catch (error) {
+      // The system can pin less than the budget: use what there is.
+      if (isShortage(error) && this.#slabs.length > 0) return false;
+      throw error;
+    }
+  }
+
+  /** Frees empty slabs, and what others only cache, as long as the system has no more to pin. @throws CudaError */
+  async #pin(bytes: number): Promise<Slab> {
     for (;;) {
       try {
-        this.#slabs.push(new Slab(await this.#cuda.allocateHostAside(whole(slabBytes), this.#options.kind)));
-        return true;
+        return new Slab(await this.#cuda.allocateHostAside(bytes, this.#options.kind));
       } catch (error) {
-        if (!isShortage(error)) throw error;
-        if ((await this.#releaseEmpty()) || this.#options.relieve()) continue;
-        // The system can pin less than the budget: use what there is.
-        if (this.#slabs.length > 0) return false;
-        throw error;
+        if (!isShortage(error) || !((await this.#releaseEmpty()) || this.#options.relieve())) throw error;
       }
     }
   }
@@ -147,15 +154,9 @@ export class PinnedPool implements Disposable {
     const { slabBytes: stepBytes } = this.#options;
     const slabBytes = Math.ceil(bytes / stepBytes) * stepBytes;
     while (this.pinnedBytes + slabBytes > this.#budgetBytes) if (!(await this.#releaseEmpty())) break;
-    for (;;) {
-      try {
-        const slab = new Slab(await this.#cuda.allocateHostAside(slabBytes, this.#options.kind));
-        this.#slabs.push(slab);
-        return new PinnedRange(slab, slab.ranges.allocate(bytes)!.offset);
-      } catch (error) {
-        if (!isShortage(error) || !this.#options.relieve()) throw error;
-      }
-    }
+    const slab = await this.#pin(slabBytes);
+    this.#slabs.push(slab);
+    return new PinnedRange(slab, slab.ranges.allocate(bytes)!.offset);
   }
 
   /** Frees empty slabs until no more than so many bytes are pinned, because others need them. True if it freed one. */

@@ -1,3 +1,5 @@
+import { alignUp, arenaAlignment } from '../program/arena.ts';
+
 /** A span of addresses, relative to the memory that it is cut from. */
 export interface Range {
   readonly offset: number;
@@ -10,16 +12,13 @@ export interface Range {
  */
 export class RangeAllocator {
   readonly bytes: number;
-  readonly alignment: number;
   /** By offset. No two touch. */
   readonly #holes: { offset: number; bytes: number }[];
   readonly #used = new Map<number, number>();
   #usedBytes = 0;
 
-  /** @param alignment of offsets and sizes, a power of two */
-  constructor(bytes: number, alignment = 256) {
-    this.bytes = Math.floor(bytes / alignment) * alignment;
-    this.alignment = alignment;
+  constructor(bytes: number) {
+    this.bytes = Math.floor(bytes / arenaAlignment) * arenaAlignment;
     this.#holes = this.bytes > 0 ? [{ offset: 0, bytes: this.bytes }] : [];
   }
 
@@ -37,7 +36,7 @@ export class RangeAllocator {
 
   /** The allocated size for so many bytes. */
   sizeOf(bytes: number): number {
-    return Math.max(this.alignment, Math.ceil(bytes / this.alignment) * this.alignment);
+    return Math.max(arenaAlignment, alignUp(bytes));
   }
 
   /** Undefined if no hole is large enough. */

@@ -4,6 +4,7 @@
  * tensors to and from {@link IoBuffers}.
  */
 import type { Lease, Reservation, SharedArea, SharedMemory } from '../../process/index.ts';
+import { once } from '../../tools/index.ts';
 import type { Cuda, HostMemory } from '../driver/types.ts';
 
 /** Without tensors for this long, an area is given up, at the latest after twice as long. */
@@ -95,12 +96,10 @@ class PinnedArea {
   used<Held extends Lease>(lease: Held): Held {
     this.#users++;
     this.#isUsed = true;
-    let isOver = false;
-    const dispose = (): void => {
+    const dispose = once(() => {
       lease[Symbol.dispose]();
-      if (!isOver) this.#users--;
-      isOver = true;
-    };
+      this.#users--;
+    });
     return { ...lease, [Symbol.dispose]: dispose };
   }
 

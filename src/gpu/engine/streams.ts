@@ -110,20 +110,14 @@ export class Streams implements Disposable {
 
   /** Marks everything before a passed fence as passed, without a driver call. */
   complete({ clock }: Fence): void {
-    for (const [id, sequence] of clock.entries()) this.#retire(id, (fence) => fence.sequence <= sequence);
-  }
-
-  #retire(id: number, isPassed: (fence: Fence) => boolean): void {
-    const open = this.#open[id]!;
-    let passed = 0;
-    for (const fence of open) {
-      if (!isPassed(fence)) break;
-      passed++;
-      if (fence.event === null) continue;
-      this.#idleEvents.get(fence.stream.device)!.push(fence.event);
-      fence.event = null;
+    for (const [id, sequence] of clock.entries()) {
+      const open = this.#open[id]!;
+      while (open[0] !== undefined && open[0].sequence <= sequence) {
+        const { stream, event } = open[0];
+        if (event !== null) this.#idleEvents.get(stream.device)!.push(event);
+        open.shift()!.event = null;
+      }
     }
-    if (passed > 0) open.splice(0, passed);
   }
 
   [Symbol.dispose](): void {

@@ -11,8 +11,6 @@ export type LayerMethod = 'load' | 'dha';
 
 /** Milliseconds of a pipeline in which one link loads in order while one GPU executes (paper, Figure 8). */
 export interface PipelineStep {
-  /** How far loading is ahead of execution when this layer ends. */
-  readonly ahead: number;
   /** When this layer ends. */
   readonly end: number;
   /** How long it waited for its weights. */
@@ -47,7 +45,7 @@ export function pipelineSteps(layers: readonly ProfileLayer[], methods: readonly
     ahead += duration;
     end += stall;
     end += duration;
-    return { ahead, end, stall };
+    return { end, stall };
   });
 }
 

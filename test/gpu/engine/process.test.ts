@@ -97,9 +97,7 @@ async function register(client: GpuClient, key = 'bert@1', isStaged = true): Pro
   return coverage;
 }
 
-const hostOf = (bytes: number) => [
-  { key: 'bert@1', host: { bytes, filledBytes: bytes, failure: null }, sharedBytes: 0 },
-];
+const hostOf = (bytes: number) => [{ key: 'bert@1', host: { bytes, filledBytes: bytes }, sharedBytes: 0 }];
 
 async function codeOf(attempt: Promise<unknown>): Promise<string> {
   try {

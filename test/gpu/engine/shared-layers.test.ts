@@ -187,7 +187,7 @@ test('a read that two ask for ends for the second when the first is removed in t
         const [, second] = await settled;
         expect(second).toMatchObject({ status: 'fulfilled', value: { kind: 'staged' } });
         const { bytes } = two.program.layout;
-        expect(engine.hostTier(two.key)).toEqual({ bytes, filledBytes: bytes, failure: null });
+        expect(engine.hostTier(two.key)).toEqual({ bytes, filledBytes: bytes });
         expect(engine.hostState().usedBytes).toBe(bytes);
         expect((await run(two)).start).toBe('cold');
       });
