@@ -345,14 +345,9 @@ const usedBy = (node: NodeProto): string[] => [...node.input, ...capturedBy(node
 function neededBy(nodes: readonly NodeProto[], values: readonly string[]): Set<NodeProto> {
   const makers = new Map<string, NodeProto[]>();
   for (const node of nodes) for (const name of node.output) if (name !== '') append(makers, name, node);
-  const needed = new Set<NodeProto>();
-  const waiting = [...values];
-  for (let value = waiting.pop(); value !== undefined; value = waiting.pop()) {
-    for (const node of makers.get(value) ?? []) {
-      if (needed.has(node)) continue;
-      needed.add(node);
-      waiting.push(...usedBy(node));
-    }
-  }
+  const needed = new Set(values.flatMap((value) => makers.get(value) ?? []));
+  // What it gains meanwhile is visited too.
+  for (const node of needed)
+    for (const value of usedBy(node)) for (const maker of makers.get(value) ?? []) needed.add(maker);
   return needed;
 }

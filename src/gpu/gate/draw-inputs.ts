@@ -18,17 +18,14 @@ const passesOn = (proto: NodeProto): boolean => (factsOf(proto)?.keeps ?? 'nothi
  * indexes none: it may be a mask, a type or a length, for which 0 and 1 are valid.
  */
 function rowsLookedUp(graph: Graph, base: FunctionBase, input: string): number | undefined {
-  const waiting = [input];
-  const seen = new Set(waiting);
+  const seen = new Set([input]);
   let least: number | undefined;
-  for (let value = waiting.pop(); value !== undefined; value = waiting.pop()) {
+  // What it gains meanwhile is visited too.
+  for (const value of seen) {
     for (const { proto } of graph.consumers(value)) {
       if (passesOn(proto) && proto.input[0] === value) {
         const [output] = proto.output;
-        if (output !== undefined && !seen.has(output)) {
-          seen.add(output);
-          waiting.push(output);
-        }
+        if (output !== undefined) seen.add(output);
       } else if (proto.opType === 'Gather' && proto.input[1] === value) {
         const axis = attributeOf(proto, 'axis', 0);
         const table =

@@ -21,17 +21,10 @@ const jumps = (proto: NodeProto): boolean => isDefaultDomain(proto.domain) && fa
 /** Whether each of these outputs depends on a jump. */
 export function areBehindJumps(model: ModelProto, outputs: readonly string[]): boolean {
   const graph = new Graph(model);
-  const waiting = graph.nodes.filter(({ proto }) => jumps(proto)).flatMap((node) => node.outputs);
-  const behind = new Set(waiting);
-  for (let value = waiting.pop(); value !== undefined; value = waiting.pop()) {
-    for (const { outputs: results } of graph.consumers(value)) {
-      for (const result of results) {
-        if (behind.has(result)) continue;
-        behind.add(result);
-        waiting.push(result);
-      }
-    }
-  }
+  const behind = new Set(graph.nodes.filter(({ proto }) => jumps(proto)).flatMap((node) => node.outputs));
+  // What it gains meanwhile is visited too.
+  for (const value of behind)
+    for (const { outputs: results } of graph.consumers(value)) for (const result of results) behind.add(result);
   return outputs.every((output) => behind.has(output));
 }
 
