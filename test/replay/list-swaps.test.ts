@@ -1,13 +1,28 @@
 /** When a host changes a function's list of instances on the CPU, and to which: as recorded, and as a replay decides it. */
 import { readFileSync, writeFileSync } from 'node:fs';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { afterEach, expect, test, vi } from 'vitest';
-import { CoreAllocator, ListChooser, LivePrediction, PoolTables, type ListLoad } from '../../src/cpu/index.ts';
+import {
+  CoreAllocator,
+  createCpuPools,
+  ListChooser,
+  ListSwaps,
+  LivePrediction,
+  PoolTables,
+  type ListLoad,
+  type PoolConfiguration,
+  type Reconfiguration,
+} from '../../src/cpu/index.ts';
 import { createLogger } from '../../src/host/records/logger.ts';
 import { Statistics } from '../../src/host/records/statistics.ts';
 import { PoolsController } from '../../src/host/pools/pools-controller.ts';
 import { runSimulation, Xoshiro, type ListChangeRecord, type TraceInvocation } from '../../src/replay/index.ts';
 import { policies } from '../../src/schedule/index.ts';
+import { poolLimits } from '../support/cpu-pools.ts';
 import { fourCoreProfile } from '../support/cpu-profile.ts';
+import { writeReluModel } from '../support/models.ts';
 import { FakePool, fakeRegistry } from '../support/fake-pool.ts';
 
 afterEach(() => void vi.restoreAllMocks());
@@ -223,4 +238,92 @@ test('a replay changes lists as the controller of a host does that sees the same
   // Both were seen.
   expect(outcomes.done).toBeGreaterThan(2);
   expect(outcomes.refused).toBeGreaterThan(3);
+});
+
+const machineCores = Array.from({ length: 4 }, (_, id) => ({ id, core: id, socket: 0 }));
+
+/** What a replay did with a function's list, in order, without what it was refused, and what served after each step. */
+interface SwapStep {
+  readonly what: 'begin' | 'takeOver' | 'giveOne' | 'drop';
+  /** Of a list that has begun, what it began: undefined where it was refused. */
+  readonly to: PoolConfiguration | undefined;
+  readonly serving: string;
+}
+
+const servingOf = (instances: readonly { readonly threads: number; readonly batch: number }[]): string =>
+  instances
+    .map(({ threads, batch }) => `${threads}x${batch}`)
+    .sort()
+    .join(' ');
+
+/** Function 0 changes its list with its load; the others, which come one after the other, want its memory. */
+function swapStepsOfReplay(): readonly SwapStep[] {
+  const steps: SwapStep[] = [];
+  const whats = ['begin', 'takeOver', 'giveOne', 'drop'] as const;
+  for (const what of whats) {
+    const original = ListSwaps.prototype[what] as (...given: unknown[]) => unknown;
+    vi.spyOn(ListSwaps.prototype, what as 'drop').mockImplementation(function (this: unknown, ...given: unknown[]) {
+      const lists = this as ListSwaps<never>;
+      const result = original.apply(lists, given);
+      const isRefused = what === 'begin' && (result as { state?: string }).state === 'refused';
+      const to = what === 'begin' && !isRefused ? (given[0] as PoolConfiguration) : undefined;
+      const serving = servingOf(lists.serving);
+      if (!isRefused) steps.push({ what, to, serving });
+      return result as undefined;
+    });
+  }
+  const invocations: TraceInvocation[] = [];
+  let nowMs = 0;
+  for (const [functionIndex, seconds, perSecond] of [[0, 40, 5], [0, 40, 150], [1, 20, 5], [2, 20, 5], [0, 60, 60], [3, 20, 5], [1, 400, 1], [0, 40, 250], [0, 40, 5]] as const) {
+    const endMs = nowMs + 1000 * seconds;
+    for (; nowMs < endMs; nowMs += 1000 / perSecond) invocations.push({ arrivalMs: nowMs, functionIndex });
+  } // prettier-ignore
+  runSimulation(
+    { functionNames: [], invocations: () => invocations },
+    {
+      gpus: [],
+      policy: policies.best,
+      cpu: { cores: 4, memoryBytes: 500 },
+      cores: machineCores,
+      sheetOf: () => ({ sloMs: 100, priority: 0, pinned: false, gpus: [], cpu: { latencyMs: 10, cores: 1, loadMs: 300, bytes: 100 } }),
+      demandOf: (functionIndex) => ({
+        limits: { batchMax: 16, batchDelayMs: 5, instancesMax: 4 },
+        msOf: (rows) => 4 + 6 * rows,
+        swaps: functionIndex === 0 ? { tables, sloMs: 100, rowsPerCall: 1 } : undefined,
+      }),
+      observer: { outcome: () => undefined, eviction: () => undefined, busy: () => undefined },
+    },
+  ); // prettier-ignore
+  vi.restoreAllMocks();
+  return steps;
+}
+
+test('pools that get the orders of a replay serve with the instances that serve in it', async () => {
+  const steps = swapStepsOfReplay();
+  const folder = await mkdtemp(join(tmpdir(), 'turntable-list-swaps-'));
+  const pools = createCpuPools({
+    cores: 4,
+    logicalCores: machineCores,
+    blankInstances: 0,
+    memoryBytes: 4e9,
+    log: () => undefined,
+  });
+  pools.register({ key: 'f', modelPath: await writeReluModel(folder), threads: 1 }, { ...poolLimits, batchMax: 16 });
+  await pools.load('f');
+  const shown: string[] = [];
+  let change: Promise<Reconfiguration> | undefined;
+  for (const [at, { what, to }] of steps.entries()) {
+    if (to !== undefined) change = pools.configure('f', to, { cause: 'as in the replay' });
+    // Its instances start until the replay's take over; without any to start it is over at once.
+    const isOver = what === 'takeOver' || steps[at]!.serving !== (steps[at - 1]?.serving ?? '');
+    if (isOver) await change;
+    if (what === 'giveOne') await pools.evict('f', { isSpare: true });
+    if (what === 'drop') await pools.evict('f');
+    shown.push(`${what} ${servingOf(pools.facts('f')?.list?.groups ?? [])}`);
+  }
+  await pools.stop(0);
+  await rm(folder, { recursive: true, force: true });
+  expect(shown).toEqual(steps.map(({ what, serving }) => `${what} ${serving}`));
+  // All kinds of steps were seen.
+  expect(new Set(steps.map(({ what }) => what)).size).toBe(4);
 });
