@@ -30,7 +30,11 @@ export async function readTextIfThere(path: string): Promise<string | undefined>
 
 /** Runs `work` with an open file; resolves when its content is on the disk. */
 export async function synced(path: string, flags: string, work?: (handle: FileHandle) => Promise<void>): Promise<void> {
-  const handle = await open(path, flags);
+  await closedSynced(await open(path, flags), work);
+}
+
+/** The same with a file that is open already, and closed then. */
+export async function closedSynced(handle: FileHandle, work?: (handle: FileHandle) => Promise<void>): Promise<void> {
   try {
     await work?.(handle);
     await handle.sync();

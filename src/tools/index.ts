@@ -4,6 +4,7 @@ export { CallerWatch } from './caller-watch.ts';
 export { Cancellation, type CancelSignal } from './cancellation.ts';
 export { coreWaitMs } from './core-wait.ts';
 export {
+  closedSynced,
   hasCode,
   ifThere,
   namesInFolder,

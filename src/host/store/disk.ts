@@ -4,6 +4,7 @@ import type { BigIntStats } from 'node:fs';
 import { open, rename, rm, stat, type FileHandle } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import {
+  closedSynced,
   hasCode,
   ifThere,
   synced,
@@ -115,8 +116,10 @@ export async function replaceFile(path: string, text: string): Promise<void> {
  * both texts.
  */
 export async function overwriteFile(path: string, text: string): Promise<void> {
+  // Its error on a read-only disk stays EROFS: the lock of the data folder looks for it.
+  const handle = await open(path, 'r+');
   await onDisk(() =>
-    synced(path, 'r+', async (handle) => {
+    closedSynced(handle, async () => {
       const { bytesWritten } = await handle.write(text, 0);
       await handle.truncate(bytesWritten);
     }),
