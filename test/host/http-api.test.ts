@@ -253,7 +253,7 @@ describe('the anatomy of a cold start', () => {
     ['model=none', "there is no model 'none'"],
     ['model=resnet50&machine=none', "there is no machine preset 'none'"],
     ['model=resnet50&gpu=9', 'p3.8xlarge has no GPU 9; it has 4'],
-    ['model=resnet50&gpu=x', "gpu 'x' is not the number of a GPU"],
+    ['model=resnet50&gpu=x', "gpu is 'x', but must be a whole number of at least 0"],
   ])('refuses %s by name', async (query, message) => {
     await using host = await startTestHost();
 

@@ -18,7 +18,7 @@ import {
 } from '../dashboard/index.ts';
 import { HostError } from '../errors.ts';
 import type { Exchange } from './exchange.ts';
-import { versionAsked, type HostContext } from './host-context.ts';
+import { versionAsked, wholeAsked, type HostContext } from './host-context.ts';
 import { baseUrlOf } from './base-url.ts';
 
 const rangeMsMin = 60_000;
@@ -90,7 +90,7 @@ export async function anatomy(_context: HostContext, exchange: Exchange): Promis
   const query = exchange.query();
   const model = query.get('model');
   if (model === null) return await anatomyChoices();
-  return await anatomyAnswer(model, query.get('machine') ?? 'p3.8xlarge', gpuAsked(query.get('gpu')));
+  return await anatomyAnswer(model, query.get('machine') ?? 'p3.8xlarge', wholeAsked(exchange, 'gpu', 0));
 }
 
 /** `GET /api/anatomy/recorded`: cold starts of this host's own GPUs. */
@@ -114,12 +114,6 @@ export function events(context: HostContext, exchange: Exchange): void {
   }
   if (context.lifecycle.phase === 'draining') throw new HostError('draining', 'the host is shutting down');
   context.events.add(exchange);
-}
-
-function gpuAsked(text: string | null): number {
-  const gpu = Number(text ?? '0');
-  if (!Number.isInteger(gpu) || gpu < 0) throw new HostError('bad-request', `gpu '${text}' is not the number of a GPU`);
-  return gpu;
 }
 
 function rangeAsked(exchange: Exchange): number {

@@ -5,7 +5,7 @@ import type { AcceptedCall, AsyncCalls, CallListing, CallStatus, CallSummary } f
 import { admitted, checkRoom } from '../access/access.ts';
 import { HostError } from '../errors.ts';
 import { plainHeaders, sloAsked, type Exchange, type HeaderList } from './exchange.ts';
-import { versionAsked, type HostContext } from './host-context.ts';
+import { versionAsked, wholeAsked, type HostContext } from './host-context.ts';
 import { shown } from '../infer/model-spec.ts';
 import { calledAs } from '../../tools/index.ts';
 
@@ -92,11 +92,7 @@ export async function cancelCall(context: HostContext, exchange: Exchange): Prom
 
 /** `GET /async-function`: the latest calls. Those of all keys, so only who manages the host may see it. */
 export async function listCalls(context: HostContext, exchange: Exchange): Promise<object> {
-  const asked = exchange.query().get('limit') ?? '100';
-  const limit = Number(asked);
-  if (!Number.isInteger(limit) || limit < 1 || limit > listedMax) {
-    throw new HostError('bad-request', `the limit '${shown(asked)}' is not a whole number from 1 to ${listedMax}`);
-  }
+  const limit = wholeAsked(exchange, 'limit', 100, 1, listedMax);
   const calls = callsOf(context);
   const [listed, counts] = await Promise.all([calls.list(limit), calls.waiting()]);
   return { ...counts, calls: listed.map(listingView) };

@@ -98,3 +98,12 @@ export const changeBody = async (
 
 const objectOf = (body: Buffer, parse: typeof parseJsonObject): Record<string, unknown> =>
   body.byteLength === 0 ? {} : parse(body, 'the body');
+
+/** A whole number in the query; `usual` where it is left out. @throws HostError 'bad-request' */
+export function wholeAsked(exchange: Exchange, name: string, usual: number, least = 0, most = Infinity): number {
+  const text = exchange.query().get(name) ?? String(usual);
+  const value = Number(text);
+  if (text !== '' && Number.isInteger(value) && value >= least && value <= most) return value;
+  const range = most === Infinity ? `of at least ${least}` : `from ${least} to ${most}`;
+  throw new HostError('bad-request', `${name} is '${shown(text)}', but must be a whole number ${range}`);
+}

@@ -28,27 +28,26 @@ export function* readLoadRequest(body: Buffer, name: string): Steps<LoadRequest>
   if (!isObject(request)) throw new HostError('bad-json', 'the body is JSON, but not an object');
   const { parameters } = request;
   if (!(parameters instanceof Map)) return { override: undefined, files: [] };
-  let override: SettingsOverride | undefined;
-  const files: LoadFile[] = [];
-  for (const [key, text] of parameters as Map<string, JsonText>) {
-    if (key === 'config') override = readConfig(textOf(text, key), name);
-    else if (key.startsWith('file:')) files.push(fileOf(key, (path) => decoded(text, path)));
-  }
-  return checked(name, override, files);
+  return requestIn(parameters as Map<string, JsonText>, name, textOf, decoded);
 }
 
 /** The same from parameters with unescaped values, as in gRPC. @throws HostError 'bad-request' */
 export function loadRequestOf(parameters: ReadonlyMap<string, string | Buffer>, name: string): LoadRequest {
-  let override: SettingsOverride | undefined;
-  const files: LoadFile[] = [];
-  for (const [key, value] of parameters) {
-    if (key === 'config') override = readConfig(value.toString(), name);
-    else if (key.startsWith('file:')) files.push(fileOf(key, () => Readable.from([Buffer.from(value)])));
-  }
-  return checked(name, override, files);
+  return requestIn(parameters, name, String, (content) => Readable.from([Buffer.from(content)]));
 }
 
-function checked(name: string, override: SettingsOverride | undefined, files: readonly LoadFile[]): LoadRequest {
+function requestIn<Content>(
+  parameters: ReadonlyMap<string, Content>,
+  name: string,
+  text: (content: Content, key: string) => string,
+  bytes: (content: Content, path: string) => AsyncIterable<Uint8Array>,
+): LoadRequest {
+  let override: SettingsOverride | undefined;
+  const files: LoadFile[] = [];
+  for (const [key, content] of parameters) {
+    if (key === 'config') override = readConfig(text(content, key), name);
+    else if (key.startsWith('file:')) files.push(fileOf(key, (path) => bytes(content, path)));
+  }
   if (files.length > 0 && override === undefined) {
     throw refused(name, "the parameters bring files without 'config', which Triton's protocol asks for with them");
   }

@@ -2,7 +2,7 @@
 import { HostError } from '../errors.ts';
 import { lineOf } from './event-streams.ts';
 import type { Exchange } from './exchange.ts';
-import { versionAsked, type HostContext } from './host-context.ts';
+import { versionAsked, wholeAsked, type HostContext } from './host-context.ts';
 
 const linesDefault = 100;
 
@@ -10,7 +10,7 @@ const linesDefault = 100;
 export function functionLog(context: HostContext, exchange: Exchange): void {
   const { name } = versionAsked(context, exchange);
   const query = exchange.query();
-  const lines = linesAsked(query.get('lines'));
+  const lines = wholeAsked(exchange, 'lines', linesDefault);
   const follow = query.get('follow') ?? 'false';
   if (follow !== 'true' && follow !== 'false') {
     throw new HostError('bad-request', `follow is '${follow.slice(0, 40)}', but must be true or false`);
@@ -21,12 +21,4 @@ export function functionLog(context: HostContext, exchange: Exchange): void {
   }
   if (context.lifecycle.phase === 'draining') throw new HostError('draining', 'the host is shutting down');
   context.logs.follow(exchange, name, lines);
-}
-
-function linesAsked(text: string | null): number {
-  const lines = Number(text ?? linesDefault);
-  if (text === '' || !Number.isInteger(lines) || lines < 0) {
-    throw new HostError('bad-request', `lines is '${String(text).slice(0, 40)}', but must be a whole number`);
-  }
-  return lines;
 }

@@ -11,15 +11,12 @@ import {
   type StoredEntry,
   type Tag,
 } from '../../store/index.ts';
-import type { Log } from '../../tools/index.ts';
+import { inParallel, type Log } from '../../tools/index.ts';
 import { allTo, primaryOf, withoutVersion, type Traffic } from '../rollout/traffic.ts';
-import type { EntryCopies } from './entry-copies.ts';
+import { readAtOnce, type EntryCopies } from './entry-copies.ts';
 import { checkedRecord, type FunctionEntry, type VersionRecord } from './version-record.ts';
 
 const empty: FunctionEntry = { versions: [], settings: {} };
-/** Entries read at once at start. */
-const readAtOnce = 32;
-
 interface Known {
   readonly before: EntryBefore;
   /** Undefined: the function was removed, or nothing in its entry could be read. */
@@ -50,9 +47,7 @@ export class Entries {
     try {
       const tags = await this.#store.list();
       const names = [...tags].flatMap(([name, tag]) => (this.tagOf(name) === tag ? [] : [name]));
-      for (let at = 0; at < names.length; at += readAtOnce) {
-        await Promise.all(names.slice(at, at + readAtOnce).map((name) => this.read(name)));
-      }
+      await inParallel(names, async (name) => await this.read(name), readAtOnce);
     } catch (error) {
       if (!(error instanceof StoreAway) || this.#copies === undefined) throw error;
       this.#logger.error({ reason: error.message }, 'the store is away: functions are served as they were last known');

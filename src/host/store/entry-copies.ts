@@ -2,10 +2,10 @@
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { decodeName, encodeName, type StoredEntry } from '../../store/index.ts';
-import { jsonAs, KeyedMutex, namesInFolder, readTextIfThere, writeWhole } from '../../tools/index.ts';
+import { inParallel, jsonAs, KeyedMutex, namesInFolder, readTextIfThere, writeWhole } from '../../tools/index.ts';
 
-/** Files that are read at once. */
-const readAtOnce = 32;
+/** Entries that are read at once at start. */
+export const readAtOnce = 32;
 
 export class EntryCopies {
   readonly #folder: string;
@@ -20,9 +20,7 @@ export class EntryCopies {
   async load(): Promise<ReadonlyMap<string, StoredEntry>> {
     await mkdir(this.#folder, { recursive: true });
     const names = (await namesInFolder(this.#folder)).flatMap((file) => decodeName(file.replace(/\.json$/, '')) ?? []);
-    for (let at = 0; at < names.length; at += readAtOnce) {
-      await Promise.all(names.slice(at, at + readAtOnce).map((name) => this.#read(name)));
-    }
+    await inParallel(names, async (name) => await this.#read(name), readAtOnce);
     return this.#latest;
   }
 
