@@ -48,15 +48,6 @@ interface ModelOffers {
   readonly hostBlocks: readonly HostBlock[];
 }
 
-/** What a model's layers cost, and what runs of several calls cost beside one. */
-interface Estimated {
-  readonly profile: LayerProfile;
-  readonly sizes: readonly BatchShare[];
-}
-
-/** A comparison of cold-start modes asks for the same estimates under each: most of the time of a short replay. */
-const estimates = new WeakMap<Machine, Map<string, Estimated>>();
-
 /** What models cost on a machine under one cold-start mode: computed once, and shared by all functions of a model. */
 export class OfferCache {
   readonly #machine: Machine;
@@ -108,22 +99,18 @@ export class OfferCache {
   #make(name: string): ModelOffers {
     const given = this.#profiles.get(name);
     if (given !== undefined) return this.#offersOf(name, given, []);
+    const { model, dimensions } = namedModel(name);
+    const [weightBits, coding] = [this.#weightBits, this.#coding];
     // Without GPUs there are no layers to load.
     if (this.#machine.gpus.length === 0) {
-      const { weightBytes } = describeModel(namedModel(name).model);
+      const { weightBytes } = describeModel(model);
       return { gpus: [], weightBytes, hostBlocks: [{ bytes: weightBytes }] };
     }
-    const [batchMax, weightBits, coding] = [this.#batchMax, this.#weightBits, this.#coding];
-    const ofMachine = getOrMake(estimates, this.#machine, () => new Map<string, Estimated>());
-    const { profile, sizes } = getOrMake(ofMachine, [name, batchMax, weightBits, coding].join(), () => {
-      const { model, dimensions } = namedModel(name);
-      const profileOf = (batch: number): LayerProfile =>
-        estimateLayers(model, this.#machine, { dimensions: { ...dimensions, batch }, weightBits, coding }).profile;
-      const alone = profileOf(1);
-      const aloneMs = executionMs(alone);
-      const shareOf = (rows: number): number => executionMs(profileOf(rows)) / aloneMs;
-      return { profile: alone, sizes: batchSizes(batchMax).map((rows) => ({ rows, share: shareOf(rows) })) };
-    });
+    const profileOf = (batch: number): LayerProfile =>
+      estimateLayers(model, this.#machine, { dimensions: { ...dimensions, batch }, weightBits, coding }).profile;
+    const profile = profileOf(1);
+    const aloneMs = executionMs(profile);
+    const sizes = batchSizes(this.#batchMax).map((rows) => ({ rows, share: executionMs(profileOf(rows)) / aloneMs }));
     return this.#offersOf(name, profile, sizes);
   }
 
