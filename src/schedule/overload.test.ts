@@ -189,7 +189,7 @@ const runsBefore = (flood: number, slos: readonly [number, number], comesAtMs: n
 
 describe('calls that wait for a core', () => {
   test('of a function that calls now and then are not behind a flood with the same SLO', () => {
-    for (const sloMs of [2000, 5000, 60_000, 1e10]) {
+    for (const sloMs of [2000, 5000, 60_000, 1e10, Infinity]) {
       const flood = Math.min(100, sloMs / 50);
       // Only where a step of deadlines begins between them is the flood before it.
       const waits = Array.from({ length: 25 }, (_, at) => runsBefore(flood, [sloMs, sloMs], 150 + 37 * at));

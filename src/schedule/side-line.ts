@@ -176,7 +176,8 @@ export class SideLine {
  */
 function stepOf(latestStartMs: number, nowMs: number): number {
   const spareMs = latestStartMs - nowMs;
-  if (!(spareMs > 0)) return latestStartMs;
+  // What is past has no time left, and where there is no deadline there are no steps.
+  if (!(spareMs > 0) || latestStartMs >= farMs) return latestStartMs;
   const stepMs = 2 ** Math.floor(Math.log2(spareMs / deadlineSteps));
   const beginMs = Math.floor(latestStartMs / stepMs) * stepMs;
   return beginMs + (latestStartMs - beginMs) * withinStep;
