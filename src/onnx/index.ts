@@ -5,7 +5,7 @@ export { dataTypeOf, elementBits, elementTypeOf } from './element-type.ts';
 export { aligned, chunked, chunksFolder, cutModel, type ChunkSlice, type ModelCut } from './cut.ts';
 export { externalReference, isExternal, readAt } from './external-data.ts';
 export { checkExpansion } from './expansion.ts';
-export { parseModel, readModel } from './read.ts';
+export { modelOf, parseModel, readModel, readStructure } from './read.ts';
 export { serializeModel, writeModel, type Written } from './write.ts';
 export { asExternal, tensorBytes, tensorsOfModel, withoutData } from './tensor-data.ts';
 export { attributeOf, attributeReader, axisFromFront, type AttributeReader } from './node-attributes.ts';

@@ -77,9 +77,11 @@ export function readStructure(path: string, skippedBytesMin = skippedBytesUsual)
 export const readModel = async (path: string): Promise<ModelProto> => readModelNow(path);
 
 /** {@link readModel}, for a caller that cannot wait; it blocks the thread while it reads. */
-export function readModelNow(path: string): ModelProto {
+export const readModelNow = (path: string): ModelProto => modelOf(readStructure(resolve(path)), path);
+
+/** What {@link readModel} makes of the structure of a file: its large weights get their sources. */
+export function modelOf({ model, skipped }: ModelStructure, path: string): ModelProto {
   const absolute = resolve(path);
-  const { model, skipped } = readStructure(absolute);
   for (const [tensor, { offset, byteLength }] of skipped) {
     checkDataLength(tensor, byteLength);
     tensor.source = () => readPart(absolute, offset, byteLength, `tensor '${tensor.name}'`);

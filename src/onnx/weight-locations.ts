@@ -3,7 +3,7 @@ import { statSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { chunksFolder } from './cut.ts';
 import { checkExternal, externalReference, isExternal } from './external-data.ts';
-import { readStructure } from './read.ts';
+import type { ModelStructure } from './read.ts';
 import { tensorByteLength, tensorsOfModel } from './tensor-data.ts';
 import type { ModelProto } from './types.ts';
 
@@ -18,13 +18,12 @@ export interface WeightLocation {
 
 /**
  * By initializer name: those in external files, and those in the model that are large (16 KiB) and raw. The others are
- * small or not contiguous; they are in the model that `readModel` returns.
- * @throws OnnxError as `readModel`, and `external-data` for a file that is missing or too short
+ * small or not contiguous; they are in the structure of the model's file, which `readStructure` read.
+ * @throws OnnxError `external-data` for a file that is missing or too short
  */
-export function weightLocations(modelPath: string): Map<string, WeightLocation> {
+export function weightLocations({ model, skipped }: ModelStructure, modelPath: string): Map<string, WeightLocation> {
   const path = resolve(modelPath);
   const folder = dirname(path);
-  const { model, skipped } = readStructure(path);
   const locations = new Map<string, WeightLocation>();
   for (const [{ name }, { offset, byteLength }] of skipped) {
     locations.set(name, { path, location: undefined, byteOffset: offset, byteLength });

@@ -82,14 +82,27 @@ export class WireSource {
 
   /** The next `size` bytes: a view of those in memory, a copy of those in a file. */
   take(size: number): Uint8Array {
+    const from = this.#taken(size);
+    return this.#descriptor === undefined
+      ? this.window.subarray(from, from + size)
+      : this.window.slice(from, from + size);
+  }
+
+  /** The next `size` bytes as text in UTF-8. */
+  text(size: number): string {
+    const from = this.#taken(size);
+    const { buffer, byteOffset } = this.window;
+    return Buffer.from(buffer, byteOffset + from, size).toString();
+  }
+
+  /** The index in {@link window} of the next `size` bytes, which it moves past. */
+  #taken(size: number): number {
     if (this.#descriptor !== undefined && (this.#takenBytes += size) > structureBytesMax) {
       throw new OnnxError('too-large', `the model holds more than ${structureBytesMax} bytes besides its weights`);
     }
     const from = this.next(size);
     this.at += size;
-    return this.#descriptor === undefined
-      ? this.window.subarray(from, from + size)
-      : this.window.slice(from, from + size);
+    return from;
   }
 }
 
@@ -100,6 +113,9 @@ export interface SkippedData {
 }
 
 type Plain = { unknownFields?: UnknownField[] } & Record<string, unknown>;
+
+/** The elements of a field so far. A list without elements is left out, so none is made before the first. */
+const listOf = (plain: Plain, { name }: FieldSchema): unknown[] => (plain[name] ??= []) as unknown[];
 
 /** A message without fields. */
 function blank(schema: MessageSchema): Plain {
@@ -223,13 +239,13 @@ class Decoder {
     }
     if (type === 'int64') return BigInt.asIntN(64, this.#bits(end, field));
     if (type === 'uint64') return BigInt.asUintN(64, this.#bits(end, field));
-    const bytes = source.take(end - source.at);
-    if (type === 'bytes') return bytes;
-    return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('utf8');
+    const size = end - source.at;
+    return type === 'bytes' ? source.take(size) : source.text(size);
   }
 
   /** A run of elements, counted before they are made. */
-  #packed({ wire, protoName, type }: FieldSchema, size: number, list: () => unknown[]): void {
+  #packed(field: FieldSchema, plain: Plain, size: number): void {
+    const { wire, protoName, type } = field;
     const source = this.#source;
     const end = source.at + size;
     if (wire !== 'varint') {
@@ -238,14 +254,14 @@ class Decoder {
         throw this.#fail('not-onnx', protoName, `has ${size} bytes, which is not a multiple of ${width}`);
       }
       this.#countElements(size / width, protoName);
-      for (const element of this.#floats(wire, size)) list().push(element);
+      for (const element of this.#floats(wire, size)) listOf(plain, field).push(element);
       return;
     }
     const from = source.next(size);
     let count = 0;
     for (let at = from; at < from + size; at++) if (source.window[at]! < 0x80) count++;
     this.#countElements(count, protoName);
-    while (source.at < end) list().push(this.#element(type, end, protoName));
+    while (source.at < end) listOf(plain, field).push(this.#element(type, end, protoName));
   }
 
   /** Whether these bytes are left in the file. */
@@ -309,10 +325,9 @@ class Decoder {
     if (!isPacked && wireType !== wireOf[wire]) {
       throw this.#fail('not-onnx', protoName, `has the wire type ${wireType} instead of ${wireOf[wire]}`);
     }
-    const list = (): unknown[] => (plain[name] ??= []) as unknown[];
     const last = wireType === wireOf.sized ? this.#endOf(this.#varint(end, protoName), end, protoName) : end;
     if (isPacked) {
-      this.#packed(field, last - source.at, list);
+      this.#packed(field, plain, last - source.at);
       return;
     }
     if (message !== undefined) {
@@ -320,7 +335,7 @@ class Decoder {
       this.#path.push(protoName);
       const inner = this.message(message, known ?? blank(message), last);
       this.#path.pop();
-      if (repeated) list().push(inner);
+      if (repeated) listOf(plain, field).push(inner);
       else plain[name] = inner;
       return;
     }
@@ -335,7 +350,7 @@ class Decoder {
       wire === 'fixed32' || wire === 'fixed64'
         ? this.#floats(wire, this.#endOf(widthOf[wire], last, protoName) - source.at)[0]
         : this.#element(type, last, protoName);
-    if (repeated) list().push(value);
+    if (repeated) listOf(plain, field).push(value);
     else plain[name] = value;
     if (protoName === 'raw_data') this.skipped.delete(plain as unknown as TensorProto);
   }

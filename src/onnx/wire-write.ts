@@ -72,10 +72,18 @@ class Output {
       case 'double':
         return this.bytes(new Uint8Array(Float64Array.of(asNumber(value)).buffer));
       case 'bytes':
-        return this.sized(() => this.bytes(value as Uint8Array));
+        this.varint((value as Uint8Array).byteLength);
+        return this.bytes(value as Uint8Array);
       case 'string':
-        return this.sized(() => this.bytes(Buffer.from(value as string, 'utf8')));
+        return this.#text(value as string);
     }
+  }
+
+  #text(text: string): void {
+    const size = Buffer.byteLength(text);
+    this.varint(size);
+    const at = this.#room(size);
+    this.#bytes.write(text, at, size);
   }
 
   /** Negative ones are written in 64 bits. `fitting` is what the field's type holds of the value. */
@@ -122,6 +130,16 @@ function fieldsOf({ name }: MessageSchema, given: Fields, keepExternal: boolean)
   return { ...withoutData(tensor), rawData: tensorBytes(tensor) };
 }
 
+/** @throws OnnxError naming the field */
+function writeScalar(output: Output, schema: MessageSchema, field: FieldSchema, value: unknown): void {
+  try {
+    output.scalar(field, value);
+  } catch (error) {
+    const problem = `the field ${schema.name}.${field.protoName} cannot be encoded: ${(error as Error).message}`;
+    throw new OnnxError('bad-model', problem, { cause: error });
+  }
+}
+
 function write(output: Output, schema: MessageSchema, given: Fields, keepExternal: boolean): void {
   const plain = fieldsOf(schema, given, keepExternal);
   for (const field of schema.fields) {
@@ -129,23 +147,17 @@ function write(output: Output, schema: MessageSchema, given: Fields, keepExterna
     const value = plain[field.name];
     if (value === undefined || value === field.zero) continue;
     const values = repeated ? (value as readonly unknown[]) : [value];
-    const scalar = (each: unknown): void => {
-      try {
-        output.scalar(field, each);
-      } catch (error) {
-        const problem = `the field ${schema.name}.${field.protoName} cannot be encoded: ${(error as Error).message}`;
-        throw new OnnxError('bad-model', problem, { cause: error });
-      }
-    };
     if (presence === 'packed') {
       if (values.length === 0) continue;
       output.tag(number, wireOf.sized);
-      output.sized(() => values.forEach(scalar));
+      output.sized(() => {
+        for (const each of values) writeScalar(output, schema, field, each);
+      });
       continue;
     }
     for (const each of values) {
       output.tag(number, wireOf[wire]);
-      if (message === undefined) scalar(each);
+      if (message === undefined) writeScalar(output, schema, field, each);
       else output.sized(() => write(output, message, each as Fields, keepExternal));
     }
   }

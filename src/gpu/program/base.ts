@@ -12,7 +12,9 @@ import {
   dataTypeOf,
   elementTypeOf,
   extract,
-  readServed,
+  modelOf,
+  readStructure,
+  servedModel,
   serializeModel,
   tensorBytes,
   weightLocations,
@@ -299,9 +301,10 @@ function hashGraph(model: ModelProto, ...others: readonly unknown[]): string {
 
 /** @throws OnnxError as `readModel`; ProgramError 'folding' if constants cannot be computed */
 export async function prepareBase(modelPath: string, cacheFolder: string) {
-  const locations = weightLocations(modelPath);
+  const structure = readStructure(modelPath);
+  const locations = weightLocations(structure, modelPath);
   const modelHash = await hashModel(modelPath, locations.values());
-  const { model } = await readServed(modelPath);
+  const { model } = servedModel(modelOf(structure, modelPath));
   const graph = typedGraph(model);
   const layerList = layers(graph);
   const alias = aliases(graph);
