@@ -29,6 +29,8 @@ export interface FunctionManifest {
   readonly threads?: number;
   /** What runs keep beside a session, estimated. */
   readonly runBytes?: number;
+  /** It shares no process with other functions. */
+  readonly isolation?: 'own';
   /** Rows that may share a run, and the time limits; the worker decides on the number of instances. */
   readonly limits: Pick<
     PoolLimits,
@@ -38,10 +40,10 @@ export interface FunctionManifest {
 
 /** The manifest with its revision. */
 export function sealManifest(manifest: Omit<FunctionManifest, 'revision'>): FunctionManifest {
-  const { files, chunks, handler, threads, limits, opening } = manifest;
+  const { files, chunks, handler, threads, limits, opening, isolation } = manifest;
   // Without the key: two hosts may serve the same function under different versions.
   const parts = [files.map(({ name, sha256 }) => [name, sha256]), handler?.sha256, threads, limits];
-  const more = [...(opening === undefined ? [] : [opening]), ...(chunks === undefined ? [] : [chunks.sha256])];
+  const more = [opening, chunks?.sha256, isolation].filter((part) => part !== undefined);
   const text = JSON.stringify([...parts, ...more]);
   return { ...manifest, revision: createHash('sha256').update(text).digest('hex').slice(0, 32) };
 }

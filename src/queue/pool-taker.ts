@@ -221,6 +221,7 @@ export class PoolTaker implements RemoteTaker {
     }
     const threads = this.#threadsOf(manifest);
     const { modelPath, handlerPath } = this.#models.pathsOf(manifest);
+    const { opening, runBytes, isolation } = manifest;
     this.pools.register(
       {
         key: manifest.revision,
@@ -228,7 +229,7 @@ export class PoolTaker implements RemoteTaker {
         modelPath,
         modelIdentity: identityOf(manifest),
         threads,
-        ...given({ handlerPath, opening: manifest.opening, runBytes: manifest.runBytes }),
+        ...given({ handlerPath, opening, runBytes, isolation }),
       },
       {
         ...manifest.limits,

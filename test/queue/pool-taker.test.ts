@@ -9,6 +9,7 @@ import { PoolTaker, sealManifest } from '../../src/queue/index.ts';
 import { FolderStore, type Store } from '../../src/store/index.ts';
 import { ElementType, GraphBuilder, writeModel } from '../../src/onnx/index.ts';
 import { tensorOf } from '../../src/tensor/index.ts';
+import { hashFile } from '../../src/tools/index.ts';
 import { poolLimits } from '../support/cpu-pools.ts';
 import { silentLog } from '../support/silent-log.ts';
 
@@ -29,6 +30,13 @@ beforeEach(async () => {
 });
 afterEach(async () => {
   await rm(folder, { recursive: true, force: true });
+});
+
+const pickLimits = ({ batchDelayMs, handlerTimeoutMs, loadTimeoutMs, inferTimeoutMs }: typeof poolLimits) => ({
+  batchDelayMs,
+  handlerTimeoutMs,
+  loadTimeoutMs,
+  inferTimeoutMs,
 });
 
 const startTaker = (store: Store, options: Partial<ConstructorParameters<typeof PoolTaker>[0]>): PoolTaker =>
@@ -80,6 +88,32 @@ test('a function that cannot be fetched is not offered, tried again, and offered
   await taker.stop();
 });
 
+test('a function that is to share no process shares none at a worker', async () => {
+  const graph = new GraphBuilder('echo');
+  const x = graph.input('x', ElementType.FLOAT, ['batch', 1]);
+  graph.output(graph.node('Neg', [x]), ElementType.FLOAT, ['batch', 1], 'y');
+  const path = join(folder, 'echo.onnx');
+  await writeModel(graph.build(), path);
+  const file = { name: 'echo.onnx', ...(await hashFile(path)) };
+  const limits = { ...pickLimits(poolLimits), batchMax: 1 };
+  const [one, other, apart] = [
+    sealManifest({ key: 'one@1', files: [file], limits }),
+    sealManifest({ key: 'other@1', files: [file], limits: { ...limits, batchMax: 2 } }),
+    sealManifest({ key: 'apart@1', files: [file], limits, isolation: 'own' }),
+  ] as const;
+  const store = new FolderStore(join(folder, 'store'));
+  await store.put(file, path);
+  const taker = startTaker(store, { pools: { ...pools, memoryBytes: 4e9 } });
+  await taker.start();
+  taker.learn([one, other, apart]);
+  const input = { kind: 'tensors', tensors: [tensorOf('x', 'FP32', [1, 1], Float32Array.of(1))] } as const;
+  const pids: number[] = [];
+  for (const { revision } of [one, other, apart]) pids.push((await taker.run(revision, input, {})).instancePid);
+  expect(pids[1]).toBe(pids[0]);
+  expect(pids[2]).not.toBe(pids[0]);
+  await taker.stop();
+});
+
 test.skipIf(process.platform !== 'linux')(
   'functions with the same weights map them from the same prepared files at a worker too',
   async () => {
@@ -91,19 +125,13 @@ test.skipIf(process.platform !== 'linux')(
     graph.output(y, ElementType.FLOAT, ['batch', width], 'y');
     const path = join(folder, 'wide.onnx');
     await writeModel(graph.build(), path);
-    const bytes = await readFile(path);
-    const file = {
-      name: 'wide.onnx',
-      sha256: createHash('sha256').update(bytes).digest('hex'),
-      bytes: bytes.byteLength,
-    };
-    const { batchDelayMs, handlerTimeoutMs, loadTimeoutMs, inferTimeoutMs } = poolLimits;
+    const file = { name: 'wide.onnx', ...(await hashFile(path)) };
     // Twins: each is a function of its own, with limits of its own.
     const [first, second] = [1, 4].map((batchMax) =>
       sealManifest({
         key: `f${batchMax}@1`,
         files: [file],
-        limits: { batchMax, batchDelayMs, handlerTimeoutMs, loadTimeoutMs, inferTimeoutMs },
+        limits: { ...pickLimits(poolLimits), batchMax },
       }),
     );
     const store = new FolderStore(join(folder, 'store'));

@@ -8,7 +8,7 @@ import { describeModel } from '../../onnx/index.ts';
 import { createLogger } from '../records/logger.ts';
 import { FunctionFiles } from './function-files.ts';
 
-test('workers are told how a model is opened whose file is not opened as it is', async () => {
+test('workers are told how a model is opened whose file is not opened as it is, and which share no process', async () => {
   const folder = await mkdtemp(join(tmpdir(), 'turntable-function-files-'));
   const odd = modelOf(
     { stages: [], edges: ['a BF16 output', 'an optional input that is given'], fault: undefined },
@@ -25,13 +25,16 @@ test('workers are told how a model is opened whose file is not opened as it is',
   const version = functionVersion('odd', { modelPath, modelBytes: size, metadata: describeModel(odd.build()) });
   store.put(version);
   store.put({ ...version, name: 'plain', key: 'plain@1', metadata: functionVersion('plain').metadata });
-  await vi.waitFor(() => expect(files.manifests()).toHaveLength(2));
+  store.put({ ...version, name: 'apart', key: 'apart@1', settings: { ...version.settings, isolation: 'own' } });
+  await vi.waitFor(() => expect(files.manifests()).toHaveLength(3));
   expect(files.manifestOf('odd@1')!.opening).toEqual({
     isMended: true,
     bfloat16Outputs: ['bf'],
     optionalInputs: ['over'],
   });
   expect(files.manifestOf('plain@1')).not.toHaveProperty('opening');
-  expect(files.manifestOf('plain@1')!.revision).not.toBe(files.manifestOf('odd@1')!.revision);
+  expect(files.manifestOf('apart@1')).toMatchObject({ isolation: 'own' });
+  expect(files.manifestOf('odd@1')).not.toHaveProperty('isolation');
+  expect(new Set(files.manifests().map(({ revision }) => revision)).size).toBe(3);
   await rm(folder, { recursive: true });
 });

@@ -149,10 +149,11 @@ async function describe({
     paths.set(handler, handlerPath);
   }
   const { threads } = settings.cpu;
+  const isolation = settings.isolation === 'own' ? settings.isolation : undefined;
   const manifest = sealManifest({
     key,
     files,
-    ...given({ chunks, handler, threads, opening: metadata?.opening, runBytes: metadata?.runBytes }),
+    ...given({ chunks, handler, threads, opening: metadata?.opening, runBytes: metadata?.runBytes, isolation }),
     limits: {
       batchMax: rowsJoinedMax({ settings, rows }),
       batchDelayMs: settings.batching.delayMs,
