@@ -77,7 +77,7 @@ test('turntable --help loads no command, so that it answers at once', async () =
   expect(ownBytes).toBeLessThan(16 * 1024);
 });
 
-/** The packages that are loaded with a file of dist/. */
+/** The packages that are loaded with a file of dist/: as it has their code, or as npm installed them. */
 function packagesOf(entry: string): readonly string[] {
   const packages = new Set<string>();
   const files = new Set([join(root, 'dist', entry)]);
@@ -85,6 +85,11 @@ function packagesOf(entry: string): readonly string[] {
     for (const [, path = ''] of readFileSync(file, 'utf8').matchAll(/^(?:import|export|\}) [^;'"]*"([^"]+)";$/gm)) {
       if (path.startsWith('.')) files.add(join(dirname(file), path));
       else if (!path.startsWith('node:')) packages.add(path);
+    }
+    const { sources } = JSON.parse(readFileSync(`${file}.map`, 'utf8')) as { readonly sources: readonly string[] };
+    for (const source of sources) {
+      const name = /\/node_modules\/((?:@[^/]+\/)?[^/]+)\//.exec(source)?.[1];
+      if (name !== undefined) packages.add(name);
     }
   }
   return [...packages].sort();
