@@ -7,7 +7,7 @@ import { asks, request, type HostAddress } from './client.ts';
 import { CliError } from './error.ts';
 import { Interruption } from './interruption.ts';
 import { counted, printable, renderRows, type Column } from './table.ts';
-import { parseCount, parseDurationMs } from './values.ts';
+import { parseCount, parseWaitMs } from './values.ts';
 
 /** The data of one refresh, the worst functions first. */
 export type Top = Awaited<ReturnType<typeof askTop>>;
@@ -40,7 +40,7 @@ export function topCommand(): AnyCommand {
 }
 
 function parseInterval(text: string): number {
-  const ms = parseDurationMs(text);
+  const ms = parseWaitMs(text);
   if (ms < 200) throw new InvalidArgumentError('It must be a duration of at least 200ms.');
   return ms;
 }

@@ -16,6 +16,13 @@ export function parseDurationMs(text: string): number {
   );
 }
 
+/** Milliseconds that a timer waits for: Node's timers end at once where they are to take more than 24.8 days. */
+export function parseWaitMs(text: string): number {
+  const durationMs = parseDurationMs(text);
+  if (durationMs > 86_400_000) throw new InvalidArgumentError('It must be a duration of at most 24h.');
+  return durationMs;
+}
+
 /** A parser of numbers that look like `form` and of which `holds` is true; `words` say what others are not. */
 const numberParser =
   (form: RegExp, holds: (value: number) => boolean, words: string) =>

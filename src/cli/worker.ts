@@ -12,7 +12,7 @@ import { runUntilSignal } from './lifecycle.ts';
 import { logOtherOutput, outliveOutput } from './output.ts';
 import { packageVersion } from './package.ts';
 import { counted } from './table.ts';
-import { parseBytes, parseCount, parseDurationMs } from './values.ts';
+import { parseBytes, parseCount, parseWaitMs } from './values.ts';
 
 /** Redis may start a moment later than the worker. */
 const redisWaitMs = 10_000;
@@ -52,7 +52,7 @@ const workerFlags = () =>
     )
     .addOption(
       new Option('--drain <time>', 'for what runs to finish after a signal')
-        .argParser(parseDurationMs)
+        .argParser(parseWaitMs)
         .default(30_000, '30s'),
     )
     .addOption(

@@ -195,6 +195,8 @@ describe('the command line', () => {
     [['capacity', '--slo', '1s'], /'capacity' is a command of plan: turntable plan capacity --help tells more/],
     [['store', 'fsk'], /unknown command 'fsk'\n\(Did you mean fsck\?\)\n\n?\(turntable store --help tells more\)/],
     [['replay', '--slo', '100'], /'--slo <time>' argument '100' is invalid.*; it lacks a unit: 100ms or 100s\?/],
+    [['worker', '--drain', '600h'], /'--drain <time>' argument '600h' is invalid.* at most 24h\./],
+    [['top', '--interval', '25h'], /argument '25h' is invalid.* at most 24h\./],
     [['serve', '--prot', '1'], /unknown option '--prot'\n\(Did you mean --port\?\)/],
     [['rm'], /missing required argument 'name'/],
     [['publish', 'x', 'y', '--set', 'slo'], /--set is "slo", but must be key=value/],

@@ -25,6 +25,20 @@ describe('the configuration schema', () => {
     expect(isBounded && option.minimum === undefined).toBe(false);
   });
 
+  /** Ages, which are compared; the host waits for the other durations with timers. */
+  const ages: ReadonlySet<string> = new Set(['cpu.idle', 'async.keep']);
+
+  test.each(options.filter(({ kind }) => kind === 'duration'))(
+    'bounds $path, since a timer of Node for more than 24.8 days ends at once',
+    ({ path, maximum = Infinity, environmentNames: [name = ''] }) => {
+      // A body that stalls is waited for four times as long.
+      expect(ages.has(path) || 4 * maximum < 2 ** 31).toBe(true);
+      const at = (ms: number): unknown => load({ [name]: `${ms}ms` });
+      expect(at(maximum)).toBeDefined();
+      expect(() => at(maximum + 1)).toThrow(`to ${maximum / 1000} s`);
+    },
+  );
+
   const withFlags = options.filter(({ flags }) => flags.length > 0);
   test.each(withFlags)(
     'puts $path under a heading of the help, in a first sentence of at most 72 characters',
