@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import fc from 'fast-check';
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
-import { poolLimits, requestOf } from '../../test/support/cpu-pools.ts';
+import { bodyOf, poolLimits, requestOf } from '../../test/support/cpu-pools.ts';
 import { writeReluModel } from '../../test/support/models.ts';
 import { elements, tensorOf, type Tensor } from '../tensor/index.ts';
 import { Instance } from './instance/instance.ts';
@@ -76,6 +76,28 @@ function gate<T = void>(): { readonly passed: Promise<T>; readonly open: (value:
   let open!: (value: T) => void;
   const passed = new Promise<T>((resolve) => (open = resolve));
   return { passed, open };
+}
+
+/** Each turn fills as few lots as its order allows; of each lot, those of one width share a run. */
+function runsOf(
+  calls: readonly { readonly rows: number; readonly width: number; readonly turn: number }[],
+  batchMax: number,
+): number {
+  let runs = 0;
+  for (const now of [0, 1]) {
+    let left = calls.filter(({ turn }) => turn === now);
+    while (left.length > 0) {
+      let free = batchMax;
+      const lot = left.filter(({ rows }, at) => {
+        const isIn = batchMax > 1 && rows <= free;
+        if (isIn) free -= rows;
+        return isIn || at === 0;
+      });
+      left = left.filter((each) => !lot.includes(each));
+      runs += new Set(lot.map(({ width }) => width)).size;
+    }
+  }
+  return runs;
 }
 
 test('a handler gets the outputs of a model run elsewhere, in the process and with the request of its first half', async () => {
@@ -218,8 +240,8 @@ describe('calls of one message', () => {
               open.splice(pick % open.length, 1)[0]!();
             }
             expect(await Promise.all(calls)).toEqual(expected);
-            for (const [, { calls: together, runModel }] of sent.mock.calls) {
-              if (runModel === undefined) most = Math.max(most, together.length);
+            for (const [, { calls: together }] of sent.mock.calls) {
+              if (together[0]?.modelRun === undefined) most = Math.max(most, together.length);
               else mostElsewhere = Math.max(mostElsewhere, together.length);
             }
             expect(stateOf('asks')).toMatchObject({ inFlight: 0, queueLength: 0, instances: [{ state: 'idle' }] });
@@ -234,6 +256,56 @@ describe('calls of one message', () => {
       expect(mostJoined > 1).toBe(batchMax > 1);
     },
   );
+
+  const rowsByWidth = `
+    export const preprocess = (request) => {
+      const [rows, width] = request.text().split('x').map(Number);
+      return [{ name: 'x', datatype: 'FP32', shape: [rows, width], data: Array(rows * width).fill(rows) }];
+    };
+    export const postprocess = ([{ shape, data }]) => [...shape, ...new Set(data)].join(' ');`;
+  const returning = fc.record({
+    batchMax: fc.constantFrom(1, 2, 8),
+    perMessage: fc.constantFrom(1, 3, 8),
+    /** Of each call: rows and width of its input, and in which turn of the host it is given back. */
+    calls: fc.array(
+      fc.record({ rows: fc.constantFrom(1, 1, 2, 3), width: fc.constantFrom(4, 4, 5), turn: fc.nat(1) }),
+      { minLength: 2, maxLength: 8 },
+    ),
+  });
+
+  test('whose model has to run here after all share runs as calls do that were never away', async () => {
+    start();
+    let joined = 0;
+    await fc.assert(
+      fc.asyncProperty(returning, async ({ batchMax, perMessage, calls }) => {
+        const pace = vi.spyOn(Pace.prototype, 'callsPerMessage', 'get').mockReturnValue(perMessage);
+        const key = `returns-${handlers}`;
+        await register(key, rowsByWidth, { batchMax });
+        const turns = [gate(), gate()];
+        let away = 0;
+        const given = calls.map(({ rows, width, turn }) =>
+          call(key, `${rows}x${width}`, async () => {
+            // All are away before the first comes back.
+            if (++away === calls.length) {
+              turns[0]!.open();
+              setImmediate(() => setImmediate(turns[1]!.open));
+            }
+            await turns[turn]!.passed;
+            return undefined;
+          }),
+        );
+        const results = await Promise.all(given);
+        pace.mockRestore();
+        expect(results.map(bodyOf)).toEqual(calls.map(({ rows, width }) => `${rows} ${width} ${rows}`));
+        const runs = results.reduce((sum, { batchSize }) => sum + 1 / batchSize, 0);
+        expect(runs).toBeCloseTo(runsOf(calls, batchMax));
+        for (const { batchSize } of results) joined = Math.max(joined, batchSize);
+        await pools.unregister(key);
+      }),
+      { numRuns: 25 },
+    );
+    expect(joined).toBeGreaterThan(2);
+  });
 
   test('wait for no other: one without an answer delays only itself', async () => {
     vi.spyOn(Pace.prototype, 'callsPerMessage', 'get').mockReturnValue(8);

@@ -3,7 +3,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { expect, test, vi } from 'vitest';
 import { Xoshiro } from '../../src/replay/index.ts';
 import { tensorOf } from '../../src/tensor/index.ts';
-import type { Replica, RunDone, RunOutcome } from '../../src/cpu/instance/index.ts';
+import type { Replica, RunDone, RunOrder, RunOutcome } from '../../src/cpu/instance/index.ts';
 import type { PoolConfiguration } from '../../src/cpu/index.ts';
 import { instancesOf } from '../../src/cpu/pool/configuration.ts';
 import { CoreAllocator, type CoreLease } from '../../src/cpu/pool/cores.ts';
@@ -93,16 +93,16 @@ function decidedLive(
       get hasFreeHand() {
         return isFree;
       },
-      run: ({ calls }: { calls: readonly unknown[] }, done: RunDone) => {
+      run: ({ calls }: RunOrder, done: RunDone) => {
         isFree = false;
-        const taken = calls.map((call) => numbers.get(call)!);
+        const taken = calls.map(({ call }) => numbers.get(call)!);
         decided.push({ atMs: performance.now() - startMs, what: `${at}:${taken.join(',')}` });
         const rows = taken.reduce((sum, number) => sum + arrivals[number]!.rows, 0);
         const ms = latency.ms(planned.threads, batchFixed ?? rows);
         setTimeout(() => {
           isFree = true;
           const result = { busyMs: ms, results: [] };
-          done({ kind: 'ran', startedMs: 0, result } as unknown as RunOutcome, [...calls.keys()]);
+          done({ kind: 'ran', startedMs: 0, result } as unknown as RunOutcome, calls);
         }, ms);
       },
     };
@@ -280,8 +280,8 @@ function demandDecidedLive(sequence: DemandSequence, advance: (toMs: number) => 
     slots.add(slot);
     decided.push({ atMs: performance.now() - startMs, what: `${at}:+` });
     const process = new OwnProcess();
-    const run = ({ calls }: { calls: readonly unknown[] }, done: RunDone): void => {
-      const taken = calls.map((call) => numbers.get(call)!);
+    const run = ({ calls }: RunOrder, done: RunDone): void => {
+      const taken = calls.map(({ call }) => numbers.get(call)!);
       decided.push({ atMs: performance.now() - startMs, what: `${at}:${taken.join(',')}` });
       const ms = book.ms(
         1,
@@ -289,7 +289,7 @@ function demandDecidedLive(sequence: DemandSequence, advance: (toMs: number) => 
       );
       const result = { busyMs: ms, results: [] };
       const outcome = { kind: 'ran', startedMs: 0, result } as unknown as RunOutcome;
-      process.send(ms, () => done(outcome, [...calls.keys()]));
+      process.send(ms, () => done(outcome, calls));
     };
     slot.replica = Object.assign(process, { run }) as unknown as Replica;
     setTimeout(() => {

@@ -10,7 +10,7 @@ export { Replica, type ReplicaEnd } from './replica.ts';
 export { heldUpMs, Processes, tooLargeText, type Reservation } from './processes.ts';
 export { LoadGate, needOfLoad } from './load-gate.ts';
 export { measuredSession, sessionOptions, type MeasuredSession } from './session-options.ts';
-export type { Crash, InstanceLog, RunDone, RunOrder, RunOutcome } from './tasks.ts';
+export type { Crash, InstanceLog, OrderedCall, RunDone, RunOrder, RunOutcome } from './tasks.ts';
 export type { DiskRead } from './wait-meter.ts';
 export { LoadTimeout } from './watchdog.ts';
 export { WeightsCache } from './weights.ts';

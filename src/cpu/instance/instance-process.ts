@@ -60,7 +60,7 @@ interface Run {
   /** Without those that have left it. */
   calls: readonly InstanceCall[];
   readonly join: Joining;
-  readonly startMs: number;
+  startMs: number;
   /** When the instance began or resumed the run, and how long it had worked on it and waited before. */
   turnMs: number;
   /** When the latest step of a handler began. */
@@ -166,6 +166,8 @@ async function runSteps(mine: Run, asksForModel = false): Promise<void> {
 }
 
 async function runAndAnswer(mine: Run): Promise<void> {
+  // Its call has come back in another run.
+  if (mine.calls.length === 0) return;
   await infer(mine);
   for (const call of mine.calls) await unlessItLeaves(mine, call, postprocess, answer);
   answer(mine);
@@ -226,15 +228,23 @@ function leave(
   else from.letGo();
 }
 
-function comeBack({ id, answers }: ToInstance & { op: 'answered' }, tensors: readonly Tensor[]): Promise<void> {
-  const left = asking.get(id);
-  if (left === undefined) return Promise.resolve();
-  asking.delete(id);
-  const { run: mine, back } = left;
+function comeBack({ ids, answers }: ToInstance & { op: 'answered' }, tensors: readonly Tensor[]): Promise<void> {
+  const [first, ...others] = ids.map((id) => asking.get(id)!);
+  for (const id of ids) asking.delete(id);
+  if (first === undefined) return Promise.resolve();
+  const { run: mine } = first;
+  for (const { run: other, back } of others) {
+    mine.calls = [...mine.calls, ...other.calls];
+    mine.startMs = Math.max(mine.startMs, other.startMs);
+    mine.busyMs += other.busyMs;
+    mine.coreWaitMs += other.coreWaitMs;
+    other.calls = [];
+    back([]);
+  }
   return new Promise((resolve) => {
     mine.letGo = resolve;
     mine.turnMs = performance.now();
-    back(withTensors(answers, tensors));
+    first.back(withTensors(answers, tensors));
   });
 }
 
@@ -410,7 +420,7 @@ function sessionOf(header: ToInstance): number | undefined {
     case 'run':
       return header.session;
     case 'answered':
-      return asking.get(header.id)?.run.session.number;
+      return asking.get(header.ids[0]!)?.run.session.number;
     case 'go-offline':
       return undefined;
   }

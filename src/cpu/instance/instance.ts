@@ -259,21 +259,23 @@ export class Instance {
    * @param isLong no other message is sent behind it
    */
   run(session: SessionId, order: RunOrder, isLong: boolean, done: RunDone): void {
-    const { join, calls, tensors, runModel } = order;
-    const phase: Phase = calls.some((call) => call.kind === 'request') ? 'preprocess' : 'infer';
+    const { join, tensors } = order;
+    const calls = order.calls.map(({ call }) => call);
+    const phase: Phase = calls.some(({ kind }) => kind === 'request') ? 'preprocess' : 'infer';
+    const asksForModel = order.calls.some(({ modelRun }) => modelRun !== undefined);
     this.#push({
       kind: 'run',
       isLong,
       session,
       order,
-      calls: firstNumbers(calls.length),
+      calls: order.calls,
       done,
       startedMs: undefined,
       phase,
-      call: 0,
+      call: order.calls[0],
     });
     const header = { op: 'run', session: session.number, join, calls } as const;
-    this.#peer.send(runModel === undefined ? header : { ...header, asksForModel: true }, tensors);
+    this.#peer.send(asksForModel ? { ...header, asksForModel } : header, tensors);
   }
 
   /** Ends a session that has no run. Resolves when its memory is free. */
@@ -353,9 +355,10 @@ export class Instance {
         const [current] = this.#tasks;
         if (current?.kind !== 'run') return;
         current.phase = header.phase;
-        current.call = current.calls[header.call] ?? 0;
+        current.call = current.calls[header.call];
         const stage = stageOf[header.phase];
-        current.order.onStage?.(stage === 'handler' ? [current.call] : current.calls, stage);
+        if (stage === 'handler') current.call?.stages?.enter(stage);
+        else for (const { stages } of current.calls) stages?.enter(stage);
         this.#armPhase(current);
         return;
       }
@@ -385,9 +388,9 @@ export class Instance {
   #leaving(at: number): RunTask | undefined {
     const [first] = this.#tasks;
     if (first?.kind !== 'run' || first.calls.length <= 1) return this.#shift('run');
-    const call = first.calls[at] ?? 0;
+    const call = first.calls[at] ?? first.calls[0]!;
     first.calls = first.calls.filter((each) => each !== call);
-    first.session.parted();
+    first.session.divided(1);
     return { ...first, calls: [call], call };
   }
 
@@ -444,7 +447,8 @@ export class Instance {
     const { phase, call, calls, order, done, session } = task;
     const error = tookTooLong(phase, session.spec.key, order.limits);
     this.#die(error.message, session, false);
-    done({ kind: 'timeout', error, call: phase === 'infer' || phase === 'load' ? -1 : calls.indexOf(call) }, calls);
+    const guilty = phase === 'infer' || phase === 'load' ? undefined : call;
+    done({ kind: 'timeout', error, call: guilty === undefined ? -1 : calls.indexOf(guilty) }, calls);
   }
 
   /** Applies the time limit to a load that its process is working on. */
@@ -535,14 +539,9 @@ export class Instance {
   }
 }
 
-/** Used again by all runs of so many calls. */
-const numbersOf: (readonly number[])[] = [];
-const firstNumbers = (count: number): readonly number[] =>
-  (numbersOf[count] ??= Array.from({ length: count }, (_, at) => at));
-
 /** ONNX Runtime aborts in some operators for inputs without elements: that says nothing about other inputs. */
 function isOfNoRows({ order: { calls, tensors } }: RunTask): boolean {
-  return calls.every(({ kind }) => kind === 'tensors') && tensors.some(({ shape }) => shape.includes(0));
+  return calls.every(({ call }) => call.kind === 'tensors') && tensors.some(({ shape }) => shape.includes(0));
 }
 
 const stageOf: Readonly<Record<Phase, CallStage>> = {

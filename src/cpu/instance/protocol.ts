@@ -34,10 +34,10 @@ export type ToInstance =
       readonly asksForModel?: true;
     }
   /**
-   * The answers of other functions, in the order of the calls, or that of the model, in place of which there is none if
-   * the instance is to run it after all. Their tensors follow.
+   * The answers of other functions, in the order of the calls, or that of the model. Their tensors follow. Without any the
+   * instance is to run the model after all: of all these runs of one session together, where calls may share one.
    */
-  | { readonly op: 'answered'; readonly id: number; readonly answers: readonly OtherAnswerHeader[] };
+  | { readonly op: 'answered'; readonly ids: readonly number[]; readonly answers: readonly OtherAnswerHeader[] };
 
 /** `compared`: joined, and each call is run alone as well, to see that it gets the same. */
 export type Joining = 'no' | 'joined' | 'compared';

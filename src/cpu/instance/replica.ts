@@ -79,9 +79,9 @@ export class Replica implements Sender {
     this.isShort = options.bytes < quicklyLoadedBytes;
     this.#session = this.instance.open({
       spec: this.spec,
-      parted: () => {
-        this.#runs++;
-        this.#queued++;
+      divided: (more) => {
+        this.#runs += more;
+        this.#queued += more;
       },
       moved: (isAway) => {
         this.#queued += isAway ? -1 : 1;

@@ -1,14 +1,14 @@
 /** The messages that the host has sent to one process, and what becomes of them. */
 import type { Tensor } from '../../tensor/index.ts';
 import type { CallHeader, FromInstance, Joining, Phase, RunResult } from './protocol.ts';
-import type { CallStage, CpuError, InstanceSpec, InvokeOthers, PoolLimits, RunModel } from '../types.ts';
+import type { CallStages, CpuError, InstanceSpec, InvokeOthers, PoolLimits, RunModel } from '../types.ts';
 
 /** A session inside a process. */
 export interface SessionId {
   readonly number: number;
   readonly spec: InstanceSpec;
-  /** A call has left a run with others, and is one of its own from now on. */
-  readonly parted: () => void;
+  /** So many more runs than before: calls have left a run with others; fewer: they go on as one. */
+  readonly divided: (more: number) => void;
   /** A run leaves the process, to wait for its model or for other functions, or is back. */
   readonly moved: (isAway: boolean) => void;
   /** Its process has worked for another session for half of the time after which it is ended. */
@@ -38,27 +38,35 @@ export interface Crash {
 /** Lines that an instance, or the handler in it, wrote to its standard output and error. */
 export type InstanceLog = (pid: number | undefined, key: string | undefined, line: string) => void;
 
-/** `loadTimeoutMs`: for a model that is loaded at its first run. */
-export type RunLimits = Pick<PoolLimits, 'handlerTimeoutMs' | 'loadTimeoutMs' | 'inferTimeoutMs'>;
+/** `loadTimeoutMs`: for a model that is loaded at its first run. `batchMax`: rows of calls that come back together. */
+export type RunLimits = Pick<PoolLimits, 'handlerTimeoutMs' | 'loadTimeoutMs' | 'inferTimeoutMs' | 'batchMax'>;
+
+/** A call that an instance is given. */
+export interface OrderedCall {
+  readonly call: CallHeader;
+  /** Runs its model in place of the instance. */
+  readonly modelRun?: { readonly run: RunModel } | undefined;
+  /** Calls other functions for its handler. */
+  readonly invokeOthers?: InvokeOthers | undefined;
+  /** Told when it enters the next step. */
+  readonly stages?: CallStages | undefined;
+}
 
 /** The work that an instance is given. */
 export interface RunOrder {
   /** Whether calls with like inputs may share a run of the model. */
   readonly join: Joining;
-  readonly calls: readonly CallHeader[];
+  readonly calls: readonly OrderedCall[];
   /** The calls' tensors, in their order. */
   readonly tensors: readonly Tensor[];
   readonly limits: RunLimits;
-  /** Runs the model of one of the calls in place of the instance. */
-  readonly runModel?: ((call: number) => RunModel | undefined) | undefined;
-  /** Calls other functions for the handler of one of the calls. */
-  readonly invokeOthers?: ((call: number) => InvokeOthers | undefined) | undefined;
-  /** Told when one of its calls enters the next step of its handler, or all that run together the model. */
-  readonly onStage?: (calls: readonly number[], stage: CallStage) => void;
 }
 
-/** Called for each of the runs that an order became, with its calls: those that waited for the host have their own. */
-export type RunDone = (outcome: RunOutcome, calls: readonly number[]) => void;
+/**
+ * Called for each of the runs that orders became, with its calls: those that waited for the host have their own, which
+ * calls of other orders of the session may share.
+ */
+export type RunDone = (outcome: RunOutcome, calls: readonly OrderedCall[]) => void;
 
 /** How a run ended. `startedMs` (performance.now()) is when the instance began it. */
 export type RunOutcome =
@@ -90,14 +98,13 @@ export interface LoadTask extends TaskOf {
 export interface RunTask extends TaskOf {
   readonly kind: 'run';
   readonly order: RunOrder;
-  /** Of the order, those that are still in the run. */
-  calls: readonly number[];
+  /** Those that are in the run now. */
+  calls: readonly OrderedCall[];
   readonly done: RunDone;
   /** When the instance first began it; undefined until then. */
   startedMs: number | undefined;
   phase: Phase;
-  /** Of the order. */
-  call: number;
+  call: OrderedCall | undefined;
 }
 
 /** Frees the session's memory. */

@@ -26,7 +26,7 @@ import {
 } from '../../schedule/index.ts';
 import type { ListOwner } from './list-owner.ts';
 import type { Slot, Slots } from './slot.ts';
-import { modelRunOf, type Ticket } from './ticket.ts';
+import { expectModelRun, type Ticket } from './ticket.ts';
 
 /** A socket read takes 64 KiB; a smaller message is not split and reassembled. */
 const togetherBytesMax = 56 * 1024;
@@ -114,31 +114,26 @@ export class HandOver {
   run(slot: Slot, tickets: readonly Ticket[]): void {
     const { replica } = slot;
     if (replica === undefined) return;
-    const [first] = tickets;
-    const models = first?.runModel && tickets.map(modelRunOf);
+    for (const ticket of tickets) {
+      expectModelRun(ticket);
+      ticket.stages?.enter(ticket.call.kind === 'request' ? 'handler' : 'model');
+    }
     const order: RunOrder = {
       join: this.#joining(tickets),
-      calls: tickets.map(({ call }) => call),
-      tensors: tickets.length === 1 ? first!.tensors : tensorsOf(tickets),
+      calls: tickets,
+      tensors: tickets.length === 1 ? tickets[0]!.tensors : tensorsOf(tickets),
       limits: this.#pool.limits,
-      runModel: models && ((call) => models[call]),
-      invokeOthers: (call) => tickets[call]?.invokeOthers,
-      onStage: (calls, stage) => {
-        for (const call of calls) tickets[call]?.stages?.enter(stage);
-      },
     };
-    for (const { stages, call } of tickets) stages?.enter(call.kind === 'request' ? 'handler' : 'model');
     this.#pool.handedOver(tickets.length);
-    replica.run(order, (outcome, calls) => {
-      const ran = calls.length === tickets.length ? tickets : calls.map((call) => tickets[call]!);
-      this.#ran(slot, replica, ran, outcome);
-    });
+    // Its calls are those that it was handed.
+    replica.run(order, (outcome, calls) => this.#ran(slot, replica, calls as readonly Ticket[], outcome));
   }
 
-  /** A run is compared now and then, while nothing waits. */
-  #joining({ length }: readonly Ticket[]): Joining {
+  /** A run is compared now and then, while nothing waits. A single call may come back for its model together with others. */
+  #joining([first, second]: readonly Ticket[]): Joining {
     const { limits, waiting, resources } = this.#pool;
-    if (limits.batchMax <= 1 || limits.batchFixed !== undefined || length <= 1) return 'no';
+    const isSingle = second === undefined && (first?.runModel === undefined || first.isSuspect);
+    if (limits.batchMax <= 1 || limits.batchFixed !== undefined || isSingle) return 'no';
     return waiting.length === 0 && Math.random() < resources.comparedShare ? 'compared' : 'joined';
   }
 

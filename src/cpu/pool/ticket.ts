@@ -2,20 +2,17 @@
 import { rowsOf, type Tensor } from '../../tensor/index.ts';
 import { bodyIn, bodyTensor, type CallHeader, type ResultHeader } from '../instance/protocol.ts';
 import {
-  type CallStages,
   type InvokeOptions,
-  type InvokeOthers,
   type PoolInput,
   type PoolOutput,
   type PoolResult,
   type RunModel,
   CpuError,
 } from '../types.ts';
-import type { RunOutcome } from '../instance/tasks.ts';
+import type { OrderedCall, RunOutcome } from '../instance/tasks.ts';
 
 /** All instants are performance.now(). */
-export interface Ticket {
-  readonly call: CallHeader;
+export interface Ticket extends OrderedCall {
   readonly tensors: readonly Tensor[];
   /** Of all its tensors. */
   readonly bytes: number;
@@ -28,8 +25,6 @@ export interface Ticket {
   readonly reject: (error: Error) => void;
   /** Runs its model in place of the instance. */
   readonly runModel: RunModel | undefined;
-  /** Calls other functions for its handler. */
-  readonly invokeOthers: InvokeOthers | undefined;
   /** The model's run elsewhere, for the latest instance that had the call. */
   modelRun: ModelRun | undefined;
   /** It joins no batch: an instance died while it worked on it, or its model runs elsewhere. */
@@ -38,7 +33,6 @@ export interface Ticket {
   isSuspect: boolean;
   /** Instances that died, or had to be stopped, while they ran this call alone. */
   deaths: number;
-  readonly stages: CallStages | undefined;
   /** Whether it waited for a load, and for how long so far. */
   cold: boolean;
   loadMs: number;
@@ -46,6 +40,7 @@ export interface Ticket {
 
 /** A run of the model elsewhere. */
 export interface ModelRun {
+  readonly run: RunModel;
   /** It has given outputs. */
   ran: boolean;
   /** The error that it was rejected with. */
@@ -85,23 +80,26 @@ export function makeTicket(
   };
 }
 
-/** The ticket's {@link RunModel} for one instance; the result is kept for the answer. */
-export function modelRunOf(ticket: Ticket): RunModel | undefined {
+/** Has one instance ask for the ticket's model; the result is kept for the answer. */
+export function expectModelRun(ticket: Ticket): void {
   const { runModel } = ticket;
-  if (runModel === undefined) return undefined;
+  if (runModel === undefined) return;
   // A run for an earlier instance may still be under way; its result is dropped.
-  const mine: ModelRun = { ran: false, failure: undefined };
-  ticket.modelRun = mine;
-  return async (inputs) => {
-    try {
-      const outputs = await runModel(inputs);
-      mine.ran = outputs !== undefined;
-      return outputs;
-    } catch (error) {
-      mine.failure = error instanceof Error ? error : new Error(String(error));
-      throw error;
-    }
+  const mine: ModelRun = {
+    ran: false,
+    failure: undefined,
+    run: async (inputs) => {
+      try {
+        const outputs = await runModel(inputs);
+        mine.ran = outputs !== undefined;
+        return outputs;
+      } catch (error) {
+        mine.failure = error instanceof Error ? error : new Error(String(error));
+        throw error;
+      }
+    },
   };
+  ticket.modelRun = mine;
 }
 
 function toCall(input: PoolInput): CallHeader {

@@ -73,8 +73,9 @@ export class InstanceSet {
         inferTimeoutMs: runTimeoutMs,
         handlerTimeoutMs: runTimeoutMs,
         loadTimeoutMs: runTimeoutMs,
+        batchMax: requests.length,
       };
-      const calls = requests.map(({ length }) => ({ kind: 'tensors', count: length }) as const);
+      const calls = requests.map(({ length }) => ({ call: { kind: 'tensors', count: length } as const }));
       const order = {
         join: calls.length > 1 ? ('joined' as const) : ('no' as const),
         calls,
