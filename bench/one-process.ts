@@ -173,7 +173,7 @@ class Machine implements AsyncDisposable {
   busyMs = 0;
 
   constructor(heads: readonly Head[]) {
-    const need: CpuNeed = { settings, threads: 1, rowsJoinedMax: 1, modelBytes: 1, latencyMs: undefined };
+    const need: CpuNeed = { settings, threads: 1, modelBytes: 1, latencyMs: undefined };
     this.#cpu = new LiveCpu({
       needOf: () => need,
       cores,

@@ -2,8 +2,8 @@
 import type * as Sessions from './instance/session.ts';
 export * from './types.ts';
 export * from './pools.ts';
-export { CoreAllocator, instancesOf, ListSwaps, PoolLoad, type CoreLease, type ListMember } from './pool/index.ts';
-export type { DiskWait, GivenUp, Loaded, RowsMix } from './pool/index.ts';
+export { callsIn, CoreAllocator, instancesOf, isAlikeOffer, ListSwaps, offeredList, PoolLoad } from './pool/index.ts';
+export type { CoreLease, DiskWait, GivenUp, ListMember, Loaded, RowsMix } from './pool/index.ts';
 export { bodyIn, bodyTensor, givesOptional, heldUpMs, sessionOptions, tooLargeText } from './instance/index.ts';
 export type { FunctionReply, Handler, HandlerCall, HandlerContext, HandlerTensor } from './instance/index.ts';
 export * from './profile/index.ts';

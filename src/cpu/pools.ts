@@ -306,13 +306,13 @@ class MachinePools {
       memoryBytes: processes.memoryBytes,
       memoryUsedBytes: processes.usedBytes,
       cores: cores.total,
-      coresShared: this.coresShared,
+      coresShared: cores.unleased().length,
     };
   }
 
-  /** The cores without a lease: for each call, where {@link resources} would look at all processes. */
+  /** The cores of runs without a lease: for each call, where {@link resources} would look at all processes. */
   get coresShared(): number {
-    return this.#resources.cores.unleased().length;
+    return this.#resources.cores.shared;
   }
 
   /**

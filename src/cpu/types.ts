@@ -293,6 +293,8 @@ export interface PoolFacts {
   readonly loadMs: number | undefined;
   /** The instances on cores of their own that are ready, with the calls that each takes at once. */
   readonly list: PoolConfiguration | undefined;
+  /** Calls that share a run, and so its cores, on demand. */
+  readonly callsPerRun: number;
   readonly isPinned: boolean;
 }
 

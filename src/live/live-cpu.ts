@@ -30,8 +30,6 @@ const handedAheadMs = 2;
 export interface CpuNeed {
   readonly settings: ScheduledSettings;
   readonly threads: number;
-  /** How many calls may share a run, and so its threads. */
-  readonly rowsJoinedMax: number;
   readonly modelBytes: number;
   /** Predicted time of a run; undefined: learnt from runs. */
   readonly latencyMs: number | undefined;
@@ -104,7 +102,7 @@ export class LiveCpu {
   /** Cores without a lease, and the memory of all functions. */
   place(): CpuPlace {
     return {
-      cores: this.#cores,
+      cores: this.pools.coresShared,
       memoryBytes: this.pools.resources().memoryBytes,
       takenBytes: this.#takenBytes,
       aheadMs: handedAheadMs,
@@ -116,12 +114,12 @@ export class LiveCpu {
   offer(key: string): CpuOffer | null {
     const need = this.#options.needOf(key);
     if (need === undefined) return null;
-    const { rowsJoinedMax, modelBytes, latencyMs } = need;
-    const facts = this.pools.facts(key);
-    const { loadMs, list, isPinned = false, sessionBytes: bytes = sessionBytesOf(modelBytes) } = facts ?? {};
+    const { modelBytes, latencyMs } = need;
+    const { loadMs, list, isPinned = false, callsPerRun = 1, sessionBytes } = this.pools.facts(key) ?? {};
     // While others have leased cores, its threads share those that are left.
-    const threads = Math.min(need.threads, this.#cores);
-    return { latencyMs, cores: threads / rowsJoinedMax, loadMs, bytes, list, isPinned };
+    const threads = Math.min(need.threads, this.pools.coresShared);
+    const bytes = sessionBytes ?? sessionBytesOf(modelBytes);
+    return { latencyMs, cores: threads / callsPerRun, loadMs, bytes, list, isPinned };
   }
 
   /** Why the pools can never run the function, as things are; undefined if they can. */
@@ -170,11 +168,6 @@ export class LiveCpu {
     const need = this.#options.needOf(key);
     if (need !== undefined) this.#live?.functions.of(key, need.settings);
     return this.#live;
-  }
-
-  /** With every core leased, runs without a lease share all cores: a function is never without any. */
-  get #cores(): number {
-    return Math.max(1, this.pools.coresShared);
   }
 
   #measured(): void {

@@ -1,6 +1,6 @@
 /** The functions that the scheduler knows, with their offers for each place. */
-import { isDeepStrictEqual } from 'node:util';
-import { checkVariants, named, type FunctionId, type SideId, type SideOffer } from '../schedule/index.ts';
+import { isAlikeOffer } from '../cpu/index.ts';
+import { checkVariants, isClose, named, type FunctionId, type SideId, type SideOffer } from '../schedule/index.ts';
 import { Correction } from './correction.ts';
 import { hostBlocksOf, LiveFunction, plannedLayers, offersOf, sheetOf, type FunctionLayer } from './live-function.ts';
 import type { LiveState, Scheduled } from './live-views.ts';
@@ -9,8 +9,6 @@ import type { FunctionPlans, JoinedSizes, OwnCause, ScheduledSettings } from './
 
 /** The offers beside the GPUs are asked for at most this often per function. */
 const refreshMs = 100;
-/** The scheduler is told when a time has changed by this share. */
-const worthTelling = 0.2;
 
 export class LiveFunctions {
   readonly #state: LiveState;
@@ -158,12 +156,7 @@ export class LiveFunctions {
     const others: Record<SideId, SideOffer | null> = {};
     for (const place of this.#state.others) others[place.id] = place.offer(fn.key, fn.ownMs);
     const isAlike =
-      cpu?.cores === fn.cpu?.cores &&
-      isDeepStrictEqual(cpu?.list, fn.cpu?.list) &&
-      cpu?.isPinned === fn.cpu?.isPinned &&
-      isClose(cpu?.bytes, fn.cpu?.bytes) &&
-      isClose(cpu?.latencyMs, fn.cpu?.latencyMs) &&
-      isClose(cpu?.loadMs, fn.cpu?.loadMs) &&
+      isAlikeOffer(cpu, fn.cpu) &&
       this.#state.others.every(({ id }) => {
         const [now, before] = [others[id], fn.others[id]];
         return Boolean(now) === Boolean(before) && isClose(now?.latencyMs, before?.latencyMs);
@@ -204,6 +197,3 @@ export class LiveFunctions {
     await fn.withdrawal.over;
   }
 }
-
-const isClose = (one: number | undefined, other: number | undefined): boolean =>
-  one === other || (one !== undefined && other !== undefined && Math.abs(one - other) <= worthTelling * other);

@@ -206,7 +206,6 @@ export class PoolTaker implements RemoteTaker {
     return {
       settings,
       threads: this.#threadsOf(manifest),
-      rowsJoinedMax: manifest.limits.batchMax,
       modelBytes: manifestBytes(manifest),
       latencyMs: undefined,
     };

@@ -3,12 +3,14 @@
  * cores of the instances and each function's share of them are decided by the code of a host's pools (`src/cpu`); the
  * scheduler makes room for their memory, as on a host.
  */
-import { isDeepStrictEqual } from 'node:util';
 import {
+  callsIn,
   CoreAllocator,
+  isAlikeOffer,
   ListChooser,
   ListSwaps,
   lookMs,
+  offeredList,
   PoolLoad,
   instanceMs,
   runMs,
@@ -46,8 +48,6 @@ export interface SwapEvents {
 const intervalMs = 10_000;
 const objective = 'latency';
 const idleMs = 300_000;
-/** The scheduler is told when a time has changed by this share. */
-const worthTelling = 0.2;
 
 interface OwnInstance extends ListInstance, ListMember {
   batch: number;
@@ -339,42 +339,34 @@ export class SimulatedSwaps {
     if (bytes > 0) this.#events.sessions(pool.functionIndex, bytes, spares);
   }
 
-  /** With every core leased, runs without a lease share all cores: a function is never without any. */
-  get #freeCores(): number {
-    return Math.max(1, this.#cores.unleased().length);
-  }
-
   #tellPlace(): void {
     let reservedBytes = 0;
     for (const { instances } of this.#pools.values())
       for (const { bytes } of instances.swap?.passive ?? []) reservedBytes += bytes;
-    this.#events.placeChanged(this.#freeCores, reservedBytes);
+    this.#events.placeChanged(this.#cores.shared, reservedBytes);
   }
 
   #offer(pool: SwappedPool): void {
-    const { offer: before, functionIndex } = pool;
     const offer = this.#offerOf(pool);
-    const isAlike = offer.list === before.list && offer.cores === before.cores;
-    if (isAlike && isClose(offer.latencyMs, before.latencyMs)) return;
+    if (isAlikeOffer(offer, pool.offer)) return;
     pool.offer = offer;
-    this.#events.offered(functionIndex, offer);
+    this.#events.offered(pool.functionIndex, offer);
   }
 
   #offerOf(pool: SwappedPool): CpuOffer {
-    const { chooser, onDemand, instances, options, offer } = pool;
-    const { configuration, serving } = instances;
+    const { chooser, onDemand, instances, options } = pool;
+    const { tables, rowsPerCall } = options;
     const { serviceMs, cores = 1 } = chooser.live.arrival(this.#loadOf(pool)) ?? {};
-    const callsMax = options.tables.largest.options.batchMax / options.rowsPerCall;
-    const groups = serving.map(({ threads, batch }) => ({ instances: 1, threads, batch }));
-    const isSame = isDeepStrictEqual(offer.list?.groups, groups);
+    const limits = {
+      batchMax: tables.largest.options.batchMax,
+      batchFixed: rowsPerCall > 1 ? rowsPerCall : undefined,
+    };
+    const serving = instances.serving.map(({ threads, batch }) => ({ threads, batch: batch * rowsPerCall }));
     return {
       ...onDemand,
       latencyMs: serviceMs,
-      cores: Math.min(cores, this.#freeCores) / callsMax,
-      list: configuration && (isSame ? offer.list : { ...configuration, groups }),
+      cores: Math.min(cores, this.#cores.shared) / callsIn(Infinity, limits),
+      list: offeredList(instances.configuration, serving, limits),
     };
   }
 }
-
-const isClose = (one: number | undefined, other: number | undefined): boolean =>
-  one === other || (one !== undefined && other !== undefined && Math.abs(one - other) <= worthTelling * other);

@@ -35,6 +35,7 @@ export {
   batchMs,
   batchSizes,
   checkVariants,
+  isClose,
   scaledOffer,
   variantNamed,
   wholeBytes,

@@ -126,6 +126,12 @@ export interface CpuOffer {
   readonly isPinned?: boolean;
 }
 
+/** A scheduler is told again of a figure that has changed by more than this share. */
+const worthTelling = 0.2;
+/** Whether the scheduler need not be told of a figure that follows another. */
+export const isClose = (now: number | undefined, before: number | undefined): boolean =>
+  now === before || (now !== undefined && before !== undefined && Math.abs(now - before) <= worthTelling * before);
+
 /** A function on a place beside the GPUs. */
 export interface SideOffer {
   /** Of a run there, without what the place adds to each: the round trip to the workers, say. */

@@ -92,7 +92,7 @@ export class ScheduledPools {
       needOf: (key) => {
         const spec = this.#specs.get(key);
         const { threads, modelBytes = 0 } = spec ?? { threads: 1 };
-        return spec && { settings, threads, rowsJoinedMax: 1, modelBytes, latencyMs: undefined };
+        return spec && { settings, threads, modelBytes, latencyMs: undefined };
       },
     });
     this.#live = new LiveScheduler({ ...this.#cpu.asPlace, policy: policies.best });

@@ -64,6 +64,11 @@ export class CoreAllocator {
     return [...this.#leases].flatMap(([core, leases]) => (leases.size === 0 ? [core] : []));
   }
 
+  /** How many of them runs without a lease share: with every core leased, all. A function is never without any. */
+  get shared(): number {
+    return Math.max(1, this.unleased().length);
+  }
+
   /** For each socket, the cores that `owner` could lease: the free ones, and with `beside` also its own. */
   available(owner: string, beside: boolean): number[] {
     return this.#sockets.map((socket) => this.#usable(socket, owner, beside).length);

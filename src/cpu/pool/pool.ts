@@ -23,12 +23,13 @@ import {
   type Stopped,
   stoppedText,
 } from '../types.ts';
-import { LatencyBook, Pace, type PoolConfiguration, type PoolGroup } from '../../schedule/index.ts';
+import { LatencyBook, Pace, type PoolConfiguration } from '../../schedule/index.ts';
 import { Conduct } from './conduct.ts';
 import { FunctionFacts, PoolLoad } from './facts.ts';
 import { InstanceList } from './instance-list.ts';
 import { ListChanges } from './list-changes.ts';
 import type { ListOwner } from './list-owner.ts';
+import { callsIn, offeredList } from './offer.ts';
 import type { PoolResources } from './resources.ts';
 import { makeTicket, type Ticket, answer, emptyTensor, endsInstances, survivors, LoadWaiters } from './ticket.ts';
 import { WaitingCalls, whyGone } from './waiting-calls.ts';
@@ -107,13 +108,15 @@ export class Pool implements ListOwner {
   figures(): PoolFacts {
     const { slots, handOver } = this.#list;
     const isAlone = handOver.isToBeAlone(false);
+    const ready = [...slots].filter(({ state }) => state === 'ready');
     return {
       key: this.spec.key,
       bytes: this.bytes,
       spares: Math.max(0, slots.instances - Math.max(1, this.limits.instancesMin)),
       sessionBytes: this.#expectedBytes(isAlone),
       loadMs: this.facts.loadMs,
-      list: this.#offered(),
+      list: offeredList(this.#list.configuration, ready, this.limits),
+      callsPerRun: callsIn(Infinity, this.limits),
       isPinned: this.limits.instancesMin > 0,
     };
   }
@@ -124,25 +127,6 @@ export class Pool implements ListOwner {
     const [bytes, runBytes] = [this.facts.sessionBytes(this.spec), this.facts.runBytes(this.spec)];
     const leastBytes = processes.bytesOf({ bytes, runBytes: 0, isAlone });
     return Math.min(processes.bytesOf({ bytes, runBytes, isAlone }), Math.max(leastBytes, processes.memoryBytes));
-  }
-
-  /** What it offers: with fewer calls at once than fit into its runs, a batch would never be full. */
-  #offered(): PoolConfiguration | undefined {
-    const { configuration, slots } = this.#list;
-    const { batchMax, batchFixed } = this.limits;
-    if (configuration === undefined || slots.ready === 0) return undefined;
-    const groups: PoolGroup[] = [];
-    for (const { state, threads, batch: rows } of slots) {
-      if (state !== 'ready') continue;
-      const planned = configuration.groups.find((group) => group.threads === threads && group.batch === rows);
-      groups.push({
-        ...planned,
-        instances: 1,
-        threads,
-        batch: batchFixed === undefined ? Math.min(rows, batchMax) : 1,
-      });
-    }
-    return { ...configuration, groups };
   }
 
   invoke(input: PoolInput, options: InvokeOptions): Promise<PoolResult> {

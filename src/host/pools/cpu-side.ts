@@ -10,7 +10,7 @@ import { keepPoolsInStep, rowsMaxOf, threadsOf } from './pools-in-step.ts';
 import { PoolsProfiler } from './pools-profiler.ts';
 import type { HostRecords } from '../records/records.ts';
 import type { FunctionVersion, Registry } from '../types.ts';
-import { rowsJoinedMax, versionOf } from '../rollout/versions.ts';
+import { versionOf } from '../rollout/versions.ts';
 
 /** Invocations closer together than this leave no room for a measurement between them. */
 const quietMs = 30_000;
@@ -110,7 +110,6 @@ export class CpuSide {
     return {
       settings: version.settings,
       threads: predicted?.cores ?? threadsOf(version, config),
-      rowsJoinedMax: rowsJoinedMax(version),
       modelBytes: version.modelBytes,
       latencyMs: predicted?.serviceMs,
     };

@@ -1,11 +1,8 @@
 /** The workers behind the queue as the scheduler's place, as they were at the latest report of one of them. */
 import type { PoolInput } from '../../cpu/index.ts';
 import { QueueError, type OverflowOptions, type OverflowQueue } from '../../queue/index.ts';
-import { WorkerSlots, type SideOffer, type WorkersPlace as Slots } from '../../schedule/index.ts';
+import { isClose, WorkerSlots, type SideOffer, type WorkersPlace as Slots } from '../../schedule/index.ts';
 import type { OtherPlace, RanThere } from '../calls/other-place.ts';
-
-/** A round trip is told when it has changed by this share. */
-const worthTelling = 0.2;
 
 export class WorkersPlace implements OtherPlace {
   readonly id = 'workers';
@@ -40,8 +37,7 @@ export class WorkersPlace implements OtherPlace {
     const isSame =
       now === null || before === null
         ? now === before
-        : now.slots === before.slots &&
-          Math.abs(now.roundTripMs - before.roundTripMs) <= worthTelling * before.roundTripMs;
+        : now.slots === before.slots && isClose(now.roundTripMs, before.roundTripMs);
     if (isSame) return;
     this.#known = now;
     this.#changed(now);
