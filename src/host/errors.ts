@@ -32,7 +32,7 @@ export const catalogue = {
     status: 400,
     when:
       'The model cannot run the input: a size that it does not take, an index outside its vocabulary, a division by ' +
-      'zero, more memory than there is, or no rows if they ended its process before.',
+      'zero or of the least whole number by -1, more memory than there is, or no rows if they ended its process before.',
   },
   'handler-input': { status: 400, when: "The function's handler refused the input." },
   unauthorized: {

@@ -136,7 +136,7 @@ test('a neighbour that shared its process goes on, and is told who ended it', as
   expect((await send('POST', '/v2/models/calm/infer', body)).status).toBe(200);
   expect((await send('PUT', '/functions/divides', dividing())).status).toBe(201);
   expect((await send('POST', '/v2/models/divides/infer', one)).status).toBe(200);
-  expect((await send('POST', '/v2/models/divides/infer', least)).status).toBe(500);
+  expect((await send('POST', '/v2/models/divides/infer', least)).status).toBe(400);
   expect((await send('POST', '/v2/models/calm/infer', body)).status).toBe(200);
   expect(await ready('calm')).toBe(200);
   expect((await send('GET', '/functions/calm/log')).text).toMatch(/it was ended by SIGFPE while it worked for divides@1/);
@@ -146,15 +146,15 @@ test('a neighbour that shared its process goes on, and is told who ended it', as
 }); // prettier-ignore
 
 test('a version that has answered before is tried again after a pause, which Retry-After says', async () => {
-  expect((await send('POST', '/v2/repository/models/divides/load')).status).toBe(200);
-  expect((await send('POST', '/v2/models/divides/infer', one)).status).toBe(200);
-  expect((await send('POST', '/v2/models/divides/infer', least)).status).toBe(500);
-  const reply = await fetch(`${host.url}/v2/models/divides/infer`, { method: 'POST', body: one });
+  expect((await send('POST', '/v2/repository/models/kills/load')).status).toBe(200);
+  expect((await call('kills', 'live')).status).toBe(200);
+  expect((await call('kills', 'kill')).status).toBe(500);
+  const reply = await fetch(`${host.url}/function/kills`, { method: 'POST', body: 'live' });
   const said = `${reply.status} ${reply.headers.get('retry-after')} ${await reply.text()}`;
   // On a slow machine the pause of a second is over by now.
   expect(said).toMatch(/^(503 1 .* it gets another one in \d+ s|200 )/);
-  await expect.poll(() => ready('divides'), { timeout: 60_000 }).toBe(200);
-  expect((await send('POST', '/v2/models/divides/infer', one)).status).toBe(200);
+  await expect.poll(() => ready('kills'), { timeout: 60_000 }).toBe(200);
+  expect((await call('kills', 'live')).status).toBe(200);
 });
 
 test('a killer on trial is rolled back after two processes, however many calls it gets', async () => {
@@ -174,7 +174,7 @@ test('a killer on trial is rolled back after two processes, however many calls i
   for (let each = 0; each < 40; each++) served.push((await send('POST', '/v2/models/trial/infer', least)).status);
   const told = (await send('GET', '/api/event-log')).text.match(/Version 2 gets no process: \d+ processes in a row/g);
   expect(told).toEqual(['Version 2 gets no process: 2 processes in a row']);
-  expect(served.at(0)).toBe(500);
+  expect(served.at(0)).toBe(400);
   // The record of the division is written meanwhile.
   await expect.poll(async () => (await send('POST', '/v2/models/trial/infer', least)).status).toBe(200);
   const { json } = await send('GET', '/functions/trial/traffic');

@@ -348,7 +348,7 @@ export class Instance {
         return;
       case 'dying': {
         const suspect = this.#sessions.get(header.session ?? -1) ?? this.#tasks[0]?.session;
-        this.#die(header.reason, suspect, true, suspect && this.#crash());
+        this.#die(header.reason, suspect, true, suspect && this.#crash(null));
         return;
       }
       case 'phase': {
@@ -498,14 +498,19 @@ export class Instance {
     const isOwnFault = signal === null ? exitCode !== null : faultSignals.has(signal);
     // A process that has not begun cannot have died of its function.
     const hasBegun = this.#state === 'started' && (first?.kind !== 'load' || first.hasBegun);
-    const crash = isOwnFault && hasBegun && !(first?.kind === 'run' && isOfNoRows(first)) ? this.#crash() : undefined;
+    const crash =
+      isOwnFault && hasBegun && !(first?.kind === 'run' && isOfNoRows(first)) ? this.#crash(signal) : undefined;
     this.#die(reason, first?.session, first !== undefined, crash);
   }
 
   /** What it is doing now. */
-  #crash(): Crash {
+  #crash(signal: NodeJS.Signals | null): Crash {
     const [first] = this.#tasks;
-    return { during: doing(first), isOfOneCall: first?.kind !== 'run' || first.calls.length === 1 };
+    return {
+      during: doing(first),
+      isOfOneCall: first?.kind !== 'run' || first.calls.length === 1,
+      isDivision: signal === 'SIGFPE' && first?.kind === 'run' && first.phase === 'infer',
+    };
   }
 
   /**
@@ -529,13 +534,18 @@ export class Instance {
           task.reject(new CpuError('instance-died', `the instance that was loading it died: ${reason}`));
           break;
         case 'run':
-          task.done({ kind: 'died', reason, suspect: isSuspect && index === 0 }, task.calls);
+          task.done(
+            index === 0
+              ? { kind: 'died', reason, suspect: isSuspect, isDivision: crash?.isDivision === true }
+              : { kind: 'died', reason, suspect: false, isDivision: false },
+            task.calls,
+          );
           break;
         case 'release':
           task.resolve();
       }
     }
-    for (const task of away) task.done({ kind: 'died', reason, suspect: false }, task.calls);
+    for (const task of away) task.done({ kind: 'died', reason, suspect: false, isDivision: false }, task.calls);
   }
 }
 

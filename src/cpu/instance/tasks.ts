@@ -33,6 +33,8 @@ export interface Crash {
   readonly during: string;
   /** It was working on one call, or on none. */
   readonly isOfOneCall: boolean;
+  /** The processor refused a division of whole numbers in a run of the model: by zero, or of the least one by -1. */
+  readonly isDivision: boolean;
 }
 
 /** Lines that an instance, or the handler in it, wrote to its standard output and error. */
@@ -71,8 +73,11 @@ export type RunDone = (outcome: RunOutcome, calls: readonly OrderedCall[]) => vo
 /** How a run ended. `startedMs` (performance.now()) is when the instance began it. */
 export type RunOutcome =
   | { readonly kind: 'ran'; readonly startedMs: number; readonly result: RunResult }
-  /** The instance died. `suspect`: it was working on this run, which may have killed it. */
-  | { readonly kind: 'died'; readonly reason: string; readonly suspect: boolean }
+  /**
+   * The instance died. `suspect`: it was working on this run, which may have killed it. `isDivision`: see {@link Crash},
+   * of a suspect.
+   */
+  | { readonly kind: 'died'; readonly reason: string; readonly suspect: boolean; readonly isDivision: boolean }
   /**
    * The instance was stopped because a step took too long: a step of `call`, of those of the run, or the model's run for
    * all of them (-1).

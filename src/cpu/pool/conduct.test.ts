@@ -2,22 +2,32 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { Conduct } from './conduct.ts';
 
-const crash = { during: 'in a run of the model', isOfOneCall: true };
+const crash = { during: 'in a run of the model', isOfOneCall: true, isDivision: false };
 
-type Step = 'crash' | 'crash beside others' | 'crash of joined calls' | 'timeout' | 'success' | 'error' | 'load';
-const steps = fc.array(
-  fc.constantFrom<Step>('crash', 'crash beside others', 'crash of joined calls', 'timeout', 'success', 'error', 'load'),
-  { maxLength: 40 },
-);
+const kinds = [
+  'crash',
+  'crash by a division',
+  'crash beside others',
+  'crash of joined calls',
+  'timeout',
+  'success',
+  'error',
+  'load',
+] as const;
+type Step = (typeof kinds)[number];
+const steps = fc.array(fc.constantFrom(...kinds), { maxLength: 40 });
 
 function happen(conduct: Conduct, what: Step, nowMs: number): void {
   switch (what) {
     case 'crash':
+    case 'crash by a division':
     case 'crash beside others':
     case 'crash of joined calls': {
       const wasAlone = what !== 'crash beside others';
       conduct.ended(wasAlone, nowMs);
-      conduct.crashed({ ...crash, isOfOneCall: what !== 'crash of joined calls' }, 'it died', wasAlone, nowMs);
+      const isOfOneCall = what !== 'crash of joined calls';
+      const isDivision = what === 'crash by a division';
+      conduct.crashed({ ...crash, isOfOneCall, isDivision }, 'it died', wasAlone, nowMs);
       return;
     }
     case 'timeout':
@@ -33,17 +43,22 @@ function happen(conduct: Conduct, what: Step, nowMs: number): void {
 }
 
 describe('a function is stopped', () => {
-  test('exactly by a proven crash after another one, without a success or a load between them', () => {
+  test('exactly by a proven crash after another one, without a success or a load between them, and by no division once it has answered', () => {
     fc.assert(
       fc.property(steps, (taken) => {
         const conduct = new Conduct();
         let crashes = 0;
         let isStopped = false;
+        let hasAnswered = false;
         for (const [atMs, what] of taken.entries()) {
           happen(conduct, what, atMs);
-          if (what.startsWith('crash')) crashes++;
+          const isDivision = what === 'crash by a division';
+          const counts = what.startsWith('crash') && !(isDivision && hasAnswered);
+          if (counts) crashes++;
           else if (what === 'success' || what === 'load') crashes = 0;
-          isStopped = (isStopped && crashes > 0) || (what === 'crash' && crashes > 1);
+          hasAnswered ||= what === 'success';
+          const isProof = counts && (isDivision || what === 'crash');
+          isStopped = (isStopped && crashes > 0) || (isProof && crashes > 1);
           expect(conduct.stopped(atMs) !== undefined, `${atMs} ${what}`).toBe(isStopped);
         }
       }),

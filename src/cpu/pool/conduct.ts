@@ -8,6 +8,7 @@
  *   - After two crashes in a row, the second in a process of its own, the function is stopped: it gets no third process.
  *     One that has never answered stays stopped until somebody loads it. One that has answered before was killed by
  *     something new, perhaps by a single caller's input, and is tried again after a second, then two, up to five minutes.
+ *     A division that the processor refuses is that caller's doing, and stops nobody else.
  */
 import { sharedSessionBytesMax } from '../../hardware/index.ts';
 import type { Crash } from '../instance/index.ts';
@@ -92,7 +93,9 @@ export class Conduct {
    * The function's code ended a process. Returns the stop if that was one crash too many: proven to be the function's
    * fault, since no other was in the process, and not one call's among several.
    */
-  crashed({ during, isOfOneCall }: Crash, reason: string, wasAlone: boolean, nowMs: number): Stopped | undefined {
+  crashed(crash: Crash, reason: string, wasAlone: boolean, nowMs: number): Stopped | undefined {
+    const { during, isOfOneCall, isDivision } = crash;
+    if (isDivision && this.#hasAnswered) return undefined;
     const crashes = ++this.#crashesInRow;
     if (crashes < crashesMax || !wasAlone || !isOfOneCall) return undefined;
     const pauseMs = this.#hasAnswered ? Math.min(pauseMsMax, pauseMsMin * 2 ** (crashes - crashesMax)) : Infinity;

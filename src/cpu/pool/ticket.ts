@@ -166,7 +166,7 @@ function toError(key: string, { code, message, status }: ResultHeader & { kind: 
 
 /**
  * Handles the calls of a dead instance. The call that caused the death fails, and so does one that has seen two
- * instances die while running alone. Returns the others, to be put back in this order for a second try.
+ * instances die while running alone, or one of a division. Returns the others, to be put back in this order for a second try.
  */
 export function survivors(
   key: string,
@@ -178,6 +178,10 @@ export function survivors(
     const guilty = outcome.kind === 'timeout' && (tickets.length === 1 || tickets[outcome.call] === ticket);
     if (guilty) {
       ticket.reject(outcome.error);
+      return false;
+    }
+    if (outcome.kind === 'died' && outcome.isDivision && tickets.length === 1) {
+      ticket.reject(refusedDivision(key));
       return false;
     }
     if (outcome.kind === 'timeout' ? outcome.call === -1 : outcome.suspect) {
@@ -193,6 +197,13 @@ export function survivors(
     return false;
   });
 }
+
+/** Another process would end of it as well. */
+const refusedDivision = (key: string): CpuError =>
+  new CpuError(
+    'inference-input',
+    `the model of ${key} divides whole numbers of these inputs as no processor can: by zero, or the least one by -1 (SIGFPE)`,
+  );
 
 /** An input of the call that has no elements; undefined if all have some, or if a handler makes the inputs. */
 export function emptyTensor({ call, tensors }: Ticket): Tensor | undefined {
