@@ -3,7 +3,7 @@ import { writeFile, mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { status } from '@grpc/grpc-js';
-import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { loadConfig, startHost, type RunningHost } from '../../src/host/index.ts';
 import { createLogger } from '../../src/host/records/logger.ts';
 import { createGrpcClient } from '../support/grpc-client.ts';
@@ -58,7 +58,7 @@ const call = (): Promise<Response> => ask('/function/slow', { method: 'POST', bo
 
 async function inFlight(count: number): Promise<void> {
   const series = `turntable_requests_in_flight ${count}\n`;
-  while (!(await (await ask('/metrics')).text()).includes(series)) await new Promise((done) => setImmediate(done));
+  await vi.waitUntil(async () => (await (await ask('/metrics')).text()).includes(series), { interval: 10 });
 }
 
 async function begun(): Promise<{ readonly slow: Promise<Response>; readonly stopped: Promise<boolean> }> {

@@ -2,7 +2,7 @@
 import { mkdtempSync, openSync, readFileSync, renameSync, rmSync, writeSync, closeSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 import { checkStore } from '../../src/host/index.ts';
 import { FolderStore } from '../../src/store/index.ts';
 import { writeReluModel } from '../support/models.ts';
@@ -50,11 +50,11 @@ async function call(url: string): Promise<[number, unknown]> {
 
 /** The function's state after the damage; there is no event for it over HTTP. */
 async function settledState(url: string, isThere: (state: string) => boolean): Promise<string> {
-  for (;;) {
+  const look = async (): Promise<string | undefined> => {
     const { state } = (await (await fetch(`${url}/functions/shared`)).json()) as { state: string };
-    if (isThere(state)) return state;
-    await new Promise((resolve) => setImmediate(resolve));
-  }
+    return isThere(state) ? state : undefined;
+  };
+  return await vi.waitUntil(look, { interval: 10 });
 }
 
 test('four flipped bytes are fetched again from the store, and the answer is right', async () => {

@@ -6,7 +6,7 @@ import type { Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { tensorOf } from '../../src/tensor/index.ts';
 import { waitLimitMs } from '../time-limits.ts';
 import { echo, held } from './fake-pools.ts';
@@ -206,10 +206,10 @@ test('a client that leaves in the middle of its body leaves nothing behind', asy
     'PUT /functions/left HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\nabc',
   );
   // The log line is written when the request is over.
-  while (host.store.uploads.length === uploads) await new Promise((resolve) => setImmediate(resolve));
+  await vi.waitUntil(() => host.store.uploads.length > uploads, { interval: 10 });
   client.socket.destroy();
   const line = (): object | undefined => host.log.find(({ path }) => path === '/functions/left');
-  while (line() === undefined) await new Promise((resolve) => setImmediate(resolve));
+  await vi.waitUntil(line, { interval: 10 });
   expect(host.store.uploads.at(-1)).toMatchObject({ aborted: true });
   expect(line()).toMatchObject({ status: 499, code: 'client-gone' });
   expect(host.store.find('left')).toBeUndefined();
@@ -269,7 +269,7 @@ test('a large reply counts against limits.inFlight until it is read or its clien
     slow.write(infer);
     const [connection] = await began;
     // Its reply is under way.
-    while (connection.writableLength === 0) await new Promise((resolve) => setImmediate(resolve));
+    await vi.waitUntil(() => connection.writableLength > 0, { interval: 10 });
     const other = connectTo(hurried);
     other.write(infer);
     expect(await other.until(/\r\n\r\n/)).toMatch(/^HTTP\/1\.1 429 [\s\S]*X-Turntable-Error: too-many-requests/);

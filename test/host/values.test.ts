@@ -11,7 +11,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { buffer } from 'node:stream/consumers';
 import fc from 'fast-check';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { credentials, type Client, type ServiceError } from '@grpc/grpc-js';
 import { ModelSession } from '../../src/cpu/instance/session.ts';
 import { loadProtos, serviceOf } from '../../src/host/grpc/index.ts';
@@ -265,11 +265,13 @@ async function overAsync(tensors: readonly Tensor[], isBinary: boolean): Promise
     headers: { ...headers, Prefer: 'respond-async' },
   });
   expect([accepted.status, await accepted.json()]).toMatchObject([202, { function: 'same' }]);
-  for (;;) {
+  const ended = async (): Promise<Response | undefined> => {
     const reply = await fetch(host.url + accepted.headers.get('location')!);
-    if (reply.status !== 202) return await shownReply(reply);
+    if (reply.status !== 202) return reply;
     await reply.body?.cancel();
-  }
+    return undefined;
+  };
+  return await shownReply(await vi.waitUntil(ended, { interval: 10 }));
 }
 
 /** What a callback's receiver gets. */
@@ -467,6 +469,6 @@ async function startWorker(): Promise<{ queue: OverflowQueue; key: string }> {
     for (const each of links) each.close();
   });
   // Workers emit no event here for their reports, twice a second.
-  while (queue.offer(key) === undefined) await new Promise((resolve) => setImmediate(resolve));
+  await vi.waitUntil(() => queue.offer(key), { interval: 10 });
   return { queue, key };
 }

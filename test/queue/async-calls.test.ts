@@ -4,7 +4,7 @@ import { createServer, type IncomingHttpHeaders, type IncomingMessage, type Serv
 import type { AddressInfo } from 'node:net';
 import { buffer } from 'node:stream/consumers';
 import { Queue, Worker } from 'bullmq';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import {
   callbackAllowProblem,
   callbackSignature,
@@ -141,9 +141,7 @@ describe('where callbacks may go', () => {
 let count = 0;
 
 /** Polls, like a client. */
-async function until(isSo: () => Promise<boolean>): Promise<void> {
-  while (!(await isSo())) await new Promise((resolve) => setImmediate(resolve));
-}
+const until = (isSo: () => Promise<boolean>): Promise<true> => vi.waitUntil(isSo, { interval: 10 });
 
 describe.skipIf(redisMissing !== undefined)('asynchronous calls', () => {
   let server: RedisServer;

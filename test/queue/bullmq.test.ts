@@ -107,7 +107,7 @@ describe.skipIf(redisMissing !== undefined)('the overflow queue on Redis', () =>
     const member = memberWith(link, [manifest]);
     queue.start(member);
     await member.start();
-    while (queue.workers().length < takers.length) await new Promise((resolve) => setImmediate(resolve));
+    await vi.waitUntil(() => queue.workers().length >= takers.length, { interval: 10 });
     return {
       queue,
       workers,
@@ -145,7 +145,7 @@ describe.skipIf(redisMissing !== undefined)('the overflow queue on Redis', () =>
     const { worker: name } = await submitted;
     expect(name).toBe('living');
     taken.answer();
-    while (made.queue.state().lateAnswers === 0) await new Promise((resolve) => setImmediate(resolve));
+    await vi.waitUntil(() => made.queue.state().lateAnswers > 0, { interval: 10 });
     expect(made.queue.state()).toMatchObject({ movedElsewhere: 1, lateAnswers: 1, answered: { living: 1 } });
   });
 
@@ -169,7 +169,7 @@ describe.skipIf(redisMissing !== undefined)('the overflow queue on Redis', () =>
       )
       .catch((error: unknown) => error);
     const line = `${keys.bull(made.link)}:${workerQueue(made.queue.workers()[0]!.name)}:wait`;
-    while ((await made.link.commands.llen(line)) < 2) await new Promise((resolve) => setImmediate(resolve));
+    await vi.waitUntil(async () => (await made.link.commands.llen(line)) >= 2, { interval: 10 });
     for (const ring of timers) ring();
     expect(await goes).toMatchObject({ name: 'QueueError', code: 'taken-back' });
     taker.auto = true;
@@ -209,7 +209,7 @@ describe.skipIf(redisMissing !== undefined)('the overflow queue on Redis', () =>
     expect(await second).toMatchObject({ code: 'taken-back' });
     expect(made.queue.state()).toMatchObject({ takenBack: 1, doubleRuns: 1 });
     taker.taken.at(-1)!.answer();
-    while (made.queue.state().lateAnswers === 0) await new Promise((resolve) => setImmediate(resolve));
+    await vi.waitUntil(() => made.queue.state().lateAnswers > 0, { interval: 10 });
   });
 
   test('an answer that a busy host reads late does not count as lost', async () => {
@@ -237,7 +237,7 @@ describe.skipIf(redisMissing !== undefined)('the overflow queue on Redis', () =>
     });
     const submitted = made.queue.submit('f@1', tensorInput(3));
     (await taker.nth(1)).answer();
-    while (made.workers[0]?.answered !== 1) await new Promise((resolve) => setImmediate(resolve));
+    await vi.waitUntil(() => made.workers[0]?.answered === 1, { interval: 10 });
     for (let looks = 0; looks < 4; looks++) await once(host, 'looks');
     host.emit('reads');
     expect((await submitted).worker).toBe('one');
@@ -278,10 +278,9 @@ describe.skipIf(redisMissing !== undefined)('the overflow queue on Redis', () =>
     await using made = await make([]);
     const { commands } = made.link;
     const told = async (kind: 'manifests' | 'member'): Promise<string[]> => {
-      for (;;) {
-        const keys = await commands.keys(made.link.key(kind, '*'));
-        if (keys.length > 0) return keys;
-      }
+      const keys = (): Promise<string[]> => commands.keys(made.link.key(kind, '*'));
+      await vi.waitUntil(async () => (await keys()).length > 0, { interval: 10 });
+      return await keys();
     };
     await told('manifests');
     await commands.flushall();
@@ -367,9 +366,7 @@ describe.skipIf(redisMissing !== undefined)('while Redis is away', () => {
     const member = memberWith(link, [manifest]);
     queue.start(member);
     await member.start();
-    const joined = async (): Promise<void> => {
-      while (queue.offer('f@1') === undefined) await new Promise((resolve) => setImmediate(resolve));
-    };
+    const joined = (): Promise<unknown> => vi.waitUntil(() => queue.offer('f@1'), { interval: 10 });
     await joined();
     const submitted = queue.submit('f@1', tensorInput(1));
     await taker.nth(1);

@@ -170,11 +170,8 @@ test('a server that still loads its data is reported as loading, and as away onc
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
   const link = new RedisLink({ url: `redis://127.0.0.1:${(server.address() as AddressInfo).port}`, prefix: 't' });
-  const reasonIs = async (reason: RegExp): Promise<void> => {
-    while (link.health.status === 'up' || !reason.test(link.health.reason)) {
-      await new Promise((resolve) => setImmediate(resolve));
-    }
-  };
+  const reasonIs = (reason: RegExp): Promise<true> =>
+    vi.waitUntil(() => link.health.status !== 'up' && reason.test(link.health.reason), { interval: 10 });
   await reasonIs(/^it is loading its data$/);
   expect(() => link.check()).toThrow(/^Redis at \S+ refuses: it is loading its data$/);
   await expect(link.ready(1)).rejects.toThrow(/refuses: it is loading its data$/);

@@ -137,10 +137,12 @@ async function call(): Promise<{ readonly placement: string; readonly y: string 
 
 /** The first answer of a GPU; what the CPU answers while weights come from the disk may differ in its last bits. */
 async function callOnGpu(): Promise<string> {
-  for (;;) {
-    const { placement, y } = await call();
-    if (placement.startsWith('gpu0')) return y;
-  }
+  return await vi.waitUntil(gpuAnswer, { interval: 10 });
+}
+
+async function gpuAnswer(): Promise<string | undefined> {
+  const { placement, y } = await call();
+  return placement.startsWith('gpu0') ? y : undefined;
 }
 
 async function publish(head: number): Promise<void> {
