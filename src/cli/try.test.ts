@@ -5,10 +5,13 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { turntable } from '../../test/cli/command.ts';
+import { turntableHere } from '../../test/cli/in-process.ts';
 import { packageRoot } from '../host/index.ts';
+import type { Outcome } from '../../test/support/run-command.ts';
 import { ElementType, GraphBuilder, writeModel } from '../onnx/index.ts';
 
 let dir: string;
+const folder = (name: string): string => join(dir, 'functions', name);
 /** What `init` printed for the starter. */
 let told: string;
 
@@ -17,8 +20,8 @@ beforeAll(async () => {
   const model = join(packageRoot, 'functions', 'language-id', 'model.onnx');
   const made = [
     await turntable(['init', 'trend'], { cwd: dir }),
-    await turntable(['init', 'language', '--model', model, '--js'], { cwd: dir }),
-    await turntable(['init', 'typed', '--model', model], { cwd: dir }),
+    await turntableHere(['init', 'language', '--model', model, '--js', '--out', folder('language')]),
+    await turntableHere(['init', 'typed', '--model', model, '--out', folder('typed')]),
   ];
   const failed = made.find(({ exitCode, stderr }) => exitCode !== 0 || stderr !== '');
   if (failed !== undefined) throw new Error(failed.stderr);
@@ -29,7 +32,6 @@ afterAll(() => {
   rmSync(dir, { recursive: true, force: true });
 });
 
-const folder = (name: string): string => join(dir, 'functions', name);
 const command = join(packageRoot, 'bin', 'turntable.js');
 const shell = promisify(execFile);
 /** A line as a user types it, in the folder that it was printed in. */
@@ -54,7 +56,10 @@ describe('commands that a command names', () => {
     expect(output.replaceAll(command, '')).not.toMatch(/\bturntable(?!:)/);
     const named = new Set(output.match(new RegExp(`node ${command}\\s+(help )?[a-z]+( serf)?`, 'g')));
     expect(named.size).toBeGreaterThan(5);
-    for (const line of named) await typed(`${line.replace(/\s+/g, ' ')} --help`);
+    for (const line of named) {
+      const words = line.slice(`node ${command}`.length).trim().split(/\s+/);
+      expect(await turntableHere([...words, '--help'])).toMatchObject({ exitCode: 0, stderr: '' });
+    }
   });
 });
 
@@ -77,12 +82,13 @@ describe('a folder of turntable init', () => {
   });
 
   test('a folder of turntable init is not made in an existing folder, or with an invalid name', async () => {
-    const again = await turntable(['init', 'trend'], { cwd: dir });
+    const again = await turntableHere(['init', 'trend', '--out', folder('trend')]);
     expect(again).toMatchObject({ exitCode: 1, stderr: expect.stringContaining('exists already') as string });
-    expect((await turntable(['init', '../up'], { cwd: dir })).exitCode).toBe(2);
-    const refused = await turntable(['init', 'nowhere', '--out', '/proc/none/below/it']);
+    expect((await turntableHere(['init', '../up'])).exitCode).toBe(2);
+    const refused = await turntableHere(['init', 'nowhere', '--out', '/proc/none/below/it']);
     expect(refused).toMatchObject({ exitCode: 1, stderr: expect.stringContaining('cannot be made: ') as string });
-    const broken = await turntable(['init', 'broken', '--model', join(packageRoot, 'package.json')], { cwd: dir });
+    const noModel = join(packageRoot, 'package.json');
+    const broken = await turntableHere(['init', 'broken', '--model', noModel, '--out', folder('broken')]);
     expect(broken.stderr).toContain('package.json cannot be taken: ');
     expect(existsSync(folder('broken'))).toBe(false);
   });
@@ -115,12 +121,12 @@ describe('sizes that nobody gave', () => {
   });
 
   test('sizes that nobody gave are tried by init until the model runs, and its example passes its own test', async () => {
-    const made = await turntable(['init', 'sound', '--model', model()], { cwd: dir });
+    const made = await turntableHere(['init', 'sound', '--model', model(), '--out', folder('sound')]);
     expect(made).toMatchObject({ exitCode: 0, stderr: '' });
     expect(made.stdout).toMatch(/example\.json: the model runs with .*audio\.1 = 128.*--dim audio\.1=N/);
     const example = JSON.parse(readFileSync(join(folder('sound'), 'example.json'), 'utf8')) as Record<string, unknown>;
     expect(example['rate']).toEqual([1]);
-    const tried = await turntable(['try', folder('sound')]);
+    const tried = await turntableHere(['try', folder('sound')]);
     expect(JSON.parse(tried.stdout)).toMatchObject({ level: { shape: [1, 1] } });
     const env = { ...process.env, TURNTABLE: command };
     const { stdout } = await shell(process.execPath, ['--test', join(folder('sound'), 'handler.test.mjs')], { env });
@@ -128,11 +134,13 @@ describe('sizes that nobody gave', () => {
   });
 
   test('sizes that nobody gave can be given to init, and are told where no size runs', async () => {
-    const given = await turntable(['init', 'given', '--model', model(), '--dim', 'audio.1=100'], { cwd: dir });
+    const init = (name: string, dim: string): Promise<Outcome> =>
+      turntableHere(['init', name, '--model', model(), '--dim', dim, '--out', folder(name)]);
+    const given = await init('given', 'audio.1=100');
     expect(given.stdout).toContain('audio.1 = 100');
-    const short = await turntable(['init', 'short', '--model', model(), '--dim', 'audio.1=5'], { cwd: dir });
+    const short = await init('short', 'audio.1=5');
     expect(short.stdout).toMatch(/the model did not run with .*audio\.1 = 5.*Pad/);
-    const odd = await turntable(['init', 'odd', '--model', model(), '--dim', 'samples=5'], { cwd: dir });
+    const odd = await init('odd', 'samples=5');
     expect(odd).toMatchObject({
       exitCode: 2,
       stderr: expect.stringContaining("no open dimension 'samples'") as string,
@@ -141,24 +149,24 @@ describe('sizes that nobody gave', () => {
   });
 
   test('sizes that nobody gave are tried for a model file, and named on standard error', async () => {
-    const tried = await turntable(['try', model()]);
+    const tried = await turntableHere(['try', model()]);
     expect(JSON.parse(tried.stdout)).toMatchObject({ outputs: { level: [[0]] } });
     expect(tried.stderr).toMatch(/^the model runs with .*audio\.1 = 128/);
-    const given = await turntable(['try', model(), '--dim', 'audio.1=5']);
+    const given = await turntableHere(['try', model(), '--dim', 'audio.1=5']);
     expect(given).toMatchObject({ exitCode: 1, stderr: expect.stringMatching(/did not run with .*= 5/) as string });
   });
 
   test('sizes that nobody gave are tried and named by the doctor, which looks at files and folders too', async () => {
-    const report = await turntable(['doctor', model()]);
+    const report = await turntableHere(['doctor', model()]);
     expect(report).toMatchObject({ exitCode: 0 });
     expect(report.stdout).toMatch(/^sound\.onnx \(file, /);
     expect(report.stdout).toMatch(/runs +yes with .*audio\.1 = 128.*--dim audio\.1=N/);
     expect(report.stdout).toMatch(/GPU engine .*audio \[1,128\]/);
-    const given = await turntable(['doctor', model(), '--dim', 'audio.1=5']);
+    const given = await turntableHere(['doctor', model(), '--dim', 'audio.1=5']);
     expect(given.stdout).toMatch(/runs +no with .*audio\.1 = 5.*Pad/);
-    const ofFolder = await turntable(['doctor', folder('trend')]);
+    const ofFolder = await turntableHere(['doctor', folder('trend')]);
     expect(ofFolder.stdout).toMatch(/^trend version 1 \(folder, .*\n.*\n.*\n.*\n.*\n +runs +yes/);
-    const missing = await turntable(['doctor', join(dir, 'none.onnx')]);
+    const missing = await turntableHere(['doctor', join(dir, 'none.onnx')]);
     expect(missing).toMatchObject({ exitCode: 1, stderr: expect.stringContaining('no file or folder') as string });
   });
 
@@ -177,7 +185,7 @@ describe('turntable try', () => {
       /^handler compiled in .*, model loaded in .*\nfirst call: preprocess .*100 ms\n$/,
     );
     const data = ['--data', '{"readings": [4, 3, 2, 1]}'];
-    const several = await turntable(['try', folder('trend'), ...data, '--runs', '3', '--json']);
+    const several = await turntableHere(['try', folder('trend'), ...data, '--runs', '3', '--json']);
     const { status, body, calls } = JSON.parse(several.stdout) as { status: number; body: string; calls: unknown[] };
     expect({ status, body: JSON.parse(body), calls: calls.length }).toMatchObject({
       status: 200,
@@ -188,10 +196,10 @@ describe('turntable try', () => {
 
   test('a handler that ends the process gets the blame, and a missing folder is named', async () => {
     const place = join(dir, 'ending');
-    await turntable(['init', 'ending', '--out', place, '--js']);
+    await turntableHere(['init', 'ending', '--out', place, '--js']);
     const handler = 'export const preprocess = () => process.exit(0);\nexport const postprocess = () => 0;\n';
     writeFileSync(join(place, 'handler.mjs'), handler);
-    const ended = await turntable(['try', place]);
+    const ended = await turntableHere(['try', place]);
     expect(ended).toMatchObject({
       exitCode: 1,
       stdout: '',
@@ -199,14 +207,14 @@ describe('turntable try', () => {
         'died while they ran this invocation: it exited with code 0 [HTTP 500]',
       ) as string,
     });
-    const missing = await turntable(['try', join(dir, 'nowhere')]);
+    const missing = await turntableHere(['try', join(dir, 'nowhere')]);
     expect(missing.stderr).toContain('cannot be read');
   });
 
   test('turntable try calls a function without a handler with nested numbers', async () => {
     const place = join(dir, 'plain');
     const sizes = ['input=2', 'hidden=2', 'output=3', 'layers=2'];
-    await turntable(['make', 'mlp', '--out', place, '--set', ...sizes]);
+    await turntableHere(['make', 'mlp', '--out', place, '--set', ...sizes]);
     const { stdout } = await turntable(['try', place, '-'], { input: '{"input": [[1, 2]]}' });
     expect((JSON.parse(stdout) as { output: number[][] }).output[0]).toHaveLength(3);
     const wrong = await turntable(['try', place, '-'], { input: '{"input": [[1, 2, 3]]}' });
@@ -234,7 +242,7 @@ describe('turntable try', () => {
       path,
       source.replace('  const scores', '  (undefined as unknown as string[]).pop();\n  const scores'),
     );
-    const failed = await turntable(['try', folder('trend')]);
+    const failed = await turntableHere(['try', folder('trend')]);
     writeFileSync(path, source);
     expect(failed).toMatchObject({ exitCode: 1, stdout: '' });
     expect(failed.stderr).toMatch(/at \S*postprocess \(handler\.ts:15:\d+\)/);
@@ -242,10 +250,10 @@ describe('turntable try', () => {
   });
 
   test('turntable try reports in one line what is wrong with a folder', async () => {
-    const none = await turntable(['try', dir]);
+    const none = await turntableHere(['try', dir]);
     expect(none.stderr).toMatch(/^turntable: .*function\.json cannot be read: .*\n$/);
     writeFileSync(join(folder('language'), 'function.json'), '{"sloo": "1s"}');
-    expect((await turntable(['try', folder('language'), '-'])).stderr).toMatch(
+    expect((await turntableHere(['try', folder('language'), '-'])).stderr).toMatch(
       /^turntable: .*function\.json: .*sloo.*\n$/,
     );
   });

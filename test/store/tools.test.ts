@@ -10,6 +10,7 @@ import { PoolTaker, sealManifest } from '../../src/queue/index.ts';
 import { FolderStore } from '../../src/store/index.ts';
 import { tensorOf } from '../../src/tensor/index.ts';
 import { turntable } from '../cli/command.ts';
+import { turntableHere } from '../cli/in-process.ts';
 import { headedModel } from '../host/store-fixtures.ts';
 import { poolLimits } from '../support/cpu-pools.ts';
 import { ask, call, json, patient, publish, shaOf, shown, untilPublished } from '../support/fleet-calls.ts';
@@ -57,16 +58,16 @@ test('a function with a handler is put into the store by a command, and runs at 
   const place = await writeFunction('doubler', doubling);
   writeFileSync(join(place, 'factor.ts'), 'export const factor = 2;');
   await using host = await start();
-  const put = await turntable(['store', 'put', place, '--store', store]);
+  const put = await turntableHere(['store', 'put', place, '--store', store]);
   expect(put).toEqual({ exitCode: 0, stdout: `doubler@1: published, in the folder ${store}\n`, stderr: '' });
-  const again = await turntable(['store', 'put', place, '--store', store]);
+  const again = await turntableHere(['store', 'put', place, '--store', store]);
   expect(again.stdout).toContain('doubler@1: the store has it already');
   const answer = await ask(host, 'POST', '/function/doubler', '[-1, 2, -3, 4]');
   expect([answer.status, answer.text]).toEqual([200, '[0,4,0,8]']);
   expect(await shown(host, 'doubler')).toMatchObject({ description: 'doubles', slo: '5s' });
   // An edit is a new version, and the host hears of it.
   writeFileSync(join(place, 'factor.ts'), 'export const factor = 3;');
-  expect((await turntable(['store', 'put', place, '--store', store])).stdout).toContain('doubler@2: published');
+  expect((await turntableHere(['store', 'put', place, '--store', store])).stdout).toContain('doubler@2: published');
   await vi.waitFor(async () => {
     expect((await ask(host, 'POST', '/function/doubler', '[-1, 2, -3, 4]')).text).toBe('[0,6,0,12]');
   }, patient);
@@ -75,14 +76,14 @@ test('a function with a handler is put into the store by a command, and runs at 
 test('a handler that needs what only this machine has is refused with the reason, and so is a folder without a function', async () => {
   const beside = await writeFunction('beside', `${doubling}\nexport const here = import.meta.url;`);
   writeFileSync(join(beside, 'factor.ts'), 'export const factor = 2;');
-  const refused = await turntable(['store', 'put', beside, '--store', store]);
+  const refused = await turntableHere(['store', 'put', beside, '--store', store]);
   expect([refused.exitCode === 0, refused.stderr]).toEqual([
     false,
     expect.stringContaining('its handler looks for files beside itself'),
   ]);
-  const none = await turntable(['store', 'put', folder, '--store', store]);
+  const none = await turntableHere(['store', 'put', folder, '--store', store]);
   expect([none.exitCode === 0, none.stderr]).toEqual([false, expect.stringContaining('has no function.json')]);
-  const nowhere = await turntable(['store', 'put', beside]);
+  const nowhere = await turntableHere(['store', 'put', beside]);
   expect(nowhere.stderr).toContain('name the store with --store');
 });
 
@@ -104,16 +105,17 @@ test('the data folder of a host is imported: versions, settings and traffic are 
     await untilPublished(alone, 'bert', 5);
     expect((await publish(alone, 'BERT', 3, 'traffic=0')).status).toBe(201);
     await ask(alone, 'PATCH', '/functions/BERT/versions/1', '{"slo": "77ms"}');
+    // Another process: what a folder is in use by is one.
     const inUse = await turntable(['store', 'import', dataDir, '--store', store]);
     expect([inUse.exitCode === 0, inUse.stderr]).toEqual([false, expect.stringContaining('is in use by another host')]);
   }
-  const done = await turntable(['store', 'import', dataDir, '--store', store]);
+  const done = await turntableHere(['store', 'import', dataDir, '--store', store]);
   expect(done).toEqual({
     exitCode: 0,
     stdout: `the folder ${store}: 3 versions imported, 0 there already\n`,
     stderr: '',
   });
-  const twice = await turntable(['store', 'import', dataDir, '--store', store]);
+  const twice = await turntableHere(['store', 'import', dataDir, '--store', store]);
   expect(twice.stdout).toContain('0 versions imported, 3 there already');
   await using same = await start({ dataDir });
   await using other = await start();
@@ -154,12 +156,12 @@ test('a function in chunks is put into the store by a command, and with another 
        export const postprocess = ([{ data }]) => Array.from(data, (value) => ${sign}value);`,
     );
   write('');
-  expect((await turntable(['store', 'put', place, '--store', store])).stdout).toContain('headed@1: published');
+  expect((await turntableHere(['store', 'put', place, '--store', store])).stdout).toContain('headed@1: published');
   const blobs = join(store, 'blobs', 'sha256');
   expect([readdirSync(blobs).length > 3, bytesIn(blobs) < 1.02 * model.byteLength]).toEqual([true, true]);
   const before = bytesIn(blobs);
   write('-');
-  expect((await turntable(['store', 'put', place, '--store', store])).stdout).toContain('headed@2: published');
+  expect((await turntableHere(['store', 'put', place, '--store', store])).stdout).toContain('headed@2: published');
   expect(bytesIn(blobs) - before).toBeLessThan(10_000);
   await using host = await start();
   const given = JSON.stringify([...wide]);
@@ -182,7 +184,7 @@ test('versions in chunks are imported once, and hosts and workers fetch the chun
     for (const { bytes, sharedBytes } of shown)
       expect([bytes > 80_000 && bytes < 120_000, sharedBytes > 4_190_000]).toEqual([true, true]);
   }
-  const done = await turntable(['store', 'import', dataDir, '--store', store]);
+  const done = await turntableHere(['store', 'import', dataDir, '--store', store]);
   expect([done.exitCode, done.stdout]).toEqual([0, `the folder ${store}: 2 versions imported, 0 there already\n`]);
   expect(bytesIn(join(store, 'blobs', 'sha256'))).toBeLessThan(1.05 * one.model.byteLength);
   await using host = await start();
@@ -236,7 +238,7 @@ test('three folders of a fleet of 0.1 are imported: each has some versions, and 
   const copies = join(folders[2]!, 'fleet', 'lab');
   mkdirSync(copies, { recursive: true });
   writeFileSync(join(copies, 'gone.json'), JSON.stringify({ revision: 2, ancestors: [], body: null }));
-  const { stdout, exitCode } = await turntable(['store', 'import', ...folders, '--store', store, '--json']);
+  const { stdout, exitCode } = await turntableHere(['store', 'import', ...folders, '--store', store, '--json']);
   const report = JSON.parse(stdout) as { imported: string[]; known: string[]; left: string[] };
   expect([exitCode, report.imported.toSorted(), report.left]).toEqual([0, ['Both@1', 'Both@2', 'only@1'], []]);
   const [revision] = readdirSync(join(store, 'entries', 'both!1'));
@@ -245,7 +247,7 @@ test('three folders of a fleet of 0.1 are imported: each has some versions, and 
   // Another model under a version that the store has is left out, and the command fails.
   const other = join(folder, 'd');
   writeOldDataFolder(other, [{ ...version('only', '1', 1), model: 'another' }, version('new', '1', 2)], {});
-  const second = await turntable(['store', 'import', other, '--store', store]);
+  const second = await turntableHere(['store', 'import', other, '--store', store]);
   expect([second.exitCode, second.stdout]).toEqual([
     1,
     expect.stringContaining('left out: only@1: the store has another model under this version'),
@@ -256,7 +258,7 @@ test('a version whose files are damaged in each folder is left out by name', asy
   const dataDir = join(folder, 'data');
   writeOldDataFolder(dataDir, [{ name: 'hurt', version: '1', sequence: 1, model: 'right' }], {});
   writeFileSync(join(dataDir, 'functions', 'hurt', '1', 'model.onnx'), 'wrong');
-  const alone = await turntable(['store', 'import', dataDir, '--store', store]);
+  const alone = await turntableHere(['store', 'import', dataDir, '--store', store]);
   expect([alone.exitCode, alone.stdout]).toEqual([
     1,
     expect.stringContaining("left out: hurt@1: no folder has its file 'model.onnx' undamaged"),
@@ -264,7 +266,7 @@ test('a version whose files are damaged in each folder is left out by name', asy
   const sound = join(folder, 'sound');
   writeOldDataFolder(sound, [{ name: 'hurt', version: '1', sequence: 1, model: 'right' }], {});
   cpSync(dataDir, join(folder, 'copy'), { recursive: true });
-  const both = await turntable(['store', 'import', join(folder, 'copy'), sound, '--store', store]);
+  const both = await turntableHere(['store', 'import', join(folder, 'copy'), sound, '--store', store]);
   expect([both.exitCode, both.stdout]).toEqual([0, expect.stringContaining('1 version imported')]);
 });
 
@@ -274,15 +276,15 @@ test('what no entry names is removed after its grace, and everything else stays'
   await untilPublished(host, 'removed', 3);
   expect((await ask(host, 'DELETE', '/functions/removed')).status).toBe(204);
   const collect = ['store', 'fsck', '--collect', '--store', store];
-  expect((await turntable(collect)).stdout).toContain('0 files removed');
+  expect((await turntableHere(collect)).stdout).toContain('0 files removed');
   const dayAgo = new Date(Date.now() - 25 * 3_600_000);
   for (const sha256 of contents()) utimesSync(join(store, 'blobs', 'sha256', sha256), dayAgo, dayAgo);
-  expect((await turntable(collect)).stdout).toContain('1 file removed');
+  expect((await turntableHere(collect)).stdout).toContain('1 file removed');
   expect(contents()).toEqual([await shaOf(2)]);
-  expect((await turntable([...collect, '--grace', '0s'])).stdout).toContain('0 files removed');
+  expect((await turntableHere([...collect, '--grace', '0s'])).stdout).toContain('0 files removed');
   // An entry that cannot be read may name anything.
   writeFileSync(join(store, 'entries', 'removed', '99.json'), 'damaged');
-  const unread = await turntable([...collect, '--grace', '0s']);
+  const unread = await turntableHere([...collect, '--grace', '0s']);
   expect([unread.exitCode === 0, unread.stderr]).toEqual([false, expect.stringContaining('cannot be read: removed')]);
   expect(contents()).toEqual([await shaOf(2)]);
 });
