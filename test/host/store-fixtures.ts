@@ -1,13 +1,13 @@
-/** Model stores on temporary folders, and models that a test validator accepts. */
+/** Model stores on folders in memory, and models that a test validator accepts. */
 import { createHash } from 'node:crypto';
-import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { HostError } from '../../src/host/errors.ts';
 import { checkModelFile } from '../../src/host/store/model-check.ts';
 import { DiskModelStore, type ModelStoreOptions, type ValidatedModel } from '../../src/host/store/index.ts';
 import { ElementType, GraphBuilder, serializeModel } from '../../src/onnx/index.ts';
 import type { ModelStore, Publication } from '../../src/host/types.ts';
+import { makeMemoryFolder } from '../support/memory-folder.ts';
 
 export const defaults = { sloMs: 200, handlerMs: 1000, loadMs: 60_000, inferMs: 30_000 };
 
@@ -71,7 +71,7 @@ export interface StoreFixture {
 
 /** A temporary store whose validator accepts everything, unless `changes.validate` says otherwise. */
 export function storeFixture(changes: Partial<ModelStoreOptions> = {}): StoreFixture {
-  const root = mkdtempSync(join(tmpdir(), 'turntable-store-'));
+  const root = makeMemoryFolder('turntable-store-');
   const dataDir = join(root, 'data');
   const functionsDir = join(root, 'functions');
   mkdirSync(functionsDir);
