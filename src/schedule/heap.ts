@@ -82,6 +82,23 @@ export class Heap<Member extends Numbered> {
     return this.#keys[this.#places[number]!]!;
   }
 
+  /**
+   * The sum over the members whose key is no higher. Stops beyond `most`: that is too much already.
+   *
+   * @param values by number
+   */
+  sumUpTo(key: number, values: Float64Array, most: number): number {
+    const keys = this.#keys;
+    let sum = 0;
+    const places = [1];
+    for (let place = places.pop(); place !== undefined && sum <= most; place = places.pop()) {
+      if (place > this.#size || keys[place]! > key) continue;
+      sum += values[this.#numbers[place]!]!;
+      places.push(2 * place, 2 * place + 1);
+    }
+    return sum;
+  }
+
   /** Multiplies every key, which leaves the order as it is. */
   scale(factor: number): void {
     for (let place = 1; place <= this.#size; place++) this.#keys[place]! *= factor;

@@ -37,13 +37,12 @@ export class Invocation {
   previous: Invocation | undefined = undefined;
   key = NaN;
   isLate = false;
-  /** In the line of a place beside the GPUs: its latest start in time, its share, and the lane time of its run. */
+  /** In the line of a place beside the GPUs: its latest start in time, and its share. */
   latestStartMs = NaN;
   shareMs = NaN;
-  laneMs = NaN;
   /** The priority with which it joined there. */
   joinedPriority = NaN;
-  /** There, its predicted start while it waits, then its predicted end. */
+  /** At the best of those places, its predicted start; once it runs there, its predicted end. */
   predictedMs = NaN;
   /** NaN: the function's. */
   #ownSloMs = NaN;

@@ -140,18 +140,20 @@ export class Placing {
     this.#state.orders.add({ kind: 'shed', invocation: number, predictedEndMs, trialMs });
   }
 
-  /** The place beside the GPUs where it would end first. @param except a place to leave out */
+  /** The place beside the GPUs where it would end first, with its predicted start there. @param except is left out */
   #bestSide(invocation: Invocation, nowMs: number, except?: Place): Side | undefined {
     this.#side = undefined;
     this.#sideEndMs = Infinity;
     if (!invocation.mayGoBeside) return undefined;
-    const { fn, deadlineMs } = invocation;
+    const { fn, deadlineMs, priority } = invocation;
     for (const side of this.#sides) {
       if (side === except || !side.offers(fn)) continue;
-      const endMs = side.predictEndMs(fn, deadlineMs, nowMs, invocation.priority);
+      const startMs = side.predictStartMs(fn, deadlineMs, nowMs, priority);
+      const endMs = side.endMs(fn, startMs);
       if (endMs >= this.#sideEndMs) continue;
       this.#side = side;
       this.#sideEndMs = endMs;
+      invocation.predictedMs = startMs;
     }
     return this.#side;
   }

@@ -28,6 +28,8 @@ export class SideLine {
   startsSinceOverdue = 0;
   /** Lane milliseconds of all waiting calls. */
   waitingMs = 0;
+  /** By invocation number: a call that joins looks at those of all that are before it. */
+  #laneMs = new Float64Array(64);
   /** The same by priority, and how many calls of each wait. */
   readonly #waitingOf = new Map<number, { calls: number; ms: number }>();
   /** By function: the virtual clock at which everything that it has asked for has had its share. */
@@ -82,18 +84,7 @@ export class SideLine {
     // Without a deadline it is behind nearly everything of its priority, so the total will do.
     if (latestStartMs >= farMs) return this.#waitingMsFrom(priority);
     const key = keyFor(priority, stepOf(latestStartMs, nowMs)) + this.#nextShareMs(fn);
-    let ms = 0;
-    const places = [0];
-    while (ms <= mostMs) {
-      const at = places.pop();
-      if (at === undefined) break;
-      if (at >= this.onTime.size) continue;
-      const invocation = this.onTime.at(at);
-      if (this.onTime.keyOf(invocation) > key) continue;
-      ms += invocation.laneMs;
-      places.push(2 * at + 1, 2 * at + 2);
-    }
-    return ms;
+    return this.onTime.sumUpTo(key, this.#laneMs, mostMs);
   }
 
   /** The invocation starts: the virtual clock moves to its share. */
@@ -105,9 +96,10 @@ export class SideLine {
   remove(invocation: Invocation): void {
     this.onTime.remove(invocation);
     this.late.remove(invocation);
-    this.waitingMs = this.size === 0 ? 0 : this.waitingMs - invocation.laneMs;
+    const laneMs = this.#laneMs[invocation.number]!;
+    this.waitingMs = this.size === 0 ? 0 : this.waitingMs - laneMs;
     const alike = this.#waitingOf.get(invocation.joinedPriority)!;
-    alike.ms -= invocation.laneMs;
+    alike.ms -= laneMs;
     if (--alike.calls === 0) this.#waitingOf.delete(invocation.joinedPriority);
   }
 
@@ -158,7 +150,8 @@ export class SideLine {
 
   #count(invocation: Invocation, laneMs: number): void {
     const { priority } = invocation;
-    invocation.laneMs = laneMs;
+    this.#laneMs = grown(this.#laneMs, invocation.number + 1);
+    this.#laneMs[invocation.number] = laneMs;
     invocation.joinedPriority = priority;
     this.waitingMs += laneMs;
     const alike = this.#waitingOf.get(priority);

@@ -66,20 +66,40 @@ export class Side<Config = never> implements Place {
     return this.#lanes.canTake(fn);
   }
 
-  predictEndMs(fn: ServedFunction, deadlineMs: number, nowMs: number, priority = fn.sheet.priority): number {
-    if (!this.#lanes.canTake(fn)) return Infinity;
-    const startMs = this.#predictStart(fn, deadlineMs, nowMs, priority);
-    return startMs + this.#lanes.runMs(fn, startMs);
+  predictEndMs(fn: ServedFunction, deadlineMs: number, nowMs: number): number {
+    return this.endMs(fn, this.predictStartMs(fn, deadlineMs, nowMs, fn.sheet.priority));
   }
 
   /**
-   * When an invocation that joined now would end, if it is to be refused because that is late: as predicted, or if its
-   * wait and its run took as much longer as they sometimes do. Undefined: it is not to be refused. A function that would be late even without a wait still gets a call through now and
+   * When an invocation that joined now would start: behind those ahead of it, or, once it is late, behind all. Infinity
+   * where it cannot run.
+   */
+  predictStartMs(fn: ServedFunction, deadlineMs: number, nowMs: number, priority: number): number {
+    const lanes = this.#lanes;
+    if (!lanes.canTake(fn)) return Infinity;
+    const isOwn = lanes.ownCount(fn) > 0;
+    const line = isOwn ? this.#ownLines.get(fn) : this.#line;
+    if ((line === undefined || line.size === 0) && lanes.hasLane(fn)) return nowMs;
+    const count = this.#lanesFor(fn);
+    const latestStartMs = this.#latestStartMs(fn, lanes.runMs(fn, nowMs), deadlineMs, nowMs);
+    const leftMs = lanes.leftMs(nowMs, isOwn ? fn : undefined);
+    const mostMs = (latestStartMs - nowMs) * count - leftMs;
+    const startMs = nowMs + (leftMs + (line?.msBefore(fn, latestStartMs, priority, mostMs, nowMs) ?? 0)) / count;
+    return startMs <= latestStartMs ? startMs : nowMs + (leftMs + (line?.waitingMs ?? 0)) / count;
+  }
+
+  /** When a run that starts then ends. */
+  endMs(fn: ServedFunction, startMs: number): number {
+    return startMs === Infinity ? Infinity : startMs + this.#lanes.runMs(fn, startMs);
+  }
+
+  /**
+   * When an invocation that joined now, at its predicted start, would end, if it is to be refused because that is late: as
+   * predicted, or if its wait and its run took as much longer as they sometimes do. Undefined: it is not to be refused. A function that would be late even without a wait still gets a call through now and
    * then: predictions are learnt from runs, so only a run can show that they have become shorter. A function with a
    * measured time gets such a call only after it has been refused for a while.
    */
-  lateEndMs({ fn, deadlineMs, priority }: Invocation, nowMs: number): number | undefined {
-    const startMs = this.#predictStart(fn, deadlineMs, nowMs, priority);
+  lateEndMs({ fn, deadlineMs, predictedMs: startMs }: Invocation, nowMs: number): number | undefined {
     const runMs = this.#lanes.runMs(fn, startMs);
     if (startMs > nowMs) {
       const latestStartMs = this.#latestStartMs(fn, runMs, deadlineMs, nowMs);
@@ -118,13 +138,12 @@ export class Side<Config = never> implements Place {
   }
 
   enter(invocation: Invocation, nowMs: number): void {
-    const { fn, deadlineMs, priority } = invocation;
+    const { fn, deadlineMs } = invocation;
     const lanes = this.#lanes;
     invocation.state = 'waiting';
     invocation.place = this.id;
     const runMs = lanes.runMs(fn, nowMs);
     const latestStartMs = this.#latestStartMs(fn, runMs, deadlineMs, nowMs);
-    invocation.predictedMs = this.#predictStart(fn, deadlineMs, nowMs, priority);
     const laneMs = lanes.laneMs(fn, runMs);
     const line = this.#lineFor(fn);
     if (latestStartMs >= nowMs) line.add(invocation, latestStartMs, laneMs, this.#lanesFor(fn), nowMs);
@@ -255,20 +274,6 @@ export class Side<Config = never> implements Place {
   /** How many lanes work off the queue of the function. */
   #lanesFor(fn: ServedFunction): number {
     return this.#lanes.ownCount(fn) || this.#lanes.count;
-  }
-
-  /** When an invocation that joined now would start: behind those ahead of it, or, once it is late, behind all. */
-  #predictStart(fn: ServedFunction, deadlineMs: number, nowMs: number, priority: number): number {
-    const lanes = this.#lanes;
-    const isOwn = lanes.ownCount(fn) > 0;
-    const line = isOwn ? this.#ownLines.get(fn) : this.#line;
-    if ((line === undefined || line.size === 0) && lanes.hasLane(fn)) return nowMs;
-    const count = this.#lanesFor(fn);
-    const latestStartMs = this.#latestStartMs(fn, lanes.runMs(fn, nowMs), deadlineMs, nowMs);
-    const leftMs = lanes.leftMs(nowMs, isOwn ? fn : undefined);
-    const mostMs = (latestStartMs - nowMs) * count - leftMs;
-    const startMs = nowMs + (leftMs + (line?.msBefore(fn, latestStartMs, priority, mostMs, nowMs) ?? 0)) / count;
-    return startMs <= latestStartMs ? startMs : nowMs + (leftMs + (line?.waitingMs ?? 0)) / count;
   }
 
   /** The latest start that still meets the SLO even if the run takes as much longer as runs sometimes do. */
