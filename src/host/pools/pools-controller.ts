@@ -56,8 +56,9 @@ export class PoolsController {
 
   /** A request of the version now; undefined if the version, or its pool's configuration, was not measured. */
   predictCpu(key: string): ArrivalPrediction | undefined {
-    const state = this.#options.pools.state(key);
-    return state && this.#of(key, performance.now())?.chooser.live.arrival(state);
+    const controlled = this.#of(key, performance.now());
+    const state = controlled && this.#options.pools.state(key);
+    return state && controlled.chooser.live.arrival(state);
   }
 
   /** How much longer a run of the version takes as one of so many on this CPU; 1 if that was not measured. */
