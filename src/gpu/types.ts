@@ -132,7 +132,7 @@ export interface RunOptions {
    * Called when the next run should be ordered, about when this one ends; the outputs follow. A run over GPU and CPU does
    * not call it.
    */
-  readonly onLaneFree?: () => void;
+  readonly onLaneFree?: (() => void) | undefined;
 }
 
 /** Bytes copied over a GPU's link since the process began: weights, inputs, outputs. */

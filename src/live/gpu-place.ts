@@ -8,11 +8,13 @@ import {
   type FunctionId,
   type GpuId,
 } from '../schedule/index.ts';
-import { joinInputs, rowsOf, splitOutputs, type Tensor } from '../tensor/index.ts';
+import { dataBytes, joinInputs, rowsOf, splitOutputs, type Tensor } from '../tensor/index.ts';
 import { Cancellation } from '../tools/index.ts';
+import { wholePlan } from '../plan/index.ts';
 import { BusyShare } from './busy.ts';
 import { PendingFrees } from './pending-frees.ts';
 import type { LiveFunction } from './live-function.ts';
+import { ShortRuns } from './short-runs.ts';
 import { gpuErrorCode, type GpuRunner, type RanOnGpu } from './types.ts';
 
 type Run = Extract<Action, { readonly kind: 'run' }>;
@@ -77,6 +79,9 @@ export class GpuPlace {
   readonly #orders = new Set<Order>();
   readonly #frees: PendingFrees;
   readonly #busy: readonly BusyShare[];
+  readonly #short: readonly ShortRuns[];
+  /** By GPU: when the latest run was answered. */
+  readonly #answeredMs: number[] = [];
   isUp = false;
   #idleWaiters: (() => void)[] = [];
 
@@ -84,6 +89,7 @@ export class GpuPlace {
     this.#options = options;
     const { gpuCount, onDefect } = options;
     this.#busy = Array.from({ length: gpuCount }, () => new BusyShare());
+    this.#short = Array.from({ length: gpuCount }, () => new ShortRuns());
     this.#frees = new PendingFrees((gpu, key, error) => {
       if (this.isUp) onDefect(`${key} could not free bytes of GPU ${gpu}: ${String(error)}`);
     });
@@ -161,28 +167,42 @@ export class GpuPlace {
     if (load !== null) fn.loadOrderedMs[gpu] = now();
     this.#arriving(fn, gpu);
     const batch = batchOf(fn, calls);
+    const inputBytes = batch.inputs.reduce((sum, tensor) => sum + dataBytes(tensor), 0);
+    // The layer trace of a cold start is kept for the dashboard.
+    const trace = start !== 'warm' || fn.ahead[gpu] !== undefined;
+    // Calls that wait can share a run, where the function's may.
+    const mayBeShort = !trace && (variant ?? wholePlan) === wholePlan && fn.joined === undefined;
+    const shortMs = mayBeShort ? fn.warmTimes.shortMs(inputBytes) : undefined;
     const startedMs = now();
     let freeMs: number | undefined;
-    const result = await runner.run(fn.key, batch.inputs, {
+    const noted = (): void => {
+      freeMs = now();
+      free();
+    };
+    const running = runner.run(fn.key, batch.inputs, {
       gpu,
       plan,
       ...(variant === undefined ? {} : { variant }),
-      // The layer trace of a cold start is kept for the dashboard.
-      trace: start !== 'warm' || fn.ahead[gpu] !== undefined,
+      trace,
       signal: order.cancellation,
-      onLaneFree: () => {
-        freeMs = now();
-        free();
-      },
+      onLaneFree: shortMs === undefined ? noted : undefined,
     });
+    // It is on its way to the process: what the scheduler orders now comes behind it.
+    const over = shortMs === undefined ? undefined : this.#short[gpu]!.ordered(shortMs, free);
+    const result = await running.finally(over);
     if (order.abandoned) throw new Error('it was abandoned');
     const { waitMs, gpuMs } = result.timings;
-    this.#busy[gpu]?.add(now(), gpuMs);
+    const answeredMs = now();
+    // Of a short run the process says nothing before its answer: it holds the GPU from the answer before to its own.
+    const sinceMs = shortMs === undefined ? startedMs : Math.max(startedMs, this.#answeredMs[gpu] ?? startedMs);
+    const overheadMs = (freeMs ?? answeredMs) - sinceMs - gpuMs;
+    this.#answeredMs[gpu] = answeredMs;
+    this.#busy[gpu]?.add(answeredMs, gpuMs);
+    if (result.start === 'warm' && !result.fromDisk) fn.warmTimes.ran(inputBytes, gpuMs);
     const outputs = batch.outputsOf(result.outputs);
     // A joined run's time over that of a single run tells about the single run.
     // Reading from disk says nothing about a later start, nor about the way to the process.
-    if (!result.fromDisk)
-      this.#correct(fn, gpu, variant, result.start, load, gpuMs / batch.share, (freeMs ?? now()) - startedMs - gpuMs);
+    if (!result.fromDisk) this.#correct(fn, gpu, variant, result.start, load, gpuMs / batch.share, overheadMs);
     const offer = plans.offers[gpu];
     const profiledMs = offer && variantNamed(offer, variant).warmMs * batch.share;
     const warmMs = Math.min(profiledMs === undefined ? gpuMs : fn.correction.warmMs(profiledMs), gpuMs);
@@ -199,7 +219,7 @@ export class GpuPlace {
         start,
         mode: plan.instead ?? { mode: plan.mode },
         variant,
-        queueMs: orderedMs - arrivalMs + waitMs,
+        queueMs: orderedMs - arrivalMs + (sinceMs - startedMs) + waitMs,
         loadMs: startedMs - orderedMs + (isWarm ? 0 : gpuMs - warmMs),
         inferMs: isWarm ? gpuMs : warmMs,
         batchSize: calls.length,

@@ -17,6 +17,7 @@ import {
 import type { Tensor } from '../tensor/index.ts';
 import { Correction } from './correction.ts';
 import type { PlannedLayer, SharedLayers } from './families.ts';
+import { WarmTimes } from './short-runs.ts';
 import {
   toSchedulerPriority,
   type FunctionPlans,
@@ -60,6 +61,7 @@ export class LiveFunction {
   /** The plans' offers, corrected by observations. */
   offers: readonly (GpuOffer | null)[] = [];
   correction = new Correction();
+  readonly warmTimes = new WarmTimes();
   /** Its layers; undefined before the GPU process ever knew it. */
   layers: readonly FunctionLayer[] | undefined;
   /** By GPU: what it shares there. */

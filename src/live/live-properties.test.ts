@@ -137,6 +137,7 @@ async function holdFor(bench: Bench, key: string, ms: number): Promise<void> {
 
 test('whatever happens, each invocation ends once, no GPU is overfull, and recorded layers are really there', async () => {
   let joinedRuns = 0;
+  let countedRuns = 0;
   await fc.assert(
     fc.asyncProperty(
       fc.array(step, { maxLength: 80 }),
@@ -145,12 +146,14 @@ test('whatever happens, each invocation ends once, no GPU is overfull, and recor
       fc.constantFrom(0, 25),
       fc.constantFrom(0, 4),
       fc.constantFrom(undefined, 2, 4),
-      async (steps, policy, hasVariants, loadAnswerMs, outputMs, inHost) => {
+      fc.constantFrom(1, 0.05),
+      async (steps, policy, hasVariants, loadAnswerMs, outputMs, inHost, stretch) => {
         const hostBytes = inHost && inHost * wholeBytes;
         const bench = new Bench({ gpuCount: 2, functions: functionCount, policy, hasVariants, hostBytes });
         bench.process.diskMs = 30;
         bench.process.loadAnswerMs = loadAnswerMs;
         bench.process.outputMs = outputMs;
+        bench.process.stretch = stretch;
         for (const even of [0, 2, 4]) bench.join(even);
         const removing = new Map<number, Promise<void>>();
         for (const each of steps) await take(bench, removing, each);
@@ -164,6 +167,7 @@ test('whatever happens, each invocation ends once, no GPU is overfull, and recor
         expect(bench.holds).toBe(0);
         expect(bench.defects).toEqual([]);
         joinedRuns += bench.process.rows.filter((rows) => rows > 1).length;
+        countedRuns += bench.process.counted;
         expect(bench.process.overfull).toBeUndefined();
         expect(bench.disagreements()).toEqual([]);
         const ran = bench.outcomes.filter((outcome) => 'kind' in outcome && outcome.kind === 'gpu');
@@ -173,8 +177,9 @@ test('whatever happens, each invocation ends once, no GPU is overfull, and recor
     ),
     { numRuns: 300 },
   );
-  // Otherwise nothing was joined.
+  // Otherwise nothing was joined, or ordered at once.
   expect(joinedRuns).toBeGreaterThan(0);
+  expect(countedRuns).toBeGreaterThan(0);
 });
 
 test('a function whose removal waits for its run is not read again when the process ends', async () => {

@@ -45,6 +45,7 @@ export {
   bytesElements,
   checkBytes,
   copyInto,
+  dataBytes,
   dataParts,
   elementCount,
   elements,

@@ -116,6 +116,8 @@ class MadeUpProcess implements GpuRunner, HostRunner {
   #deaths = 0;
   /** By GPU, the latest free. */
   readonly #freed: Promise<unknown>[] = [];
+  /** By GPU, runs under way that the scheduler counts as over. */
+  readonly #countedAsOver: Set<Promise<unknown>>[];
   readonly #capacityBytes: number;
   overfull: string | undefined;
   /** Actual over profiled durations. */
@@ -128,11 +130,14 @@ class MadeUpProcess implements GpuRunner, HostRunner {
   outputMs = 0;
   finished = 0;
   aborted = 0;
+  /** Runs behind which the next one was ordered at once. */
+  counted = 0;
 
   constructor(gpuCount: number, bytes = capacityBytes, hostBytes?: number) {
     this.inHost = hostBytes === undefined ? undefined : new Map();
     this.hostBytesMax = hostBytes ?? Infinity;
     this.resident = Array.from({ length: gpuCount }, () => new Map());
+    this.#countedAsOver = Array.from({ length: gpuCount }, () => new Set());
     this.#capacityBytes = bytes;
   }
 
@@ -140,7 +145,17 @@ class MadeUpProcess implements GpuRunner, HostRunner {
     return [...this.resident[gpu]!.values()].reduce((sum, layers) => sum + layers.size * layerBytes, 0);
   }
 
-  async run(
+  run(key: string, inputs: readonly Tensor[], options: GpuRunOptions): Promise<RunResult> {
+    const running = this.#run(key, inputs, options);
+    if (options.onLaneFree !== undefined) return running;
+    this.counted++;
+    const runs = this.#countedAsOver[options.gpu]!;
+    const over: Promise<unknown> = running.catch(() => undefined).then(() => runs.delete(over));
+    runs.add(over);
+    return running;
+  }
+
+  async #run(
     key: string,
     inputs: readonly Tensor[],
     { gpu, plan, variant, signal, onLaneFree }: GpuRunOptions,
@@ -235,8 +250,10 @@ class MadeUpProcess implements GpuRunner, HostRunner {
 
   /** Later runs and loads on this GPU wait for it. */
   #free(key: string, gpu: number, keptOf: (had: readonly number[]) => readonly number[]): Promise<number> {
+    const runs = [...this.#countedAsOver[gpu]!];
+    const before = this.#freed[gpu];
     const free = async (): Promise<number> => {
-      await this.#freed[gpu];
+      await Promise.all([before, ...runs]);
       await this.#pass(1, undefined);
       return this.#leave(key, gpu, keptOf(this.#layers(key, gpu)));
     };

@@ -127,14 +127,14 @@ export class GpuClient {
     await this.#process.call('unregister', { key });
   }
 
-  /** Runs a function. */
+  /** Runs a function. Without `onLaneFree` the caller counts the GPU as free for the next run at once. */
   async run(
     key: string,
     inputs: readonly Tensor[],
     { gpu, plan, variant, trace = false, signal, onLaneFree }: GpuRunOptions,
   ): Promise<RunResult> {
     refuseCancelled(signal);
-    const run = { key, gpu, plan: this.#sentPlans.place(key, plan), trace };
+    const run = { key, gpu, plan: this.#sentPlans.place(key, plan), trace, notes: onLaneFree !== undefined };
     const order = variant === undefined ? run : { ...run, variant };
     const options = { tensors: inputs, cancel: signal, onNote: onLaneFree };
     const { answer, tensors } = await this.#process.exchange('run', order, options);

@@ -144,6 +144,8 @@ export type OnGpu = OfFunction & Omit<GpuRunOptions, 'trace' | 'signal' | 'onLan
 export interface RunOrder extends Omit<OnGpu, 'plan'> {
   readonly plan: PlacedPlan;
   readonly trace: boolean;
+  /** Whether it notes when the GPU is free for the next run. Otherwise the host counts it as free from then on. */
+  readonly notes: boolean;
 }
 
 /** As a tensor, so that the header of an answer says the same each time and need not be read again. */
@@ -161,7 +163,7 @@ export interface GpuApi {
   open(settings: GpuProcessSettings): GpuProcessInfo;
   register(order: { readonly spec: GpuFunctionSpec }): GpuCoverage;
   unregister(order: OfFunction): void;
-  /** The answer's tensors are the outputs and a {@link timingsTensor}. Notes when the GPU is free for the next run. */
+  /** The answer's tensors are the outputs and a {@link timingsTensor}. */
   run(order: RunOrder, inputs: readonly Tensor[]): WithTensors<Omit<RunResult, 'outputs' | 'timings'>>;
   load(order: Omit<OnGpu, 'variant'>): LoadResult;
   /** Answers with the bytes freed, as `keep` does. Runs and loads on the GPU that are asked for later find them free. */

@@ -27,7 +27,7 @@ import {
   type ShapeOrder,
 } from './protocol.ts';
 import { KeptPlans } from './sent-plans.ts';
-import { given, KeyedMutex } from '../../tools/index.ts';
+import { getOrMake, given, KeyedMutex } from '../../tools/index.ts';
 
 interface ServedFunction {
   readonly spec: GpuFunctionSpec;
@@ -96,22 +96,26 @@ export class GpuService {
   readonly #functions = new Map<string, ServedFunction>();
   /** By GPU: a later run or load begins after the frees that were asked for before it. */
   readonly #frees = new KeyedMutex();
+  /** By GPU: runs under way behind which the host orders the next ones already. */
+  readonly #countedAsOver = new Map<number, Set<Promise<unknown>>>();
   readonly methods: Omit<Methods<GpuApi>, 'open' | 'close'> = {
     register: ({ spec }) => this.#register(spec),
     unregister: ({ key }) => this.#unregister(key),
-    run: async ({ plan: placed, ...order }, { tensors, signal, note }) => {
+    run: async ({ plan: placed, notes, ...order }, { tensors, signal, note }) => {
       const plan = this.#served(order.key).plans.of(placed);
       if (plan === undefined) throw new GpuError('invalid', `the GPU process was not sent plan ${placed.place}`);
-      const { outputs, release, timings, ...answer } = await this.run({ ...order, plan }, tensors, signal, note, true);
+      const running = this.run({ ...order, plan }, tensors, signal, notes ? note : undefined, true);
+      if (!notes) this.#countAsOver(order, running);
+      const { outputs, release, timings, ...answer } = await running;
       return new WithTensors(answer, [...outputs, timingsTensor(timings)], release);
     },
     load: async ({ key, gpu, plan }, { signal }) => {
       await this.#freed(gpu);
       return await this.#engine.load(key, { gpu, plan, signal });
     },
-    trim: ({ key, gpu, layers }) => this.#frees.run(String(gpu), () => this.#engine.trim(key, gpu, layers)),
-    keep: ({ key, gpu, layers }) => this.#frees.run(String(gpu), () => this.#engine.keep(key, gpu, new Set(layers))),
-    release: ({ key, gpu, layers }) => this.#frees.run(String(gpu), () => this.#engine.release(key, gpu, layers)),
+    trim: ({ key, gpu, layers }) => this.#free(gpu, () => this.#engine.trim(key, gpu, layers)),
+    keep: ({ key, gpu, layers }) => this.#free(gpu, () => this.#engine.keep(key, gpu, new Set(layers))),
+    release: ({ key, gpu, layers }) => this.#free(gpu, () => this.#engine.release(key, gpu, layers)),
     addPlan: async ({ key, plan }) => await (await this.#hybrid()).addPlan(key, plan),
     dropPlan: async ({ key, plan }) => await (await this.#hybrid()).dropPlan(key, plan),
     operators: async ({ key, options }, { signal }) => await (await this.#hybrid()).profile(key, options, signal),
@@ -177,7 +181,7 @@ export class GpuService {
     order: OnGpu & { readonly trace: boolean },
     inputs: readonly Tensor[],
     signal: AbortSignal,
-    onLaneFree = (): void => undefined,
+    onLaneFree?: () => void,
     lends = false,
   ): Promise<RunResult> {
     const { key, gpu, plan, trace, variant = wholePlan } = order;
@@ -321,6 +325,24 @@ export class GpuService {
 
   #freed(gpu: number): Promise<void> {
     return this.#frees.run(String(gpu), () => Promise.resolve());
+  }
+
+  /** Frees nothing that a run needs which the host counts as over, and which has not taken its turn yet. */
+  #free(gpu: number, free: () => Promise<number>): Promise<number> {
+    const runs = [...(this.#countedAsOver.get(gpu) ?? [])];
+    return this.#frees.run(String(gpu), async () => {
+      await Promise.all(runs);
+      return await free();
+    });
+  }
+
+  #countAsOver({ gpu }: { readonly gpu: number }, running: Promise<unknown>): void {
+    const runs = getOrMake(this.#countedAsOver, gpu, () => new Set<Promise<unknown>>());
+    const over: Promise<unknown> = running.then(
+      () => runs.delete(over),
+      () => runs.delete(over),
+    );
+    runs.add(over);
   }
 
   #hybrid(): Promise<HybridFunctions> {

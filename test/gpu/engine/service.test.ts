@@ -83,3 +83,34 @@ test('a run that is asked for right behind an eviction finds its room', async ()
   await service.close();
   rmSync(folder, { recursive: true });
 });
+
+test.each(['trim', 'keep', 'release'] as const)(
+  'what %s takes away, a run has still found that was asked for before and counts as over',
+  async (method) => {
+    const folder = mkdtempSync(join(tmpdir(), 'turntable-service-'));
+    const chain = makeChain({ folder, name: 'chain', layerWords: [64, 300] });
+    const service = serviceWith(() => Promise.resolve(chain.program));
+    const { signal } = new AbortController();
+    const context = { tensors: [chain.input], signal, note: () => undefined };
+    const spec = { key: 'f@1', modelPath: 'f.onnx', shapes: [{ name: 'x', shape: [32] }] };
+    await service.methods.register({ spec }, context);
+    await service.methods.stage({ key: 'f@1' }, context);
+    const plan = { place: 0, plan: planFor(chain, { mode: 'pipeswitch' }) };
+    const run = { key: 'f@1', gpu: 0, plan, trace: false } as const;
+    await service.methods.run({ ...run, notes: true }, context);
+    const running = [1, 2, 3].map(() => service.methods.run({ ...run, notes: false }, context));
+    const of = { key: 'f@1', gpu: 0 };
+    const freed =
+      method === 'trim'
+        ? service.methods.trim({ ...of, layers: 0 }, context)
+        : method === 'keep'
+          ? service.methods.keep({ ...of, layers: [] }, context)
+          : service.methods.release({ ...of, layers: [0, 1] }, context);
+    const after = service.methods.run({ ...run, notes: true }, context);
+    const starts = (await Promise.all([...running, after])).map(({ answer }) => answer.start);
+    expect(starts).toEqual(['warm', 'warm', 'warm', 'cold']);
+    expect(await freed).toBeGreaterThan(0);
+    await service.close();
+    rmSync(folder, { recursive: true });
+  },
+);

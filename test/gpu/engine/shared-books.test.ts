@@ -10,12 +10,13 @@ import { join } from 'node:path';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import type { Cuda } from '../../../src/gpu/driver/types.ts';
+import { timingsOf } from '../../../src/gpu/process/protocol.ts';
 import { GpuService } from '../../../src/gpu/process/service.ts';
 import { layerIds } from '../../../src/gpu/program/layer-ids.ts';
 import { GpuError, type GpuRunOptions, type LoadResult, type RunResult, type Staged } from '../../../src/gpu/index.ts';
 import { LiveScheduler, type FunctionPlans, type GpuRunner, type HostRunner } from '../../../src/live/index.ts';
 import { Xoshiro } from '../../../src/replay/index.ts';
-import type { Tensor } from '../../../src/tensor/index.ts';
+import { owned, type Tensor } from '../../../src/tensor/index.ts';
 import type { CancelSignal } from '../../../src/tools/index.ts';
 import { emulatorMissing, sharedEmulatedCuda } from '../../support/emulated-cuda.ts';
 import { gpuOnly } from '../../support/gpu-shell.ts';
@@ -119,8 +120,17 @@ class Processes implements GpuRunner, HostRunner {
   }
   run(key: string, inputs: readonly Tensor[], options: GpuRunOptions): Promise<RunResult> {
     const { gpu, plan, signal, onLaneFree } = options;
-    const order = { key, gpu, plan, trace: false };
-    return this.#call(() => this.#service.run(order, inputs, signalOf(signal), onLaneFree));
+    const order = { key, gpu, plan: { place: 0, plan }, trace: false, notes: onLaneFree !== undefined };
+    const context = { tensors: inputs, signal: signalOf(signal), note: onLaneFree ?? ((): void => undefined) };
+    return this.#call(async () => {
+      const {
+        answer,
+        tensors,
+        sent: release = (): void => undefined,
+      } = await this.#service.methods.run(order, context);
+      const copies = owned({ header: {}, tensors, release }).tensors;
+      return { ...answer, outputs: copies.slice(0, -1), timings: timingsOf(copies.at(-1)!) };
+    });
   }
   load(key: string, { gpu, plan, signal }: Omit<GpuRunOptions, 'trace'>): Promise<LoadResult> {
     return this.#callMethod('load', { key, gpu, plan }, signalOf(signal));
