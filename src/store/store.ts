@@ -112,18 +112,20 @@ export function nextEnvelope(name: string, body: EntryBody | undefined, before: 
 
 export const entryText = (envelope: Envelope): string => `${JSON.stringify(envelope)}\n`;
 
+const isBody = (body: unknown): boolean => typeof body === 'object' && !Array.isArray(body);
+
 /** @throws EntryUnreadable, StoreAway */
 export function parseEntry(name: string, tag: Tag, text: string): StoredEntry {
   const envelope = jsonAs(text, (value: Envelope) =>
     Number.isSafeInteger(value.format) && value.name === name && typeof value.nonce === 'string' ? value : undefined,
   );
-  if (envelope === undefined) throw new EntryUnreadable('its entry is damaged', tag);
-  if (envelope.format === format && Array.isArray(envelope.earlier) && typeof envelope.body === 'object') {
-    return { tag, envelope };
+  if (envelope !== undefined && envelope.format > format) {
+    throw new StoreAway(
+      `the entry of function '${name}' has format ${envelope.format}, and this release reads format ${format}`,
+    );
   }
-  throw new StoreAway(
-    `the entry of function '${name}' has format ${envelope.format}, and this release reads format ${format}`,
-  );
+  if (envelope?.format === format && Array.isArray(envelope.earlier) && isBody(envelope.body)) return { tag, envelope };
+  throw new EntryUnreadable('its entry is damaged', tag);
 }
 
 /** Whether an entry is, or was made from, the one that the write with this nonce made. */

@@ -96,7 +96,7 @@ export class Entries {
         return false;
       }
       if (before.tag === known?.before.tag) return false;
-      this.#know(name, before);
+      if (!this.#know(name, before)) throw new EntryUnreadable('its entry is damaged', before.tag);
       await this.#copies?.keep(name, before);
       return true;
     } catch (error) {
@@ -108,20 +108,26 @@ export class Entries {
     }
   }
 
-  #know(name: string, before: StoredEntry): void {
+  /** False: it does not tell which versions there are. One that it left out would be taken for removed, files and all. */
+  #know(name: string, before: StoredEntry): boolean {
     const { body } = before.envelope;
-    this.#known.set(name, { before, entry: body === null ? undefined : this.#checked(name, body) });
+    const listed: Partial<Found> = body ?? {};
+    const tellsVersions = isListOf(listed.versions, ({ version }) => isText(version));
+    if (body !== null && !(tellsVersions && isListOf(listed.unreadable ?? [], isText))) return false;
+    this.#known.set(name, { before, entry: body === null ? undefined : this.#checked(name, listed) });
+    return true;
   }
 
   /** The entry of a disk: what is damaged in it does not count. */
   #checked(name: string, body: Partial<Found>): FunctionEntry {
-    const records = Array.isArray(body.versions) ? body.versions : [];
+    const { versions: records = [] } = body;
     const versions = records.flatMap((record) => soundRecord(record) ?? []);
     const lost = records.filter((record) => soundRecord(record) === undefined).map(({ version }) => version);
     if (lost.length > 0) this.#logger.error({ function: name, lost }, 'records of versions are damaged');
     const isObject = typeof body.settings === 'object' && (body.settings as unknown) !== null;
     // Older versions copied calls to a version, its shadow, and chose versions by headers.
-    const { shadow, headers = [], ...traffic } = body.traffic ?? { shares: [] };
+    const isDivided = isListOf(body.traffic?.shares, ({ version, percent }) => isText(version) && percent >= 0);
+    const { shadow, headers = [], ...traffic } = (isDivided && body.traffic) || { shares: [] };
     if (shadow !== undefined) {
       this.#logger.warn({ function: name, shadow }, 'a shadow no longer gets copies of calls');
     }
@@ -130,12 +136,18 @@ export class Entries {
     return {
       ...body,
       versions,
-      unreadable: lost.length === 0 ? body.unreadable : [...(body.unreadable ?? []), ...lost],
+      unreadable: [...(body.unreadable ?? []), ...lost],
       settings: isObject ? body.settings : {},
       traffic: divides ? (traffic as Traffic) : undefined,
     };
   }
 }
+
+const isText = (value: unknown): boolean => typeof value === 'string';
+
+/** Of what a disk has in the place of a list. */
+const isListOf = <Member>(list: readonly Member[] | undefined, holds: (member: Member) => boolean): boolean =>
+  Array.isArray(list) && list.every((member: Member | null) => member !== null && holds(member));
 
 function soundRecord(record: VersionRecord): VersionRecord | undefined {
   try {

@@ -1,5 +1,14 @@
 /** What a store finds on the disk when it starts: versions, leftovers of a kill, and corrupted bytes. */
-import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import {
@@ -200,6 +209,23 @@ describe('after a restart', () => {
     await started;
     await again.verified();
     expect(order).toEqual(['large', 'a', 'bb', 'ccc']);
+  });
+
+  test.each([
+    ['a link to itself', (path: string) => symlinkSync(path, path)],
+    ['a folder', (path: string) => mkdirSync(path)],
+    ['a device', (path: string) => symlinkSync('/dev/zero', path)],
+  ])('%s in the place of a file takes its version alone', async (_, put) => {
+    const { version } = await publish(store, 'echo', 'model');
+    await publish(store, 'other', 'fine');
+    rmSync(version.modelPath);
+    put(version.modelPath);
+    const again = await fixture.restarted();
+    expect(again.find('other')?.state).toEqual({ status: 'ready' });
+    expect(again.find('echo')?.state).toEqual({
+      status: 'unavailable',
+      reason: expect.stringMatching(/^its file 'model\.onnx' (cannot be read: ELOOP|is missing)$/) as string,
+    });
   });
 
   test('a damaged version can be removed', async () => {

@@ -83,8 +83,15 @@ export async function loadVersion(folder: string, record: VersionRecord): Promis
   const manifest = manifestOf(record);
   const stored = manifest === undefined ? record.files : [manifest];
   for (const file of stored) {
-    const bytes = await fileBytes(join(folder, file.name));
     const damaged = (reason: string): LoadedRecord => ({ status: 'damaged', record, stored, reason });
+    let bytes: number | undefined;
+    try {
+      bytes = await fileBytes(join(folder, file.name));
+    } catch (error) {
+      return damaged(
+        `its file '${file.name}' cannot be read: ${(error as NodeJS.ErrnoException).code ?? String(error)}`,
+      );
+    }
     if (bytes === undefined) return damaged(`its file '${file.name}' is missing`);
     if (bytes !== file.bytes)
       return damaged(`its file '${file.name}' has ${bytes} bytes, but ${file.bytes} were published`);
