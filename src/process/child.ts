@@ -4,7 +4,7 @@ import type { Socket } from 'node:net';
 import { getPriority, setPriority } from 'node:os';
 import { fileURLToPath } from 'node:url';
 import { stripVTControlCharacters } from 'node:util';
-import { FrameDecoder } from '../tensor/index.ts';
+import { FrameDecoder, lendOut } from '../tensor/index.ts';
 import { childEnvironment } from './child-environment.ts';
 import { frameReader, frameWriter, type Channel, type ChannelEvents } from './channel.ts';
 import { kernelKills } from './kernel-kills.ts';
@@ -124,12 +124,12 @@ class Child<Out extends object, In extends object> implements Peer<Out> {
     this.#hasOwnGroup = ownGroup ?? false;
     const heap = heapMiBMax === undefined ? [] : [`--max-old-space-size=${heapMiBMax}`];
     this.#incoming = {
-      message: events.message,
+      message: (message) => events.message(lendOut(message)),
       unreadable: (reason) => this.end(`it sent something unreadable: ${reason}`),
     };
     const shared = options.sharesTensors === true ? makeRegion() : undefined;
     this.#region = shared?.region;
-    this.#decoder = new FrameDecoder(events.account, this.#region);
+    this.#decoder = new FrameDecoder(events.account, this.#region, true);
     const descriptors = shared === undefined ? [] : [shared.fd];
     const started = { parent: process.pid, limits: options.limits ?? {}, hasRegion: shared !== undefined };
     this.#child = spawn(process.execPath, [...heap, ...nodeOptions, fileURLToPath(module)], {
@@ -202,7 +202,7 @@ class Child<Out extends object, In extends object> implements Peer<Out> {
     if (this.#hasEnded) return;
     this.#hasEnded = true;
     // Messages that the child has sent and that are not read yet are dropped.
-    this.#incoming.message = () => undefined;
+    this.#incoming.message = ({ release }) => release?.();
     clearTimeout(this.#closing);
     // This process stays alive until the child has ended.
     for (const each of this.#handles()) each?.ref();

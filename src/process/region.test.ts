@@ -343,6 +343,19 @@ describe('memory that two processes share', () => {
     expect(host.put([tensor(MiB, 5)], MiB)).toBeUndefined();
     expect(() => taken(host, 0, 1)).toThrow('of shared memory');
   });
+
+  test('stays mapped behind its end for as long as a message is read there', () => {
+    const before = mapped();
+    const lent = [5, 6].map((first) => host.lend(child.put([tensor(MiB, first)], MiB)!, MiB));
+    host[Symbol.dispose]();
+    expect([mapped(), lent.map(({ tensors }) => tensors[100])]).toEqual([before, [5, 6]]);
+    lent[1]!.release();
+    expect([mapped(), lent[0]!.tensors[100]]).toEqual([before, 5]);
+    lent[0]!.release();
+    expect(mapped()).toBe(before - 1);
+    host.skip();
+    expect(mapped()).toBe(before - 1);
+  });
 });
 
 describe('a frame', () => {

@@ -3,8 +3,9 @@
  * copy the tensors twice, 200 KB at a time, and wake one of the two processes for each part.
  *
  * Each side writes to an area of its own and reads from the other's. The header of a message goes through the socket
- * and says where its tensors are. The host copies the tensors when it takes a message. So the child cannot change them
- * after a check, no other process sees this memory, and no view of it outlives its child. A child may read tensors in
+ * and says where its tensors are. The host copies a tensor before it reads it, so the child cannot change it after a check.
+ * Only a reply that a client's socket takes at once is written from here (`src/tensor/lent.ts`). No other process sees this
+ * memory. A child may read tensors in
  * place until it has answered, and longer on a lease, since the host changes nothing before. It may also reserve room for
  * its answer and have that written there, by a GPU. A reader counts the messages that it has
  * released, from the first one on without a gap, and that count says which bytes are free. Counts and places come from
@@ -127,6 +128,7 @@ export class Region implements FrameRegion, SharedMemory, Disposable {
   readonly #reading: Reading[] = [];
   #idle: NodeJS.Timeout | undefined;
   #isUsed = false;
+  #isMapped = true;
 
   constructor(fd: number, side: Side) {
     const address = BigInt(libc('map')(null, regionBytes, readWrite, shared, fd, 0) as number | bigint);
@@ -248,14 +250,21 @@ export class Region implements FrameRegion, SharedMemory, Disposable {
     while (this.#reading[over]?.leases === 0) over++;
     if (over === 0) return;
     this.#reading.splice(0, over);
-    const counts = this.#views?.counts;
-    if (counts !== undefined) Atomics.add(counts, this.#side === 'host' ? hostCount : childCount, over);
+    if (this.#views === undefined) this.#unmap();
+    else Atomics.add(this.#views.counts, this.#side === 'host' ? hostCount : childCount, over);
   }
 
   [Symbol.dispose](): void {
     if (this.#views === undefined) return;
     clearInterval(this.#idle);
     this.#views = undefined;
+    this.#unmap();
+  }
+
+  /** Once nothing reads there any more: it would end this process, or find other memory at the address. */
+  #unmap(): void {
+    if (this.#reading.length > 0 || !this.#isMapped) return;
+    this.#isMapped = false;
     libc('unmap')(this.#address, regionBytes);
   }
 

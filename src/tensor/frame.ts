@@ -14,7 +14,8 @@
  */
 import { constants } from 'node:buffer';
 import { TensorError } from './error.ts';
-import { copyInto, dataBytes, dataParts, type Tensor, isDataType, type DataType } from './tensor.ts';
+import { Lent } from './lent.ts';
+import { copyInto, dataBytes, dataParts, lentTensor, type Tensor, isDataType, type DataType } from './tensor.ts';
 
 /** A message between processes: free JSON fields and tensors. */
 export interface Message<Header extends object = Record<string, unknown>> {
@@ -164,6 +165,31 @@ export function owned<Header extends object>({ header, tensors, release }: Messa
   const copies = tensors.map((tensor) => ({ ...tensor, data: Buffer.from(tensor.data) }));
   release();
   return { header, tensors: copies };
+}
+
+/** Copying less costs next to nothing. */
+const lentBytesMin = 64 * 1024;
+
+/** A message whose large tensors are lent instead of copied. It is released when the last of them is given back. */
+export function lendOut<Header extends object>(message: Message<Header>): Message<Header> {
+  const { header, tensors, release } = message;
+  if (release === undefined) return message;
+  const all: Lent[] = [];
+  let left = 1;
+  const giveBack = (): void => {
+    left--;
+    if (left === 0) release();
+  };
+  const given = tensors.map(({ name, datatype, shape, data }): Tensor => {
+    if (data.byteLength < lentBytesMin) return { name, datatype, shape, data: Buffer.from(data) };
+    left++;
+    const lent = new Lent(data, giveBack);
+    all.push(lent);
+    return lentTensor({ name, datatype, shape }, lent);
+  });
+  giveBack();
+  if (all.length > 0) setImmediate(() => all.forEach((lent) => lent.settle()));
+  return { header, tensors: given };
 }
 
 /** Cuts the tensors that `described` names from `payload`, as views. */

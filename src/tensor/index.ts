@@ -7,6 +7,7 @@ export {
   encodeMessage,
   reuse,
   FrameDecoder,
+  lendOut,
   tensorHeaderText,
   type FrameAccount,
   type FrameMemory,
@@ -38,11 +39,13 @@ export {
   type JsonForm,
 } from './json-read.ts';
 export { TextParts, writeTensor } from './json-write.ts';
+export { bytesToKeep, Lent } from './lent.ts';
 export { free, freedBytesMin, keepTensors, SpentBuffers } from './spent.ts';
 export { longWorkMs, runInSlices, runSteps, type Steps } from './steps.ts';
 export {
   byteCount,
   bytesElements,
+  bytesToSend,
   checkBytes,
   copyInto,
   dataBytes,

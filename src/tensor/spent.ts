@@ -3,7 +3,8 @@
  * buffers there are: with 602 KB in and out, that was more than half of what a call cost the host.
  */
 import { MessageChannel } from 'node:worker_threads';
-import type { Tensor } from './tensor.ts';
+import { Lent } from './lent.ts';
+import { bytesToSend, type Tensor } from './tensor.ts';
 
 /** Below this, sending a buffer away costs as much as collecting it. */
 export const freedBytesMin = 16 * 1024;
@@ -27,9 +28,10 @@ export function keepTensors(tensors: readonly Tensor[]): void {
 /** The buffers that a call leaves behind and that are large enough to free, without those of {@link keepTensors}. */
 export class SpentBuffers {
   readonly #buffers = new Set<ArrayBufferLike>();
+  readonly #lent: Lent[] = [];
 
   get isEmpty(): boolean {
-    return this.#buffers.size === 0;
+    return this.#buffers.size === 0 && this.#lent.length === 0;
   }
 
   /** Of memory that was made for this call alone. */
@@ -44,6 +46,17 @@ export class SpentBuffers {
     for (const [buffer, sum] of bytes) if (sum === buffer.byteLength) this.#add(buffer);
   }
 
+  /** {@link addWhole}; of those that are lent, the copies that there are in the end. */
+  addTensors(tensors: readonly Tensor[]): void {
+    const views: Uint8Array[] = [];
+    for (const tensor of tensors) {
+      const bytes = bytesToSend(tensor);
+      if (bytes instanceof Lent) this.#lent.push(bytes);
+      else views.push(bytes);
+    }
+    this.addWhole(views);
+  }
+
   #add(buffer: ArrayBufferLike): void {
     if (buffer.byteLength >= freedBytesMin && !readLater.has(buffer)) this.#buffers.add(buffer);
   }
@@ -51,6 +64,10 @@ export class SpentBuffers {
   /** Returns how many bytes that were. */
   free(): number {
     let bytes = 0;
+    for (const { copy, byteLength } of this.#lent.splice(0)) {
+      if (copy === undefined) bytes += byteLength;
+      else this.#add(copy.buffer);
+    }
     for (const buffer of this.#buffers) {
       bytes += buffer.byteLength;
       free(buffer);

@@ -1,6 +1,7 @@
 import { numberToBf16, numberToFp16 } from './half.ts';
 import { type ArrayOf as ClientArrayOf, arrayOf, type Datatype } from '../client/index.ts';
 import { TensorError } from './error.ts';
+import type { Lent } from './lent.ts';
 
 /**
  * A named tensor. `data` is always the raw little-endian row-major form that the Open Inference Protocol calls binary
@@ -16,6 +17,25 @@ export interface Tensor {
 
 /** Of tensors {@link inParts}: by tensor, since a copy with other data has other parts. */
 const partsOf = new WeakMap<Tensor, readonly Uint8Array[]>();
+
+const lentOf = new WeakMap<Tensor, Lent>();
+
+/** A tensor whose bytes are {@link Lent}. */
+export function lentTensor({ name, datatype, shape }: Pick<Tensor, 'name' | 'datatype' | 'shape'>, lent: Lent): Tensor {
+  const tensor: Tensor = {
+    name,
+    datatype,
+    shape,
+    get data() {
+      return lent.data;
+    },
+  };
+  lentOf.set(tensor, lent);
+  return tensor;
+}
+
+/** A tensor's bytes for a reply: lent, if they are. */
+export const bytesToSend = (tensor: Tensor): Uint8Array | Lent => lentOf.get(tensor) ?? tensor.data;
 
 /** A tensor in pieces. A message copies each to where its receiver reads it; `data` is made of them when it is read. */
 export function inParts(
@@ -41,7 +61,8 @@ export const dataParts = (tensor: Tensor): readonly Uint8Array[] => partsOf.get(
 /** Bytes of its data. */
 export function dataBytes(tensor: Tensor): number {
   const parts = partsOf.get(tensor);
-  return parts === undefined ? tensor.data.byteLength : parts.reduce((sum, part) => sum + part.byteLength, 0);
+  if (parts !== undefined) return parts.reduce((sum, part) => sum + part.byteLength, 0);
+  return (lentOf.get(tensor) ?? tensor.data).byteLength;
 }
 
 /** Copies the tensors' bytes behind each other. Returns where they end. */

@@ -40,6 +40,25 @@ async function begun(bytes: number): Promise<{ readonly socket: Socket; readonly
   return { socket, front: socket.read() as Buffer };
 }
 
+/** Reads the rest of an answer, and compares it with what was sent. */
+async function expectWhole({ socket, front }: Awaited<ReturnType<typeof begun>>, bytes: number): Promise<void> {
+  const headEnd = front.indexOf('\r\n\r\n') + 4;
+  const head = front.toString('latin1', 0, headEnd);
+  const wanted = headEnd + Number(/\ncontent-length: *(\d+)/i.exec(head)![1]);
+  const parts = [front];
+  let got = front.byteLength;
+  socket.on('data', (chunk: Buffer) => {
+    parts.push(chunk);
+    got += chunk.byteLength;
+    if (got >= wanted) socket.end();
+  });
+  await once(socket, 'end');
+  expect(got).toBe(wanted);
+  expect(Buffer.compare(Buffer.concat(parts).subarray(-bytes), requestOf(bytes, 'binary').body.subarray(-bytes))).toBe(
+    0,
+  );
+}
+
 const pidIn = (timing: string): number => Number(/process (\d+)/.exec(timing)?.[1]);
 
 test.each([602_112, 4_000_000, 20_000_000])(
@@ -64,18 +83,20 @@ test.each([602_112, 4_000_000, 20_000_000])(
       expect(Buffer.from(await reply.arrayBuffer()).subarray(-4096)).toEqual(body.subarray(-4096));
       others.push(pidIn(reply.headers.get('server-timing') ?? ''));
     }
-    const wanted = headEnd + Number(/\ncontent-length: *(\d+)/i.exec(head)![1]);
-    const parts = [front];
-    let got = front.byteLength;
-    socket.on('data', (chunk: Buffer) => {
-      parts.push(chunk);
-      got += chunk.byteLength;
-      if (got >= wanted) socket.end();
-    });
-    await once(socket, 'end');
-    expect(got).toBe(wanted);
-    expect(
-      Buffer.compare(Buffer.concat(parts).subarray(-bytes), requestOf(bytes, 'binary').body.subarray(-bytes)),
-    ).toBe(0);
+    await expectWhole({ socket, front }, bytes);
+  },
+);
+
+test.each([602_112, 1_500_000, 4_000_000])(
+  'an answer of %i bytes comes whole to a client that reads it when its process has answered others',
+  async (bytes) => {
+    const slow = await Promise.all(Array.from({ length: 4 }, async () => await begun(bytes)));
+    const { headers, body } = requestOf(bytes, 'binary');
+    const zeros = Buffer.from(body).fill(0, body.byteLength - bytes);
+    for (let call = 0; call < 8; call++) {
+      const reply = await fetch(host.url + path, { method: 'POST', headers, body: new Uint8Array(zeros) });
+      expect(Buffer.from(await reply.arrayBuffer()).subarray(-bytes)).toEqual(zeros.subarray(-bytes));
+    }
+    for (const each of slow) await expectWhole(each, bytes);
   },
 );

@@ -7,6 +7,7 @@ import {
   type CallReply,
   type CallRunner,
 } from '../../queue/index.ts';
+import { bytesToKeep } from '../../tensor/index.ts';
 import { HostError, toHostError, type ErrorCode } from '../errors.ts';
 import { answerCall } from './call-routes.ts';
 import { sloAsked } from './exchange.ts';
@@ -73,6 +74,6 @@ async function runCall(context: HostContext, call: AcceptedCall, signal: AbortSi
   for (let at = 0; at + 1 < reply.headers.length; at += 2) {
     pairs.push([String(reply.headers[at]), String(reply.headers[at + 1])]);
   }
-  const parts = reply.parts.map((part) => (typeof part === 'string' ? Buffer.from(part) : part));
+  const parts = reply.parts.map((part) => (typeof part === 'string' ? Buffer.from(part) : bytesToKeep(part)));
   return { status: reply.status, headers: pairs, body: Buffer.concat(parts) };
 }

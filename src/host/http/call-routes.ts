@@ -8,7 +8,7 @@ import { longWorkMs, runInSlices, SpentBuffers, type Tensor } from '../../tensor
 import { checkRoom, takePlace } from '../access/access.ts';
 import { HostError } from '../errors.ts';
 import { pushInvocationHeaders, pushServerTiming, runInfer, type HeaderList } from '../calls/infer.ts';
-import { bytesIn, encodeInfer, type InferReply } from '../infer/answer.ts';
+import { bytesIn, encodeInfer, type InferReply, type ReplyPart } from '../infer/answer.ts';
 import { specOf } from '../infer/model-spec.ts';
 import { decodeInfer, headerLengthName, parseHeaderLength } from '../infer/oip.ts';
 import { decodePlain, encodePlain } from '../infer/plain.ts';
@@ -197,7 +197,7 @@ interface FunctionCall extends ArrivedCall {
 interface FunctionReply {
   readonly status: number;
   readonly headers: HeaderList;
-  readonly parts: readonly (string | Uint8Array)[];
+  readonly parts: readonly ReplyPart[];
   /** Whether it is the host's own JSON, which may be compressed; a handler's reply is sent unchanged. */
   readonly isText: boolean;
   /** Freed once it is sent. */
@@ -248,14 +248,15 @@ function invocationReply(
   pushInvocationHeaders(headers, version, invocation, arrivalMs);
   if (traced === true) pushServerTiming(headers, invocation, arrivalMs);
   const spent = spentBy(invocation, body, inputs);
-  if (isText) for (const part of parts) if (typeof part !== 'string') spent.addOwn(part);
+  if (isText) for (const part of parts) if (part instanceof Uint8Array) spent.addOwn(part);
   return { status: 200, headers, parts, isText, spent };
 }
 
 function spentBy({ output, inputsAreSpent }: Invocation, body: Buffer, inputs: readonly Tensor[]): SpentBuffers {
   const spent = new SpentBuffers();
   if (inputsAreSpent) spent.addOwn(body, ...inputs.map(({ data }) => data));
-  spent.addWhole(output.kind === 'tensors' ? output.tensors.map(({ data }) => data) : [output.response.body]);
+  if (output.kind === 'tensors') spent.addTensors(output.tensors);
+  else spent.addWhole([output.response.body]);
   return spent;
 }
 

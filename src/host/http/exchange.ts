@@ -7,7 +7,7 @@ import { setMaxListeners } from 'node:events';
 import type { ReadableContent } from '../../store/index.ts';
 import { HostError, toHostError } from '../errors.ts';
 import type { HeaderList } from '../calls/infer.ts';
-import { bytesOf } from '../infer/answer.ts';
+import { bytesOf, type ReplyPart } from '../infer/answer.ts';
 import type { Connections } from '../limits/connections.ts';
 import type { HeldBytes, InFlightBytes } from '../limits/in-flight.ts';
 import type { Statistics } from '../records/statistics.ts';
@@ -16,9 +16,9 @@ import type { FunctionVersion } from '../types.ts';
 import { arrivalMsOf } from './request-turns.ts';
 import type { Lifecycle } from './lifecycle.ts';
 import type { Lists } from './lists.ts';
-import type { SpentBuffers } from '../../tensor/index.ts';
+import { bytesToKeep, Lent, type SpentBuffers } from '../../tensor/index.ts';
 import { getOrMake, missingUnit, parseDurationMs } from '../../tools/index.ts';
-import { hasMoved, unsent } from './unsent.ts';
+import { hasMoved, takesAtOnce, unsent } from './unsent.ts';
 
 export type { HeaderList } from '../calls/infer.ts';
 
@@ -192,7 +192,7 @@ export class Exchange {
    *
    * @throws HostError 'too-many-requests' if a large reply does not fit beside all else that is in flight
    */
-  send(status: number, headers: HeaderList, parts: readonly (string | Uint8Array)[]): void {
+  send(status: number, headers: HeaderList, parts: readonly ReplyPart[]): void {
     const { outgoing } = this;
     if (this.gone || outgoing.headersSent) return;
     const bytes = bytesOf(parts);
@@ -210,12 +210,19 @@ export class Exchange {
     if (rest === 'short') closeUnlessComplete(this.incoming);
     // One system call for all of it; ending the reply lifts the cork.
     outgoing.cork();
-    const written = parts.map(asWritten);
+    const lent = parts.filter((part) => part instanceof Lent);
+    const isInPlace = lent.length > 0 && !lingers && outgoing.socket !== null && takesAtOnce(outgoing.socket, bytes);
+    const written = parts.map((part) => (isInPlace && part instanceof Lent ? part.use() : asWritten(part)));
     const last = written.length - 1;
     for (let index = 0; index < last; index++) outgoing.write(written[index]);
     if (!lingers) {
       outgoing.end(written[last]);
-      if (outgoing.writableLength > 0) this.#cutOffWhenSlow();
+      const giveBack = (): void => lent.forEach((part) => part.end());
+      if (outgoing.writableLength === 0) giveBack();
+      else {
+        outgoing.once('close', giveBack);
+        this.#cutOffWhenSlow();
+      }
       return;
     }
     if (last >= 0) outgoing.write(written[last]);
@@ -294,7 +301,7 @@ export class Exchange {
    * @param isCounted the parts are counted as held elsewhere
    * @throws HostError 'too-many-requests'
    */
-  sendText(status: number, headers: HeaderList, parts: readonly (string | Uint8Array)[], isCounted = false): void {
+  sendText(status: number, headers: HeaderList, parts: readonly ReplyPart[], isCounted = false): void {
     const bytes = bytesOf(parts);
     const isWorth = bytes >= compressedBytesMin && bytes <= compressedBytesMax;
     if (isWorth) headers.push('Vary', 'Accept-Encoding');
@@ -317,7 +324,7 @@ export class Exchange {
       }
     });
     encoder.once('error', () => this.send(status, headers, parts));
-    for (const part of parts) encoder.write(part);
+    for (const part of parts) encoder.write(asWritten(part));
     encoder.end();
   }
 
@@ -370,8 +377,8 @@ export class Exchange {
 }
 
 /** A long text that waits for its reader would be in memory twice: as it is, and as the bytes of it that Node writes. */
-const asWritten = (part: string | Uint8Array): string | Uint8Array =>
-  typeof part === 'string' && part.length >= countedReplyBytesMin ? Buffer.from(part) : part;
+const asWritten = (part: ReplyPart): string | Uint8Array =>
+  typeof part !== 'string' ? bytesToKeep(part) : part.length >= countedReplyBytesMin ? Buffer.from(part) : part;
 
 /** Fast ones: a reply is compressed once, for one client. */
 const gzipOptions = { level: 4 };

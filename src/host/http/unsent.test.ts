@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { connect as connectTls, createServer as createTlsServer } from 'node:tls';
 import { describe, expect, test } from 'vitest';
 import { paceBytesMin } from '../limits/watches.ts';
-import { hasMoved, unsent } from './unsent.ts';
+import { hasMoved, takesAtOnce, unsent } from './unsent.ts';
 
 const bytes = 32_000_000;
 
@@ -21,6 +21,9 @@ async function leftAfter(server: Server, open: (port: number) => Socket): Promis
   socket.on('error', () => undefined);
   try {
     client.pause();
+    // TLS copies what it encrypts.
+    expect(takesAtOnce(socket, 200_000)).toBe(!('encrypted' in socket));
+    expect(takesAtOnce(socket, bytes)).toBe(false);
     socket.write(Buffer.alloc(bytes));
     // What the kernel takes without a reader.
     let before = unsent(socket);
@@ -31,6 +34,7 @@ async function leftAfter(server: Server, open: (port: number) => Socket): Promis
       before = now;
     }
     expect(before.ofFirst).toBeGreaterThan(0);
+    expect(takesAtOnce(socket, 1)).toBe(false);
     expect(hasMoved(before, unsent(socket))).toBe(false);
     client.resume();
     await expect.poll(() => hasMoved(before, unsent(socket))).toBe(true);
@@ -66,3 +70,29 @@ test('less than the least pace is no progress, unless nothing is left', () => {
   expect(hasMoved({ bytes: 9e6, ofFirst: 100 }, { bytes: 8e6, ofFirst: 8e6 })).toBe(true);
   expect(hasMoved({ bytes: 0, ofFirst: 0 }, { bytes: 0, ofFirst: 0 })).toBe(true);
 });
+
+test.each([10_000, 300_000, 600_000])(
+  'what a connection is said to take at once, it takes: parts of %i bytes, until its reader must read',
+  async (partBytes) => {
+    const server = createServer().listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    const accepted = once(server, 'connection');
+    const client = connect((server.address() as AddressInfo).port, '127.0.0.1').pause();
+    const [socket] = (await accepted) as [Socket];
+    try {
+      let parts = 0;
+      for (; takesAtOnce(socket, partBytes); parts++) {
+        socket.write(Buffer.alloc(partBytes));
+        expect(unsent(socket)).toEqual({ bytes: 0, ofFirst: 0 });
+      }
+      expect(parts).toBeGreaterThan(0);
+      expect(takesAtOnce(socket, 1000 * partBytes)).toBe(false);
+      socket.destroy();
+      expect(takesAtOnce(socket, 1)).toBe(false);
+    } finally {
+      client.destroy();
+      socket.destroy();
+      server.close();
+    }
+  },
+);

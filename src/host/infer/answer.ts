@@ -1,7 +1,20 @@
 /** Replies of the Open Inference Protocol's `infer`, in JSON or with Triton's binary tensor data extension. */
-import { tensorHeaderText, TextParts, writeTensor, type Grow, type Steps, type Tensor } from '../../tensor/index.ts';
+import {
+  bytesToSend,
+  dataBytes,
+  tensorHeaderText,
+  TextParts,
+  writeTensor,
+  type Grow,
+  type Lent,
+  type Steps,
+  type Tensor,
+} from '../../tensor/index.ts';
 import { HostError } from '../errors.ts';
 import type { InferCall } from './oip.ts';
+
+/** A string, or bytes; those of a tensor may be lent. */
+export type ReplyPart = string | Uint8Array | Lent;
 
 /** A reply ready to be sent. */
 export interface InferReply {
@@ -11,7 +24,7 @@ export interface InferReply {
    * The body's parts, in order. Short JSON stays a string, which Node writes together with the HTTP headers; copying
    * the tensors after it would cost 2 µs for 4 KiB.
    */
-  readonly parts: readonly [json: string | Uint8Array, ...rest: Uint8Array[]];
+  readonly parts: readonly [json: string | Uint8Array, ...rest: (Uint8Array | Lent)[]];
 }
 
 /**
@@ -28,7 +41,7 @@ export function* encodeInfer(
   grow?: Grow,
 ): Steps<InferReply> {
   const json = replyText(bytesMax, grow);
-  const payload: Uint8Array[] = [];
+  const payload: (Uint8Array | Lent)[] = [];
   const { id, binary } = call;
   // Written by hand: JSON.stringify takes a microsecond for each of these objects.
   const idText = id === undefined ? '' : `"id":${JSON.stringify(id)},`;
@@ -36,11 +49,11 @@ export function* encodeInfer(
   json.add(',"outputs":[');
   let comma = '';
   for (const tensor of tensors) {
-    const { name, datatype, shape, data } = tensor;
+    const { name, datatype, shape } = tensor;
     const before = comma;
     comma = ',';
     if (binary.byName?.get(name) ?? binary.byDefault) {
-      payload.push(data);
+      payload.push(bytesToSend(tensor));
       json.add(before + tensorHeaderText(tensor));
       continue;
     }
@@ -66,11 +79,11 @@ export function replyText(bytesMax: number, grow?: Grow): TextParts {
   );
 }
 
-export function bytesOf(parts: readonly (string | Uint8Array)[]): number {
+export function bytesOf(parts: readonly ReplyPart[]): number {
   let bytes = 0;
   for (const part of parts) bytes += typeof part === 'string' ? Buffer.byteLength(part) : part.byteLength;
   return bytes;
 }
 
 export const bytesIn = (tensors: readonly Tensor[]): number =>
-  tensors.reduce((sum, { data }) => sum + data.byteLength, 0);
+  tensors.reduce((sum, tensor) => sum + dataBytes(tensor), 0);

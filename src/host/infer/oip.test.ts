@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { valuesToJson } from '../../../test/support/tensor-json.ts';
-import { arrayOf, dataTypes, packBytes, runSteps, TensorError, tensorOf } from '../../tensor/index.ts';
+import { arrayOf, bytesToKeep, dataTypes, packBytes, runSteps, TensorError, tensorOf } from '../../tensor/index.ts';
 import type { DataType, Tensor } from '../../tensor/index.ts';
 import { HostError } from '../errors.ts';
 import type { ModelMetadata, TensorSpec } from '../types.ts';
@@ -185,7 +185,7 @@ function decodeSized(size: number, bytes: number): () => InferCall {
 }
 
 function bytesOf({ parts: [json, ...payload] }: oipReply.InferReply): Buffer {
-  return Buffer.concat([Buffer.from(json), ...payload]);
+  return Buffer.concat([Buffer.from(json), ...payload.map(bytesToKeep)]);
 }
 
 /** [what is wrong, request, message] */
