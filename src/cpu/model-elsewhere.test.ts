@@ -412,13 +412,30 @@ test('an instance killed between the halves fails no call: both halves run again
   expect(new Set(pids).size).toBe(2);
 });
 
-test('a call whose second half kills two instances fails, and others are served', async () => {
-  start();
-  await register('dies', numbers.replace('return { values', "if (request.text() === '7') process.kill(process.pid, 'SIGKILL'); return { values")); // prettier-ignore
-  const [dead, alive] = await Promise.allSettled([call('dies', '7', reluAndTen), call('dies', '1', reluAndTen)]);
-  expect(dead).toMatchObject({ reason: { code: 'instance-died' } });
-  expect(alive).toMatchObject({ status: 'fulfilled' });
-});
+test.each([
+  ['elsewhere', reluAndTen],
+  ['here after all, in one run', here],
+])(
+  'a call whose second half kills two instances fails, and others are served: its model ran %s',
+  async (_, runModel) => {
+    start();
+    await register('dies', numbers.replace('return { values', "if (request.text() === '7') process.kill(process.pid, 'SIGKILL'); return { values"), { batchMax: 8 }); // prettier-ignore
+    const texts = ['1', '7', '2', '3'];
+    const turn = gate();
+    let away = 0;
+    const calls = texts.map((text) =>
+      call('dies', text, async (inputs) => {
+        if (++away === texts.length) turn.open();
+        await turn.passed;
+        return await runModel(inputs);
+      }),
+    );
+    for (const [at, outcome] of (await Promise.allSettled(calls)).entries())
+      expect(outcome).toMatchObject(
+        texts[at] === '7' ? { reason: { code: 'instance-died' } } : { status: 'fulfilled' },
+      );
+  },
+);
 
 test('the error of a model run elsewhere is the error of the call, and the instance goes on', async () => {
   start();
