@@ -12,14 +12,13 @@ import { compileSchemaFile, loadCheck } from './schema-checks.mjs';
 export const chunks = 'chunks';
 
 /**
- * Packages that stay where npm installed them: those with native code, those that few processes load, and commander,
- * whose errors a command throws and the command line catches. Of the others, the code is in dist/: to find and read 190
- * files of theirs was a quarter of what a host's start cost.
+ * Packages that stay where npm installed them: those with native code (of ONNX Runtime the library alone), those that
+ * few processes load, and commander, whose errors a command throws and the command line catches. Of the others, the code
+ * is in dist/: to find and read 190 files of theirs was a quarter of what a host's start cost.
  */
 const packagesApart = [
   'commander',
   'koffi',
-  'onnxruntime-node',
   'esbuild',
   'bullmq',
   'ioredis',
@@ -33,6 +32,7 @@ const requireHere =
 
 const commandsFile = join('cli', 'commands.ts');
 const engineVersionFile = join('gpu', 'program', 'engine-version.ts');
+const onnxRuntimeFile = join('tensor', 'onnx-runtime.ts');
 
 /**
  * Writes the folders' index.js, which the package exports, the command, and each module that runs in its own process or
@@ -59,7 +59,12 @@ export async function bundle(root, outdir) {
     sourcemap: 'linked',
     sourcesContent: false,
     define: { 'import.meta.url': '__moduleUrl' },
-    plugins: [commandsApart(src), importsWithoutEffects(src), keepModuleUrl(src, await generatedSources(root))],
+    plugins: [
+      commandsApart(src),
+      importsWithoutEffects(src),
+      keepModuleUrl(src, await generatedSources(root)),
+      nativeCodeApart(),
+    ],
     logLevel: 'warning',
   };
   const { imported, started } = entryPointsIn(src);
@@ -150,6 +155,24 @@ function keepModuleUrl(src, generated) {
   };
 }
 
+/** ONNX Runtime's library stays in its package, which is found from dist/. */
+function nativeCodeApart() {
+  const beside = '`../bin/napi-v6/${process.platform}/${process.arch}/onnxruntime_binding.node`';
+  return {
+    name: 'native-code-apart',
+    setup({ onLoad }) {
+      onLoad({ filter: /[/\\]onnxruntime-node[/\\]dist[/\\]binding\.js$/ }, async ({ path }) => ({
+        contents: replaceOnce(await readFile(path, 'utf8'), beside, beside.replace('..', 'onnxruntime-node')),
+      }));
+    },
+  };
+}
+
+function replaceOnce(text, old, by) {
+  if (text.split(old).length !== 2) throw new Error(`expected once: ${old}`);
+  return text.replace(old, () => by);
+}
+
 /** On the first line, so that line numbers stay those that the source map knows. */
 function withRequire(text) {
   return text.includes('var __require = ') ? requireHere + text : text;
@@ -167,7 +190,10 @@ function withModuleUrls(text, toRoot) {
 async function generatedSources(root) {
   // The engine's hash of its own sources, computed by its own code: in the bundle they cannot be separated.
   const { engineVersion } = await importSource(join(root, 'src', engineVersionFile));
+  const onnxRuntime = await readFile(join(root, 'src', onnxRuntimeFile), 'utf8');
   return new Map([
+    // Every instance loads the package's JavaScript: with `require` left to esbuild, it is part of the file.
+    [onnxRuntimeFile, replaceOnce(onnxRuntime, 'const require = createRequire(import.meta.url);', '')],
     [engineVersionFile, `export const engineVersion = () => ${JSON.stringify(engineVersion())};`],
     [compileSchemaFile, loadCheck],
   ]);
