@@ -45,6 +45,7 @@ describe('a connection is told why it is closed', () => {
     ['a Content-Length that is no number', 'POST /function/pair HTTP/1.1\r\nHost: localhost\r\nContent-Length: x\r\n\r\n', 400],
     ['a Content-Length beside chunks', 'POST /function/pair HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n', 400],
     ['a chunk size that is no number', 'POST /function/pair HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n', 400],
+    ['chunks that are compressed', 'POST /function/pair HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: gzip, chunked\r\nConnection: close\r\n\r\n0\r\n\r\n', 501],
     ['headers over the limit', `GET / HTTP/1.1\r\nHost: localhost\r\nX: ${'a'.repeat(20_000)}\r\n\r\n`, 431],
     ['a Host that is no name', 'GET /v2 HTTP/1.1\r\nHost: a b\r\n\r\n', 400],
     ['CONNECT', 'CONNECT example.com:80 HTTP/1.1\r\nHost: example.com\r\n\r\n', 405],
@@ -62,6 +63,17 @@ describe('a connection is told why it is closed', () => {
     expect(head).toMatch(/^x-turntable-error: [a-z-]+$/im);
     expect(JSON.parse(body)).toEqual({ error: expect.any(String) });
   });
+
+  test.each([
+    ['that speaks HTTP/2', 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n', /HTTP\/2 came; gRPC has a port of its own/],
+    ['that ends within its headers', 'POST / HTTP/1.1\r\nHo', /ended the connection within a request/],
+    ['that ends within its body', call().slice(0, -3), /ended the connection within a request/],
+    ['that ends within a chunk', 'POST /function/pair HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab', /within a request/],
+  ])('to a client %s, in words about that', async (_what, sent, said) => {
+    const client = connectTo();
+    client.socket.end(sent);
+    expect(await client.toEnd()).toMatch(said);
+  }); // prettier-ignore
 
   test('for an upload that sends a byte now and then', async () => {
     const client = connectTo(hurried).write(
@@ -191,6 +203,11 @@ describe('Expect: 100-continue', () => {
     expect(statuses(await busy.until(/"error"/))).toEqual([409]);
     busy.socket.end();
     await busy.closed;
+  });
+
+  test('is nothing to a client of HTTP/1.0, which knows one answer to a request', async () => {
+    const client = connectTo().write(call(json, 'Expect: 100-continue\r\n').replace('HTTP/1.1', 'HTTP/1.0'));
+    expect(statuses(await client.toEnd())).toEqual([200]);
   });
 
   test('other expectations are refused', async () => {

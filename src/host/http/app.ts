@@ -115,13 +115,18 @@ function admitClient({ access, connections }: HostContext, scope: RouteScope, ex
 
 /** Checks that Node leaves to us, so that we refuse with our own messages. */
 function checkHeaders({ incoming }: Exchange): void {
-  const { host, expect } = incoming.headers;
+  const { host, expect, 'transfer-encoding': coding = 'chunked' } = incoming.headers;
   checkOneHost(incoming, host);
   if (host === undefined && incoming.httpVersion === '1.1') {
     throw new HostError('bad-request', 'the request has no Host header, which HTTP/1.1 asks for');
   }
   if (expect !== undefined && expect.toLowerCase() !== '100-continue') {
     throw new HostError('bad-request', "the Expect header is not '100-continue'", { status: 417 });
+  }
+  // Node takes the chunks apart, and would hand over what is still compressed.
+  if (coding.toLowerCase() !== 'chunked') {
+    const why = "the Transfer-Encoding is not 'chunked' alone; a compressed body is told by Content-Encoding";
+    throw new HostError('bad-request', why, { status: 501 });
   }
 }
 

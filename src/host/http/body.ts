@@ -202,7 +202,8 @@ function begin({ incoming, outgoing }: Exchange, bytesMax: number): number | und
   const header = incoming.headers['content-length'];
   const length = header === undefined ? undefined : Number(header);
   if (length !== undefined && length > bytesMax) throw tooLarge('the body', bytesMax, length);
-  if (incoming.headers.expect !== undefined) outgoing.writeContinue();
+  // Clients of HTTP/1.0 take it for the answer.
+  if (incoming.headers.expect !== undefined && incoming.httpVersion !== '1.0') outgoing.writeContinue();
   return length;
 }
 

@@ -256,6 +256,10 @@ function clientFailure(error: NodeJS.ErrnoException, bodyTimeoutMs: number): Hos
       return new HostError('body-timeout', `the headers did not arrive within ${formatDuration(bodyTimeoutMs)}`);
     case 'HPE_HEADER_OVERFLOW':
       return new HostError('headers-too-large', 'the headers are over the limit of 16384 bytes');
+    case 'HPE_INVALID_EOF_STATE':
+      return new HostError('bad-request', 'the client ended the connection within a request');
+    case 'HPE_PAUSED_H2_UPGRADE':
+      return new HostError('bad-request', 'this port takes HTTP/1.1, and HTTP/2 came; gRPC has a port of its own');
     default:
       return new HostError('bad-request', `the request is not HTTP: ${error.message.replace(/^Parse Error: /, '')}`);
   }
