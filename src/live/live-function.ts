@@ -61,6 +61,8 @@ export class LiveFunction {
   /** The plans' offers, corrected by observations. */
   offers: readonly (GpuOffer | null)[] = [];
   correction = new Correction();
+  /** When the offers were last corrected. */
+  correctedMs = -Infinity;
   readonly warmTimes = new WarmTimes();
   /** Its layers; undefined before the GPU process ever knew it. */
   layers: readonly FunctionLayer[] | undefined;

@@ -7,7 +7,7 @@ import type { LiveState, Scheduled } from './live-views.ts';
 import { sharingPlans } from './shared-plans.ts';
 import type { FunctionPlans, JoinedSizes, OwnCause, ScheduledSettings } from './types.ts';
 
-/** The offers beside the GPUs are asked for at most this often per function. */
+/** A function's offers are corrected, and those beside the GPUs asked for, at most this often. */
 const refreshMs = 100;
 
 export class LiveFunctions {
@@ -170,6 +170,14 @@ export class LiveFunctions {
   update(fn: LiveFunction): void {
     fn.sheet = sheetOf(fn, this.#state.gpus.length);
     this.#state.tell({ kind: 'sheet-changed', functionIndex: fn.index, sheet: fn.sheet });
+  }
+
+  /** A run took other times than its offers say. They change so often at most: the next run says so again. */
+  observed(fn: LiveFunction): void {
+    const nowMs = this.#state.now();
+    if (nowMs - fn.correctedMs < refreshMs) return;
+    fn.correctedMs = nowMs;
+    this.corrected(fn);
   }
 
   corrected(fn: LiveFunction): void {

@@ -53,7 +53,7 @@ export class LiveScheduler extends LiveViews {
       runner,
       now: this.state.now,
       tell: (event) => this.state.tell(event),
-      onCorrected: (fn) => this.functions.corrected(fn),
+      onCorrected: (fn) => this.functions.observed(fn),
       onArrived: (fn, gpu) => onGpuNews?.(fn.key, { kind: 'arrived', gpu }),
       makeRoom: (gpu, asking) => this.#evictions.makeRoom(gpu, asking),
       holdInHost: async (fn) => {
