@@ -137,7 +137,6 @@ async function holdFor(bench: Bench, key: string, ms: number): Promise<void> {
 
 test('whatever happens, each invocation ends once, no GPU is overfull, and recorded layers are really there', async () => {
   let joinedRuns = 0;
-  let countedRuns = 0;
   await fc.assert(
     fc.asyncProperty(
       fc.array(step, { maxLength: 80 }),
@@ -167,7 +166,6 @@ test('whatever happens, each invocation ends once, no GPU is overfull, and recor
         expect(bench.holds).toBe(0);
         expect(bench.defects).toEqual([]);
         joinedRuns += bench.process.rows.filter((rows) => rows > 1).length;
-        countedRuns += bench.process.counted;
         expect(bench.process.overfull).toBeUndefined();
         expect(bench.disagreements()).toEqual([]);
         const ran = bench.outcomes.filter((outcome) => 'kind' in outcome && outcome.kind === 'gpu');
@@ -177,9 +175,8 @@ test('whatever happens, each invocation ends once, no GPU is overfull, and recor
     ),
     { numRuns: 300 },
   );
-  // Otherwise nothing was joined, or ordered at once.
+  // Otherwise nothing was joined.
   expect(joinedRuns).toBeGreaterThan(0);
-  expect(countedRuns).toBeGreaterThan(0);
 });
 
 test('a function whose removal waits for its run is not read again when the process ends', async () => {

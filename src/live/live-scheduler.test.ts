@@ -437,6 +437,25 @@ test('after runs three times as long as profiled, predictions triple', async () 
   expect(bench.disagreements()).toEqual([]);
 });
 
+test('short runs are ordered together, and what is evicted meanwhile is freed behind them', async () => {
+  const bench = new Bench();
+  bench.process.stretch = 0.05;
+  for (const index of [0, 0, 1, 1]) {
+    bench.arrive(index);
+    await pass(100);
+  }
+  bench.process.orders.length = 0;
+  for (let call = 0; call < 12; call++) bench.arrive(0);
+  expect(bench.process.orders).toEqual(Array.from({ length: 8 }, () => 'run f0@1 on 0'));
+  // There is no room for it beside the two.
+  bench.arrive(2);
+  await pass(100);
+  expect(bench.kinds().slice(4)).toEqual(Array.from({ length: 13 }, () => 'gpu'));
+  expect(bench.process.orders.filter((order) => order.startsWith('trim'))).not.toEqual([]);
+  expect(bench.process.overfull).toBeUndefined();
+  expect(bench.disagreements()).toEqual([]);
+});
+
 describe('with a disk behind host memory', () => {
   test('a first call starts from disk, as do calls behind its read; later ones are warm', async () => {
     const bench = new Bench({ hostBytes: 80 });

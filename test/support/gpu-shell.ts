@@ -130,8 +130,6 @@ class MadeUpProcess implements GpuRunner, HostRunner {
   outputMs = 0;
   finished = 0;
   aborted = 0;
-  /** Runs behind which the next one was ordered at once. */
-  counted = 0;
 
   constructor(gpuCount: number, bytes = capacityBytes, hostBytes?: number) {
     this.inHost = hostBytes === undefined ? undefined : new Map();
@@ -148,7 +146,6 @@ class MadeUpProcess implements GpuRunner, HostRunner {
   run(key: string, inputs: readonly Tensor[], options: GpuRunOptions): Promise<RunResult> {
     const running = this.#run(key, inputs, options);
     if (options.onLaneFree !== undefined) return running;
-    this.counted++;
     const runs = this.#countedAsOver[options.gpu]!;
     const over: Promise<unknown> = running.catch(() => undefined).then(() => runs.delete(over));
     runs.add(over);
