@@ -104,7 +104,7 @@ export interface RunResult {
   readonly release?: () => void;
   readonly start: StartKind;
   /** What it was computed in; left out for 32 bits. The precision of a function may have changed since. */
-  readonly precision?: Exclude<ProgramPrecision, 'exact'>;
+  readonly precision?: Exclude<ProgramPrecision, 'exact'> | undefined;
   /** Bytes of weights that this run copied to the GPU. */
   readonly loadedBytes: number;
   /** Whether it waited for weights to come from disk to pinned host memory. */
@@ -113,7 +113,7 @@ export interface RunResult {
   readonly graph: boolean;
   readonly timings: RunTimings;
   /** The time of each layer on the GPUs' clocks; only with {@link RunOptions.trace}. */
-  readonly timeline?: Timeline;
+  readonly timeline?: Timeline | undefined;
 }
 
 export interface RunOptions {

@@ -15,7 +15,7 @@ import { BusyShare } from './busy.ts';
 import { PendingFrees } from './pending-frees.ts';
 import type { LiveFunction } from './live-function.ts';
 import { ShortRuns } from './short-runs.ts';
-import { gpuErrorCode, type GpuRunner, type RanOnGpu } from './types.ts';
+import { gpuErrorCode, type GpuRunner, type RanOnGpu, type Why } from './types.ts';
 
 type Run = Extract<Action, { readonly kind: 'run' }>;
 type Load = Extract<Action, { readonly kind: 'load' | 'grow' }>;
@@ -39,7 +39,7 @@ export interface GpuPlaceOptions {
 /** How a run on a GPU ended; `abandoned`: the scheduler has placed the invocation elsewhere. */
 export type GpuRunEnd =
   /** By call. */
-  | { readonly kind: 'ran'; readonly ran: readonly Omit<RanOnGpu, 'why'>[] }
+  | { readonly kind: 'ran'; readonly ran: readonly RanOnGpu[] }
   | { readonly kind: 'abandoned' }
   /** The run succeeded, but the host had no memory for its outputs. */
   | { readonly kind: 'unanswered'; readonly error: Error }
@@ -56,6 +56,7 @@ export interface GpuRunEvents {
 export interface GpuCall {
   readonly tensors: readonly Tensor[];
   readonly arrivalMs: number;
+  readonly why: Why;
 }
 
 /** One run or load that was ordered of the GPU process; the result of an abandoned one is ignored. */
@@ -157,7 +158,7 @@ export class GpuPlace {
     calls: readonly GpuCall[],
     order: Order,
     free: () => void,
-  ): Promise<Omit<RanOnGpu, 'why'>[]> {
+  ): Promise<RanOnGpu[]> {
     const { now, runner } = this.#options;
     const { plans } = fn;
     if (plans === undefined) throw new Error('its plans are gone');
@@ -182,7 +183,7 @@ export class GpuPlace {
     const running = runner.run(fn.key, batch.inputs, {
       gpu,
       plan,
-      ...(variant === undefined ? {} : { variant }),
+      variant,
       trace,
       signal: order.cancellation,
       onLaneFree: shortMs === undefined ? noted : undefined,
@@ -209,7 +210,7 @@ export class GpuPlace {
     const ahead = fn.ahead[gpu];
     fn.ahead[gpu] = undefined;
     const isWarm = start === 'warm' && result.start === 'warm';
-    return calls.map(({ arrivalMs }, call) => {
+    return calls.map(({ arrivalMs, why }, call) => {
       // If the load was ordered while the invocation waited for the GPU, it has waited for the load since then.
       const orderedMs = start === 'warm' ? startedMs : Math.max(arrivalMs, fn.loadOrderedMs[gpu] ?? startedMs);
       return {
@@ -225,6 +226,7 @@ export class GpuPlace {
         batchSize: calls.length,
         batchRows: batch.rows,
         ahead,
+        why,
       };
     });
   }

@@ -9,7 +9,7 @@ import {
 } from '../schedule/index.ts';
 import type { Tensor } from '../tensor/index.ts';
 import { CallerWatch, smoothed } from '../tools/index.ts';
-import type { GpuRunEnd } from './gpu-place.ts';
+import type { GpuCall, GpuRunEnd } from './gpu-place.ts';
 import { offersOf, type LiveFunction, type Pending } from './live-function.ts';
 import type { LiveFunctions } from './live-functions.ts';
 import type { LiveState, Scheduled } from './live-views.ts';
@@ -33,12 +33,6 @@ const timerMsMax = 2 ** 31 - 1;
 
 /** Shorter is left out: invocations that all have the SLOs of their functions are decided faster. */
 const countedMsMin = 1;
-
-/** One of the invocations that share a run. */
-interface Member {
-  readonly pending: Pending;
-  readonly why: Why;
-}
 
 export class Invocations {
   readonly #state: LiveState;
@@ -246,27 +240,32 @@ export class Invocations {
   }
 
   startOnGpu(action: Extract<Action, { kind: 'run' }>): void {
-    const members = [action, ...(action.companions ?? [])].flatMap(({ invocation, decision }): Member[] => {
+    const members: Pending[] = [];
+    const calls: GpuCall[] = [];
+    for (const { invocation, decision } of [action, ...(action.companions ?? [])]) {
       const pending = this.#state.pending[invocation];
-      if (pending !== undefined) return [{ pending, why: whyOf(pending, decision, action.predictedEndMs) }];
-      this.#state.options.onDefect?.(`the scheduler runs invocation ${invocation}, which nobody waits for`);
-      return [];
-    });
+      if (pending === undefined) {
+        this.#state.options.onDefect?.(`the scheduler runs invocation ${invocation}, which nobody waits for`);
+        continue;
+      }
+      const { tensors = [], arrivalMs } = pending;
+      members.push(pending);
+      calls.push({ tensors, arrivalMs, why: whyOf(pending, decision, action.predictedEndMs) });
+    }
     const [first, ...others] = members;
     const { place } = this.#state;
     if (first === undefined || place === undefined) return;
-    for (const { pending } of members) {
+    for (const pending of members) {
       this.#begin(pending);
       pending.wish.stages?.enter(action.load === null ? 'model' : 'load');
     }
     // Another GPU would find the input just as invalid.
-    if (others.length === 0 && (first.pending.tensors === undefined || first.pending.invalid !== undefined)) {
-      this.#loadOnly(action, first.pending);
+    if (others.length === 0 && (first.tensors === undefined || first.invalid !== undefined)) {
+      this.#loadOnly(action, first);
       return;
     }
     this.#state.tally.starts[action.start]++;
-    const calls = members.map(({ pending: { tensors = [], arrivalMs } }) => ({ tensors, arrivalMs }));
-    void place.run(action, first.pending.fn, calls, {
+    void place.run(action, first.fn, calls, {
       laneFree: () => this.#laneFree(action, members),
       ended: (end) => this.#gpuRunEnded(action, members, end),
     });
@@ -288,34 +287,34 @@ export class Invocations {
   /** For the scheduler the run is over, and the next one is ordered while the outputs are on their way. */
   #laneFree(
     { gpu, functionIndex, load, invocation }: Extract<Action, { kind: 'run' }>,
-    members: readonly Member[],
+    members: readonly Pending[],
   ): void {
     if (load !== null) this.#state.tell({ kind: 'loaded', gpu, functionIndex });
-    const isKnown = members[0]!.pending.home === this.#state.scheduler;
-    for (const { pending } of members) pending.home = undefined;
+    const isKnown = members[0]!.home === this.#state.scheduler;
+    for (const pending of members) pending.home = undefined;
     if (isKnown) this.#state.tell({ kind: 'finished', invocation });
   }
 
   #gpuRunEnded(
     { gpu, functionIndex, load }: Extract<Action, { kind: 'run' }>,
-    members: readonly Member[],
+    members: readonly Pending[],
     end: GpuRunEnd,
   ): void {
     // The scheduler has placed the invocations elsewhere.
     if (end.kind === 'abandoned') return;
-    const [first, ...others] = members.map(({ pending }) => pending);
+    const [first, ...others] = members;
     const { fn } = first!;
     if (end.kind === 'ran') {
       this.#state.options.onGpuNews?.(fn.key, { kind: 'run succeeded' });
-      for (const [call, { pending, why }] of members.entries()) {
+      for (const [call, pending] of members.entries()) {
         this.#end(pending);
-        pending.resolve({ ...end.ran[call]!, why });
+        pending.resolve(end.ran[call]!);
       }
       return;
     }
     if (end.kind === 'unanswered') {
       this.#state.options.onGpuNews?.(fn.key, { kind: 'run succeeded' });
-      for (const { pending } of members) {
+      for (const pending of members) {
         this.#end(pending);
         pending.reject(end.error);
       }
@@ -325,7 +324,7 @@ export class Invocations {
     if (load !== null && isUnderWay) this.#state.tell({ kind: 'loaded', gpu, functionIndex });
     const { error } = end;
     const isInvalid = gpuErrorCode(error) === 'invalid';
-    for (const { pending } of members) {
+    for (const pending of members) {
       pending.refusals.push(`gpu${gpu} failed: ${error instanceof Error ? error.message : String(error)}`);
       if (isInvalid) pending.invalid = error;
     }

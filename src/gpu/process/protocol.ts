@@ -130,7 +130,7 @@ export type GpuCheck =
 export interface GpuRunOptions extends Omit<RunOptions, 'signal'> {
   readonly signal?: CancelSignal;
   /** One of the function's plans over GPU and CPU; all of it on the GPU when left out. */
-  readonly variant?: string;
+  readonly variant?: string | undefined;
 }
 
 interface OfFunction {

@@ -128,7 +128,9 @@ export class PlacedInvoker {
     const inputs = forProgram(tensors, version);
     const whyNot = gpus.keepsOff(version.key, inputs);
     const join = whyNot === undefined ? gpus.joinOf(version.key, inputs) : undefined;
-    return live.submit(version, inputs, { ...wish, keptOff: whyNot, join });
+    // V8 takes microseconds for a copy of these fields.
+    const isPlain = whyNot === undefined && join === undefined;
+    return live.submit(version, inputs, isPlain ? wish : { ...wish, keptOff: whyNot, join });
   }
 
   async #onCpu(
@@ -252,12 +254,12 @@ export class PlacedInvoker {
       gpu,
       start,
       mode: mode.mode,
-      ...(mode.why === undefined ? {} : { whyMode: mode.why }),
+      whyMode: mode.why,
       predictedMs: why.predictedMs,
-      ...(variant === undefined ? {} : { variant }),
-      ...(precision === undefined ? {} : { precision }),
-      ...(start === 'warm' ? {} : { coldCause: gpus.coldCauseOf(version.key) }),
-      ...(isHandlerCold ? { isHandlerCold } : {}),
+      variant,
+      precision,
+      coldCause: start === 'warm' ? undefined : gpus.coldCauseOf(version.key),
+      isHandlerCold,
       isBringing: isBringing(why),
     };
   }

@@ -40,11 +40,11 @@ export type Placement = Told &
         readonly start: Start;
         readonly mode: string;
         /** Why it is not the mode that is set. */
-        readonly whyMode?: string;
+        readonly whyMode?: string | undefined;
         /** The plan variant that it ran under, for a function with several. */
-        readonly variant?: string;
+        readonly variant?: string | undefined;
         /** Of its products, if not 32 bits. */
-        readonly precision?: string;
+        readonly precision?: string | undefined;
         readonly isHandlerCold?: boolean;
       }
     /** Another place of this host ran it: `where`, in printable ASCII. */
