@@ -4,12 +4,25 @@
  *     entries/<encoded name>/<revision>.json   the highest revision is the entry
  *     blobs/sha256/<hex>                       content under its hash
  *     changed                                  another text after each write
+ *     reserve                                  room that changes of entries get on a full disk
  *
  * A revision is made by link(), which fails where the name is taken: of two writers at once one succeeds, on NFS too.
  */
 import { randomBytes } from 'node:crypto';
 import { constants, createReadStream } from 'node:fs';
-import { copyFile, link, mkdir, open, rename, stat, unlink, utimes, writeFile } from 'node:fs/promises';
+import {
+  copyFile,
+  link,
+  mkdir,
+  open,
+  rename,
+  stat,
+  statfs,
+  truncate,
+  unlink,
+  utimes,
+  writeFile,
+} from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import {
   hasCode,
@@ -37,6 +50,11 @@ import {
   type StoredEntry,
   type Tag,
 } from './store.ts';
+
+/** On a full disk a function must still be removed, which is what makes room, or go back to its version before. */
+const reserveBytes = 256 * 1024;
+/** What one change of an entry gets of it: the entry's file, and what its folder takes for a name. */
+const reserveStepBytes = 16 * 1024;
 
 /** At least so many revisions stay behind the newest: a reader that has listed one can still open it. */
 const revisionsKept = 4;
@@ -76,11 +94,13 @@ export class FolderStore implements Store {
       if (revision === 0) await this.#make(folder);
       const temporary = join(folder, `.${envelope.nonce}`);
       try {
-        await Promise.all([
-          writeDurably(temporary, entryText(envelope)),
-          ...(revision === 0 ? [syncNames(this.#entries)] : []),
-        ]);
-        await take(temporary, this.#path(name, revision + 1));
+        await this.#withReserve(temporary, async () => {
+          await Promise.all([
+            writeDurably(temporary, entryText(envelope)),
+            ...(revision === 0 ? [syncNames(this.#entries)] : []),
+          ]);
+          await take(temporary, this.#path(name, revision + 1));
+        });
       } catch (error) {
         await unlinkIfThere(temporary);
         if (!hasCode(error, 'EEXIST')) throw error;
@@ -95,6 +115,7 @@ export class FolderStore implements Store {
         unlinkIfThere(temporary),
         // Who misses the marker lists within a minute.
         this.#mark(envelope.nonce).catch(() => undefined),
+        this.#fillReserve(),
       ]);
       const revisions = revisionsIn(files);
       // Revisions are removed from below. If the one before is there, this one never was before; else this writer slept
@@ -109,6 +130,35 @@ export class FolderStore implements Store {
       if (files.length > 2 * revisionsKept) await tidy(folder, files, revisions);
       return { tag: tagOf(revision + 1), envelope };
     });
+  }
+
+  /** Where the disk is full, `work` is done once more with a part of the reserve. */
+  async #withReserve(temporary: string, work: () => Promise<void>): Promise<void> {
+    try {
+      await work();
+    } catch (error) {
+      if (!hasCode(error, 'ENOSPC')) throw error;
+      const left = (await ifThere(stat(this.#reserve)))?.size ?? 0;
+      if (left === 0) throw error;
+      await unlinkIfThere(temporary);
+      await truncate(this.#reserve, Math.max(0, left - reserveStepBytes));
+      await work();
+    }
+  }
+
+  /** A disk without room for it is no fault. */
+  async #fillReserve(): Promise<void> {
+    try {
+      if (((await ifThere(stat(this.#reserve)))?.size ?? 0) === reserveBytes) return;
+      const { bavail, bsize } = await statfs(this.#root);
+      if (bavail * bsize > 4 * reserveBytes) await writeFile(this.#reserve, Buffer.alloc(reserveBytes, 1));
+    } catch {
+      // The next write tries again.
+    }
+  }
+
+  get #reserve(): string {
+    return join(this.#root, 'reserve');
   }
 
   /** Nonces have one length, so the file need not be emptied before, after which ext4 flushes it to the disk at once. */

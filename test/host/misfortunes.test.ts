@@ -8,8 +8,8 @@ import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { SmallDisk } from '../../bench/chaos/disk.ts';
-import { sumGraph, sumModel } from '../../bench/chaos/models.ts';
-import { writeModel } from '../../src/onnx/index.ts';
+import { busyGraph, sumGraph, sumModel } from '../../bench/chaos/models.ts';
+import { serializeModel, writeModel } from '../../src/onnx/index.ts';
 import { serve, type ServingHost } from '../cli/command.ts';
 
 const handler = `import type { HandlerCall } from 'turntable';
@@ -164,6 +164,21 @@ describe.skipIf(disk === undefined)('with a data folder on a disk of its own', (
     expect([published.status, published.headers.get('x-turntable-error')]).toEqual([507, 'disk-full']);
     await disk!.empty();
     expect((await publish()).status).toBe(201);
+  });
+
+  test('that is full, a function is changed and removed, which makes room', async () => {
+    const name = `${kept.url}/functions/large`;
+    const model = serializeModel(busyGraph({ rows: 4, width: 512, layers: 4 }).build());
+    const published = await fetch(name, { method: 'PUT', body: model });
+    expect(published.status).toBe(201);
+    await disk!.fill();
+    const changed = await fetch(name, { method: 'PATCH', body: JSON.stringify({ slo: '7s' }) });
+    expect([changed.status, await changed.text()]).toEqual([200, expect.stringContaining('7s')]);
+    const removed = await fetch(name, { method: 'DELETE' });
+    expect([removed.status, await removed.text()]).toEqual([204, '']);
+    expect((await fetch(name)).status).toBe(404);
+    await restart('SIGKILL');
+    expect((await fetch(`${kept.url}/functions/large`)).status).toBe(404);
   });
 
   test('that becomes read-only, calls go on, and publications get the reason', async () => {
