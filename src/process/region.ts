@@ -3,13 +3,12 @@
  * copy the tensors twice, 200 KB at a time, and wake one of the two processes for each part.
  *
  * Each side writes to an area of its own and reads from the other's. The header of a message goes through the socket
- * and says where its tensors are. The host copies a tensor before it reads it, so the child cannot change it after a check.
- * Only a reply that a client's socket takes at once is written from here (`src/tensor/lent.ts`). No other process sees this
- * memory. A child may read tensors in
- * place until it has answered, and longer on a lease, since the host changes nothing before. It may also reserve room for
- * its answer and have that written there, by a GPU. A reader counts the messages that it has
- * released, from the first one on without a gap, and that count says which bytes are free. Counts and places come from
- * another process and are checked: a child that lies spoils only its own messages.
+ * and says where its tensors are. The host copies a tensor before it reads it, so the child cannot change it after a
+ * check. Only a reply that a client's socket takes at once is written from here (`src/tensor/lent.ts`). No other process
+ * sees this memory. A child may read tensors in place until it has answered, and longer on a lease, since the host
+ * changes nothing before. It may also reserve room for its answer and have that written there, by a GPU. A reader counts
+ * the messages that it has released, from the first one on without a gap, and that count says which bytes are free.
+ * Counts and places come from another process and are checked: a child that lies spoils only its own messages.
  */
 import { closeSync, ftruncateSync } from 'node:fs';
 import { createRequire } from 'node:module';

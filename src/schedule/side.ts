@@ -95,9 +95,10 @@ export class Side<Config = never> implements Place {
 
   /**
    * When an invocation that joined now, at its predicted start, would end, if it is to be refused because that is late: as
-   * predicted, or if its wait and its run took as much longer as they sometimes do. Undefined: it is not to be refused. A function that would be late even without a wait still gets a call through now and
-   * then: predictions are learnt from runs, so only a run can show that they have become shorter. A function with a
-   * measured time gets such a call only after it has been refused for a while.
+   * predicted, or if its wait and its run took as much longer as they sometimes do. Undefined: it is not to be refused. A
+   * function that would be late even without a wait still gets a call through now and then: predictions are learnt from
+   * runs, so only a run can show that they have become shorter. A function with a measured time gets such a call only
+   * after it has been refused for a while.
    */
   lateEndMs({ fn, deadlineMs, predictedMs: startMs }: Invocation, nowMs: number): number | undefined {
     const runMs = this.#lanes.runMs(fn, startMs);

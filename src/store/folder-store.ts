@@ -137,7 +137,7 @@ export class FolderStore implements Store {
     try {
       await work();
     } catch (error) {
-      if (!hasCode(error, 'ENOSPC')) throw error;
+      if (!hasCode(error, 'ENOSPC', 'EDQUOT')) throw error;
       const left = (await ifThere(stat(this.#reserve)))?.size ?? 0;
       if (left === 0) throw error;
       await unlinkIfThere(temporary);
@@ -285,7 +285,6 @@ export class FolderStore implements Store {
     return join(this.#root, 'blobs', 'sha256');
   }
 
-  /** The disk's errors as the store's. A full or read-only disk keeps its error, which its owner can mend. */
   /** Makes a folder of the store, and the first time the store itself. @throws StoreAway if it has gone since */
   async #make(folder: string): Promise<void> {
     if (!this.#wasThere) {
@@ -298,6 +297,7 @@ export class FolderStore implements Store {
     });
   }
 
+  /** The disk's errors as the store's. A full or read-only disk keeps its error, which its owner can mend. */
   async #onDisk<T>(work: () => Promise<T>): Promise<T> {
     try {
       return await work();
