@@ -24,7 +24,7 @@ interface Revision {
   readonly manifest: FunctionManifest;
   /** The files in its folder: whole files, or the chunks in which a large model is stored. */
   readonly files: readonly ManifestFile[];
-  /** Date.now() of the latest use. */
+  /** Instant (performance.now()) of the latest use; the system's clock may be set back. */
   usedMs: number;
 }
 
@@ -44,7 +44,8 @@ export class ModelFolder {
       const manifest = await readFile(join(revisionFolder, wholeFile), 'utf8').then(parseManifest, () => undefined);
       const files = manifest?.revision === name ? await filesIn(revisionFolder, manifest) : [];
       if (manifest !== undefined && files.length > 0 && (await isWhole(revisionFolder, files))) {
-        this.#revisions.set(name, { manifest, files, usedMs: (await stat(join(revisionFolder, wholeFile))).mtimeMs });
+        const unusedMs = Math.max(0, Date.now() - (await stat(join(revisionFolder, wholeFile))).mtimeMs);
+        this.#revisions.set(name, { manifest, files, usedMs: performance.now() - unusedMs });
       } else await rm(revisionFolder, { recursive: true, force: true });
     }
   }
@@ -66,15 +67,16 @@ export class ModelFolder {
 
   /** Milliseconds since its latest use, in this worker or an earlier one; Infinity if it is not on the disk. */
   idleMs(revision: string): number {
-    return Date.now() - (this.#revisions.get(revision)?.usedMs ?? -Infinity);
+    return performance.now() - (this.#revisions.get(revision)?.usedMs ?? -Infinity);
   }
 
   /** Records that a call uses the function; does nothing if it is not on the disk. */
   use(revision: string): void {
     const used = this.#revisions.get(revision);
+    const nowMs = performance.now();
+    if (used === undefined || nowMs - used.usedMs < recordedEveryMs) return;
+    used.usedMs = nowMs;
     const now = new Date();
-    if (used === undefined || now.getTime() - used.usedMs < recordedEveryMs) return;
-    used.usedMs = now.getTime();
     // The order of use survives a restart in the file's time; a failure loses nothing else.
     utimes(join(this.#folder, revision, wholeFile), now, now).catch(() => undefined);
   }
@@ -112,7 +114,7 @@ export class ModelFolder {
       await rm(staging, { recursive: true, force: true });
       throw error;
     }
-    this.#revisions.set(manifest.revision, { manifest, files, usedMs: Date.now() });
+    this.#revisions.set(manifest.revision, { manifest, files, usedMs: performance.now() });
   }
 
   /** The path of each file on the disk, by the sha256 of its content. */

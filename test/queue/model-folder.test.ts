@@ -21,6 +21,7 @@ beforeEach(async () => {
 });
 
 afterEach(async () => {
+  vi.restoreAllMocks();
   await rm(folder, { recursive: true, force: true });
 });
 
@@ -152,6 +153,23 @@ test('the least recently used function is evicted, but none with running calls',
   expect(evicted).toEqual([two.revision, three.revision]);
   expect(cache.bytes).toBe(800);
 });
+
+test.each([-400, -1, 1, 400])(
+  'a function is idle since its latest use, though the clock jumps by %d days',
+  async (days) => {
+    const [one, two] = [manifestOf([stored('model.onnx', 'one')]), manifestOf([stored('model.onnx', 'two')])];
+    const { models, hold } = await open();
+    await hold(one);
+    const afterUse = performance.now();
+    const now = Date.now.bind(Date);
+    vi.spyOn(Date, 'now').mockImplementation(() => now() + days * 24 * 3_600_000);
+    expect(models.idleMs(one.revision)).toBeGreaterThanOrEqual(0);
+    await hold(two);
+    // The first is the one to leave.
+    expect(models.idleMs(one.revision)).toBeGreaterThan(models.idleMs(two.revision));
+    expect(models.idleMs(one.revision)).toBeLessThan(1000 + performance.now() - afterUse);
+  },
+);
 
 test('a file that another function has here is neither fetched again nor counted twice', async () => {
   const model = stored('model.onnx', 'the model');

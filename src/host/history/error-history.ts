@@ -36,6 +36,13 @@ export class ErrorHistory {
     }
   }
 
+  /** Drops the steps after an instant. */
+  forgetAfter(atMs: number): void {
+    for (const { options, steps } of this.#tiers) {
+      for (const at of steps.keys()) if (at * options.stepMs > atMs) steps.delete(at);
+    }
+  }
+
   /** What the client of the latest one was told. */
   latest(code: string): string | undefined {
     return this.#latest.get(code);

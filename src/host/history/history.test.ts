@@ -146,6 +146,53 @@ describe('the history', () => {
     expect(totals.in_slo).toBe(1);
   });
 
+  it('counts every call after its clock was set, back or forward, and once', () => {
+    const minuteMs = 60_000;
+    const jump = fc.oneof(
+      fc.constant(0),
+      fc.integer({ min: 2, max: 70 }).map((minutes) => -minutes * minuteMs),
+      fc.integer({ min: 1, max: 400 }).map((days) => -days * 1440 * minuteMs),
+      fc.integer({ min: 1, max: 400 * 1440 }).map((minutes) => minutes * minuteMs),
+    );
+    const burst = fc.record({
+      jump,
+      calls: fc.integer({ min: 1, max: 400 }),
+      // Every step begins with a call, so that none is dropped in part.
+      everyMs: fc.constantFrom(10_000, 20_000, 30_000),
+    });
+    fc.assert(
+      fc.property(fc.array(burst, { minLength: 1, maxLength: 6 }), (bursts) => {
+        let nowMs = 1_700_000_000_000;
+        let counted: number[] = [];
+        const history = new History(() => nowMs);
+        for (const { jump: byMs, calls, everyMs } of bursts) {
+          nowMs += byMs;
+          const since: number[] = [];
+          for (let call = 0; call < calls; call++) {
+            nowMs += everyMs;
+            history.record(answered('a', 0, 0));
+            history.errors.add({ status: 400, code: 'bad-request', message: '' }, nowMs);
+            since.push(nowMs);
+          }
+          counted = [...counted.filter((atMs) => atMs <= since[0]!), ...since];
+          for (const name of [undefined, 'a']) {
+            const span = history.span(10 * minuteMs, nowMs, name);
+            const within = (list: number[]): number =>
+              list.filter((atMs) => atMs >= span.fromMs && atMs < span.toMs).length;
+            const { offered, in_slo: answers } = history.totals(span, name);
+            expect(offered).toBe(answers);
+            // What came before the clock was set counts as far as its steps were not reused meanwhile.
+            expect(offered).toBeGreaterThanOrEqual(within(since));
+            expect(offered).toBeLessThanOrEqual(within(counted));
+          }
+          const errors = history.errors.causes(history.span(10 * minuteMs, nowMs))[0]?.count;
+          expect(errors).toBeGreaterThanOrEqual(history.totals(history.span(10 * minuteMs, nowMs)).offered);
+        }
+      }),
+      { numRuns: 30 },
+    );
+  });
+
   it('reports an SLO breach at once, then at most once a second with the number of late answers', () => {
     const history = new History((ms) => ms);
     for (let index = 0; index < 50; index++) history.record(answered('a', 1000 + index * 10, 200));

@@ -64,11 +64,12 @@ export type HistoryCounts = Record<CountName | CauseName | 'lateMs' | 'unexplain
 /** An hour of windows of ten seconds. */
 const predictionsKept = 360;
 
+/** Calls end in another order than their ends by the clock, by less than this. */
+const setBackMs = 60_000;
+
 export class History implements InvocationRecorder {
   readonly eventLog = new EventLog();
   readonly errors = new ErrorHistory(overallTiers);
-  /** Nothing was counted before this time. */
-  readonly startedAtMs: number;
   readonly #overall = overallTiers.map((tier) => new Ring(tier));
   readonly #functions = new Map<string, Ring[]>();
   #functionBytes = 0;
@@ -80,15 +81,22 @@ export class History implements InvocationRecorder {
   readonly #predictions = new Map<string, PredictionPoint[]>();
   /** Late answers of this second by function: one event a second, not one for each. */
   readonly #breaches = new Map<string, { second: number; late: number }>();
+  readonly #started = performance.now();
+  #latestMs = -Infinity;
 
   constructor(timeOfDay: (instantMs: number) => number = timeOfDayNow) {
     this.#timeOfDay = timeOfDay;
-    this.startedAtMs = Date.now();
+  }
+
+  /** Nothing was counted before this time. */
+  get startedAtMs(): number {
+    return this.#timeOfDay(this.#started);
   }
 
   record(record: InvocationRecord): void {
     const arrivalMs = this.#timeOfDay(record.arrivalMs);
     const endMs = arrivalMs + record.latencyMs;
+    this.#at(endMs);
     const rings = this.#ringsOf(record.functionName);
     const ended = endedOf(record);
     for (const tiers of [this.#overall, rings]) {
@@ -232,6 +240,7 @@ export class History implements InvocationRecorder {
   /** A call that ended by its client's mistake or disconnect before it had become an invocation. */
   refused(functionName: string, atMs = performance.now()): void {
     const timeMs = this.#timeOfDay(atMs);
+    this.#at(timeMs);
     for (const ring of [...this.#overall, ...this.#ringsOf(functionName)]) ring.count('client', timeMs);
   }
 
@@ -242,6 +251,21 @@ export class History implements InvocationRecorder {
       ring.count('diskKibibytes', atMs, bytes / 1024);
       ring.count('diskTenths', atMs, ms * 10);
     }
+  }
+
+  /**
+   * Where the clock was set back, what was counted by the clock before would hold its slots until that time comes once
+   * more, and new calls would not be counted.
+   */
+  #at(timeMs: number): void {
+    if (timeMs < this.#latestMs - setBackMs) {
+      for (const ring of [...this.#overall, ...[...this.#functions.values()].flat()]) ring.forgetAfter(timeMs);
+      this.errors.forgetAfter(timeMs);
+      this.#countedAtMs.forEach((countedMs, slot) => {
+        if (countedMs > timeMs) this.#countedAtMs[slot] = -1;
+      });
+      this.#latestMs = timeMs;
+    } else if (timeMs > this.#latestMs) this.#latestMs = timeMs;
   }
 
   #ringsOf(functionName: string): Ring[] {

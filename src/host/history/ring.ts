@@ -106,6 +106,13 @@ export class Ring {
     if (answers < most) this.#latencies[at] = answers + 1;
   }
 
+  /** Drops the steps after an instant. */
+  forgetAfter(atMs: number): void {
+    const step = Math.floor(atMs / this.stepMs);
+    // Not -1: the slot's memory has been counted.
+    for (const [slot, held] of this.#stepOfSlot.entries()) if (held > step) this.#stepOfSlot[slot] = 0;
+  }
+
   /** Counts of the step that begins at `step * stepMs`; undefined if nothing was counted. */
   counts(step: number): Uint32Array | undefined {
     const slot = this.#held(step);

@@ -204,6 +204,8 @@ export class Usage {
     const loopDelayMs = this.#loop.sampled().max;
     const { linkBytes, ...now } = this.#now();
     const links = linkRates(this.#linksBefore, atMs, linkBytes);
+    // The clock was set back.
+    while ((this.#samples.at(-1)?.atMs ?? atMs) > atMs) this.#samples.pop();
     this.#samples.push({ atMs, cores: share, ownCores, heldBack, loopDelayMs, ...now, links });
     this.#before = cores;
     this.#linksBefore = { atMs, bytes: linkBytes };
