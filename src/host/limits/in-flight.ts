@@ -146,13 +146,14 @@ export class InFlightBytes {
     if (!this.#isAlone || nowMs - this.#lookedMs < lookEveryMs) return this.#isBeyond;
     this.#lookedMs = nowMs;
     const beyondBytes = Math.max(beyondBytesMin, this.#bytesMax * beyondShare);
-    const has = (bytes: number): boolean => this.#memory.ownBytes() > this.#quietBytes + this.#keptSinceQuiet() + bytes;
     const fullBytes = this.#bytesMax + beyondBytes * fullShare;
-    const isFull = has(fullBytes);
+    const unexplained = (): number => this.#memory.ownBytes() - this.#quietBytes - this.#keptSinceQuiet();
+    const bytes = unexplained();
+    const isFull = bytes > fullBytes;
     const isDue = isFull ? nowMs >= this.#collectFullFromMs : nowMs >= this.#collectFromMs;
-    const isCleared = isDue && (isFull || has(this.#bytes + beyondBytes));
+    const isCleared = isDue && (isFull || bytes > this.#bytes + beyondBytes);
     if (isCleared) this.#clear();
-    return (this.#isBeyond = isFull && (isCleared ? has(fullBytes) : this.#isBeyond));
+    return (this.#isBeyond = isFull && (isCleared ? unexplained() > fullBytes : this.#isBeyond));
   }
 
   /** V8 collects large buffers late, and those of an attack all together would be over the limit. */
