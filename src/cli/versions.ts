@@ -64,7 +64,6 @@ export function splitCommand(): AnyCommand {
   );
 }
 
-/** A division without a key ends the one that there was. */
 function splitAsked(
   words: readonly string[],
   { key, fallback }: { readonly key?: string; readonly fallback?: string },
@@ -75,10 +74,9 @@ function splitAsked(
   if (fallback !== undefined && fallback !== 'on' && fallback !== 'off') {
     throw usage(`--fallback is "${fallback}", but must be on or off`);
   }
-  const isDivided = words.length > 0;
   return {
-    ...(isDivided ? { shares: Object.fromEntries(parseShares(words)) } : {}),
-    ...(key !== undefined || isDivided ? { key: key === undefined || key === 'none' ? null : key } : {}),
+    ...(words.length > 0 ? { shares: Object.fromEntries(parseShares(words)) } : {}),
+    ...(key === undefined ? {} : { key: key === 'none' ? null : key }),
     ...(fallback === undefined ? {} : { fallback: fallback === 'on' }),
   };
 }
@@ -140,7 +138,7 @@ function trafficLines({ shares, key, fallback }: TrafficInfo): string[] {
   const parts = Object.entries(shares).map(([version, percent]) => `version ${version} ${rounded(percent)}%`);
   return [
     parts.join(', '),
-    ...(key === null ? [] : [`calls with the same ${key} go to the same version`]),
+    ...(key === null || parts.length === 1 ? [] : [`calls with the same ${key} go to the same version`]),
     ...(fallback ? [] : ['a version whose calls fail is not taken out by itself']),
   ];
 }

@@ -52,7 +52,7 @@ async function runCall(context: HostContext, call: AcceptedCall, signal: AbortSi
   // Chosen now, not when the call was accepted: a version that was taken out meanwhile gets none of the waiting calls.
   const asked =
     number === undefined
-      ? context.store.choose(functionName, (name) => headers[name])
+      ? context.store.choose(functionName, (name) => (Object.hasOwn(headers, name) ? headers[name] : undefined))
       : context.store.find(functionName, number);
   if (asked === undefined) {
     // A host that is starting has not read its functions yet.

@@ -158,7 +158,10 @@ function versionCalled(context: HostContext, exchange: Exchange): FunctionVersio
   const name = exchange.pathParam('name');
   const { called } = exchange;
   const again = called === undefined ? undefined : context.store.find(name, called.version);
-  return again ?? versionChosen(context, name, (header) => exchange.header(header));
+  const { headers } = exchange.incoming;
+  // Every object has members that no client sent, such as `constructor`.
+  const headerOf: HeaderOf = (header) => (Object.hasOwn(headers, header) ? exchange.header(header) : undefined);
+  return again ?? versionChosen(context, name, headerOf);
 }
 
 /** {@link versionCalled} without a version in the path, for a name from any source. */

@@ -15,7 +15,7 @@ import { allTo, divided, moved, primaryOf, type Traffic } from './traffic.ts';
 import type { FunctionVersion, ModelStore } from '../types.ts';
 
 export interface RolloutOptions {
-  readonly store: ModelStore;
+  readonly store: Pick<ModelStore, 'find' | 'versions' | 'traffic' | 'changeTraffic' | 'onChange'>;
   readonly invoker: Pick<Invoker, 'ready' | 'load' | 'tryOut'>;
   /** Of invocations: the rollout is one of them while a version is on trial. */
   readonly recorders: Pick<Set<InvocationRecorder>, 'add' | 'delete'>;
@@ -66,8 +66,7 @@ export class Rollout implements InvocationRecorder {
     for (const version of joining) await this.#warmUp(this.#versionOf(functionName, version), current);
     const traffic = await store.changeTraffic(functionName, change);
     this.#told(functionName, now, traffic);
-    this.#end(functionName);
-    if (onTrial) this.#begin(functionName, now, traffic);
+    this.#retry(functionName, now, traffic, onTrial);
     return traffic;
   }
 
@@ -136,11 +135,17 @@ export class Rollout implements InvocationRecorder {
     eventLog.add({ kind: 'traffic', functionName, message, level: 'warning' });
   }
 
-  /** Puts the version whose share grew on trial against the one that served most. */
-  #begin(functionName: string, before: Traffic, after: Traffic): void {
+  /**
+   * Puts the version whose share grew on trial against the one that served most. Any other change leaves the version on
+   * trial that is, unless it gets no calls any more or is to keep them.
+   */
+  #retry(functionName: string, before: Traffic, after: Traffic, onTrial: boolean): void {
     const from = primaryOf(before);
     const grown = after.shares.find(({ version, percent }) => version !== from && percent > shareOf(before, version));
-    if (!after.fallback || from === undefined || grown === undefined) return;
+    const tried = this.onTrial(functionName);
+    const isOver = grown !== undefined || tried === undefined || shareOf(after, tried) === 0;
+    if (isOver || !onTrial || !after.fallback) this.#end(functionName);
+    if (!onTrial || !after.fallback || from === undefined || grown === undefined) return;
     this.#trials.set(functionName, { version: grown.version, from, answers: 0, failed: 0 });
     this.#options.recorders.add(this);
   }
@@ -207,14 +212,18 @@ export class Rollout implements InvocationRecorder {
 const shareOf = ({ shares }: Traffic, version: string): number =>
   shares.find((share) => share.version === version)?.percent ?? 0;
 
+/** Versions keep their order, so that a growing share keeps the keys that it has. */
 function promoted(now: Traffic, version: string, percent: number): Traffic {
-  const primary = primaryOf(now);
-  const rest =
-    primary === undefined || primary === version || percent === 100
-      ? []
-      : [{ version: primary, percent: 100 - percent }];
-  const shares = [...rest, { version, percent: rest.length === 0 ? 100 : percent }];
-  return divided(now, { shares, key: undefined });
+  const others = now.shares.filter((share) => share.version !== version);
+  const rest = percent === 100 ? undefined : primaryOf({ ...now, shares: others });
+  if (percent < 100 && rest === undefined) {
+    const left = `no other version is there to take the other ${100 - percent}%`;
+    throw new HostError('bad-request', `version ${version} gets all calls, and ${left}: give these to one`);
+  }
+  const percentOf = (each: string): number => (each === version ? percent : each === rest ? 100 - percent : 0);
+  const versions = new Set([...now.shares.map((share) => share.version), version]);
+  const shares = [...versions].map((each) => ({ version: each, percent: percentOf(each) }));
+  return divided(now, { shares: shares.filter((share) => share.percent > 0) });
 }
 
 const sharesText = ({ shares }: Traffic): string =>

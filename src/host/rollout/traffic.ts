@@ -2,6 +2,7 @@
 import { createHash } from 'node:crypto';
 import { HostError } from '../errors.ts';
 import { isObject, withoutNulls } from '../infer/json-body.ts';
+import { given } from '../../tools/index.ts';
 
 export interface Share {
   readonly version: string;
@@ -72,14 +73,19 @@ export function withoutVersion(traffic: Traffic, version: string): Traffic | und
     ...traffic,
     shares: left.map((share) => ({ version: share.version, percent: (share.percent * 100) / total })),
     before: traffic.before === version ? undefined : traffic.before,
+    fellBack: traffic.fellBack?.version === version ? undefined : traffic.fellBack,
   };
 }
 
-/** Applies a new division. If another version serves most then, the previous one is remembered. */
+/**
+ * Applies a new division. If another version serves most then, the previous one is remembered. That a version was taken
+ * out is forgotten once it gets calls again.
+ */
 export function divided(now: Traffic, next: Partial<Traffic>): Traffic {
-  const traffic = { ...now, ...next };
+  const { fellBack, ...traffic } = { ...now, ...next };
+  const isBack = traffic.shares.some(({ version }) => version === fellBack?.version);
   const [before, after] = [primaryOf(now), primaryOf(traffic)];
-  return before === after ? traffic : { ...traffic, before };
+  return { ...traffic, ...(before === after ? {} : { before }), ...(isBack ? {} : given({ fellBack })) };
 }
 
 /** Moves the version's share to another version. */
