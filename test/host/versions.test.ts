@@ -219,6 +219,57 @@ describe('versions', () => {
     expect(await factors('leaving', 10)).toEqual(new Map([[1, 10]]));
   });
 
+  test.each([
+    ['POST', '/versions/1/promote', ['pct', 'percentage', 'traffic', 'version']],
+    ['POST', '/rollback', ['to', 'version', 'percent']],
+    ['DELETE', '', ['version', 'versions', 'dry_run']],
+    ['DELETE', '/versions/2', ['version', 'force']],
+    ['PATCH', '/traffic', ['percent', 'version', 'weights']],
+    ['PATCH', '', ['versions', 'traffic']],
+  ] as const)(
+    '%s %s refuses names that it does not know, in query and body, and changes nothing',
+    async (method, path, names) => {
+      await publish('asked', 1);
+      await publish('asked', 2);
+      const before = (await send('GET', '/functions/asked/traffic')).json;
+      const where = `/functions/asked${path}`;
+      for (const name of names) {
+        for (const reply of [await send(method, `${where}?${name}=2`), await send(method, where, { [name]: 2 })]) {
+          expect([reply.status, reply.json.error]).toEqual([400, expect.stringContaining(`'${name}'`)]);
+        }
+      }
+      expect((await send('GET', '/functions/asked/traffic')).json).toEqual(before);
+    },
+  );
+
+  test('what a change names twice is refused, and a promotion takes its percentage in query or body', async () => {
+    await publish('twice', 1);
+    await publish('twice', 2);
+    const promote = '/functions/twice/versions/1/promote';
+    for (const [method, path, body] of [
+      ['POST', `${promote}?percent=10&percent=20`, undefined],
+      ['POST', `${promote}?percent=10`, { percent: 20 }],
+      ['PATCH', '/functions/twice?slo=1s&slo=2s', undefined],
+      ['PATCH', '/functions/twice/traffic?key=a', { key: 'b' }],
+    ] as const) {
+      const { status, json } = await send(method, path, body);
+      expect([status, json.error]).toEqual([400, expect.stringContaining('is given twice')]);
+    }
+    expect((await send('POST', promote, { percent: 10 })).json).toMatchObject({ shares: { 1: 10, 2: 90 } });
+    expect((await send('POST', `${promote}?percent=20`)).json).toMatchObject({ shares: { 1: 20, 2: 80 } });
+  });
+
+  test.each(['constructor', '__proto__', 'x-user'])(
+    'calls without the header %s, their key, are divided by share',
+    async (key) => {
+      const name = `keyed-${key.replaceAll('_', '')}`;
+      await publish(name, 1);
+      await publish(name, 2, '?traffic=50');
+      await send('PATCH', `/functions/${name}/traffic`, { key });
+      expect(await factors(name, 20)).toEqual(new Map([[1, 10], [2, 10]])); // prettier-ignore
+    },
+  );
+
   test('one that fails on its own example gets no calls', async () => {
     expect((await send('PATCH', '/functions/handled', { example: '1' })).status).toBe(200);
     const { status, json } = await publish('handled', 13);

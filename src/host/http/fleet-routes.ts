@@ -2,11 +2,9 @@
 import { PeerLost, type Asked, type Fleet, type MemberView } from '../../fleet/index.ts';
 import { HostError } from '../errors.ts';
 import type { FleetMember } from '../fleet-member/index.ts';
-import { parseJsonObject } from '../infer/json-body.ts';
 import type { Exchange } from './exchange.ts';
-import { versionAsked, type HostContext } from './host-context.ts';
+import { changeAsked, versionAsked, type HostContext } from './host-context.ts';
 
-const bodyBytesMax = 4096;
 const drainTimeoutMs = 10_000;
 
 export type FleetAnswer = ReturnType<typeof showFleet>;
@@ -46,8 +44,8 @@ export function showFleetFunction(context: HostContext, exchange: Exchange) {
 export async function drainHost(context: HostContext, exchange: Exchange): Promise<void> {
   const { fleet } = fleetOf(context);
   const name = exchange.pathParam('host');
-  const body = await context.bodies.read(exchange, bodyBytesMax);
-  const { draining = true } = body.byteLength === 0 ? {} : parseJsonObject(body, 'the body');
+  const { draining: asked } = await changeAsked(context, exchange, ['draining']);
+  const draining = asked ?? true;
   if (typeof draining !== 'boolean') throw new HostError('bad-request', "'draining' is neither true nor false");
   if (name === fleet.membership.name) {
     await fleet.drain(draining);
@@ -57,8 +55,8 @@ export async function drainHost(context: HostContext, exchange: Exchange): Promi
   const member = fleet.find(name);
   if (member === undefined) throw unknownHost(fleet, name);
   try {
-    const asked: Asked = { ask: 'drain', draining };
-    const { header } = await fleet.peers.ask(member, { header: asked, tensors: [] }, { timeoutMs: drainTimeoutMs });
+    const ask: Asked = { ask: 'drain', draining };
+    const { header } = await fleet.peers.ask(member, { header: ask, tensors: [] }, { timeoutMs: drainTimeoutMs });
     if ('failure' in header) throw new PeerLost(`host ${name} did not take it`);
     exchange.json(200, { host: name, draining });
   } catch (error) {

@@ -4,7 +4,7 @@ import type { FunctionVersion, Publication } from '../types.ts';
 import { mapInSlices } from '../limits/slices.ts';
 import { functionPath, functionView } from './describe.ts';
 import { clientSignal, type Exchange } from './exchange.ts';
-import { versionAsked, type HostContext } from './host-context.ts';
+import { changeAsked, versionAsked, type HostContext } from './host-context.ts';
 import { parseJsonObject } from '../infer/json-body.ts';
 import { percentAsked } from './version-routes.ts';
 import { readForm } from './multipart.ts';
@@ -34,6 +34,7 @@ export function showFunction(context: HostContext, exchange: Exchange): void {
 }
 
 export async function removeFunction(context: HostContext, exchange: Exchange): Promise<void> {
+  await changeAsked(context, exchange, []);
   await context.store.remove(exchange.pathParam('name'), exchange.param('version'));
   exchange.send(204, [], []);
 }

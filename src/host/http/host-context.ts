@@ -89,12 +89,33 @@ export const objectBody = async (
   bytesMax: number,
 ): Promise<Record<string, unknown>> => objectOf(await bodies.read(exchange, bytesMax), parseJsonObject);
 
-/** {@link objectBody} of a change, where `null` takes a setting back. */
-export const changeBody = async (
+/** Settings and shares are short. */
+const changeBytesMax = 256 * 1024;
+
+/**
+ * What a change asks for: parameters of the query and fields of the body, together; `null` takes a setting back. A name
+ * that is not known is refused: passed over, `DELETE /functions/my-model?version=2` would remove every version.
+ *
+ * @param known undefined: the caller checks the names
+ * @throws HostError 'bad-request' | 'bad-json'
+ */
+export async function changeAsked(
   { bodies }: HostContext,
   exchange: Exchange,
-  bytesMax: number,
-): Promise<Record<string, unknown>> => objectOf(await bodies.read(exchange, bytesMax), parseJsonChange);
+  known?: readonly string[],
+): Promise<Record<string, unknown>> {
+  const body = objectOf(await bodies.read(exchange, changeBytesMax), parseJsonChange);
+  const asked = new Map<string, unknown>();
+  for (const [name, value] of [...exchange.query(), ...Object.entries(body)]) {
+    if (asked.has(name)) throw new HostError('bad-request', `'${shown(name)}' is given twice`);
+    if (known?.includes(name) === false) {
+      const taken = known.length === 0 ? 'this request takes none' : `known are ${known.join(', ')}`;
+      throw new HostError('bad-request', `unknown parameter '${shown(name)}': ${taken}`);
+    }
+    asked.set(name, value);
+  }
+  return Object.fromEntries(asked);
+}
 
 const objectOf = (body: Buffer, parse: typeof parseJsonObject): Record<string, unknown> =>
   body.byteLength === 0 ? {} : parse(body, 'the body');

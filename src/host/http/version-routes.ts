@@ -4,20 +4,13 @@ import { allTo, parseTraffic, type Traffic } from '../rollout/traffic.ts';
 import type { FunctionVersion } from '../types.ts';
 import { functionView } from './describe.ts';
 import type { Exchange } from './exchange.ts';
-import { changeBody, versionAsked, type HostContext } from './host-context.ts';
-
-const bodyBytesMax = 256 * 1024;
+import { changeAsked, versionAsked, type HostContext } from './host-context.ts';
 
 /** `PATCH /functions/{name}[/versions/{version}]`: settings as JSON or in the query; null: as published. */
 export async function changeFunction(context: HostContext, exchange: Exchange): Promise<object> {
   const { name } = versionAsked(context, exchange);
   const version = exchange.param('version');
-  const change: Record<string, unknown> = Object.fromEntries(exchange.query());
-  for (const [key, value] of Object.entries(await changeBody(context, exchange, bodyBytesMax))) {
-    if (Object.hasOwn(change, key)) throw new HostError('bad-settings', `setting '${key.slice(0, 80)}' is given twice`);
-    change[key] = value;
-  }
-  await context.store.changeSettings(name, version, change);
+  await context.store.changeSettings(name, version, await changeAsked(context, exchange));
   return functionView(versionAsked(context, exchange), context);
 }
 
@@ -45,20 +38,21 @@ export function showTraffic(context: HostContext, exchange: Exchange): object {
 /** `PATCH /functions/{name}/traffic`: what the body leaves out stays. */
 export async function changeTraffic(context: HostContext, exchange: Exchange): Promise<object> {
   const { name } = versionAsked(context, exchange);
-  const body = await changeBody(context, exchange, bodyBytesMax);
-  return trafficNow(context, exchange, await context.rollout.change(name, (now) => parseTraffic(body, now)));
+  const change = await changeAsked(context, exchange);
+  return trafficNow(context, exchange, await context.rollout.change(name, (now) => parseTraffic(change, now)));
 }
 
 /** `POST /functions/{name}/versions/{version}/promote[?percent=10]` */
 export async function promoteVersion(context: HostContext, exchange: Exchange): Promise<object> {
   const version = versionAsked(context, exchange);
-  const percent = percentAsked(exchange.query().get('percent'));
-  return trafficNow(context, exchange, await context.rollout.promote(version, percent));
+  const { percent } = await changeAsked(context, exchange, ['percent']);
+  return trafficNow(context, exchange, await context.rollout.promote(version, percentAsked(percent)));
 }
 
 /** `POST /functions/{name}/rollback` */
 export async function rollBack(context: HostContext, exchange: Exchange): Promise<object> {
   const { name } = versionAsked(context, exchange);
+  await changeAsked(context, exchange, []);
   return trafficNow(context, exchange, await context.rollout.rollBack(name));
 }
 
