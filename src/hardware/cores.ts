@@ -1,39 +1,23 @@
-import { availableParallelism, cpus, type CpuInfo } from 'node:os';
-import { controlGroupFolders, listFolder, parseKernelList, readInteger, readText } from '../tools/index.ts';
+import { cpus, type CpuInfo } from 'node:os';
+import { controlGroupFolders, listFolder, readInteger, readText } from '../tools/index.ts';
+import { readLogicalCores, readOnlineCores } from './logical-cores.ts';
 
 /** The processor cores of a machine, and how many of them this process may use. */
 export type Cores = ReturnType<typeof readCores>;
 
 /** Reads the cores of the machine whose /proc and /sys are below `root`. */
 export function readCores(root = '/') {
-  const online = readText(root, 'sys/devices/system/cpu/online');
-  const ids = online === undefined ? [] : parseKernelList(online);
-  const logical = ids.length > 0 ? ids.length : cpus().length;
-  const cores = new Set<string>();
-  const sockets = new Set<number>();
-  for (const id of ids) {
-    const topology = `sys/devices/system/cpu/cpu${id}/topology`;
-    const socket = readInteger(root, `${topology}/physical_package_id`);
-    const core = readInteger(root, `${topology}/core_id`);
-    if (socket === undefined || core === undefined) continue;
-    sockets.add(socket);
-    cores.add(`${socket}:${core}`);
-  }
-  const allowedList = /^Cpus_allowed_list:\s*(\S+)/m.exec(readText(root, 'proc/self/status') ?? '')?.[1];
-  // Affinity masks name cores that a machine could have; only those online count.
-  const allowed =
-    allowedList === undefined
-      ? availableParallelism()
-      : parseKernelList(allowedList).filter((id) => ids.length === 0 || ids.includes(id)).length;
+  const online = readOnlineCores(root);
+  const allowed = readLogicalCores(root).length;
   const quota = readQuota(root);
   return {
     /** Marketing name of the processor; undefined if the system does not say. */
     model: /^model name\s*:\s*(.+)$/m.exec(readText(root, 'proc/cpuinfo') ?? '')?.[1]?.trim() ?? cpus()[0]?.model,
     /** Hardware threads that are online. */
-    logical,
+    logical: online.length,
     /** Cores behind them: smaller than `logical` with simultaneous multithreading. */
-    physical: cores.size > 0 ? cores.size : logical,
-    sockets: Math.max(1, sockets.size),
+    physical: new Set(online.map(({ socket, core }) => `${socket}:${core}`)).size,
+    sockets: new Set(online.map(({ socket }) => socket)).size,
     numaNodes: Math.max(1, listFolder(root, 'sys/devices/system/node').filter((name) => /^node\d+$/.test(name)).length),
     /** Hardware threads that the CPU affinity of this process allows. */
     allowed: Math.max(1, allowed),

@@ -1,4 +1,4 @@
-import { availableParallelism } from 'node:os';
+import { cpus } from 'node:os';
 import { parseKernelList, readInteger, readText } from '../tools/index.ts';
 
 /** A hardware thread, to which a thread can be pinned. */
@@ -10,24 +10,26 @@ export interface LogicalCore {
   readonly core: number;
 }
 
+/** The hardware threads that are online, by number. If the system does not say, each counts as a core of one socket. */
+export function readOnlineCores(root: string): LogicalCore[] {
+  const online = parseKernelList(readText(root, 'sys/devices/system/cpu/online') ?? '');
+  const ids = online.length > 0 ? online : [...cpus().keys()];
+  return ids.map((id) => {
+    const topology = `sys/devices/system/cpu/cpu${id}/topology`;
+    return {
+      id,
+      socket: readInteger(root, `${topology}/physical_package_id`) ?? 0,
+      core: readInteger(root, `${topology}/core_id`) ?? id,
+    };
+  });
+}
+
 /**
- * The hardware threads that are online and allowed by the affinity of this process, by number, from the /proc and /sys
- * below `root`. If the system does not say, each counts as a core of one socket.
+ * Of the hardware threads that are online, those that the affinity of this process allows, from the /proc and /sys below
+ * `root`. Affinity masks name cores that a machine could have, too.
  */
 export function readLogicalCores(root = '/'): LogicalCore[] {
-  const online = parseKernelList(readText(root, 'sys/devices/system/cpu/online') ?? '');
-  const allowed = parseKernelList(
-    /^Cpus_allowed_list:\s*(\S+)/m.exec(readText(root, 'proc/self/status') ?? '')?.[1] ?? '',
-  );
-  const ids = online.length === 0 ? Array.from({ length: availableParallelism() }, (_, id) => id) : online;
-  return ids
-    .filter((id) => allowed.length === 0 || allowed.includes(id))
-    .map((id) => {
-      const topology = `sys/devices/system/cpu/cpu${id}/topology`;
-      return {
-        id,
-        socket: readInteger(root, `${topology}/physical_package_id`) ?? 0,
-        core: readInteger(root, `${topology}/core_id`) ?? id,
-      };
-    });
+  const status = readText(root, 'proc/self/status') ?? '';
+  const allowed = parseKernelList(/^Cpus_allowed_list:\s*(\S+)/m.exec(status)?.[1] ?? '');
+  return readOnlineCores(root).filter(({ id }) => allowed.length === 0 || allowed.includes(id));
 }

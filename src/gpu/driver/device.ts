@@ -1,7 +1,6 @@
 /** One GPU: its properties and its memory; makes its streams, events, modules and products. */
 import type { matmulFunctions, Calls } from './declarations.ts';
-import { MatmulLibrary } from './matmul.ts';
-import { createMatmul } from './matmul-by-items.ts';
+import { createMatmul, MatmulLibrary } from './matmul.ts';
 import { allocateDeviceMemory } from './memory.ts';
 import { NativeModule } from './modules.ts';
 import { readText } from './native-memory.ts';

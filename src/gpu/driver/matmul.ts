@@ -37,6 +37,10 @@ const transposed = 1;
 const result = { algorithm: 0, algorithmBytes: 64, workspaceBytes: 64, state: 72, bytes: 96 };
 const resultsWanted = 8;
 
+/** Of a batch that the library has no algorithm for. For larger ones one launch of the engine's slower kernel is better. */
+const itemsMax = 8;
+const bytesOf: Readonly<Record<MatmulType, number>> = { f32: 4, f16: 2, bf16: 2 };
+
 /**
  * The alignment of operands that algorithms may rely on, in bytes. The library's default is 256, which operands inside
  * sub-allocations rarely have.
@@ -92,10 +96,23 @@ interface Algorithm {
   readonly workspaceBytes: number;
 }
 
+/** @throws CudaError 'unsupported' if the library has an algorithm for neither the batch nor its items */
+export function createMatmul(library: MatmulLibrary, description: MatmulDescription): NativeMatmul {
+  try {
+    return new NativeMatmul(library, description, description.batch);
+  } catch (error) {
+    const isRefused = error instanceof CudaError && error.code === 'unsupported';
+    if (!isRefused || description.batch === 1 || description.batch > itemsMax) throw error;
+    return new NativeMatmul(library, description, 1);
+  }
+}
+
 export class NativeMatmul extends Owned implements Matmul {
   readonly description: MatmulDescription;
   readonly workspaceBytes: number;
   readonly #library: MatmulLibrary;
+  /** Items of one library call. */
+  readonly #batch: number;
   /** alpha at 0, beta at 4, the address of the bias at 8, algorithms from 64 on. */
   readonly #block: NativeBlock;
   readonly #hasBias: boolean;
@@ -106,11 +123,13 @@ export class NativeMatmul extends Owned implements Matmul {
   readonly #algorithms = new Map<number, number>();
   #biasAddress = 0;
 
-  constructor(library: MatmulLibrary, description: MatmulDescription) {
+  /** @param batch of one library call: that of the description, or 1 */
+  constructor(library: MatmulLibrary, description: MatmulDescription, batch: number) {
     super();
     checkDescription(description);
     const { core } = library;
     this.#library = library;
+    this.#batch = batch;
     this.description = description;
     this.#hasBias = description.epilogue.endsWith('bias');
     this.#block = core.session.arena.allocate(64 + alignments.length * result.algorithmBytes);
@@ -134,11 +153,24 @@ export class NativeMatmul extends Owned implements Matmul {
   }
 
   /** The device's context must be current. */
-  run(operands: MatmulOperands, stream: number): void {
+  run({ a, b, d, bias, workspace }: MatmulOperands, stream: number): void {
     if (this.released) throw misuse('cublasLtMatmul', 'a product was run after its release');
+    const { batch, strideA, strideB, strideD, strideBias = 0, typeA, typeB, typeD } = this.description;
+    for (let item = 0; item < batch; item += this.#batch) {
+      const at = {
+        a: a + item * strideA * bytesOf[typeA],
+        b: b + item * strideB * bytesOf[typeB],
+        d: d + item * strideD * bytesOf[typeD],
+        bias: bias + item * strideBias * bytesOf[typeD],
+        workspace,
+      };
+      this.#call(at, stream);
+    }
+  }
+
+  #call({ a, b, d, bias, workspace }: MatmulOperands, stream: number): void {
     const { calls, handle } = this.#library;
     const { data, address } = this.#block;
-    const { a, b, d, bias, workspace } = operands;
     if (this.#hasBias && bias !== this.#biasAddress) {
       if (bias === 0) throw misuse('cublasLtMatmul', `epilogue '${this.description.epilogue}' needs a bias`);
       writeInteger64(data, 8, bias);
@@ -200,7 +232,7 @@ export class NativeMatmul extends Owned implements Matmul {
     set(operation.epilogue, epilogues[description.epilogue]);
     if (this.#hasBias) set(operation.biasType, dataTypes[description.typeD]);
     const { strideBias = 0 } = description;
-    if (strideBias !== 0) set(operation.biasStride, strideBias, 8);
+    if (strideBias !== 0 && this.#batch > 1) set(operation.biasStride, strideBias, 8);
     return handle;
   }
 
@@ -210,8 +242,8 @@ export class NativeMatmul extends Owned implements Matmul {
     const created = calls.cublasLtMatrixLayoutCreate(out, dataTypes[type], rows, columns, leading);
     const handle = this.#library.made('cublasLtMatrixLayoutCreate', created, describe(this.description));
     this.#destroyers.push(() => calls.cublasLtMatrixLayoutDestroy(handle));
-    if (this.description.batch > 1) {
-      this.#library.set('cublasLtMatrixLayoutSetAttribute', handle, layout.batchCount, this.description.batch, 4);
+    if (this.#batch > 1) {
+      this.#library.set('cublasLtMatrixLayoutSetAttribute', handle, layout.batchCount, this.#batch, 4);
       this.#library.set('cublasLtMatrixLayoutSetAttribute', handle, layout.batchStride, stride, 8);
     }
     return handle;
@@ -219,7 +251,7 @@ export class NativeMatmul extends Owned implements Matmul {
 
   /** Chooses an algorithm for operands of an alignment, and copies it into the block. */
   #algorithm(alignment: number, workspaceBytesMax: number): Algorithm {
-    const key = `${alignment} ${workspaceBytesMax} ${Object.values(this.description).join(' ')}`;
+    const key = `${alignment} ${workspaceBytesMax} ${this.#batch} ${Object.values(this.description).join(' ')}`;
     const chosen = getOrMake(this.#library.algorithms, key, () => this.#choose(alignment, workspaceBytesMax));
     const place = 64 + alignments.indexOf(alignment) * result.algorithmBytes;
     new Uint8Array(this.#block.data.buffer, this.#block.data.byteOffset + place, result.algorithmBytes).set(

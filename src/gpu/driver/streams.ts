@@ -2,7 +2,6 @@
 import { contextOf } from './memory.ts';
 import { NativeLaunch } from './modules.ts';
 import { NativeMatmul } from './matmul.ts';
-import { MatmulByItems } from './matmul-by-items.ts';
 import { DriverHandle, type DeviceCore } from './session.ts';
 import { graphUpdateFailed, misuse } from './status.ts';
 import type {
@@ -114,7 +113,7 @@ export class NativeStream extends DriverHandle implements CudaStream {
   }
 
   matmul(matmul: Matmul, operands: MatmulOperands): void {
-    if (!(matmul instanceof NativeMatmul) && !(matmul instanceof MatmulByItems)) {
+    if (!(matmul instanceof NativeMatmul)) {
       throw misuse('cublasLtMatmul', 'the product was made by something else');
     }
     matmul.run(operands, this.#use());

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { ElementType, GraphBuilder, writeModel } from '../../onnx/index.ts';
 import { tensorOf, type Tensor } from '../../tensor/index.ts';
-import { measureOperatorsOnCpu, type CpuOperatorProgress } from './cpu-operators.ts';
+import { measureOperatorsOnCpu, type OperatorProgress } from './cpu-operators.ts';
 
 let folder: string;
 beforeAll(async () => {
@@ -34,9 +34,9 @@ const nodes = ['/small', '/up', '/large', '/same'];
 
 test('each operator has a time for every number of busy cores, and a larger product has larger times', async () => {
   const { modelPath, inputs } = await writeProducts();
-  const progress: CpuOperatorProgress[] = [];
-  const onProgress = (each: CpuOperatorProgress): void => void progress.push(each);
-  const times = await measureOperatorsOnCpu({ modelPath, inputs, nodes, cores: 3, iterations: 12, onProgress });
+  const progress: OperatorProgress[] = [];
+  const onProgress = (each: OperatorProgress): void => void progress.push(each);
+  const times = await measureOperatorsOnCpu({ modelPath, inputs, nodes }, { cores: 3, iterations: 12, onProgress });
   expect([...times.keys()]).toEqual(nodes);
   for (const list of times.values()) {
     expect(list).toHaveLength(3);
@@ -44,24 +44,24 @@ test('each operator has a time for every number of busy cores, and a larger prod
   }
   const [small = [], , large = []] = [...times.values()];
   for (const [index, ms] of large.entries()) expect(ms).toBeGreaterThan(2 * small[index]!);
-  expect(progress.map(({ done, busyCores }) => [done, busyCores])).toEqual([
-    [0, 1],
-    [1, 2],
-    [2, 3],
-    [3, 3],
+  expect(progress).toEqual([
+    { done: 0, total: 3, label: 'on the CPU, 1 core busy' },
+    { done: 1, total: 3, label: 'on the CPU, 2 cores busy' },
+    { done: 2, total: 3, label: 'on the CPU, 3 cores busy' },
+    { done: 3, total: 3, label: 'on the CPU, 3 cores busy' },
   ]);
 });
 
 test('times for a number of busy cores that is not measured are interpolated', async () => {
   const { modelPath, inputs } = await writeProducts();
-  const times = await measureOperatorsOnCpu({ modelPath, inputs, nodes, cores: 4, iterations: 3 });
+  const times = await measureOperatorsOnCpu({ modelPath, inputs, nodes }, { cores: 4, iterations: 3 });
   for (const [, two, three, four] of times.values()) expect(three!).toBeCloseTo((two! + four!) / 2, 12);
 });
 
 test('the error for a model that ONNX Runtime refuses names the model', async () => {
   const { modelPath } = await writeProducts();
   const inputs = [tensorOf('x', 'FP32', [1, 3], Float32Array.of(1, 2, 3))];
-  const measuring = measureOperatorsOnCpu({ modelPath, inputs, nodes, cores: 2 });
+  const measuring = measureOperatorsOnCpu({ modelPath, inputs, nodes }, { cores: 2 });
   await expect(measuring).rejects.toMatchObject({
     code: 'invalid',
     message: expect.stringMatching(/^its operators cannot be timed on the CPU: .*dimension/),
@@ -71,17 +71,17 @@ test('the error for a model that ONNX Runtime refuses names the model', async ()
 test('aborting the signal ends the measurement', async () => {
   const { modelPath, inputs } = await writeProducts();
   const abort = new AbortController();
-  const measuring = measureOperatorsOnCpu({
-    modelPath,
-    inputs,
-    nodes,
-    cores: 2,
-    iterations: 1_000_000,
-    onProgress: ({ done }) => {
-      // By then the threads are starting or running.
-      if (done === 0) setImmediate(() => abort.abort());
+  const measuring = measureOperatorsOnCpu(
+    { modelPath, inputs, nodes },
+    {
+      cores: 2,
+      iterations: 1_000_000,
+      onProgress: ({ done }) => {
+        // By then the threads are starting or running.
+        if (done === 0) setImmediate(() => abort.abort());
+      },
+      signal: abort.signal,
     },
-    signal: abort.signal,
-  });
+  );
   await expect(measuring).rejects.toMatchObject({ code: 'cancelled' });
 });

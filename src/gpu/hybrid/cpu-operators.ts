@@ -11,26 +11,30 @@ import { GpuError } from '../types.ts';
 import { signalAt, signalCount, type OperatorTimes } from './cpu-core-protocol.ts';
 import { CpuCores } from './cpu-cores.ts';
 
-export interface CpuOperatorProgress {
+export interface OperatorProgress {
   /** Measurements that are done, of `total`; each has another number of busy cores. */
   readonly done: number;
   readonly total: number;
-  readonly busyCores: number;
+  /** The current measurement. */
+  readonly label: string;
 }
 
-export interface MeasureCpuOperatorsOptions {
+export interface CpuTimingOptions {
+  /** The largest number of busy cores, at least 1. */
+  readonly cores: number;
+  /** The operating system's numbers of the cores. Further threads are not pinned. */
+  readonly coreNumbers?: readonly number[];
+  /** Timed runs, fewer for a slow model. Default 10, and 5 on a GPU. */
+  readonly iterations?: number;
+  readonly signal?: AbortSignal;
+  readonly onProgress?: (progress: OperatorProgress) => void;
+}
+
+interface TimedModel {
   readonly modelPath: string;
   readonly inputs: readonly Tensor[];
   /** Names of the nodes to time. */
   readonly nodes: readonly string[];
-  /** The largest number of busy cores, at least 1. */
-  readonly cores: number;
-  /** The operating system's numbers of the cores. Further threads are not pinned. */
-  readonly pinTo?: readonly number[];
-  /** Timed runs, fewer for a slow model. Default 10. */
-  readonly iterations?: number;
-  readonly onProgress?: (progress: CpuOperatorProgress) => void;
-  readonly signal?: AbortSignal;
 }
 
 /**
@@ -42,17 +46,24 @@ export interface MeasureCpuOperatorsOptions {
  *
  * @throws GpuError 'invalid' when ONNX Runtime refuses the model, 'cancelled'
  */
-export async function measureOperatorsOnCpu(options: MeasureCpuOperatorsOptions): Promise<Map<string, number[]>> {
-  const { cores, nodes, onProgress } = options;
+export async function measureOperatorsOnCpu(
+  model: TimedModel,
+  options: CpuTimingOptions,
+): Promise<Map<string, number[]>> {
+  const { cores, onProgress } = options;
   const counts = busyCounts(cores);
   const measured: Map<string, number>[] = [];
+  const tell = (done: number, busyCores: number): void => {
+    const label = `on the CPU, ${busyCores} ${busyCores === 1 ? 'core' : 'cores'} busy`;
+    onProgress?.({ done, total: counts.length, label });
+  };
   for (const [done, busyCores] of counts.entries()) {
-    onProgress?.({ done, total: counts.length, busyCores });
-    measured.push(await measureBusy(options, busyCores));
+    tell(done, busyCores);
+    measured.push(await measureBusy(model, options, busyCores));
   }
-  onProgress?.({ done: counts.length, total: counts.length, busyCores: cores });
+  tell(counts.length, cores);
   return new Map(
-    nodes.map((node) => [
+    model.nodes.map((node) => [
       node,
       interpolated(
         counts,
@@ -84,18 +95,22 @@ function interpolated(places: readonly number[], values: readonly number[]): num
   });
 }
 
-async function measureBusy(options: MeasureCpuOperatorsOptions, busyCores: number): Promise<Map<string, number>> {
+async function measureBusy(
+  model: TimedModel,
+  options: CpuTimingOptions,
+  busyCores: number,
+): Promise<Map<string, number>> {
   const folder = await mkdtemp(join(tmpdir(), 'turntable-operators-'));
   try {
-    const found = await timeOnCores(options, busyCores, folder);
-    return combine(options.nodes, found);
+    return combine(model.nodes, await timeOnCores(model, options, busyCores, folder));
   } finally {
     await rm(folder, { recursive: true, force: true });
   }
 }
 
 async function timeOnCores(
-  { modelPath, inputs, iterations = 10, pinTo = [], signal }: MeasureCpuOperatorsOptions,
+  { modelPath, inputs }: TimedModel,
+  { iterations = 10, coreNumbers = [], signal }: CpuTimingOptions,
   busyCores: number,
   folder: string,
 ): Promise<OperatorTimes[]> {
@@ -104,7 +119,7 @@ async function timeOnCores(
   /** A thread must not be terminated inside ONNX Runtime. It reads this signal after each run, and ends. */
   const stop = (): void => void Atomics.store(signals, signalAt.stop, 1);
   signal?.addEventListener('abort', stop, { once: true });
-  const cores = new CpuCores({ count: busyCores, cores: pinTo });
+  const cores = new CpuCores({ count: busyCores, cores: coreNumbers });
   const timeOn = async (core: number): Promise<OperatorTimes> => {
     const own = join(folder, String(core));
     await mkdir(own);

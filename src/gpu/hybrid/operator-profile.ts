@@ -17,7 +17,7 @@ import { GpuError } from '../types.ts';
 import { operators } from '../operators/index.ts';
 import { defaultSettings } from '../program/index.ts';
 import { CpuCores } from './cpu-cores.ts';
-import { measureOperatorsOnCpu } from './cpu-operators.ts';
+import { measureOperatorsOnCpu, type CpuTimingOptions } from './cpu-operators.ts';
 import { draftOperators, type DraftedNode, type OperatorDraft } from './operator-draft.ts';
 import { hybridGraph, type HybridGraphOptions } from './prepare.ts';
 import type { CpuCall, HostTensor } from './types.ts';
@@ -69,27 +69,9 @@ function cpuMsOf(nodes: readonly DraftedNode[], { cpuMs }: OperatorTimes): numbe
   return found.reduce<number[]>((sum, each) => each.map((ms, cores) => (sum[cores] ?? 0) + ms), []);
 }
 
-export interface OperatorProgress {
-  readonly done: number;
-  readonly total: number;
-  /** The current measurement. */
-  readonly label: string;
-}
-
-export interface CpuTimingOptions {
-  readonly draft: OperatorDraft;
-  /** The largest number of busy cores. */
-  readonly cores: number;
-  /** The operating system's numbers of the cores. */
-  readonly coreNumbers?: readonly number[];
-  /** Timed repetitions of each measurement. Default 5. */
-  readonly iterations?: number;
-  readonly signal?: AbortSignal;
-  readonly onProgress?: (progress: OperatorProgress) => void;
-}
-
-export interface ProfileOperatorsOptions extends Omit<CpuTimingOptions, 'onProgress'> {
+export interface ProfileOperatorsOptions extends CpuTimingOptions {
   readonly engine: Engine;
+  readonly draft: OperatorDraft;
   /** The function, registered with the draft's layout. */
   readonly key: string;
   readonly gpu: number;
@@ -112,24 +94,13 @@ export async function profileOperators(options: ProfileOperatorsOptions): Promis
   }
   const { bandwidth, latencyMs } = await measureCrossings(engine, key, gpu);
   const callMs = await measureCall(cpuCores);
-  const cpuMs = await timeOnCpu(options);
+  const cpuMs = await timeOnCpu(draft, options);
   return graphProfileOf(draft, { gpuMs, cpuMs, bandwidth, latencyMs, callMs });
 }
 
-/** Times the operators on the CPU alone. @throws GpuError */
-export async function timeOnCpu(options: CpuTimingOptions): Promise<Map<string, number[]>> {
-  const { draft, cores, coreNumbers, iterations, signal, onProgress } = options;
-  return await measureOperatorsOnCpu({
-    modelPath: draft.modelPath,
-    inputs: functionInputs(draft),
-    nodes: draft.operators.flatMap(({ nodes }) => nodes.map(({ name }) => name)),
-    cores,
-    ...given({ pinTo: coreNumbers, iterations, signal }),
-    onProgress: ({ done, total, busyCores }) => {
-      const label = `on the CPU, ${busyCores} ${busyCores === 1 ? 'core' : 'cores'} busy`;
-      onProgress?.({ done, total, label });
-    },
-  });
+function timeOnCpu(draft: OperatorDraft, options: CpuTimingOptions): Promise<Map<string, number[]>> {
+  const nodes = draft.operators.flatMap((operator) => operator.nodes.map(({ name }) => name));
+  return measureOperatorsOnCpu({ modelPath: draft.modelPath, inputs: functionInputs(draft), nodes }, options);
 }
 
 /**
@@ -162,7 +133,7 @@ async function crossingValues(
 const calls = 200;
 
 /** Median milliseconds of a core's round trip: a call of a sub-graph with one Identity. @throws GpuError */
-export async function measureCall(cores: CpuCores): Promise<number> {
+async function measureCall(cores: CpuCores): Promise<number> {
   const folder = await mkdtemp(join(tmpdir(), 'turntable-call-'));
   const memory = new NativeArena();
   try {
@@ -192,7 +163,7 @@ export async function measureCall(cores: CpuCores): Promise<number> {
 }
 
 /** The profile with an estimate for the GPU in place of measurements. */
-export interface ProfileOnCpuOptions extends HybridGraphOptions, Omit<CpuTimingOptions, 'draft'> {
+export interface ProfileOnCpuOptions extends HybridGraphOptions, CpuTimingOptions {
   /** Estimates times on the GPU, by node name, and of crossings. */
   readonly estimate: (model: ModelProto) => OperatorsEstimate;
 }
@@ -208,7 +179,7 @@ export async function profileOperatorsOnCpu(options: ProfileOnCpuOptions): Promi
   const byLabel = draft.operators
     .flatMap(({ nodes }) => nodes)
     .flatMap(({ name, label }) => (launched.has(label) ? [[label, gpuMs.get(name) ?? 0] as const] : []));
-  const cpuMs = await timeOnCpu({ draft, ...timing });
+  const cpuMs = await timeOnCpu(draft, timing);
   const cores = new CpuCores({ count: 1, ...(timing.coreNumbers && { cores: timing.coreNumbers }) });
   try {
     const callMs = await measureCall(cores);
