@@ -4,7 +4,7 @@ export { niceness, runningProcesses, startProcess } from './child.ts';
 export { canGoOffline, confine, goOffline } from './confine.ts';
 export { heap, type OwnMemory, type ProcessMemory } from './heap.ts';
 export { countKernelKills, kernelKills, type KernelKill } from './kernel-kills.ts';
-export { libcFunction, nativeStackBytes } from './libc.ts';
+export { libcFunction, loadKoffi, nativeStackBytes } from './libc.ts';
 export { compiledModule } from './module.ts';
 export { tagOutput, takeTag } from './output-tags.ts';
 export { parentChannel } from './parent.ts';

@@ -11,10 +11,8 @@
  * Counts and places come from another process and are checked: a child that lies spoils only its own messages.
  */
 import { closeSync, ftruncateSync } from 'node:fs';
-import { createRequire } from 'node:module';
-import type * as Koffi from 'koffi';
 import { copyInto, dataParts, TensorError, type FrameRegion, type Tensor } from '../tensor/index.ts';
-import { libcFunction } from './libc.ts';
+import { libcFunction, loadKoffi } from './libc.ts';
 
 /** Address space: a page takes memory once it is written to. A tensor without room goes through the socket. */
 const areaBytes = 16 * 2 ** 20;
@@ -132,8 +130,7 @@ export class Region implements FrameRegion, SharedMemory, Disposable {
   constructor(fd: number, side: Side) {
     const address = BigInt(libc('map')(null, regionBytes, readWrite, shared, fd, 0) as number | bigint);
     if (address === -1n) throw new Error('mmap failed');
-    const koffi = createRequire(import.meta.url)('koffi') as typeof Koffi;
-    const buffer = koffi.view(address, regionBytes);
+    const buffer = loadKoffi().view(address, regionBytes);
     const areas = [0, 1].map((at) => new Uint8Array(buffer, countsBytes + at * areaBytes, areaBytes));
     const [own, other] = side === 'host' ? areas : areas.toReversed();
     this.#address = address;

@@ -3,9 +3,9 @@ import { execFileSync } from 'node:child_process';
 import { existsSync, readdirSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { basename, dirname, isAbsolute, join } from 'node:path';
-import koffi, { type LibraryHandle } from 'koffi';
+import type { LibraryHandle } from 'koffi';
 import { getOrMake } from '../../tools/index.ts';
-import { childEnvironment, nativeStackBytes } from '../../process/index.ts';
+import { childEnvironment, loadKoffi, nativeStackBytes } from '../../process/index.ts';
 import type { Calls, DeclarationTable, NativeCall } from './declarations.ts';
 import { CudaError } from './types.ts';
 
@@ -44,6 +44,7 @@ const specs: Readonly<Record<LibraryName, LibrarySpec>> = {
 const cudaMajorNewest = 13;
 const cudaMajorOldest = 12;
 
+const koffi = loadKoffi();
 let configured = false;
 
 /**

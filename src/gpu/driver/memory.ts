@@ -1,11 +1,13 @@
 /** Device memory and pinned host memory. */
-import koffi from 'koffi';
+import { loadKoffi } from '../../process/index.ts';
 import { getOrMake, given, once } from '../../tools/index.ts';
 import { pin, unpin, type HeldKind, type Pinned } from './host-pages.ts';
 import type { Pinner } from './pinner.ts';
 import { Owned, type ContextMemory, type Session } from './session.ts';
 import { misuse } from './status.ts';
 import type { DeviceMemory, HostMemory } from './types.ts';
+
+const koffi = loadKoffi();
 
 /**
  * Node 20 aborts on a view of more than 4 GiB, and making a view of this size costs a garbage collection. So there are

@@ -2,8 +2,10 @@
  * Memory outside JavaScript's heap for native structures, out-parameters, kernel parameters and names. The driver may
  * keep their addresses, and the garbage collector moves objects in the heap.
  */
-import koffi from 'koffi';
+import { loadKoffi } from '../../process/index.ts';
 import { append, once } from '../../tools/index.ts';
+
+const koffi = loadKoffi();
 
 /** A piece of native memory, freed by `release` or at the end of its `using`. */
 export interface NativeBlock extends Disposable {

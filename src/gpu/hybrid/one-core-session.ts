@@ -1,6 +1,6 @@
 /** ONNX Runtime for one core: sessions with one thread, and tensors in native memory. */
-import koffi from 'koffi';
 import type * as OrtModule from 'onnxruntime-node';
+import { loadKoffi } from '../../process/index.ts';
 import {
   arrayOf,
   elementBytes,
@@ -12,6 +12,7 @@ import {
 } from '../../tensor/index.ts';
 import type { HostTensor } from './types.ts';
 
+const koffi = loadKoffi();
 export const ort = loadOnnxRuntime();
 
 /** Without spinning: a thread that spins would take CPU time from other threads. */
