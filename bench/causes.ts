@@ -9,6 +9,7 @@ import type { TroubleAnswer, TroubleRow } from '../src/host/dashboard/index.ts';
 import { formatMs } from '../src/tools/index.ts';
 import { faults, neighbours, redisDies, saysRedisIsDown, type Fault, type Needs } from './causes/faults.ts';
 import { scene, type Scene } from './causes/scene.ts';
+import { percent } from './shared/statistics.ts';
 
 const healthyName = 'healthy';
 const redisName = 'Redis dies';
@@ -199,8 +200,6 @@ async function healthyHost(minutes: number, progress: (text: string) => void): P
   });
   return { minutes, looks, named };
 }
-
-const percent = (share: number): string => `${(100 * share).toFixed(1)}%`;
 
 function report(rows: readonly Row[], left: readonly string[], healthy: Healthy | undefined): BenchmarkResult {
   const right = rows.filter(({ isTrue }) => isTrue).length;

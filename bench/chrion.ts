@@ -8,6 +8,7 @@ import { poolSockets } from '../src/cpu/index.ts';
 import { probeCuda } from '../src/gpu/index.ts';
 import { readMemory } from '../src/hardware/index.ts';
 import { buildEmulatedDriver } from '../test/emulated-driver/build.ts';
+import { emulatedEnvironment } from '../test/support/emulator.ts';
 import {
   tableOf,
   BenchmarkNotPossible,
@@ -158,7 +159,7 @@ async function planFor({ small }: BenchmarkOptions): Promise<Plan | undefined> {
     profileIterations: 1,
     hostBytes: 2 ** 27,
     network: small ? { ...network, ...memory, hybridCores, cpuCores } : undefined,
-    emulated: { ...driver.environment, TURNTABLE_EMULATOR: JSON.stringify({ devices: [{ memoryBytes: 2 ** 26 }] }) },
+    emulated: emulatedEnvironment(driver, [{ memoryBytes: 2 ** 26 }]),
     cacheName: 'chrion-emulated',
   };
 }

@@ -3,7 +3,7 @@ import type { Browser } from 'playwright-core';
 import { hasBrowser, launchBrowser, openPage } from '../test/support/browser.ts';
 import { startHostWithHistory } from '../test/support/dashboard-load.ts';
 import { BenchmarkNotPossible, type Benchmark, type BenchmarkOptions, type BenchmarkResult } from './benchmark.ts';
-import { median } from './servers.ts';
+import { median } from './shared/statistics.ts';
 
 export const benchmark: Benchmark = {
   name: 'dashboard',

@@ -3,7 +3,8 @@
  */
 import { ElementType, GraphBuilder } from '../src/onnx/index.ts';
 import { tableOf, type BenchmarkTable } from './benchmark.ts';
-import { ask, median } from './servers.ts';
+import { ask } from './servers.ts';
+import { median } from './shared/statistics.ts';
 
 export interface Load {
   readonly statuses: Readonly<Record<string, number>>;

@@ -4,21 +4,14 @@
  * stopped and the store is away, in an order that the seed repeats.
  */
 import { setTimeout as delay } from 'node:timers/promises';
+import { Xoshiro } from '../src/replay/index.ts';
 import { redisMissing } from '../test/support/redis-server.ts';
 import { BenchmarkNotPossible, type Benchmark, type BenchmarkOptions, type BenchmarkResult } from './benchmark.ts';
-import {
-  callOn,
-  callOnce,
-  makeFunction,
-  Outcomes,
-  publishAndSee,
-  randomNumbers,
-  send,
-  type TestFunction,
-} from './fleet/load.ts';
+import { callOn, callOnce, makeFunction, Outcomes, publishAndSee, type TestFunction } from './fleet/load.ts';
 import { measureSizes, type SizeCosts } from './fleet/sizes.ts';
 import { FleetSystem } from './fleet/system.ts';
-import { median } from './servers.ts';
+import { mustSend, send } from './shared/requests.ts';
+import { median, quantile, sum } from './shared/statistics.ts';
 
 const faults = [
   'host killed',
@@ -49,7 +42,7 @@ async function run(options: BenchmarkOptions): Promise<BenchmarkResult> {
   // Two hosts and a worker have every fault too, and each process costs a small run two seconds of a core.
   const [hosts, workers] = small ? [2, 1] : [3, 2];
   const counts = small ? { functions: 4, connections: 4, calls: 20 } : { functions: 200, connections: 30, calls: 3000 };
-  const random = randomNumbers(seed);
+  const random = new Xoshiro(seed);
   await using system = await FleetSystem.start(hosts, workers);
   const functions: TestFunction[] = [];
   for (let index = 0; index < counts.functions; index++) functions.push(await makeFunction(`dense-${index}`, random));
@@ -57,7 +50,7 @@ async function run(options: BenchmarkOptions): Promise<BenchmarkResult> {
   const beforeCount = Math.ceil(counts.functions / 2);
   const shownMs: number[] = [];
   for (const fn of functions.slice(0, beforeCount)) {
-    shownMs.push(await publishAndSee(system, fn, Math.floor(random() * hosts)));
+    shownMs.push(await publishAndSee(system, fn, random.below(hosts)));
   }
   progress('calls at home and at another host');
   const ways = await measureWays(system, functions[0]!, counts.calls);
@@ -66,8 +59,7 @@ async function run(options: BenchmarkOptions): Promise<BenchmarkResult> {
   const chaos = await runChaos(system, functions, beforeCount, { ...options, minutes, random, counts, workers });
   const { outcomes, injected, missing } = chaos;
   const overheadMs = ways.localMs < Infinity ? ways.passedMs - ways.localMs : Infinity;
-  shownMs.sort((a, b) => a - b);
-  const shownMsP99 = shownMs[Math.min(shownMs.length - 1, Math.floor(shownMs.length * 0.99))]!;
+  const shownMsP99 = quantile(shownMs, 0.99);
   const isLost = outcomes.troubles.length > 0;
   return {
     settings: { hosts, workers, gpusOfEach: system.hasGpus ? 2 : 0, ...counts, seed, minutes: small ? 0 : minutes },
@@ -123,7 +115,7 @@ async function run(options: BenchmarkOptions): Promise<BenchmarkResult> {
         met: !isLost && outcomes.answered > 0,
         reached: isLost
           ? outcomes.troubles.slice(0, 5).join('; ')
-          : `${outcomes.answered} of them, beside ${sumOf(injected.values())} faults`,
+          : `${outcomes.answered} of them, beside ${sum(injected.values())} faults`,
       },
       {
         aim: 'every acknowledged publication is there once, at every host',
@@ -175,8 +167,6 @@ function speedAims({
   ];
 }
 
-const sumOf = (counts: Iterable<number>): number => [...counts].reduce((sum, count) => sum + count, 0);
-
 /** The medians of a call at the function's home, and of one that another host passes on to it; both after a warm-up. */
 async function measureWays(
   system: FleetSystem,
@@ -186,8 +176,7 @@ async function measureWays(
   const { body } = fn.cases[0]!;
   const call = async (url: string): Promise<{ ms: number; isPassed: boolean }> => {
     const fromMs = performance.now();
-    const { status, placement, body: text } = await send(url, 'POST', `/function/${fn.name}`, body);
-    if (status !== 200) throw new Error(`${fn.name}: ${status} ${text}`);
+    const { placement } = await mustSend(`${url}/function/${fn.name}`, { method: 'POST', body });
     return { ms: performance.now() - fromMs, isPassed: placement.startsWith('host ') };
   };
   const local: number[] = [];
@@ -204,7 +193,7 @@ const medianOf = (all: readonly number[]): number => (all.length === 0 ? Infinit
 
 interface ChaosOptions extends BenchmarkOptions {
   readonly minutes: number;
-  readonly random: () => number;
+  readonly random: Xoshiro;
   readonly counts: { readonly connections: number };
   readonly workers: number;
 }
@@ -223,9 +212,9 @@ async function runChaos(
   // A host takes a second to start again. Clients without pauses keep all cores busy for that time.
   const pauseMs = small ? 25 : 0;
   const clients = Array.from({ length: counts.connections }, (_, index) =>
-    callOn(system, published, randomNumbers(seed * 1000 + index), outcomes, () => isOver, pauseMs),
+    callOn(system, published, new Xoshiro(seed * 1000 + index), outcomes, () => isOver, pauseMs),
   );
-  const publisher = publishAll(system, functions.slice(beforeCount), published, randomNumbers(seed + 1));
+  const publisher = publishAll(system, functions.slice(beforeCount), published, new Xoshiro(seed + 1));
   const kinds = faults.filter((fault) => system.hasGpus || fault !== 'GPU process killed');
   const goesOn = (count: number): boolean => {
     if (outcomes.troubles.length > 0) return false;
@@ -236,10 +225,10 @@ async function runChaos(
   try {
     for (let index = 0; goesOn(index); index++) {
       // Each once, then in random order.
-      const fault = index < kinds.length ? kinds[index]! : kinds[Math.floor(random() * kinds.length)]!;
+      const fault = index < kinds.length ? kinds[index]! : kinds[random.below(kinds.length)]!;
       progress(`${outcomes.answered} answers, now: ${fault}`);
       injected.set(fault, (injected.get(fault) ?? 0) + 1);
-      await inject(system, fault, Math.floor(random() * system.urls.length), workers, outcomes, counts.connections);
+      await inject(system, fault, random.below(system.urls.length), workers, outcomes, counts.connections);
     }
     await publisher;
   } finally {
@@ -301,16 +290,14 @@ async function publishAll(
   system: FleetSystem,
   functions: readonly TestFunction[],
   published: TestFunction[],
-  random: () => number,
+  random: Xoshiro,
 ): Promise<void> {
   for (const fn of functions) {
     for (;;) {
-      const host = Math.floor(random() * system.urls.length);
-      const reply = await send(system.urls[host]!, 'PUT', `/functions/${fn.name}?slo=10s`, fn.model).catch(
-        () => undefined,
-      );
+      const url = `${system.urls[random.below(system.urls.length)]!}/functions/${fn.name}?slo=10s`;
+      const reply = await send(url, { method: 'PUT', body: fn.model }).catch(() => undefined);
       if (reply?.status === 201 || reply?.status === 200) break;
-      if (reply !== undefined && reply.status !== 503) throw new Error(`${fn.name}: ${reply.status} ${reply.body}`);
+      if (reply !== undefined && reply.status !== 503) throw new Error(`${fn.name}: ${reply.status} ${reply.text}`);
       await delay(50);
     }
     published.push(fn);
@@ -326,8 +313,8 @@ async function missingAt(
   const missing: string[] = [];
   for (const [host, url] of system.urls.entries()) {
     for (const fn of published) {
-      const reply = await send(url, 'GET', `/functions/${fn.name}`);
-      const { versions = [] } = JSON.parse(reply.body) as { versions?: string[] };
+      const reply = await send(`${url}/functions/${fn.name}`);
+      const { versions = [] } = JSON.parse(reply.text) as { versions?: string[] };
       if (versions.join() !== '1') missing.push(`${fn.name} at host ${host}: versions ${versions.join() || 'none'}`);
       else await callOnce(system, fn, fn.cases[0]!, () => host, outcomes);
     }

@@ -3,10 +3,14 @@ import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { ElementType, GraphBuilder, writeModel } from '../src/onnx/index.ts';
+import { processorUse } from '../src/process/index.ts';
 import { buildEmulatedDriver } from '../test/emulated-driver/build.ts';
+import { emulatedEnvironment } from '../test/support/emulator.ts';
 import { tableOf, type Benchmark, type BenchmarkOptions, type BenchmarkResult } from './benchmark.ts';
 import { runLoad, type Load } from './echo.ts';
-import { median, Servers, type StartedServer } from './servers.ts';
+import { Servers, type StartedServer } from './servers.ts';
+import { loopDelayMs, mustSend } from './shared/requests.ts';
+import { median, percent } from './shared/statistics.ts';
 
 const calledMax = 10;
 const connections = 20;
@@ -50,9 +54,7 @@ async function run({ small, progress }: BenchmarkOptions): Promise<BenchmarkResu
   const driver = await buildEmulatedDriver();
   const measured: Measured[] = [];
   for (const gpus of driver === undefined || small ? [false] : [false, true]) {
-    const environment = gpus
-      ? { ...driver!.environment, TURNTABLE_EMULATOR: JSON.stringify({ devices: [{ memoryBytes: 2 ** 28 }] }) }
-      : {};
+    const environment = gpus ? emulatedEnvironment(driver!, [{ memoryBytes: 2 ** 28 }]) : {};
     await using servers = await Servers.create();
     await using others = await Servers.create();
     const fewest = await others.startHost(flags, environment);
@@ -97,8 +99,8 @@ function report(measured: readonly Measured[], requests: number, withGpus: boole
         ['>P50 MS', (each) => each.p50Ms.toFixed(2)],
         ['>P99 MS', (each) => each.p99Ms.toFixed(2)],
         ['>CPU US A CALL', (each) => each.cpuUs?.toFixed(0) ?? ''],
-        ['>CALLS/S OF FEWEST', (each) => percent(each.throughputShare)],
-        ['>CPU OF FEWEST', (each) => (Number.isNaN(each.cpuShare) ? '' : percent(each.cpuShare))],
+        ['>CALLS/S OF FEWEST', (each) => percent(each.throughputShare, 0)],
+        ['>CPU OF FEWEST', (each) => (Number.isNaN(each.cpuShare) ? '' : percent(each.cpuShare, 0))],
         ['>LOOP DELAY P99 MS', (each) => each.loopDelayP99Ms.toFixed(1)],
         ['>PUBLISHED IN S', (each) => (each.publishMs / 1000).toFixed(1)],
       ]),
@@ -127,12 +129,12 @@ function report(measured: readonly Measured[], requests: number, withGpus: boole
       {
         aim: 'throughput within 10% of that with the fewest, however many there are',
         met: keptShare >= 0.9,
-        reached: `${(keptShare * 100).toFixed(0)}%`,
+        reached: percent(keptShare, 0),
       },
       {
         aim: 'processor time of the host for a call within 10% of that with the fewest, however many there are',
         met: cpuShare <= 1.1,
-        reached: `${(cpuShare * 100).toFixed(0)}%`,
+        reached: percent(cpuShare, 0),
       },
       { aim: 'no view holds the event loop up for 50 ms', met: longestMs < 50, reached: `${longestMs.toFixed(0)} ms` },
     ],
@@ -154,29 +156,13 @@ async function uploadBlob(url: string, folder: string): Promise<string> {
   await writeModel(graph.build(), path);
   const bytes = await readFile(path);
   const name = `sha256:${createHash('sha256').update(bytes).digest('hex')}`;
-  await mustBeGood(await fetch(`${url}/blobs/${name}`, { method: 'POST', body: bytes }));
+  await mustSend(`${url}/blobs/${name}`, { method: 'POST', body: bytes });
   return name;
 }
 
 async function publish(url: string, name: string, model: string): Promise<void> {
   const headers = { 'Content-Type': 'application/json' };
-  await mustBeGood(
-    await fetch(`${url}/functions/${name}`, { method: 'PUT', headers, body: JSON.stringify({ model }) }),
-  );
-}
-
-async function mustBeGood(response: Response): Promise<string> {
-  const text = await response.text();
-  if (!response.ok) throw new Error(`${response.url} answered ${response.status}: ${text.slice(0, 300)}`);
-  return text;
-}
-
-/** CPU time of the process so far, in steps of 10 ms; undefined except on Linux. */
-async function cpuMs({ process: { pid } }: StartedServer): Promise<number | undefined> {
-  const text = await readFile(`/proc/${pid}/stat`, 'utf8').catch(() => undefined);
-  // After the name, which may have spaces: state, ten numbers, user and system ticks.
-  const fields = text?.slice(text.lastIndexOf(')') + 2).split(' ');
-  return fields && (Number(fields[11]) + Number(fields[12])) * 10;
+  await mustSend(`${url}/functions/${name}`, { method: 'PUT', headers, body: JSON.stringify({ model }) });
 }
 
 async function measure(
@@ -188,7 +174,7 @@ async function measure(
   const { url } = server;
   const paths = Array.from({ length: called }, (_, index) => `/v2/models/f${index}/infer`);
   for (const each of [url, fewest.url]) await load(each, paths, Math.ceil(requests / 4));
-  await loopDelay(url);
+  await loopDelayMs(url, 'p99');
   const rounds: Round[] = [];
   const besides: Round[] = [];
   for (let round = 0; round < count; round++) {
@@ -201,15 +187,15 @@ async function measure(
   const middle = (of: (round: Round) => number): number => median(rounds.map(of));
   const share = (of: (round: Round) => number): number =>
     median(rounds.map((round, index) => of(round) / of(besides[index]!)));
-  const loopDelayP99Ms = (await loopDelay(url)).p99Ms;
+  const loopDelayP99Ms = await loopDelayMs(url, 'p99');
   const found = new Map<string, { delayMs: number; tookMs: number }>();
   for (const view of views) {
     // Reading resets it.
-    await loopDelay(url);
+    await loopDelayMs(url, 'max');
     const startMs = performance.now();
-    await mustBeGood(await fetch(`${url}${view}`));
+    await mustSend(`${url}${view}`);
     const tookMs = performance.now() - startMs;
-    found.set(view, { delayMs: (await loopDelay(url)).longestMs, tookMs });
+    found.set(view, { delayMs: await loopDelayMs(url, 'max'), tookMs });
   }
   return {
     perSecond: middle(({ perSecond }) => perSecond),
@@ -226,14 +212,13 @@ async function measure(
 type Round = Load & { readonly cpuUs: number | undefined };
 
 async function loadRound(server: StartedServer, paths: readonly string[], requests: number): Promise<Round> {
-  const beforeMs = await cpuMs(server);
+  const usedMs = (): number | undefined => processorUse(server.process.pid!)?.usedMs;
+  const beforeMs = usedMs();
   const each = await load(server.url, paths, requests);
-  const afterMs = await cpuMs(server);
+  const afterMs = usedMs();
   const isKnown = beforeMs !== undefined && afterMs !== undefined;
   return { ...each, cpuUs: isKnown ? ((afterMs - beforeMs) * 1000) / requests : undefined };
 }
-
-const percent = (share: number): string => `${(100 * share).toFixed(0)}%`;
 
 async function load(url: string, paths: readonly string[], requests: number): Promise<Load> {
   const body = JSON.stringify({ inputs: [{ name: 'x', shape: [1, 4], datatype: 'FP32', data: [1, -2, 3, -4] }] });
@@ -247,17 +232,4 @@ async function load(url: string, paths: readonly string[], requests: number): Pr
     client: 'raw',
   };
   return await runLoad('http/load.mjs', order, '200');
-}
-
-/** Delay of the host's event loop since the last call. */
-async function loopDelay(url: string): Promise<{ p99Ms: number; longestMs: number }> {
-  const text = await mustBeGood(await fetch(`${url}/metrics`));
-  const of = (statistic: string): number => {
-    const found = new RegExp(`^turntable_event_loop_delay_seconds\\{statistic="${statistic}"\\} (\\S+)$`, 'm').exec(
-      text,
-    );
-    if (found === null) throw new Error('the host does not report the delay of its event loop');
-    return Number(found[1]) * 1000;
-  };
-  return { p99Ms: of('p99'), longestMs: of('max') };
 }

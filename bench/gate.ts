@@ -10,7 +10,8 @@ import { loadMachine } from '../src/hardware/index.ts';
 import { loadConfig, startHost, type RunningHost } from '../src/host/index.ts';
 import { createLogger } from '../src/host/records/logger.ts';
 import { buildArchitecture, writeModel, type SettingValue } from '../src/onnx/index.ts';
-import { buildEmulatedDriver } from '../test/emulated-driver/build.ts';
+import { buildEmulatedDriver, type EmulatedDriver } from '../test/emulated-driver/build.ts';
+import { emulatedEnvironment } from '../test/support/emulator.ts';
 import {
   tableOf,
   BenchmarkNotPossible,
@@ -18,6 +19,7 @@ import {
   type BenchmarkOptions,
   type BenchmarkResult,
 } from './benchmark.ts';
+import { median } from './shared/statistics.ts';
 
 export const benchmark: Benchmark = {
   name: 'gate',
@@ -38,8 +40,8 @@ const checkMsMax = 1000;
 const launchUs = 6;
 
 async function run({ small, seed, progress }: BenchmarkOptions): Promise<BenchmarkResult> {
-  const libraries = await buildEmulatedDriver();
-  if (libraries === undefined) throw new BenchmarkNotPossible('the emulated driver needs g++');
+  const driver = await buildEmulatedDriver();
+  if (driver === undefined) throw new BenchmarkNotPossible('the emulated driver needs g++');
   const folder = await mkdtemp(join(tmpdir(), 'turntable-gate-'));
   // Smaller images than usual: the weights are the same, and an emulated run takes seconds instead of minutes.
   const cnn: Subject = {
@@ -66,7 +68,7 @@ async function run({ small, seed, progress }: BenchmarkOptions): Promise<Benchma
       ] as const) {
         progress(`publication ${round + 1} of ${rounds}: ${rowNames[kind]}`);
         const dataDir = join(folder, `${kind}${round}`);
-        times[kind].push(await publish({ dataDir, use, batchMax }, libraries.environment, body, cnn));
+        times[kind].push(await publish({ dataDir, use, batchMax }, driver, body, cnn));
       }
     }
     progress('the check of BERT-Base');
@@ -88,12 +90,11 @@ const rowNames: Record<keyof Times, string> = {
 /** Milliseconds from the first byte of a model to the first answer of its function; then waits for the gate. */
 async function publish(
   { dataDir, use, batchMax }: { readonly dataDir: string; readonly use: 'off' | 'auto'; readonly batchMax: number },
-  environment: Readonly<Record<string, string>>,
+  driver: EmulatedDriver,
   body: Buffer,
   { shapes }: Subject,
 ): Promise<number> {
-  const devices = [{ memoryBytes: 512 * 2 ** 20 }];
-  Object.assign(process.env, environment, { TURNTABLE_EMULATOR: JSON.stringify({ devices }) });
+  Object.assign(process.env, emulatedEnvironment(driver, [{ memoryBytes: 512 * 2 ** 20 }]));
   const { config } = loadConfig({
     flags: {
       'listen.port': '0',
@@ -150,8 +151,6 @@ async function costOf({ name, settings, shapes }: Subject, seed: number, folder:
   const estimatedMs = layout.bytes / linkGBps / 1e6 + (launches.length * launchUs) / 1000;
   return { name, launches: launches.length, weightBytes: layout.bytes, comparedBytes, estimatedMs };
 }
-
-const median = (values: readonly number[]): number => values.toSorted((a, b) => a - b)[values.length >> 1]!;
 
 function resultOf(
   times: Times,

@@ -6,6 +6,7 @@
  */
 import { join } from 'node:path';
 import { buildEmulatedDriver } from '../test/emulated-driver/build.ts';
+import { emulatedEnvironment } from '../test/support/emulator.ts';
 import {
   BenchmarkNotPossible,
   tableOf,
@@ -15,7 +16,9 @@ import {
 } from './benchmark.ts';
 import { measure, requestOf, type Cell, type Measured } from './http/body-sizes.ts';
 import { ElementType, GraphBuilder } from '../src/onnx/index.ts';
-import { median, projectRoot, Servers, type StartedServer } from './servers.ts';
+import { projectRoot, Servers, type StartedServer } from './servers.ts';
+import { mustSend } from './shared/requests.ts';
+import { median } from './shared/statistics.ts';
 
 /** Layers with weights, as many as BERT-Base has: a plan names each. */
 const layers = 74;
@@ -53,10 +56,7 @@ async function run({ small, progress }: BenchmarkOptions): Promise<BenchmarkResu
   const warmup = small ? 5 : 3000;
   await using servers = await Servers.create();
   for (const bytes of sizes) await servers.addFunction(nameOf(bytes), chain(bytes / 4), { slo: '60s' });
-  const environment = {
-    ...driver.environment,
-    TURNTABLE_EMULATOR: JSON.stringify({ devices: [{ memoryBytes: 2 ** 28 }] }),
-  };
+  const environment = emulatedEnvironment(driver, [{ memoryBytes: 2 ** 28 }]);
   const onGpu = ['--gpu-memory', '128MiB', '--gpu-host-memory', '64MiB', '--gpu-hybrid', 'off'];
   const hosts = {
     gpu: await servers.startHost(
@@ -138,11 +138,7 @@ const pathOf = (name: string): string => `/v2/models/${name}/infer`;
 /** Waits until the function runs on the GPU, warm. */
 async function warm({ url }: StartedServer, bytes: number): Promise<void> {
   const name = nameOf(bytes);
-  const loaded = await fetch(`${url}/v2/repository/models/${name}/load`, { method: 'POST' });
-  if (!loaded.ok) throw new Error(`'${name}' was not loaded: ${await loaded.text()}`);
-  const { headers, body } = requestOf(bytes, 'binary');
-  const called = await fetch(url + pathOf(name), { method: 'POST', headers, body: new Uint8Array(body) });
-  await called.arrayBuffer();
-  const placement = called.headers.get('x-turntable-placement');
+  await mustSend(`${url}/v2/repository/models/${name}/load`, { method: 'POST' });
+  const { placement } = await mustSend(url + pathOf(name), { method: 'POST', ...requestOf(bytes, 'binary') });
   if (placement !== 'gpu0 warm') throw new Error(`'${name}' does not run on the GPU, but: ${placement}`);
 }

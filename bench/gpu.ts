@@ -18,6 +18,7 @@ import { formatBytes } from '../src/tools/index.ts';
 import { buildEmulatedDriver } from '../test/emulated-driver/build.ts';
 import { BenchmarkNotPossible, type Benchmark, type BenchmarkOptions, type BenchmarkResult } from './benchmark.ts';
 import { fullModels, writeBenchModel, type BenchModel } from './gpu/models.ts';
+import { median, quantile } from './shared/statistics.ts';
 import { measureTorch, reasonsOf, timedBy, type Timed, type Torch } from './gpu/torch.ts';
 
 const shares = [0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1];
@@ -276,7 +277,7 @@ const wallOf = (times: readonly Timed[]): number[] => times.map(({ wallMs }) => 
 const besideRow = (what: string, times: readonly Timed[]): string[] => [
   what,
   ms(median(wallOf(times))),
-  ms(wallOf(times).toSorted((a, b) => a - b)[Math.floor(0.99 * times.length)]),
+  ms(quantile(wallOf(times), 0.99)),
   ms(median(times.map(({ gpuMs }) => gpuMs))),
 ];
 
@@ -309,11 +310,6 @@ async function inputsOf({ path, shapes }: BenchModel): Promise<Tensor[]> {
     }
     return { name, datatype, shape, data };
   });
-}
-
-function median(times: readonly number[]): number {
-  const sorted = times.toSorted((a, b) => a - b);
-  return sorted[Math.floor(sorted.length / 2)] ?? 0;
 }
 
 const ms = (value: number | undefined): string => (value === undefined ? '-' : value.toFixed(3));

@@ -22,6 +22,7 @@ import { anySizeGraph, bodySizesName, compareBodySizes, type BodySizes } from '.
 import { countOverManyCalls } from './http/many-calls.ts';
 import { compareLargeResults, largeGraph, largeName } from './http/large-results.ts';
 import { projectRoot, Servers } from './servers.ts';
+import { binaryRequest, loopDelayMs } from './shared/requests.ts';
 
 /** See bench/http/load.mjs. */
 type Client = 'raw' | 'node';
@@ -54,7 +55,7 @@ async function run({ small, full = false, progress }: BenchmarkOptions): Promise
   const host: Target = { url: hostServer.url, path: '/v2/models/echo/infer' };
 
   for (const target of [bare, host]) await load(target, 'raw', connections, Math.min(requests, 5000));
-  await eventLoopDelayP99Ms(host.url); // Reading resets it.
+  await loopDelayMs(host.url, 'p99'); // Reading resets it.
   const throughput: Pair[] = [];
   const latency: Pair[] = [];
   const rawLatency: Pair[] = [];
@@ -68,7 +69,7 @@ async function run({ small, full = false, progress }: BenchmarkOptions): Promise
     latency.push(await both('node', 1, sequential, warmup));
     rawLatency.push(await both('raw', 1, sequential, warmup));
   }
-  const delayP99Ms = await eventLoopDelayP99Ms(host.url);
+  const delayP99Ms = await loopDelayMs(host.url, 'p99');
   const sizes = await compareBodySizes(servers, hostServer, {
     sizes: small ? [16, 131_072] : [16, 4096, 65_536, 110_592, 602_112, 1_204_224],
     clients: small ? [4] : [1, 4],
@@ -84,7 +85,6 @@ async function run({ small, full = false, progress }: BenchmarkOptions): Promise
 
   const share = throughputShare(throughput);
   const ratio = p50Ratio(latency);
-  const bodyBytes = requestBody().length;
   return {
     settings: {
       rounds,
@@ -92,7 +92,7 @@ async function run({ small, full = false, progress }: BenchmarkOptions): Promise
       connections,
       sequentialPerRound: sequential,
       warmup,
-      bodyBytes,
+      bodyBytes: sent.body.byteLength,
       largeRounds,
       manyCalls,
     },
@@ -175,16 +175,9 @@ function sizeAims({ p50Ratio: ratioOf, rateShare }: BodySizes): NonNullable<Benc
   });
 }
 
-function requestHeader(): string {
-  return JSON.stringify({
-    inputs: [{ name: 'x', shape: [1, values], datatype: 'FP32', parameters: { binary_data_size: values * 4 } }],
-    parameters: { binary_data_output: true },
-  });
-}
-
-const requestBody = (): Buffer => Buffer.concat([Buffer.from(requestHeader()), Buffer.from(echoTensor.buffer)]);
-
 /** Both servers get the same bytes. */
+const sent = binaryRequest([1, values], echoTensor);
+
 async function load(
   { url, path }: Target,
   client: Client,
@@ -192,19 +185,7 @@ async function load(
   requests: number,
   warmup = 0,
 ): Promise<Load> {
-  const headers = {
-    'Content-Type': 'application/octet-stream',
-    'Inference-Header-Content-Length': String(requestHeader().length),
-  };
-  const bodyBase64 = requestBody().toString('base64');
-  const order = { url, path, headers, bodyBase64, connections, warmup, requests, client };
+  const bodyBase64 = sent.body.toString('base64');
+  const order = { url, path, headers: sent.headers, bodyBase64, connections, warmup, requests, client };
   return await runLoad('http/load.mjs', order, '200');
-}
-
-/** Delay of the host's event loop since the last call. */
-async function eventLoopDelayP99Ms(url: string): Promise<number> {
-  const text = await (await fetch(`${url}/metrics`)).text();
-  const value = /^turntable_event_loop_delay_seconds\{statistic="p99"\} (\S+)$/m.exec(text)?.[1];
-  if (value === undefined) throw new Error('the host does not report the delay of its event loop');
-  return Number(value) * 1000;
 }

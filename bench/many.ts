@@ -1,9 +1,10 @@
 /** Many functions on one small machine: how many of their calls are on time, and the memory this takes. */
 import { readCores } from '../src/hardware/index.ts';
+import type { TraceInvocation } from '../src/replay/index.ts';
 import { type Benchmark, type BenchmarkOptions, type BenchmarkResult } from './benchmark.ts';
-import { makeArrivals, type Arrival, type Popularity } from './many/arrivals.ts';
 import { headOf, type Head } from './many/models.ts';
-import { median } from './servers.ts';
+import { arrivalsOf, closedLoop, openLoop, popularities } from './shared/arrivals.ts';
+import { median, percentiles } from './shared/statistics.ts';
 import { bareSubject, hostSubject, type Subject } from './many/subjects.ts';
 
 const sloMs = 100;
@@ -26,7 +27,8 @@ const clients = 16;
 const capacityMs = 6000;
 const perSecondMax = 4000;
 const rarePerSecond = 200;
-const popularities = ['zipf', 'uniform'] as const satisfies readonly Popularity[];
+type Popularity = keyof typeof popularities;
+const popularityNames = ['zipf', 'uniform'] as const;
 
 export const benchmark: Benchmark = {
   name: 'many',
@@ -98,7 +100,7 @@ async function run({ small, seed, full, rows: only, progress }: BenchmarkOptions
         const ratio = await warmRatio(subject, heads, scene, cores, small ? warmRoundsSmall : warmRounds);
         figures[`${title}: a warm call over that of one function`] = ratio;
       } else await callEach(subject, scene);
-      for (const popularity of popularities) {
+      for (const popularity of popularityNames) {
         progress(`${title}: ${name}, ${popularity}`);
         if (name === 'host') {
           const capacity = small ? 200 : await capacityPerSecond(subject, popularity, scene, seed);
@@ -106,7 +108,8 @@ async function run({ small, seed, full, rows: only, progress }: BenchmarkOptions
         }
         const rate = perSecond.get(popularity) ?? 0;
         const ms = rate < rarePerSecond ? forMsLong : forMs;
-        const got = await measure(subject, makeArrivals(popularity, scene.functions, rate, ms, seed));
+        const drawn = { functions: scene.functions, ratePerS: rate, forMs: ms, popularity: popularities[popularity] };
+        const got = await measure(subject, arrivalsOf({ ...drawn, seed }));
         all.set(`${title}, ${popularity}, ${name}`, got);
         rows.push(rowOf([title, popularity, name, rate.toFixed(0)], got));
         figures[`${title}, ${popularity}, ${name}: on time %`] = 100 * got.onTime;
@@ -165,20 +168,24 @@ async function capacityPerSecond(
   seed: number,
 ): Promise<number> {
   // Far more than there will be calls.
-  const drawn = makeArrivals(popularity, functions, 2 * perSecondMax, capacityMs, seed + 1);
+  const drawn = arrivalsOf({
+    functions,
+    ratePerS: 2 * perSecondMax,
+    forMs: capacityMs,
+    seed,
+    turn: 1,
+    popularity: popularities[popularity],
+  });
   let next = 0;
   let calls = 0;
   const startMs = performance.now();
   const countFromMs = startMs + capacityMs / 2;
   const endMs = startMs + capacityMs;
-  const client = async (): Promise<void> => {
-    while (performance.now() < endMs) {
-      await subject.call(drawn[next++ % drawn.length]?.index ?? 0);
-      const nowMs = performance.now();
-      if (nowMs >= countFromMs && nowMs < endMs) calls++;
-    }
-  };
-  await Promise.all(Array.from({ length: clients }, client));
+  await closedLoop(clients, endMs, async () => {
+    await subject.call(drawn[next++ % drawn.length]?.functionIndex ?? 0);
+    const nowMs = performance.now();
+    if (nowMs >= countFromMs && nowMs < endMs) calls++;
+  });
   return Math.min(perSecondMax, (calls / (endMs - countFromMs)) * 1000);
 }
 
@@ -216,7 +223,6 @@ async function warmMs(subject: Subject): Promise<number> {
   return median(took);
 }
 
-/** The least popular first, so that the most popular stay loaded. */
 async function callEach(subject: Subject, { functions }: Scene): Promise<void> {
   for (let index = functions - 1; index >= 0; index--) await subject.call(index);
 }
@@ -234,31 +240,17 @@ async function warm(subject: Subject, scene: Scene): Promise<void> {
   }
 }
 
-async function measure(subject: Subject, arrivals: readonly Arrival[]): Promise<Figures> {
+async function measure(subject: Subject, arrivals: readonly TraceInvocation[]): Promise<Figures> {
   const loadsBefore = await subject.loads();
   const latenciesMs: number[] = [];
-  const pending: Promise<void>[] = [];
-  const startMs = performance.now();
-  const one = async ({ index, atMs }: Arrival): Promise<void> => {
-    const isAnswered = await subject.call(index, startMs + atMs + patienceMs);
-    latenciesMs.push(isAnswered ? performance.now() - startMs - atMs : Infinity);
+  const one = async (index: number, dueMs: number): Promise<void> => {
+    const isAnswered = await subject.call(index, dueMs + patienceMs);
+    latenciesMs.push(isAnswered ? performance.now() - dueMs : Infinity);
   };
-  for (let next = 0; next < arrivals.length;) {
-    const nowMs = performance.now() - startMs;
-    while ((arrivals[next]?.atMs ?? Infinity) <= nowMs) {
-      const arrival = arrivals[next++];
-      if (arrival !== undefined) pending.push(one(arrival));
-    }
-    const waitMs = (arrivals[next]?.atMs ?? 0) - nowMs;
-    await new Promise<void>((resolve) => (waitMs > 2 ? setTimeout(resolve, waitMs - 1) : setImmediate(resolve)));
-  }
-  await Promise.all(pending);
-  latenciesMs.sort((a, b) => a - b);
-  const at = (share: number): number => latenciesMs[Math.floor(latenciesMs.length * share)] ?? Number.NaN;
+  await openLoop(arrivals, performance.now(), one, 2);
   return {
     onTime: latenciesMs.filter((ms) => ms <= sloMs).length / latenciesMs.length,
-    p50Ms: at(0.5),
-    p99Ms: at(0.99),
+    ...percentiles(latenciesMs),
     memoryBytes: await subject.memoryBytes(),
     loads: (await subject.loads()) - loadsBefore,
   };
@@ -269,7 +261,7 @@ function aimsOf(
   figures: Readonly<Record<string, number>>,
 ): NonNullable<BenchmarkResult['aims']> {
   const onTime = (title: string, least: number): NonNullable<BenchmarkResult['aims']> =>
-    popularities.flatMap((popularity) => {
+    popularityNames.flatMap((popularity) => {
       const got = all.get(`${title}, ${popularity}, host`);
       if (got === undefined) return [];
       const reached = `${(100 * got.onTime).toFixed(2)}% in ${(got.memoryBytes / mebibyte).toFixed(0)} MiB`;

@@ -9,7 +9,8 @@ import { policies } from '../src/schedule/index.ts';
 import { tensorOf } from '../src/tensor/index.ts';
 import { tableOf, type Benchmark, type BenchmarkOptions, type BenchmarkResult } from './benchmark.ts';
 import { headOf, type Head } from './many/models.ts';
-import { median } from './servers.ts';
+import { closedLoop } from './shared/arrivals.ts';
+import { mediansOf, percentiles } from './shared/statistics.ts';
 
 /** All functions share one process, so that they wait for each other. */
 const cores = 1;
@@ -91,7 +92,7 @@ async function measure(scene: Scene, forMs: number, turns: number): Promise<Figu
   await using machine = new Machine([busy, ...quiet]);
   using messages = countMessages();
   for (let index = 0; index <= quiet.length; index++) for (let turn = 0; turn < 10; turn++) await machine.call(index);
-  await together(scene.callers, performance.now() + 200, () => machine.call(0));
+  await closedLoop(scene.callers, performance.now() + 200, () => machine.call(0));
   const found: Figures[] = [];
   for (let turn = 0; turn < turns; turn++) {
     const untilMs = performance.now() + forMs;
@@ -106,45 +107,22 @@ async function measure(scene: Scene, forMs: number, turns: number): Promise<Figu
         quietMs.push(await machine.call(index + 1));
       }
     });
-    const calls = await together(scene.callers, untilMs, () => machine.call(0));
+    const calls = await closedLoop(scene.callers, untilMs, () => machine.call(0));
     const tookMs = performance.now() - startMs;
     await Promise.all(others);
     const { user, system } = process.cpuUsage(before);
     const all = calls + quietMs.length;
-    const sorted = quietMs.toSorted((a, b) => a - b);
-    const at = (share: number): number => sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))] ?? 0;
+    const quietOnes = quietMs.length === 0 ? { p50Ms: 0, p99Ms: 0 } : percentiles(quietMs);
     found.push({
       perSecond: (calls / tookMs) * 1000,
       callsPerMessage: all / Math.max(1, messages.count),
       runUs: (machine.busyMs / Math.max(1, calls)) * 1000,
       hostUsPerCall: (user + system) / all,
-      quietP50Ms: at(0.5),
-      quietP99Ms: at(0.99),
+      quietP50Ms: quietOnes.p50Ms,
+      quietP99Ms: quietOnes.p99Ms,
     });
   }
-  const middle = (of: (figures: Figures) => number): number => median(found.map(of));
-  return {
-    perSecond: middle((each) => each.perSecond),
-    callsPerMessage: middle((each) => each.callsPerMessage),
-    runUs: middle((each) => each.runUs),
-    hostUsPerCall: middle((each) => each.hostUsPerCall),
-    quietP50Ms: middle((each) => each.quietP50Ms),
-    quietP99Ms: middle((each) => each.quietP99Ms),
-  };
-}
-
-/** Calls again as soon as it is answered, so often at once. Returns how many calls were answered. */
-async function together(callers: number, untilMs: number, call: () => Promise<unknown>): Promise<number> {
-  let calls = 0;
-  await Promise.all(
-    Array.from({ length: callers }, async () => {
-      while (performance.now() < untilMs) {
-        await call();
-        calls++;
-      }
-    }),
-  );
-  return calls;
+  return mediansOf(found);
 }
 
 /** The runs that processes are sent, each of which holds one call or several. */

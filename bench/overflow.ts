@@ -24,10 +24,10 @@ import {
   type BenchmarkOptions,
   type BenchmarkResult,
 } from './benchmark.ts';
-import { makeArrivals } from './many/arrivals.ts';
 import type { Speed } from './overflow/takers.ts';
 import type { WorkersOrder } from './overflow/workers.ts';
-import { median } from './servers.ts';
+import { arrivalsOf, closedLoop, openLoop, popularities } from './shared/arrivals.ts';
+import { mediansOf, percentiles } from './shared/statistics.ts';
 
 const workers = 4;
 const width = 1024;
@@ -97,7 +97,7 @@ async function run({ small, seed, rows, progress }: BenchmarkOptions): Promise<B
       progress(scene.title);
       found.push(await measure(scene, { program, redis, forMs, seed: seed + turn }));
     }
-    measured.push([scene, middleOf(found)]);
+    measured.push([scene, mediansOf(found)]);
   }
   return {
     settings: { workers, rounds: turns, roundMs: forMs, floatsPerCall: width },
@@ -125,18 +125,6 @@ async function run({ small, seed, rows, progress }: BenchmarkOptions): Promise<B
       'except for the models, runs and loads are waits: of the 40 functions each worker has room for 15, a run takes 5 ms and a load 60',
       'only this host sends: a worker is chosen with nobody else giving it work',
     ],
-  };
-}
-
-function middleOf(all: readonly Figures[]): Figures {
-  const of = (key: keyof Figures): number => median(all.map((each) => each[key]));
-  return {
-    perSecond: of('perSecond'),
-    p50Ms: of('p50Ms'),
-    p99Ms: of('p99Ms'),
-    hostUsPerCall: of('hostUsPerCall'),
-    goodput: of('goodput'),
-    loadsPerCall: of('loadsPerCall'),
   };
 }
 
@@ -184,18 +172,19 @@ async function measure(scene: Scene, { program, redis, forMs, seed }: Setting): 
     };
     const cpu = process.cpuUsage();
     const startMs = performance.now();
-    if (perSecond === undefined) await inTurns(call, functions, startMs + forMs);
-    else await atArrivals(call, makeArrivals('zipf', functions, perSecond, forMs, seed), startMs);
+    let next = 0;
+    if (perSecond === undefined) await closedLoop(atOnce, startMs + forMs, () => call(next++ % functions));
+    else {
+      const popularity = popularities.zipf;
+      await openLoop(arrivalsOf({ functions, ratePerS: perSecond, forMs, seed, popularity }), startMs, call);
+    }
     const { user, system } = process.cpuUsage(cpu);
     const seconds = (performance.now() - startMs) / 1000;
     const loads = (await loadsOf(child, lines)) - before;
     await close();
-    const sorted = tookMs.toSorted((a, b) => a - b);
-    const at = (share: number): number => sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))]!;
     return {
       perSecond: tookMs.length / seconds,
-      p50Ms: at(0.5),
-      p99Ms: at(0.99),
+      ...percentiles(tookMs),
       hostUsPerCall: (user + system) / tookMs.length,
       goodput: tookMs.filter((each) => each <= sloMs).length / tookMs.length,
       loadsPerCall: loads / tookMs.length,
@@ -211,28 +200,6 @@ async function loadsOf(child: ChildProcess, lines: AsyncIterator<string>): Promi
   child.stdin!.write('\n');
   const { value } = (await lines.next()) as { value: string };
   return (JSON.parse(value) as { loads: number }).loads;
-}
-
-async function inTurns(call: (index: number) => Promise<void>, functions: number, untilMs: number): Promise<void> {
-  let next = 0;
-  const caller = async (): Promise<void> => {
-    while (performance.now() < untilMs) await call(next++ % functions);
-  };
-  await Promise.all(Array.from({ length: atOnce }, caller));
-}
-
-async function atArrivals(
-  call: (index: number) => Promise<void>,
-  arrivals: ReturnType<typeof makeArrivals>,
-  startMs: number,
-): Promise<void> {
-  const calls: Promise<void>[] = [];
-  for (const { atMs, index } of arrivals) {
-    const waitMs = startMs + atMs - performance.now();
-    if (waitMs > 0) await delay(waitMs);
-    calls.push(call(index));
-  }
-  await Promise.all(calls);
 }
 
 async function hostSide(link: RedisLink, manifests: readonly FunctionManifest[]) {

@@ -3,20 +3,22 @@
  * which functions suffer.
  */
 import { ElementType, GraphBuilder } from '../src/onnx/index.ts';
+import type { TraceInvocation } from '../src/replay/index.ts';
 import { tableOf, type Benchmark, type BenchmarkOptions, type BenchmarkResult } from './benchmark.ts';
 import { busyGraph } from './chaos/models.ts';
-import { makeArrivals } from './many/arrivals.ts';
 import { attackAims, attackNames, attacksTable, runAttacks, type Attacked } from './overload/attacks.ts';
 import { floodAims, floodsTable, runFloods, type Floods } from './overload/floods.ts';
 import { closedLoop, openLoop, warmMsOf, type Answer } from './overload/clients.ts';
-import { median, Servers } from './servers.ts';
+import { Servers } from './servers.ts';
+import { arrivalsOf } from './shared/arrivals.ts';
+import { median, percentiles } from './shared/statistics.ts';
 
 const sloMs = 300;
 const clients = 8;
 const quietFunctions = 20;
 const quietPerSecond = 1;
 const everydayFunctions = 12;
-/** A busy machine may have so little capacity that no call of a small run would come, and its shares were those of nothing. */
+/** At less, no call would come in the fraction of a second of a small run, and its shares were those of nothing. */
 const perSecondMinSmall = 20;
 /** Size of one run of the model: rows of a matrix, their width, and the number of matrices they are multiplied with. */
 const busyFull = { rows: 64, width: 768, layers: 8 };
@@ -89,9 +91,7 @@ async function run({ small, seed, rows: only, progress }: BenchmarkOptions): Pro
   const groups = new Map<string, Group>();
   const capacities: number[] = [];
   const acts: Act[] = [
-    ...((only?.includes('everyday') ?? true)
-      ? [everyday(tinyFunctions, everydayMs, seed, warmMsOf(small), groups)]
-      : []),
+    ...((only?.includes('everyday') ?? true) ? [everyday(tinyFunctions, everydayMs, seed, small, groups)] : []),
     ...played
       .filter(({ name }) => only?.includes(name) ?? true)
       .map((scene): Act => ({
@@ -150,28 +150,33 @@ async function play(
   const capacityPerSecond = await closedLoop(url, 'meter', clients, small ? 50 : 4000);
   await closedLoop(url, name, clients, small ? 20 : 1000);
   for (const each of quiet) await closedLoop(url, each, 1, 1);
-  const rateAt = (times: number): number => Math.max(times * capacityPerSecond, small ? perSecondMinSmall : 0);
-  const load = makeArrivals('uniform', 1, rateAt(scene.times), forMs, seed);
-  const beside = makeArrivals('uniform', Math.max(1, scene.quiet), scene.quiet * quietPerSecond, forMs, seed + 1);
+  const rateAt = (times: number): number => rateOf(times * capacityPerSecond, small);
+  const load = arrivalsOf({ functions: 1, ratePerS: rateAt(scene.times), forMs, seed });
+  const beside = (): TraceInvocation[] => {
+    const ratePerS = rateOf(scene.quiet * quietPerSecond, small);
+    return arrivalsOf({ functions: scene.quiet, ratePerS, forMs, seed: seed + 1 });
+  };
   const warmMs = warmMsOf(small);
   const title = scene.quiet === 0 ? scene.title : `${scene.title}: the loud one`;
   const [loud, others] = await Promise.all([
     openLoop(url, [name], load, warmMs),
-    scene.quiet === 0 ? [] : openLoop(url, quiet, beside, warmMs),
+    scene.quiet === 0 ? [] : openLoop(url, quiet, beside(), warmMs),
   ]);
   groups.set(title, groupOf(loud));
   if (scene.quiet > 0) groups.set('quiet', groupOf(others));
   if (scene.name === 'twice') {
     const recoversMs = small ? 300 : 1000;
-    const after = makeArrivals('uniform', 1, rateAt(0.3), 2 * recoversMs, seed + 2);
-    const later = (await openLoop(url, [name], after, warmMs)).filter(({ atMs }) => atMs >= recoversMs);
+    const after = arrivalsOf({ functions: 1, ratePerS: rateAt(0.3), forMs: 2 * recoversMs, seed: seed + 2 });
+    const later = (await openLoop(url, [name], after, warmMs)).filter(({ arrivalMs }) => arrivalMs >= recoversMs);
     groups.set('recovery', groupOf(later));
   }
   return capacityPerSecond;
 }
 
+const rateOf = (perSecond: number, small: boolean): number => Math.max(perSecond, small ? perSecondMinSmall : 0);
+
 /** The first thing that everybody tries. */
-function everyday(functions: number, forMs: number, seed: number, warmMs: number, groups: Map<string, Group>): Act {
+function everyday(functions: number, forMs: number, seed: number, small: boolean, groups: Map<string, Group>): Act {
   const names = Array.from({ length: functions }, (_, index) => `tiny-${index}`);
   return {
     title: `${functions} functions, default settings`,
@@ -179,22 +184,20 @@ function everyday(functions: number, forMs: number, seed: number, warmMs: number
       for (const name of names) await servers.addFunction(name, tinyGraph(), { slo: `${sloMs}ms` });
     },
     play: async (url) => {
-      const arrivals = makeArrivals('uniform', names.length, names.length, forMs, seed);
-      groups.set('everyday', groupOf(await openLoop(url, names, arrivals, warmMs)));
+      const arrivals = arrivalsOf({ functions, ratePerS: rateOf(functions, small), forMs, seed });
+      groups.set('everyday', groupOf(await openLoop(url, names, arrivals, warmMsOf(small))));
     },
   };
 }
 
 function groupOf(answers: readonly Answer[]): Group {
   const answered = answers.filter(({ status }) => status === 200).map(({ latencyMs }) => latencyMs);
-  answered.sort((a, b) => a - b);
   return {
     calls: answers.length,
     answered: answered.length,
     refused: answers.length - answered.length,
     onTime: answered.filter((ms) => ms <= sloMs).length,
-    p50Ms: median(answered),
-    p99Ms: answered[Math.floor(answered.length * 0.99)] ?? Number.NaN,
+    ...percentiles(answered),
   };
 }
 
@@ -228,8 +231,8 @@ function report(
           ['>CALLS', ({ calls }) => String(calls)],
           ['>ANSWERED', ({ answered }) => String(answered)],
           ['>REFUSED', ({ refused }) => String(refused)],
-          ['>% OF CALLS IN SLO', ({ onTime, calls }) => percent(onTime, calls)],
-          ['>% OF ANSWERED IN SLO', ({ onTime, answered }) => percent(onTime, answered)],
+          ['>% OF CALLS IN SLO', ({ onTime, calls }) => shareText(onTime, calls)],
+          ['>% OF ANSWERED IN SLO', ({ onTime, answered }) => shareText(onTime, answered)],
           ['>P50 MS', ({ p50Ms }) => p50Ms.toFixed(1)],
           ['>P99 MS', ({ p99Ms }) => p99Ms.toFixed(1)],
         ],
@@ -271,9 +274,8 @@ function aim(
   return [{ aim: `${name}: ${least}% of ${of} in the SLO`, met: share >= least, reached: `${share.toFixed(2)}%` }];
 }
 
-function percent(part: number, whole: number): string {
-  return whole === 0 ? '-' : ((100 * part) / whole).toFixed(2);
-}
+/** In percent, as the title of its column says. */
+const shareText = (part: number, whole: number): string => (whole === 0 ? '-' : ((100 * part) / whole).toFixed(2));
 
 /** y = max(x, 0) on one number: a model of about a hundred bytes. */
 export function tinyGraph(): GraphBuilder {

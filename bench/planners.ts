@@ -4,7 +4,7 @@ import type { PoolProfile } from '../src/profile/index.ts';
 import { liveStack } from '../test/support/graph-profiles.ts';
 import { lstmCells } from '../test/support/lstm-cells.ts';
 import { type Benchmark, type BenchmarkOptions, type BenchmarkResult } from './benchmark.ts';
-import { median } from './servers.ts';
+import { median } from './shared/statistics.ts';
 
 export const benchmark: Benchmark = {
   name: 'planners',

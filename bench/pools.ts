@@ -4,6 +4,7 @@
 import { loadavg } from 'node:os';
 import { groupsText } from '../src/cpu/index.ts';
 import { readCores } from '../src/hardware/index.ts';
+import { Xoshiro } from '../src/replay/index.ts';
 import {
   tableOf,
   type Benchmark,
@@ -15,6 +16,7 @@ import { compareConfigurations, type BatchOutcome } from './pools/configurations
 import { loadStep, type StepOutcome } from './pools/load-step.ts';
 import { comparePredictions, type LevelOutcome } from './pools/prediction.ts';
 import { prepareSubject, subjectNames, type Size, type Subject } from './pools/subject.ts';
+import { mean, median, percent, sum } from './shared/statistics.ts';
 
 export const benchmark: Benchmark = {
   name: 'pools',
@@ -38,7 +40,8 @@ async function run({ small, seed, full = false, progress }: BenchmarkOptions): P
   const levelMs = small ? 300 : full ? 30_000 : 8000;
   const steps = small ? [1, 4, 1] : [8, 64, 8];
   const phaseMs = small ? 400 : 10_000;
-  const random = randomSource(seed);
+  const source = new Xoshiro(seed);
+  const random = (): number => source.uniform();
   const outcomes: Outcome[] = [];
   const loads: number[] = [];
   for (const name of subjectNames(size)) {
@@ -194,7 +197,7 @@ function predictionTable(outcomes: readonly Outcome[]): BenchmarkTable {
 const msText = (value: number): string => (Number.isFinite(value) ? value.toFixed(2) : 'overloaded');
 
 const errorOfLevel = (predictedMs: number, { observedMs }: LevelOutcome): string =>
-  percentText(relativeError(predictedMs / observedMs));
+  percent(relativeError(predictedMs / observedMs));
 
 function profilingTable(outcomes: readonly Outcome[]): BenchmarkTable {
   return tableOf('time that profiling took', outcomes, [
@@ -229,21 +232,10 @@ function timelineTable({ points }: StepOutcome): BenchmarkTable {
     rows: Array.from(seconds, ([second, sent]) => [
       String(second),
       String(sent.at(-1)?.batch ?? ''),
-      quantile(
-        sent.map(({ latencyMs }) => latencyMs),
-        0.5,
-      ).toFixed(1),
+      median(sent.map(({ latencyMs }) => latencyMs)).toFixed(1),
       sent.at(-1)?.configuration ?? '',
     ]),
   };
-}
-
-function sum(values: readonly number[]): number {
-  return values.reduce((total, value) => total + value, 0);
-}
-
-function mean(values: readonly number[]): number {
-  return values.length === 0 ? 0 : sum(values) / values.length;
 }
 
 interface PredictionError {
@@ -253,8 +245,9 @@ interface PredictionError {
 
 /** @param ratios predicted over observed */
 function errorOf(ratios: readonly number[]): PredictionError {
-  const errors = ratios.map(relativeError);
-  return { mean: mean(errors), p90: quantile(errors, 0.9) };
+  const errors = ratios.map(relativeError).toSorted((a, b) => a - b);
+  if (errors.length === 0) return { mean: 0, p90: 0 };
+  return { mean: mean(errors), p90: errors[Math.ceil(0.9 * errors.length) - 1]! };
 }
 
 /** A pool predicted as overloaded that was not counts as wrong by 100%. */
@@ -263,25 +256,5 @@ function relativeError(ratio: number): number {
 }
 
 function errorText({ mean: meanError, p90 }: PredictionError): string {
-  return `${percentText(meanError)} and ${percentText(p90)}`;
-}
-
-function percentText(share: number): string {
-  return `${(share * 100).toFixed(1)}%`;
-}
-
-function quantile(values: readonly number[], share: number): number {
-  const sorted = values.toSorted((a, b) => a - b);
-  return sorted[Math.min(sorted.length - 1, Math.ceil(share * sorted.length) - 1)] ?? 0;
-}
-
-/** Numbers in [0, 1) from a 32-bit seed: a Weyl sequence whose steps are mixed. */
-function randomSource(seed: number): () => number {
-  let state = seed >>> 0;
-  return () => {
-    state = (state + 0x9e3779b9) >>> 0;
-    let value = Math.imul(state ^ (state >>> 16), 0x21f0aaad);
-    value = Math.imul(value ^ (value >>> 15), 0x735a2d97);
-    return ((value ^ (value >>> 15)) >>> 0) / 2 ** 32;
-  };
+  return `${percent(meanError)} and ${percent(p90)}`;
 }

@@ -27,7 +27,7 @@ import { tableOf, type Benchmark, type BenchmarkOptions, type BenchmarkResult } 
 import { simulatorOptions } from '../src/replay/simulate.ts';
 import { Simulator } from '../src/replay/simulator.ts';
 import { manyGpus } from './hours/machines.ts';
-import { median } from './servers.ts';
+import { median } from './shared/statistics.ts';
 
 const preset = 'p3.8xlarge';
 const machine = loadMachine(preset);

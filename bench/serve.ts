@@ -6,6 +6,7 @@ import { formatBytes } from '../src/tools/index.ts';
 import { probeCuda } from '../src/gpu/index.ts';
 import { readMemory } from '../src/hardware/index.ts';
 import { buildEmulatedDriver } from '../test/emulated-driver/build.ts';
+import { emulatedEnvironment } from '../test/support/emulator.ts';
 import {
   tableOf,
   BenchmarkNotPossible,
@@ -183,10 +184,7 @@ async function smallPlan(): Promise<Plan | undefined> {
     ratePerS: 25,
     warmupRequests: 5,
     requests: 20,
-    environment: {
-      ...emulated.environment,
-      TURNTABLE_EMULATOR: JSON.stringify({ devices: [{ memoryBytes: 2 ** 26 }] }),
-    },
+    environment: emulatedEnvironment(emulated, [{ memoryBytes: 2 ** 26 }]),
   };
 }
 

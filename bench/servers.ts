@@ -148,13 +148,6 @@ export async function ask<Reply>(file: string, order: object): Promise<Reply> {
   return JSON.parse(await program.line()) as Reply;
 }
 
-export function median(numbers: readonly number[]): number {
-  const sorted = [...numbers].sort((a, b) => a - b);
-  const middle = Math.floor(sorted.length / 2);
-  const upper = sorted[middle] ?? Number.NaN;
-  return sorted.length % 2 === 1 ? upper : (upper + (sorted[middle - 1] ?? Number.NaN)) / 2;
-}
-
 /** The processes of a host's instances, blank ones included. Linux only. */
 export const instancePids = (host: ChildProcess): Promise<number[]> => childPids(host, 'instance-process');
 
@@ -169,6 +162,15 @@ export async function childPids(
     pids.map(async (pid) => await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '')),
   );
   return pids.filter((_, index) => commands[index]?.includes(word));
+}
+
+/**
+ * Bytes of a process by a field of /proc/PID/status: VmRSS, VmHWM (the most so far), RssAnon (without pages of files, which
+ * several share). Linux only; 0 if the process is gone.
+ */
+export async function memoryOf(pid: number, field: 'VmRSS' | 'VmHWM' | 'RssAnon'): Promise<number> {
+  const status = await readFile(`/proc/${pid}/status`, 'utf8').catch(() => '');
+  return Number(new RegExp(`^${field}:\\s+(\\d+) kB$`, 'm').exec(status)?.[1] ?? 0) * 1024;
 }
 
 /** The process ids of all descendants of a process. Linux only; none if the process is gone. */

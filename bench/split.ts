@@ -12,8 +12,9 @@ import {
   type BenchmarkOptions,
   type BenchmarkResult,
 } from './benchmark.ts';
-import { send } from './fleet/load.ts';
-import { median, Servers } from './servers.ts';
+import { Servers } from './servers.ts';
+import { mustSend, send } from './shared/requests.ts';
+import { percentiles } from './shared/statistics.ts';
 
 const rows = 64;
 const width = 64;
@@ -96,19 +97,16 @@ async function measure({ hidden, requests, workers, cores, isPinned }: Setup): P
   const parts = new Map<string, number>();
   for (let index = 0; index < learning + requests; index++) {
     const fromMs = performance.now();
-    const { status, placement, body: text } = await send(url, 'POST', '/function/wide', body);
-    if (status !== 200 && status !== 201) throw new Error(`${status} ${text}`);
+    const { placement } = await mustSend(`${url}/function/wide`, { method: 'POST', body });
     if (index < learning) continue;
     takenMs.push(performance.now() - fromMs);
     const count = /^(\d+) parts/.exec(placement)?.[1] ?? '1';
     parts.set(count, (parts.get(count) ?? 0) + 1);
   }
-  takenMs.sort((a, b) => a - b);
   const told = [...parts].toSorted(([, a], [, b]) => b - a).map(([count, times]) => `${times} in ${count}`);
   const places = Array.from({ length: workers + 1 }, (_, place) => coreOf(place));
   return {
-    p50Ms: median(takenMs),
-    p99Ms: takenMs[Math.min(takenMs.length - 1, Math.floor(takenMs.length * 0.99))]!,
+    ...percentiles(takenMs),
     parts: told.join(', '),
     cores: !isPinned ? 'not pinned' : `${places.join(' ')}${workers + 1 > cores ? ' (shared)' : ''}`,
   };
@@ -117,8 +115,8 @@ async function measure({ hidden, requests, workers, cores, isPinned }: Setup): P
 /** Resolves when the host has heard of all workers. */
 async function untilKnown(url: string, count: number): Promise<void> {
   for (;;) {
-    const reply = await send(url, 'GET', '/v2/workers');
-    const { workers = [] } = JSON.parse(reply.body) as { workers?: object[] };
+    const { text } = await send(`${url}/v2/workers`);
+    const { workers = [] } = JSON.parse(text) as { workers?: object[] };
     if (workers.length === count) return;
     await delay(50); // Hosts emit no event here for what they hear from workers.
   }

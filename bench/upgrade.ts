@@ -5,6 +5,7 @@
  */
 import { execFileSync } from 'node:child_process';
 import { setTimeout as delay } from 'node:timers/promises';
+import { Xoshiro } from '../src/replay/index.ts';
 import { redisMissing } from '../test/support/redis-server.ts';
 import {
   BenchmarkNotPossible,
@@ -13,9 +14,10 @@ import {
   type BenchmarkOptions,
   type BenchmarkResult,
 } from './benchmark.ts';
-import { callOn, makeFunction, Outcomes, publishAndSee, randomNumbers, send, type TestFunction } from './fleet/load.ts';
+import { callOn, makeFunction, Outcomes, publishAndSee, type TestFunction } from './fleet/load.ts';
 import { FleetSystem } from './fleet/system.ts';
 import { projectRoot } from './servers.ts';
+import { send } from './shared/requests.ts';
 
 export const benchmark: Benchmark = {
   name: 'upgrade',
@@ -29,7 +31,7 @@ async function run({ small, seed, progress }: BenchmarkOptions): Promise<Benchma
   const former = process.env['TURNTABLE_FORMER'] ?? projectRoot;
   // With two hosts each is replaced beside the other as well; test/fleet/upgrade.test.ts has three.
   const [hosts, workers] = small ? [2, 1] : [3, 2];
-  const random = randomNumbers(seed);
+  const random = new Xoshiro(seed);
   await using system = await FleetSystem.start(hosts, workers, former);
   const published: TestFunction[] = [];
   const publish = async (host: number): Promise<void> => {
@@ -66,8 +68,8 @@ async function run({ small, seed, progress }: BenchmarkOptions): Promise<Benchma
   const missing: string[] = [];
   for (const { name } of published) {
     for (const url of system.urls) {
-      const { status, body } = await send(url, 'GET', `/functions/${name}`);
-      if (status !== 200) missing.push(`${name} at ${url}: ${status} ${body}`);
+      const { status, text } = await send(`${url}/functions/${name}`);
+      if (status !== 200) missing.push(`${name} at ${url}: ${status} ${text}`);
     }
   }
   const { answered, sentAgain, troubles, placements } = outcomes;

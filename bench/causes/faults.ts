@@ -7,6 +7,7 @@ import type { TroubleAnswer } from '../../src/host/dashboard/index.ts';
 import type { MissCause } from '../../src/host/calls/miss-causes.ts';
 import { ElementType, GraphBuilder } from '../../src/onnx/index.ts';
 import { buildEmulatedDriver } from '../../test/emulated-driver/build.ts';
+import { emulatedEnvironment } from '../../test/support/emulator.ts';
 import { redisMissing, RedisServer } from '../../test/support/redis-server.ts';
 import { busyGraph } from '../chaos/models.ts';
 import { childPids, Servers } from '../servers.ts';
@@ -50,8 +51,7 @@ async function redisNeeded(): Promise<Needs | undefined> {
 
 async function gpuNeeded(): Promise<Needs | undefined> {
   const driver = await buildEmulatedDriver();
-  const machine = JSON.stringify({ devices: [{ memoryBytes: 2 ** 26 }] });
-  return driver && { environment: { ...driver.environment, TURNTABLE_EMULATOR: machine } };
+  return driver && { environment: emulatedEnvironment(driver, [{ memoryBytes: 2 ** 26 }]) };
 }
 
 const sloOf = (slo: string): { readonly settings: object } => ({ settings: { slo } });

@@ -1,8 +1,10 @@
 /** Makes one call through each interface of a host, and classifies the result. */
-import { Agent, request, type IncomingHttpHeaders } from 'node:http';
+import type { Agent } from 'node:http';
 import { credentials, Metadata, status, type Client, type ServiceError } from '@grpc/grpc-js';
-import { waitLimitMs } from '../../test/time-limits.ts';
 import { loadProtos, serviceOf } from '../../src/host/grpc/index.ts';
+import { lostMs, NoAnswer, send, type HttpAnswer, type HttpRequest } from '../shared/requests.ts';
+
+type Unanswered = Extract<Outcome, { kind: 'broken' | 'hung' }>;
 
 export type Outcome =
   | { readonly kind: 'answer'; readonly value: number; readonly placement: string }
@@ -13,92 +15,46 @@ export type Outcome =
   | { readonly kind: 'broken'; readonly detail: string }
   | { readonly kind: 'hung' };
 
-/** Longer than all limits of a host together, which System gives its functions. */
-const hungMs = waitLimitMs;
-
 /** @param id comes back with the answer if the protocol has one; unique in a run */
 export type Call = (value: number, id: string) => Promise<Outcome>;
 
-export interface HttpAnswer {
-  readonly status: number;
-  readonly headers: IncomingHttpHeaders;
-  readonly text: string;
-}
-
-export interface HttpRequest {
-  readonly method?: string;
-  readonly headers?: Readonly<Record<string, string>>;
-  readonly body?: string | Uint8Array;
-  /** The connections to use; default: those shared by all others. */
-  readonly agent?: Agent;
-}
-
-const sharedConnections = new Agent({ keepAlive: true });
-
-/** Sends a request and reads the whole answer. Not with fetch, which takes three times the CPU time. */
-export function send(
-  url: string,
-  { method = 'GET', headers = {}, body = '', agent = sharedConnections }: HttpRequest = {},
-): Promise<HttpAnswer | (Outcome & { kind: 'broken' | 'hung' })> {
-  return new Promise((resolve) => {
-    const outgoing = request(url, {
-      method,
-      agent,
-      headers: { ...headers, 'content-length': Buffer.byteLength(body) },
-    });
-    const broken = (error: Error): void => {
-      clearTimeout(late);
-      resolve({ kind: 'broken', detail: String(error) });
-    };
-    const late = setTimeout(() => {
-      resolve({ kind: 'hung' });
-      outgoing.destroy();
-    }, hungMs);
-    outgoing.on('error', broken);
-    outgoing.on('response', (incoming) => {
-      let text = '';
-      incoming.setEncoding('utf8').on('data', (piece: string) => (text += piece));
-      incoming.on('error', broken);
-      incoming.on('end', () => {
-        clearTimeout(late);
-        resolve({ status: incoming.statusCode ?? 0, headers: incoming.headers, text });
-      });
-    });
-    outgoing.end(body);
-  });
+/** An answer, or why there is none. */
+export async function attempt(url: string, sent?: HttpRequest): Promise<HttpAnswer | Unanswered> {
+  return await send(url, sent).catch((error: unknown) =>
+    error instanceof NoAnswer ? { kind: 'hung' } : { kind: 'broken', detail: String(error) },
+  );
 }
 
 /** The outcome of an answer other than success: 503, 429 and 507 mean that nothing was accepted. */
-export function unlessGood({ status: http, headers, text }: HttpAnswer): Outcome | undefined {
+export function unlessGood({ status: http, code, text }: HttpAnswer): Outcome | undefined {
   if (http >= 200 && http < 300) return undefined;
   if (http === 503 || http === 429 || http === 507) {
-    return { kind: 'refused', code: headerOf(headers, 'x-turntable-error') ?? String(http) };
+    return { kind: 'refused', code: code || String(http) };
   }
   return { kind: 'failed', detail: `${http} ${text.slice(0, 300)}` };
 }
 
-const headerOf = (headers: IncomingHttpHeaders, name: string): string | undefined => headers[name]?.toString();
-
 interface Caller {
   readonly url: string;
-  readonly agent: Agent | undefined;
+  readonly agent?: Agent | undefined;
   readonly bodyOf: (value: number, id: string) => object;
   readonly valueOf: (text: string, id: string) => number;
 }
 
-function caller({ url, agent = sharedConnections, bodyOf, valueOf }: Caller): Call {
+function caller({ url, agent, bodyOf, valueOf }: Caller): Call {
   const headers = { 'content-type': 'application/json' };
   return async (value, id) => {
-    const answer = await send(url, { method: 'POST', headers, agent, body: JSON.stringify(bodyOf(value, id)) });
+    const body = JSON.stringify(bodyOf(value, id));
+    const answer = await attempt(url, { method: 'POST', headers, body, ...(agent && { agent }) });
     if ('kind' in answer) return answer;
-    const placement = placementOf(headerOf(answer.headers, 'x-turntable-placement'));
+    const placement = placementOf(answer.placement);
     return unlessGood(answer) ?? { kind: 'answer', value: valueOf(answer.text, id), placement };
   };
 }
 
 /** 'gpu0 warm' becomes 'gpu', 'remote worker lab-7 overflow: ...' becomes 'worker'. */
-function placementOf(text: string | undefined): string {
-  if (text === undefined) return 'unknown';
+function placementOf(text: string): string {
+  if (text === '') return 'unknown';
   return text.startsWith('gpu') ? 'gpu' : text.startsWith('remote') ? 'worker' : 'cpu';
 }
 
@@ -162,7 +118,7 @@ export class GrpcCaller {
           }
         };
         const methods = this.#client as unknown as { readonly ModelInfer: InferMethod };
-        const options = { deadline: Date.now() + hungMs };
+        const options = { deadline: Date.now() + lostMs };
         methods.ModelInfer.call(this.#client, request, new Metadata({ waitForReady: true }), options, done);
       });
   }

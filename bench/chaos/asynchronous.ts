@@ -4,7 +4,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { AddressInfo } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import { waitLimitMs } from '../../test/time-limits.ts';
-import { plainValue, send, unlessGood } from './answers.ts';
+import { attempt, plainValue, unlessGood } from './answers.ts';
 import type { Ledger } from './ledger.ts';
 import { valuesMax } from './models.ts';
 import type { System } from './system.ts';
@@ -78,7 +78,7 @@ export class AsyncLoad {
     const entry: Accepted = { value, reply: undefined, calledBack: undefined };
     this.#outstanding.set(id, entry);
     for (;;) {
-      const answer = await send(`${this.#url}/busy`, init);
+      const answer = await attempt(`${this.#url}/busy`, init);
       const problem = 'kind' in answer ? answer : unlessGood(answer);
       if (problem === undefined) return this.#ledger.good('asynchronous');
       if (problem.kind === 'refused') this.#ledger.refused(problem.code);
@@ -115,7 +115,7 @@ export class AsyncLoad {
   }
 
   async #ask(id: string, entry: Accepted): Promise<void> {
-    const answer = await send(`${this.#url}/${id}`, {});
+    const answer = await attempt(`${this.#url}/${id}`, {});
     if ('kind' in answer || answer.status === 202 || answer.status === 503) return;
     if (answer.status === 404 && this.#flushed.has(id)) {
       this.#outstanding.delete(id);

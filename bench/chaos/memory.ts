@@ -8,10 +8,11 @@ import * as ort from 'onnxruntime-node';
 import { buildArchitecture, writeModel, type SettingValue } from '../../src/onnx/index.ts';
 import { divideMemory, sessionsThatFit } from '../../src/hardware/index.ts';
 import { buildEmulatedDriver } from '../../test/emulated-driver/build.ts';
+import { emulatedEnvironment } from '../../test/support/emulator.ts';
 import type { BenchmarkOptions, BenchmarkResult } from '../benchmark.ts';
 import { MemoryLimit } from '../overload/memory-limit.ts';
 import { Servers } from '../servers.ts';
-import { send } from './answers.ts';
+import { attempt } from './answers.ts';
 
 interface Scene {
   readonly name: string;
@@ -99,10 +100,7 @@ async function runScene(scene: Scene, progress: BenchmarkOptions['progress']): P
   using limit = new MemoryLimit(scene.limitBytes, scene.cores);
   await using servers = await Servers.create();
   const driver = scene.gpuBytes === undefined ? undefined : await buildEmulatedDriver();
-  const environment: Record<string, string> =
-    driver === undefined
-      ? {}
-      : { ...driver.environment, TURNTABLE_EMULATOR: JSON.stringify({ devices: [{ memoryBytes: scene.gpuBytes }] }) };
+  const environment = driver && emulatedEnvironment(driver, [{ memoryBytes: scene.gpuBytes! }]);
   const flags = driver === undefined ? ['--gpu-use', 'off'] : [];
   const host = await servers.startHost(flags, environment, limit.through);
   const subjects: Subject[] = [];
@@ -111,7 +109,7 @@ async function runScene(scene: Scene, progress: BenchmarkOptions['progress']): P
     progress(`${scene.name}: publishes model ${seed} of ${scene.models}`);
     const made = await makeSubject(servers, scene, seed);
     const { model, ...subject } = made;
-    const reply = await send(`${host.url}/functions/${subject.name}`, { method: 'PUT', body: model });
+    const reply = await attempt(`${host.url}/functions/${subject.name}`, { method: 'PUT', body: model });
     if ('status' in reply && reply.status === 201) subjects.push(subject);
     else problems.push(`PUT ${subject.name}: ${JSON.stringify(reply).slice(0, 200)}`);
   }
@@ -122,13 +120,13 @@ async function runScene(scene: Scene, progress: BenchmarkOptions['progress']): P
     Array.from({ length: scene.clients }, async () => {
       while (calls < scene.calls && performance.now() < endMs && subjects.length > 0) {
         const { name, body, expected } = subjects[calls++ % subjects.length]!;
-        const reply = await send(`${host.url}/v2/models/${name}/infer`, { method: 'POST', body });
+        const reply = await attempt(`${host.url}/v2/models/${name}/infer`, { method: 'POST', body });
         if (!('status' in reply) || reply.status !== 200) {
           counts.failed++;
           problems.push(`${name}: ${JSON.stringify(reply).slice(0, 200)}`);
           continue;
         }
-        if (reply.headers['x-model-cold-start'] === 'true') counts.cold++;
+        if (reply.isColdStart) counts.cold++;
         const { outputs } = JSON.parse(reply.text) as { outputs: { data: number[] }[] };
         if (isClose(outputs[0]?.data ?? [], expected)) counts.right++;
         else {
@@ -139,7 +137,7 @@ async function runScene(scene: Scene, progress: BenchmarkOptions['progress']): P
       }
     }),
   );
-  const listed = await send(`${host.url}/api/functions`);
+  const listed = await attempt(`${host.url}/api/functions`);
   const { functions } = JSON.parse('text' in listed ? listed.text : '{}') as { functions: { instances: number }[] };
   const found = functions.filter(({ instances }) => instances > 0).length;
   const { parts } = divideMemory(scene.limitBytes, driver === undefined ? 'host' : 'host with GPUs');

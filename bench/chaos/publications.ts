@@ -2,7 +2,8 @@
  * Publishes one function again and again: an accepted version must serve from then on, through kills and full disks.
  */
 import { setTimeout as delay } from 'node:timers/promises';
-import { openInference, send, unlessGood, type HttpAnswer } from './answers.ts';
+import { attempt, openInference, unlessGood } from './answers.ts';
+import type { HttpAnswer } from '../shared/requests.ts';
 import type { Ledger } from './ledger.ts';
 import { sumModel } from './models.ts';
 import type { System } from './system.ts';
@@ -47,7 +48,7 @@ export class Publisher {
 
   async #publish(bias: number): Promise<void> {
     const epoch = this.#system.epochOf('host');
-    const answer = await send(`${this.#url}/functions/shelf?slo=5s`, {
+    const answer = await attempt(`${this.#url}/functions/shelf?slo=5s`, {
       method: 'PUT',
       body: sumModel(bias),
     });
@@ -95,7 +96,7 @@ export class Publisher {
   }
 
   async #removeOldest(): Promise<void> {
-    const answer = await send(`${this.#url}/functions/shelf/versions/${this.#versions[0]!}`, { method: 'DELETE' });
+    const answer = await attempt(`${this.#url}/functions/shelf/versions/${this.#versions[0]!}`, { method: 'DELETE' });
     if ('kind' in answer) return;
     const problem = unlessGood(answer);
     if (problem?.kind === 'refused') return this.#ledger.refused(problem.code);

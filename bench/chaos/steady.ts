@@ -1,12 +1,14 @@
 /** Publishes, calls, deletes, loads and unloads again and again: afterwards a host must hold what it held before. */
-import { readdir, readFile } from 'node:fs/promises';
+import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { pathToFileURL } from 'node:url';
 import { waitLimitMs } from '../../test/time-limits.ts';
 import { tableOf, type BenchmarkOptions, type BenchmarkResult } from '../benchmark.ts';
-import { descendants, Servers, type StartedServer } from '../servers.ts';
-import { openInference, send, type HttpAnswer } from './answers.ts';
+import { descendants, memoryOf, Servers, type StartedServer } from '../servers.ts';
+import { mustSend } from '../shared/requests.ts';
+import { sum } from '../shared/statistics.ts';
+import { openInference } from './answers.ts';
 import { sumGraph, sumModel, valuesMax } from './models.ts';
 
 const cyclesSmall = 4;
@@ -90,15 +92,15 @@ export async function runSteady({ small, minutes = 5, progress }: BenchmarkOptio
 }
 
 async function runCycle(url: string, name: string, bias: number): Promise<void> {
-  good(await send(`${url}/functions/${name}`, { method: 'PUT', body: sumModel(bias) }));
+  await mustSend(`${url}/functions/${name}`, { method: 'PUT', body: sumModel(bias) });
   await mustAdd(url, name, bias);
-  good(await send(`${url}/functions/${name}`, { method: 'DELETE' }));
+  await mustSend(`${url}/functions/${name}`, { method: 'DELETE' });
 }
 
 async function reload(url: string, name: string, value: number): Promise<void> {
   const path = `${url}/v2/repository/models/${name}`;
-  good(await send(`${path}/unload`, { method: 'POST' }));
-  good(await send(`${path}/load`, { method: 'POST' }));
+  await mustSend(`${path}/unload`, { method: 'POST' });
+  await mustSend(`${path}/load`, { method: 'POST' });
   await mustAdd(url, name, 0, value);
 }
 
@@ -109,17 +111,12 @@ async function mustAdd(url: string, name: string, bias: number, value = 1): Prom
   }
 }
 
-function good(answer: Awaited<ReturnType<typeof send>>): asserts answer is HttpAnswer {
-  if ('kind' in answer) throw new Error(`a request was not answered: ${JSON.stringify(answer)}`);
-  if (answer.status >= 300) throw new Error(`a request was answered with ${answer.status}: ${answer.text}`);
-}
-
 async function sizesOf({ process: host }: StartedServer, folder: string, temporary: string): Promise<Sizes> {
   // Node lets garbage of some 256 MB gather: what a host held at any moment said nothing about what it keeps.
   host.kill('SIGUSR2');
   await delay(collectMs);
   const tree = [host.pid!, ...(await descendants(host.pid!))];
-  const memory = await Promise.all(tree.map(memoryBytesOf));
+  const memory = await Promise.all(tree.map((pid) => memoryOf(pid, 'RssAnon')));
   const descriptors = await Promise.all(tree.map(async (pid) => (await namesIn(`/proc/${pid}/fd`)).length));
   return {
     memoryBytes: sum(memory),
@@ -131,14 +128,7 @@ async function sizesOf({ process: host }: StartedServer, folder: string, tempora
   };
 }
 
-/** Private memory only: pages of shared files would count several times. */
-async function memoryBytesOf(pid: number): Promise<number> {
-  const status = await readFile(`/proc/${pid}/status`, 'utf8').catch(() => '');
-  return Number(/^RssAnon:\s+(\d+) kB$/m.exec(status)?.[1] ?? 0) * 1024;
-}
-
 const namesIn = async (folder: string): Promise<string[]> => await readdir(folder).catch(() => []);
-const sum = (numbers: readonly number[]): number => numbers.reduce((total, number) => total + number, 0);
 
 const eachOther = ({ memoryBytes, hostMemoryBytes, processes }: Sizes): number =>
   (memoryBytes - hostMemoryBytes) / Math.max(1, processes - 1);
@@ -162,9 +152,9 @@ const isFlat = (first: Sizes, last: Sizes): boolean =>
 
 /** The result of these runs together, each with its own host. @param pieces at least one */
 export function reportSteady(pieces: readonly SteadyPiece[]): BenchmarkResult {
-  const cycles = pieces.reduce((sum, piece) => sum + piece.cycles, 0);
-  const loads = pieces.reduce((sum, piece) => sum + piece.loads, 0);
-  const seconds = pieces.reduce((sum, piece) => sum + piece.seconds, 0);
+  const [cycles, loads, seconds] = (['cycles', 'loads', 'seconds'] as const).map((of) =>
+    sum(pieces.map((piece) => piece[of])),
+  ) as [number, number, number];
   const ends = pieces.map(({ sizes }) => [sizes[0]!, sizes.at(-1)!] as const);
   const flat = ([what, sizeOf, growthMax]: (typeof flats)[number]) => {
     const [before, after] = ends

@@ -7,6 +7,7 @@ import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { pathToFileURL } from 'node:url';
 import { buildEmulatedDriver, type EmulatedDriver } from '../../test/emulated-driver/build.ts';
+import { emulatedEnvironment } from '../../test/support/emulator.ts';
 import { waitLimitMs } from '../../test/time-limits.ts';
 import { redisMissing, RedisServer } from '../../test/support/redis-server.ts';
 import { childPids, descendants, freePort, instancePids, Servers, type StartedServer } from '../servers.ts';
@@ -207,10 +208,10 @@ export class System implements AsyncDisposable {
     const flags = name === 'host' ? ['--gpu-use', 'off', ...redis] : ['--gpu-offload', 'on-overload', ...gpuFolders];
     // As a URL: a blank in a path would end it, since the variable has no quotes.
     const clock = pathToFileURL(join(import.meta.dirname, 'clock.mjs')).href;
-    const environment: Record<string, string> =
+    const environment: Readonly<Record<string, string>> =
       name === 'host'
         ? { NODE_OPTIONS: `--import=${clock}`, CHAOS_CLOCK: this.#clockFile }
-        : { ...this.#driver!.environment, TURNTABLE_EMULATOR: JSON.stringify({ devices: [{ memoryBytes: 2 ** 26 }] }) };
+        : emulatedEnvironment(this.#driver!, [{ memoryBytes: 2 ** 26 }]);
     this.#processes.set(name, await this.#servers.startHost([...common, ...flags], environment));
   }
 

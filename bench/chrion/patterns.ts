@@ -21,7 +21,7 @@ import type { GraphProfile } from '../../src/profile/index.ts';
 import { elements, loadOnnxRuntime, tensorOf, type Tensor } from '../../src/tensor/index.ts';
 import { BenchmarkNotPossible } from '../benchmark.ts';
 import { inTime, NotInTime } from '../budget.ts';
-import { median } from '../servers.ts';
+import { median } from '../shared/statistics.ts';
 
 const ort = loadOnnxRuntime();
 const key = 'network';

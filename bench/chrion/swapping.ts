@@ -14,6 +14,8 @@ import {
 import { wholeBytes } from '../../src/schedule/index.ts';
 import { startGpuServer, type GpuServer, type Patience } from '../gpu-server.ts';
 import type { Servers } from '../servers.ts';
+import { metric } from '../shared/requests.ts';
+import { percentiles } from '../shared/statistics.ts';
 import { openSnapshot, readScheduler } from '../simulated/host-snapshot.ts';
 
 /** Which plans functions get: the setting `gpu.hybrid`. */
@@ -134,8 +136,7 @@ export async function measureSwapping(
   const before = await countsOf(address);
   const outcomes = (await fire(requests, seed)).map(({ outcome }) => outcome);
   const after = await countsOf(address);
-  const latencies = outcomes.map(({ arrivalMs, endMs }) => endMs - arrivalMs).toSorted((a, b) => a - b);
-  const quantile = (share: number): number => latencies[Math.ceil(share * latencies.length) - 1] ?? Number.NaN;
+  const latencies = percentiles(outcomes.map(({ arrivalMs, endMs }) => endMs - arrivalMs));
   const placements = outcomes.map(({ placement }) => placement);
   return {
     variants,
@@ -150,19 +151,18 @@ export async function measureSwapping(
     shrinks: after.shrinks - before.shrinks,
     growths: after.growths - before.growths,
     evictions: after.evictions - before.evictions,
-    medianMs: quantile(0.5),
-    p99Ms: quantile(0.99),
+    medianMs: latencies.p50Ms,
+    p99Ms: latencies.p99Ms,
   };
 }
 
-async function countsOf(address: HostAddress): Promise<Pick<Swapping, 'shrinks' | 'growths' | 'evictions'>> {
-  const lines = (await (await request(address, '/metrics')).text()).split('\n');
-  const sumOf = (series: RegExp): number =>
-    lines.filter((line) => series.test(line)).reduce((sum, line) => sum + Number(line.slice(line.lastIndexOf(' '))), 0);
+async function countsOf({ url }: HostAddress): Promise<Pick<Swapping, 'shrinks' | 'growths' | 'evictions'>> {
+  // A host that has changed nothing yet has no such series.
+  const of = async (series: string): Promise<number> => (await metric(url, series)) || 0;
   return {
-    shrinks: sumOf(/^turntable_plan_changes_total\{.*direction="smaller"/),
-    growths: sumOf(/^turntable_plan_changes_total\{.*direction="larger"/),
-    evictions: sumOf(/^turntable_evictions_total\{.*cause="gpu /),
+    shrinks: await of('turntable_plan_changes_total\\{.*direction="smaller"'),
+    growths: await of('turntable_plan_changes_total\\{.*direction="larger"'),
+    evictions: await of('turntable_evictions_total\\{.*cause="gpu '),
   };
 }
 

@@ -3,6 +3,7 @@ import { formatBytes } from '../../src/tools/index.ts';
 import { tableOf, type BenchmarkResult, type BenchmarkTable, type Provenance } from '../benchmark.ts';
 import { medianMsOf, type MeasuredPattern } from './patterns.ts';
 import type { Pattern, Swapping } from './swapping.ts';
+import { percent } from '../shared/statistics.ts';
 
 export interface Swapped extends Swapping {
   readonly pattern: Pattern;
@@ -21,7 +22,6 @@ const paper: Readonly<Record<Pattern, { readonly swaps: string; readonly violati
 };
 
 export const swapRate = ({ loads, requests }: Swapping): number => loads / requests;
-const percent = (share: number): string => `${(100 * share).toFixed(1)}%`;
 const ms = (value: number): string => value.toFixed(value < 10 ? 2 : 1);
 
 /** @param isTimed whether times mean anything; otherwise none is shown */

@@ -1,29 +1,15 @@
 /** Functions with different answers, calls to them at random hosts, and the outcome of each call. */
-import { Agent, request, type OutgoingHttpHeaders } from 'node:http';
 import { setTimeout as delay } from 'node:timers/promises';
 import { InferenceSession, Tensor } from 'onnxruntime-node';
 import { ElementType, GraphBuilder, serializeModel } from '../../src/onnx/index.ts';
-import { waitLimitMs } from '../../test/time-limits.ts';
+import type { Xoshiro } from '../../src/replay/index.ts';
+import { lostMs, mustSend, send, type HttpAnswer } from '../shared/requests.ts';
 import type { FleetSystem } from './system.ts';
 
 const width = 8;
 const inputsOfEach = 4;
 /** Tolerance between answers of two engines. */
 const tolerance = 1e-4;
-/** A call without an answer for this long is lost. */
-const lostMs = waitLimitMs;
-const agent = new Agent({ keepAlive: true });
-
-/** Numbers in [0, 1) that the seed repeats (mulberry32). */
-export function randomNumbers(seed: number): () => number {
-  let state = seed | 0;
-  return () => {
-    state = (state + 0x6d2b79f5) | 0;
-    let mixed = Math.imul(state ^ (state >>> 15), 1 | state);
-    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
-  };
-}
 
 export interface TestFunction {
   readonly name: string;
@@ -33,8 +19,8 @@ export interface TestFunction {
 }
 
 /** y = relu(x W + b) with random weights, and ONNX Runtime's answers. */
-export async function makeFunction(name: string, random: () => number): Promise<TestFunction> {
-  const drawn = (count: number): Float32Array => Float32Array.from({ length: count }, () => random() * 2 - 1);
+export async function makeFunction(name: string, random: Xoshiro): Promise<TestFunction> {
+  const drawn = (count: number): Float32Array => Float32Array.from({ length: count }, () => random.uniform() * 2 - 1);
   const graph = new GraphBuilder('dense');
   const x = graph.input('x', ElementType.FLOAT, ['batch', width]);
   const product = graph.node('MatMul', [x, graph.weight('w', [width, width], drawn(width * width))]);
@@ -52,45 +38,8 @@ export async function makeFunction(name: string, random: () => number): Promise<
   return { name, model, cases };
 }
 
-export interface Reply {
-  readonly status: number;
-  readonly placement: string;
-  readonly code: string;
-  readonly body: string;
-}
-
-/** Rejects if the connection breaks before the whole reply. */
-export function send(
-  url: string,
-  method: string,
-  path: string,
-  body: string | Buffer = '',
-  headers: OutgoingHttpHeaders = {},
-): Promise<Reply> {
-  return new Promise((resolve, reject) => {
-    const outgoing = request(`${url}${path}`, {
-      method,
-      agent,
-      headers: { ...headers, 'Content-Length': Buffer.byteLength(body) },
-    });
-    outgoing.setTimeout(lostMs, () => outgoing.destroy(new Error('no answer')));
-    outgoing.once('error', reject);
-    outgoing.once('response', (incoming) => {
-      const chunks: Buffer[] = [];
-      incoming.on('data', (chunk: Buffer) => chunks.push(chunk));
-      incoming.once('error', reject);
-      incoming.once('end', () => {
-        const { statusCode: status = 0, headers: told } = incoming;
-        const [placement, code] = [told['x-turntable-placement'], told['x-turntable-error']].map(String);
-        resolve({ status, placement: placement!, code: code!, body: Buffer.concat(chunks).toString() });
-      });
-    });
-    outgoing.end(body);
-  });
-}
-
-export function isRight(reply: Reply, answer: readonly number[]): boolean {
-  const { output } = JSON.parse(reply.body) as { output?: number[][] };
+export function isRight(reply: HttpAnswer, answer: readonly number[]): boolean {
+  const { output } = JSON.parse(reply.text) as { output?: number[][] };
   const row = output?.[0] ?? [];
   return row.length === answer.length && row.every((value, at) => Math.abs(value - answer[at]!) <= tolerance);
 }
@@ -117,15 +66,15 @@ export class Outcomes {
 export async function callOn(
   system: FleetSystem,
   published: readonly TestFunction[],
-  random: () => number,
+  random: Xoshiro,
   outcomes: Outcomes,
   isOver: () => boolean,
   pauseMs: number,
 ): Promise<void> {
-  const drawn = <T>(list: readonly T[]): T => list[Math.floor(random() * list.length)]!;
+  const drawn = <T>(list: readonly T[]): T => list[random.below(list.length)]!;
   while (!isOver()) {
     const fn = drawn(published);
-    await callOnce(system, fn, drawn(fn.cases), () => Math.floor(random() * system.urls.length), outcomes);
+    await callOnce(system, fn, drawn(fn.cases), () => random.below(system.urls.length), outcomes);
     if (pauseMs > 0) await delay(pauseMs);
   }
 }
@@ -147,9 +96,9 @@ export async function callOnce(
       continue;
     }
     try {
-      const reply = await send(system.urls[host]!, 'POST', `/function/${fn.name}`, body);
+      const reply = await send(`${system.urls[host]!}/function/${fn.name}`, { method: 'POST', body });
       if (reply.status !== 200)
-        outcomes.troubles.push(`${fn.name}: ${reply.status} ${reply.code}: ${reply.body.trim()}`);
+        outcomes.troubles.push(`${fn.name}: ${reply.status} ${reply.code}: ${reply.text.trim()}`);
       else if (!isRight(reply, answer)) outcomes.troubles.push(`${fn.name}: a wrong answer (${reply.placement})`);
       else outcomes.answered++;
       outcomes.placed(reply.placement);
@@ -167,11 +116,10 @@ export async function callOnce(
 
 /** Milliseconds from the acknowledgement until the last host shows it. */
 export async function publishAndSee(system: FleetSystem, fn: TestFunction, host: number): Promise<number> {
-  const reply = await send(system.urls[host]!, 'PUT', `/functions/${fn.name}?slo=10s`, fn.model);
-  if (reply.status !== 201) throw new Error(`${fn.name} was not published: ${reply.status} ${reply.body}`);
+  await mustSend(`${system.urls[host]!}/functions/${fn.name}?slo=10s`, { method: 'PUT', body: fn.model });
   const fromMs = performance.now();
   for (const url of system.urls) {
-    while ((await send(url, 'GET', `/functions/${fn.name}`)).status !== 200) await delay(2);
+    while ((await send(`${url}/functions/${fn.name}`)).status !== 200) await delay(2);
   }
   return performance.now() - fromMs;
 }

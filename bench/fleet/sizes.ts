@@ -4,8 +4,8 @@ import { once } from 'node:events';
 import { connect } from 'node:tls';
 import { Worker } from 'node:worker_threads';
 import { writeReluModel } from '../../test/support/models.ts';
-import { median } from '../servers.ts';
-import { send } from './load.ts';
+import { median } from '../shared/statistics.ts';
+import { binaryRequest, mustSend } from '../shared/requests.ts';
 import type { FleetSystem } from './system.ts';
 
 export interface SizeCosts {
@@ -26,8 +26,7 @@ export async function measureSizes(system: FleetSystem, calls: number, sizes: nu
     for (const width of widths.slice(0, sizes)) {
       const name = `wide-${width}`;
       const model = await readFile(await writeReluModel(system.folder, width));
-      const { status, body: said } = await send(system.urls[0]!, 'PUT', `/functions/${name}?slo=60s`, model);
-      if (status !== 201) throw new Error(`${name} was not published: ${status} ${said}`);
+      await mustSend(`${system.urls[0]!}/functions/${name}?slo=60s`, { method: 'PUT', body: model });
       costs.push(await measureSize(system, name, width, calls, echo.ask));
     }
     return costs;
@@ -44,16 +43,12 @@ async function measureSize(
   echo: (data: Buffer) => Promise<void>,
 ): Promise<SizeCosts> {
   const data = Buffer.alloc(4 * width);
-  const input = { name: 'x', datatype: 'FP32', shape: [1, width], parameters: { binary_data_size: data.byteLength } };
-  const header = JSON.stringify({ inputs: [input], parameters: { binary_data_output: true } });
-  const body = Buffer.concat([Buffer.from(header), data]);
-  const headers = { 'Inference-Header-Content-Length': Buffer.byteLength(header) };
+  const sent = { method: 'POST', ...binaryRequest([1, width], new Float32Array(width)) };
   const times: Record<'local' | 'passed' | 'echo', number[]> = { local: [], passed: [], echo: [] };
   for (let index = 0; times.local.length < 2 * calls || times.passed.length < 2 * calls; index++) {
     const url = system.urls[index % system.urls.length]!;
     let fromMs = performance.now();
-    const { status, placement, body: said } = await send(url, 'POST', `/v2/models/${name}/infer`, body, headers);
-    if (status !== 200) throw new Error(`${name}: ${status} ${said.slice(0, 200)}`);
+    const { placement } = await mustSend(`${url}/v2/models/${name}/infer`, sent);
     times[placement.startsWith('host ') ? 'passed' : 'local'].push(performance.now() - fromMs);
     fromMs = performance.now();
     await echo(data);

@@ -8,6 +8,7 @@ import { readFile, rename } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { buildEmulatedDriver, type EmulatedDriver } from '../../test/emulated-driver/build.ts';
+import { emulatedEnvironment } from '../../test/support/emulator.ts';
 import { makeMemberCertificate } from '../../src/cli/member-certificate.ts';
 import { waitLimitMs } from '../../test/time-limits.ts';
 import { RedisServer } from '../../test/support/redis-server.ts';
@@ -187,9 +188,8 @@ export class FleetSystem implements AsyncDisposable {
     const tls = join(this.#servers.folder, 'tls');
     flags.push('--fleet-tls-cert', join(tls, '127.0.0.1.pem'), '--fleet-tls-key', join(tls, '127.0.0.1.key'));
     flags.push('--fleet-tls-ca', join(tls, 'ca.pem'), '--fleet-port', String(this.#fleetPorts[host]), '--drain', '2s');
-    const gpus = { devices: [{ memoryBytes: 2 ** 26 }, { memoryBytes: 2 ** 26 }] };
-    const environment =
-      this.#driver === undefined ? {} : { ...this.#driver.environment, TURNTABLE_EMULATOR: JSON.stringify(gpus) };
+    const gpu = { memoryBytes: 2 ** 26 };
+    const environment = this.#driver && emulatedEnvironment(this.#driver, [gpu, gpu]);
     this.#hosts[host] = await this.#servers.startHost(flags, { ...this.#trust, ...environment });
   }
 

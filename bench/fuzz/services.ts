@@ -3,13 +3,12 @@ import { writeFile } from 'node:fs/promises';
 import { connect as connectHttp2, type ClientHttp2Session, type IncomingHttpHeaders } from 'node:http2';
 import { connect } from 'node:net';
 import { join } from 'node:path';
-import { readFile } from 'node:fs/promises';
 import type { RandomSource } from '../../src/replay/index.ts';
 import { HostError } from '../../src/host/errors.ts';
 import { Validator } from '../../src/host/store/validator.ts';
 import { plainCall } from '../chaos/answers.ts';
 import { sumGraph, sumModel } from '../chaos/models.ts';
-import { freePort, Servers, type StartedServer } from '../servers.ts';
+import { freePort, memoryOf, Servers, type StartedServer } from '../servers.ts';
 import { mutateBytes, mutateText } from './mutate.ts';
 
 export interface Service extends AsyncDisposable {
@@ -116,8 +115,7 @@ async function wellOf({ url, process: child }: StartedServer): Promise<string | 
     // A damaged request may be a valid one that unloads it.
     await fetch(`${url}/v2/repository/models/sum/load`, { method: 'POST' });
   } else if (answer.kind !== 'answer' || answer.value !== 42) return `41 is answered with ${JSON.stringify(answer)}`;
-  const status = await readFile(`/proc/${child.pid}/status`, 'utf8').catch(() => '');
-  const bytes = Number(/^RssAnon:\s+(\d+) kB$/m.exec(status)?.[1] ?? 0) * 1024;
+  const bytes = await memoryOf(child.pid!, 'RssAnon');
   return bytes > memoryBytesMax ? `the host has grown to ${bytes} bytes` : undefined;
 }
 

@@ -15,6 +15,7 @@ import { bert, coldBursts, diurnal, mmpp, namesOf, oneHot, poisson, type LoadSha
 import { h100x8, manyGpus, p3 } from './machines.ts';
 import type { HoursAim, HoursRow } from './row.ts';
 import { sizedFunctions } from './sizes.ts';
+import { percent } from '../shared/statistics.ts';
 
 const sloMs = 100;
 
@@ -556,8 +557,6 @@ function executionsPerS(): number {
   const offers = gpuOffers(estimateLayers(model, p3, { dimensions }).profile, p3, 'interleave');
   return offers.reduce((sum, { warmMs }) => sum + 1000 / warmMs, 0);
 }
-
-const percent = (share: number): string => `${(share * 100).toFixed(1)}%`;
 
 function goodputAim(atLeast: number): HoursAim {
   return {

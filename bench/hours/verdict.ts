@@ -1,5 +1,5 @@
 /** How far `best` is behind the best of the policies without knowledge of the future, in one row. Pure. */
-import { median } from '../servers.ts';
+import { median } from '../shared/statistics.ts';
 import type { Hour } from './row.ts';
 
 export interface PlayedSystem {

@@ -7,7 +7,9 @@ import { processorUse } from '../../src/process/index.ts';
 import { ElementType, GraphBuilder } from '../../src/onnx/index.ts';
 import { tableOf, type BenchmarkTable } from '../benchmark.ts';
 import { runLoad, type Load } from '../echo.ts';
-import { descendants, median, projectRoot, type Servers, type StartedServer } from '../servers.ts';
+import { descendants, projectRoot, type Servers, type StartedServer } from '../servers.ts';
+import { binaryRequest } from '../shared/requests.ts';
+import { median, sum } from '../shared/statistics.ts';
 
 export const bodySizesName = 'echo-any';
 
@@ -63,26 +65,13 @@ const compilingRequests = 1500;
 
 const keyOf = ({ bytes, form, clients }: Cell, server: Server): string => `${bytes} ${form} ${clients} ${server}`;
 
-export function requestOf(
-  bytes: number,
-  form: Form,
-): { readonly headers: Record<string, string>; readonly body: Buffer } {
+export function requestOf(bytes: number, form: Form): ReturnType<typeof binaryRequest> {
   // As wide in JSON as real activations: nine significant digits.
   const values = Float32Array.from({ length: bytes / 4 }, (_, at) => Math.sin(at) * 3);
-  const input = { name: 'x', shape: [1, values.length], datatype: 'FP32' };
-  if (form === 'JSON') {
-    const body = Buffer.from(JSON.stringify({ inputs: [{ ...input, data: Array.from(values) }] }));
-    return { headers: { 'Content-Type': 'application/json' }, body };
-  }
-  const header = JSON.stringify({
-    inputs: [{ ...input, parameters: { binary_data_size: bytes } }],
-    parameters: { binary_data_output: true },
-  });
-  const headers = {
-    'Content-Type': 'application/octet-stream',
-    'Inference-Header-Content-Length': String(header.length),
-  };
-  return { headers, body: Buffer.concat([Buffer.from(header), Buffer.from(values.buffer)]) };
+  const shape = [1, values.length];
+  if (form === 'binary') return binaryRequest(shape, values);
+  const x = { name: 'x', shape, datatype: 'FP32', data: Array.from(values) };
+  return { headers: { 'Content-Type': 'application/json' }, body: Buffer.from(JSON.stringify({ inputs: [x] })) };
 }
 
 const file = (name: string): string => join(projectRoot, 'bench/http', name);
@@ -92,7 +81,7 @@ export async function measure(server: StartedServer, path: string, cell: Cell, r
   const { headers, body } = requestOf(cell.bytes, cell.form);
   const pid = server.process.pid!;
   const children = await descendants(pid);
-  const childrenUsedMs = (): number => children.reduce((sum, child) => sum + usedMs(child), 0);
+  const childrenUsedMs = (): number => sum(children.map(usedMs));
   const [ownMs, childrenMs] = [usedMs(pid), childrenUsedMs()];
   const order = { url: server.url, path, headers, bodyBase64: body.toString('base64'), requests, client: 'raw' };
   const load = await runLoad('http/load.mjs', { ...order, connections: cell.clients }, '200');

@@ -1,7 +1,9 @@
 /** A model whose intermediate results take 100 MB, such as those that segment images: the host against ONNX Runtime itself. */
 import { join } from 'node:path';
 import { ElementType, GraphBuilder } from '../../src/onnx/index.ts';
-import { median, projectRoot, type Servers, type StartedServer } from '../servers.ts';
+import { projectRoot, type Servers, type StartedServer } from '../servers.ts';
+import { binaryRequest, mustSend, type HttpRequest } from '../shared/requests.ts';
+import { median } from '../shared/statistics.ts';
 
 export interface LargeResults {
   /** Medians of calls that take turns. */
@@ -30,11 +32,9 @@ export function largeGraph(size: number): GraphBuilder {
   return graph;
 }
 
-async function timed(url: string, init: RequestInit): Promise<number> {
+async function timed(url: string, sent: HttpRequest): Promise<number> {
   const startMs = performance.now();
-  const reply = await fetch(url, { method: 'POST', ...init });
-  await reply.arrayBuffer();
-  if (reply.status !== 200) throw new Error(`a call was answered with ${reply.status}`);
+  await mustSend(url, { method: 'POST', ...sent });
   return performance.now() - startMs;
 }
 
@@ -46,17 +46,9 @@ export async function compareLargeResults(
   const model = join(servers.folder, 'functions', largeName, 'model.onnx');
   const direct = await servers.start([join(projectRoot, 'bench/http/direct-server.mjs'), model]);
   const values = Float32Array.from({ length: size * size }, (_, at) => (at * 0.618_034) % 1);
-  const tensor = Buffer.from(values.buffer);
-  const header = JSON.stringify({
-    inputs: [
-      { name: 'x', shape: [1, 1, size, size], datatype: 'FP32', parameters: { binary_data_size: tensor.length } },
-    ],
-    parameters: { binary_data_output: true },
-  });
-  const body = Buffer.concat([Buffer.from(header), tensor]);
-  const headers = { 'Inference-Header-Content-Length': String(header.length) };
-  const onHost = (): Promise<number> => timed(`${host.url}/v2/models/${largeName}/infer`, { headers, body });
-  const onDirect = (): Promise<number> => timed(direct.url, { body: tensor });
+  const sent = binaryRequest([1, 1, size, size], values);
+  const onHost = (): Promise<number> => timed(`${host.url}/v2/models/${largeName}/infer`, sent);
+  const onDirect = (): Promise<number> => timed(direct.url, { body: new Uint8Array(values.buffer) });
   // The first run shows how much memory it takes; soon the function has a process of its own.
   for (let call = 0; call < warmCalls; call++) {
     await onDirect();

@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import type * as OrtModule from 'onnxruntime-node';
 import { loadOnnxRuntime } from '../../src/tensor/index.ts';
 import { descendants, Servers } from '../servers.ts';
+import { binaryRequest, metric } from '../shared/requests.ts';
 import type { Head } from './models.ts';
 
 export interface Subject extends AsyncDisposable {
@@ -48,7 +49,9 @@ export async function hostSubject(heads: readonly Head[], options: HostOptions):
   ];
   const { url, process: host } = await servers.startHost(flags);
   const agent = new Agent({ keepAlive: true, maxSockets: 2000 });
-  const inputs = new Map(heads.map(({ width }) => [width, inputOf(width)]));
+  const inputs = new Map(
+    heads.map(({ width }) => [width, binaryRequest([1, width], new Float32Array(width).fill(value))]),
+  );
   return {
     async call(index, deadlineMs) {
       const head = heads[index];
@@ -59,8 +62,7 @@ export async function hostSubject(heads: readonly Head[], options: HostOptions):
       return outputs !== undefined;
     },
     async loads() {
-      const text = await (await fetch(`${url}/metrics`)).text();
-      return Number(/^modelmesh_loadmodel_milliseconds_count (\d+)$/m.exec(text)?.[1]);
+      return await metric(url, 'modelmesh_loadmodel_milliseconds_count');
     },
     async memoryBytes() {
       const pids = [host.pid ?? 0, ...(await descendants(host.pid ?? 0))];
@@ -80,33 +82,21 @@ async function proportionalBytes(pid: number): Promise<number> {
   return Number(/^Pss: +(\d+) kB$/m.exec(text)?.[1] ?? 0) * 1024;
 }
 
-interface Input {
-  readonly headers: Readonly<Record<string, string>>;
-  readonly body: Buffer;
-}
-
-/** The protocol's binary form: the text of 2,560 numbers would cost more than the model's run. */
-function inputOf(width: number): Input {
-  const data = Buffer.from(new Float32Array(width).fill(value).buffer);
-  const x = { name: 'x', shape: [1, width], datatype: 'FP32', parameters: { binary_data_size: data.byteLength } };
-  const header = Buffer.from(JSON.stringify({ inputs: [x], parameters: { binary_data_output: true } }));
-  const headers = {
-    'Content-Type': 'application/octet-stream',
-    'Inference-Header-Content-Length': String(header.byteLength),
-    'Content-Length': String(header.byteLength + data.byteLength),
-  };
-  return { headers, body: Buffer.concat([header, data]) };
-}
-
 /** The first number of the answer; undefined without an answer by the deadline. */
-async function infer(agent: Agent, url: string, input: Input, deadlineMs = Infinity): Promise<number | undefined> {
+async function infer(
+  agent: Agent,
+  url: string,
+  input: ReturnType<typeof binaryRequest>,
+  deadlineMs = Infinity,
+): Promise<number | undefined> {
   const leftMs = deadlineMs - performance.now();
   if (leftMs <= 0) return undefined;
   const end = new AbortController();
   const timer = leftMs === Infinity ? undefined : setTimeout(() => end.abort(), leftMs);
   try {
     const response = await new Promise<IncomingMessage>((resolve, reject) => {
-      const options = { method: 'POST', agent, headers: input.headers, signal: end.signal };
+      const headers = { ...input.headers, 'Content-Length': input.body.byteLength };
+      const options = { method: 'POST', agent, headers, signal: end.signal };
       httpRequest(url, options, resolve).on('error', reject).end(input.body);
     });
     const chunks: Buffer[] = [];

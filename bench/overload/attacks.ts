@@ -3,12 +3,12 @@
  * way. The host must stay below 300 MB and answer an honest caller meanwhile.
  */
 import { createHash } from 'node:crypto';
-import { readFile, writeFile } from 'node:fs/promises';
+import { writeFile } from 'node:fs/promises';
 import { setTimeout as pause } from 'node:timers/promises';
 import { ElementType, GraphBuilder, serializeModel } from '../../src/onnx/index.ts';
 import { tableOf, type BenchmarkOptions, type BenchmarkResult, type BenchmarkTable } from '../benchmark.ts';
 import { sumGraph } from '../chaos/models.ts';
-import { freePort, Program, Servers } from '../servers.ts';
+import { freePort, memoryOf, Program, Servers } from '../servers.ts';
 
 const residentBytesMax = 300e6;
 const inFlight = '128MiB';
@@ -99,7 +99,7 @@ async function attacked({ name, kind, count, path, functions = 0 }: Attack, smal
   };
   await call();
   const asked = path === 'blob' ? await publishLarge(url) : path;
-  const beforeBytes = await residentOf(host.pid!, 'VmRSS');
+  const beforeBytes = await memoryOf(host.pid!, 'VmRSS');
   await writeFile(`/proc/${host.pid}/clear_refs`, '5');
   const order = { kind, count: small ? Math.min(count, 10) : count, url, grpcPort, path: asked };
   using attacker = new Program('overload/attacker.mjs', order);
@@ -112,7 +112,7 @@ async function attacked({ name, kind, count, path, functions = 0 }: Attack, smal
     if (nowMs - beginMs >= attackMsMin && nowMs - grewMs >= steadyMs) break;
     if (await call()) honestAnswered++;
     await pause(small ? 100 : 250);
-    const bytes = await residentOf(host.pid!, 'VmHWM');
+    const bytes = await memoryOf(host.pid!, 'VmHWM');
     if (bytes > peakBytes + grownBytesMin) grewMs = performance.now();
     peakBytes = bytes;
   }
@@ -122,7 +122,7 @@ async function attacked({ name, kind, count, path, functions = 0 }: Attack, smal
   for (let looks = 0; looks < (small ? 1 : 10) && afterBytes > backShare * beforeBytes; looks++) {
     await pause(small ? 0 : 500);
     await call();
-    afterBytes = await residentOf(host.pid!, 'VmRSS');
+    afterBytes = await memoryOf(host.pid!, 'VmRSS');
   }
   return {
     name: `${order.count} x ${name}`,
@@ -155,11 +155,6 @@ function wideGraph(numbers: number): GraphBuilder {
   const shape = graph.constant({ ints: [1, numbers] });
   graph.output(graph.node('Expand', [x, shape]), ElementType.FLOAT, [1, numbers], 'y');
   return graph;
-}
-
-async function residentOf(pid: number, field: 'VmRSS' | 'VmHWM'): Promise<number> {
-  const status = await readFile(`/proc/${pid}/status`, 'utf8');
-  return Number(new RegExp(`^${field}:\\s+(\\d+) kB$`, 'm').exec(status)?.[1] ?? Number.NaN) * 1024;
 }
 
 const megabytes = (bytes: number): string => (bytes / 1e6).toFixed(0);

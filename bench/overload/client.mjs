@@ -27,12 +27,12 @@ async function open({ url, names, arrivals, warmMs }) {
   await closed({ url, name: '-', clients: 8, forMs: warmMs }, agent);
   const answers = [];
   const startMs = performance.now();
-  for (const { index, atMs } of arrivals) {
-    const waitMs = atMs - (performance.now() - startMs);
+  for (const { functionIndex, arrivalMs } of arrivals) {
+    const waitMs = arrivalMs - (performance.now() - startMs);
     if (waitMs > 1) await new Promise((resolve) => setTimeout(resolve, waitMs));
     const one = async () => {
-      const status = await call(agent, url, names[index]);
-      return { index, status, atMs, latencyMs: performance.now() - startMs - atMs };
+      const status = await call(agent, url, names[functionIndex]);
+      return { status, arrivalMs, latencyMs: performance.now() - startMs - arrivalMs };
     };
     answers.push(one());
   }

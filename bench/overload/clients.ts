@@ -1,13 +1,13 @@
 /** The clients of `overload`, each in its own process (client.mjs). */
-import type { Arrival } from '../many/arrivals.ts';
+import type { TraceInvocation } from '../../src/replay/index.ts';
 import { ask, Program } from '../servers.ts';
 
 export interface Answer {
-  readonly index: number;
   /** 0: there was no answer. */
   readonly status: number;
   readonly latencyMs: number;
-  readonly atMs: number;
+  /** When it was due. */
+  readonly arrivalMs: number;
 }
 
 const program = 'overload/client.mjs';
@@ -23,7 +23,7 @@ export const warmMsOf = (small: boolean): number => (small ? 20 : 500);
 export const openLoop = (
   url: string,
   names: readonly string[],
-  arrivals: readonly Arrival[],
+  arrivals: readonly TraceInvocation[],
   warmMs: number,
 ): Promise<Answer[]> => ask<Answer[]>(program, { kind: 'open', url, names, arrivals, warmMs });
 

@@ -3,9 +3,10 @@ import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { ElementType, GraphBuilder } from '../../src/onnx/index.ts';
-import { makeArrivals } from '../many/arrivals.ts';
 import { tableOf, type BenchmarkResult, type BenchmarkTable } from '../benchmark.ts';
 import { Servers } from '../servers.ts';
+import { arrivalsOf } from '../shared/arrivals.ts';
+import { loopDelayMs } from '../shared/requests.ts';
 import { FloodClient, openLoop, warmMsOf, type Answer } from './clients.ts';
 import { MemoryLimit } from './memory-limit.ts';
 
@@ -43,7 +44,7 @@ export async function runFloods(small: boolean, seed: number, tinyGraph: () => G
   await writeFile(join(servers.folder, 'functions', 'stuck', 'handler.mjs'), stuckHandler(small));
   const { url, process: host } = await servers.startHost([], {}, limit.through);
   const call = (forMs: number): Promise<Answer[]> =>
-    openLoop(url, others, makeArrivals('uniform', others.length, perSecond, forMs, seed), warmMsOf(small));
+    openLoop(url, others, arrivalsOf({ functions: others.length, ratePerS: perSecond, forMs, seed }), warmMsOf(small));
   await call(small ? 200 : 1000);
 
   const floods: Flood[] = [];
@@ -57,16 +58,16 @@ export async function runFloods(small: boolean, seed: number, tinyGraph: () => G
     const bodyFile = join(servers.folder, 'flood');
     await writeFile(bodyFile, body);
     using flood = await FloodClient.start({ url, path, headers, bodyFile, count });
-    await longestStopMs(url);
+    await loopDelayMs(url, 'max');
     const quiet = call(small ? 500 : 8000);
     await new Promise((resolve) => setTimeout(resolve, small ? 10 : settleMs));
     flood.begin();
     const answers = await quiet;
     // Stop once nothing else is measured: the stuck function would take half an hour for its calls.
     const statuses = await flood.end();
-    floods.push({ name: `${count} ${what}`, statuses, others: answers, longestStopMs: await longestStopMs(url) });
+    floods.push({ name: `${count} ${what}`, statuses, others: answers, longestStopMs: await loopDelayMs(url, 'max') });
   }
-  const [after] = await openLoop(url, others, [{ atMs: 0, index: 0 }], warmMsOf(small));
+  const [after] = await openLoop(url, others, [{ arrivalMs: 0, functionIndex: 0 }], warmMsOf(small));
   return { floods, means: limit.means, kills: limit.kills, isAlive: host.exitCode === null && after?.status === 200 };
 }
 
@@ -131,14 +132,6 @@ function jsonOf(elements: number, value: string): Buffer {
   const data = Buffer.alloc(elements * (value.length + 1), `${value},`);
   const head = `{"inputs":[{"name":"x","shape":[${elements}],"datatype":"FP32","data":[`;
   return Buffer.concat([Buffer.from(head), data.subarray(0, -1), Buffer.from(']}]}')]);
-}
-
-/** Since the last call. */
-async function longestStopMs(url: string): Promise<number> {
-  const metrics = await (await fetch(`${url}/metrics`)).text();
-  const line = /^turntable_event_loop_delay_seconds\{statistic="max"\} (\S+)$/m.exec(metrics);
-  if (line === null) throw new Error('the host tells no delay of its event loop');
-  return Number(line[1]) * 1000;
 }
 
 /** y = max(x, 0), of any length. */

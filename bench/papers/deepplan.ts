@@ -17,6 +17,7 @@ import { initialApproach, latencyKeeping } from './deepplan-alternatives.ts';
 import { deepplanCells } from './deepplan-cells.ts';
 import { profileOf } from './layer-profiles.ts';
 import { difference, type PaperPart } from './part.ts';
+import { percent } from '../shared/statistics.ts';
 
 const preset = 'p3.8xlarge';
 const machine = loadMachine(preset);
@@ -191,7 +192,6 @@ function aim(text: string, met: boolean, reached: string): PaperPart['aims'][num
   return { aim: `DeepPlan: ${text}`, met, reached };
 }
 
-const percent = (share: number): string => `${(share * 100).toFixed(1)}%`;
 const totalBytes = ({ layers }: LayerProfile): number => layers.reduce((sum, { bytes }) => sum + bytes, 0);
 
 function shareOf(

@@ -5,6 +5,7 @@ import type { ServiceConfiguration } from '../../src/profile/index.ts';
 import { tableOf, type BenchmarkTable } from '../benchmark.ts';
 import { shape, type Cell } from './cells.ts';
 import { configurationOf, likeImageNet, machines, nameOf, runCluster, type Policy } from './serf-cluster.ts';
+import { percent } from '../shared/statistics.ts';
 
 interface Options {
   /** Of each simulated phase. */
@@ -40,8 +41,6 @@ const ranked = (perMachine: number): ConfigurationPrediction[] =>
 
 const simulatedMs = (policy: Policy, perMachine: number, { seconds, seed }: Options, count = machines): number =>
   runCluster(policy, [{ ratePerSecond: perMachine * machines, seconds }], { seed, count }).meanMs[0]!;
-
-const percent = (share: number): string => `${(share * 100).toFixed(1)}%`;
 
 function figure1(): ClusterFigures {
   const [at, then] = [low, moderate].map((perMachine) => {

@@ -36,6 +36,7 @@ import {
   type Load,
   type System,
 } from './serving.ts';
+import { percent } from '../shared/statistics.ts';
 
 const artifact: readonly System[] = [
   { name: 'PipeSwitch', mode: 'pipeswitch', policy: policies.artifact },
@@ -378,8 +379,6 @@ const variants: readonly { readonly figure: string; readonly plans: readonly [Pa
   { figure: 'MemoryOptimalLadder', plans: ['GPU', 'Latency-Optimal', 'Memory-Optimal'] },
   { figure: 'HybridLadder', plans: ['Latency-Optimal', 'Memory-Optimal'] },
 ];
-
-const percent = (share: number): string => `${(share * 100).toFixed(1)}%`;
 
 async function chrionTable7(requests: number, seed: number): Promise<Part> {
   const results = new Map<string, Swapping>();

@@ -4,7 +4,7 @@
  */
 import { setTimeout as pause } from 'node:timers/promises';
 import { groupsText, sameGroups, PoolTable, type CpuProfile, type PoolGroup } from '../../src/cpu/index.ts';
-import { median } from '../servers.ts';
+import { median } from '../shared/statistics.ts';
 import { BenchPool, type Subject } from './subject.ts';
 
 export interface BatchOutcome {

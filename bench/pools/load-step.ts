@@ -4,7 +4,7 @@ import { createLogger } from '../../src/host/records/logger.ts';
 import { PoolsController } from '../../src/host/pools/pools-controller.ts';
 import { Statistics } from '../../src/host/records/statistics.ts';
 import type { FunctionVersion, Registry } from '../../src/host/types.ts';
-import { median } from '../servers.ts';
+import { median } from '../shared/statistics.ts';
 import { BenchPool, type Subject } from './subject.ts';
 
 export interface StepPoint {

@@ -1,5 +1,5 @@
 /** The tables of the serving benchmark. Pure. */
-import { median } from '../servers.ts';
+import { median } from '../shared/statistics.ts';
 import { type BenchmarkResult, type BenchmarkTable, type Provenance } from '../benchmark.ts';
 import type { Level } from './level.ts';
 

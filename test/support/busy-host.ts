@@ -5,6 +5,8 @@ import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { buildArchitecture, writeModel } from '../../src/onnx/index.ts';
 import { buildEmulatedDriver } from '../emulated-driver/build.ts';
+import { emulatedEnvironment } from './emulator.ts';
+import { environmentNow } from './environment.ts';
 import { redisMissing, RedisServer } from './redis-server.ts';
 import { startReluHost, type ReluHost } from './relu-host.ts';
 
@@ -18,11 +20,9 @@ export interface BusyHost extends AsyncDisposable {
  */
 export async function startBusyHost(): Promise<BusyHost> {
   const driver = await buildEmulatedDriver();
+  const restore = environmentNow();
   const device = { memoryBytes: 67_108_864 };
-  const restore = setEnvironment({
-    ...driver!.environment,
-    TURNTABLE_EMULATOR: JSON.stringify({ devices: [device, device] }),
-  });
+  Object.assign(process.env, emulatedEnvironment(driver!, [device, device]));
   const redis = redisMissing === undefined ? await RedisServer.start() : undefined;
   const host = await startReluHost(['relu'], {
     flags: {
@@ -74,16 +74,4 @@ async function addLstm(functions: string): Promise<void> {
 async function post(url: string, path: string, body?: string, headers: Record<string, string> = {}): Promise<void> {
   const reply = await fetch(`${url}${path}`, { method: 'POST', headers, ...(body === undefined ? {} : { body }) });
   await reply.arrayBuffer();
-}
-
-/** Sets variables of this process. @returns a function that restores them */
-function setEnvironment(changed: Readonly<Record<string, string>>): () => void {
-  const before = new Map(Object.keys(changed).map((name) => [name, process.env[name]]));
-  Object.assign(process.env, changed);
-  return () => {
-    for (const [name, value] of before) {
-      if (value === undefined) delete process.env[name];
-      else process.env[name] = value;
-    }
-  };
 }

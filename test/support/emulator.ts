@@ -54,6 +54,12 @@ export interface EmulatorReport {
   readonly seed: number;
 }
 
+/** The variables of a process that opens the emulated driver with these devices. */
+export const emulatedEnvironment = (
+  { environment }: EmulatedDriver,
+  devices: readonly EmulatedDevice[],
+): Readonly<Record<string, string>> => ({ ...environment, TURNTABLE_EMULATOR: JSON.stringify({ devices }) });
+
 /** The emulated driver's own functions, for tests. */
 export class Emulator {
   readonly libraries: EmulatedDriver;
