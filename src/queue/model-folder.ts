@@ -2,7 +2,7 @@
  * The functions on a worker's disk.
  *
  *     <folder>/<revision>/<file>   a function's files under the names by which its model knows them
- *     <folder>/<revision>/.whole   the manifest, written when all files have arrived
+ *     <folder>/<revision>.whole    the manifest, written when all files have arrived
  *
  * A revision is the hash over its files' hashes, so the content of its folder never changes.
  */
@@ -12,7 +12,8 @@ import { manifestFile, type FetchFile } from '../store/index.ts';
 import { inParallel } from '../tools/index.ts';
 import { chunkFilesOf, filesOf, parseManifest, type FunctionManifest, type ManifestFile } from './manifest.ts';
 
-const wholeFile = '.whole';
+/** Beside the folder: in it a model's own file may have any name. */
+const mark = '.whole';
 /** How many files of a function are fetched at once. */
 const filesAtOnce = 4;
 /**
@@ -39,14 +40,15 @@ export class ModelFolder {
   /** Reads what an earlier worker left, and removes incomplete files. */
   async start(): Promise<void> {
     await mkdir(this.#folder, { recursive: true });
-    for (const name of await readdir(this.#folder)) {
+    const names = new Set((await readdir(this.#folder)).map((name) => name.replace(/\.whole$/, '')));
+    for (const name of names) {
       const revisionFolder = join(this.#folder, name);
-      const manifest = await readFile(join(revisionFolder, wholeFile), 'utf8').then(parseManifest, () => undefined);
+      const manifest = await readFile(this.#markOf(name), 'utf8').then(parseManifest, () => undefined);
       const files = manifest?.revision === name ? await filesIn(revisionFolder, manifest) : [];
       if (manifest !== undefined && files.length > 0 && (await isWhole(revisionFolder, files))) {
-        const unusedMs = Math.max(0, Date.now() - (await stat(join(revisionFolder, wholeFile))).mtimeMs);
+        const unusedMs = Math.max(0, Date.now() - (await stat(this.#markOf(name))).mtimeMs);
         this.#revisions.set(name, { manifest, files, usedMs: performance.now() - unusedMs });
-      } else await rm(revisionFolder, { recursive: true, force: true });
+      } else await this.#remove(name);
     }
   }
 
@@ -78,7 +80,7 @@ export class ModelFolder {
     used.usedMs = nowMs;
     const now = new Date();
     // The order of use survives a restart in the file's time; a failure loses nothing else.
-    utimes(join(this.#folder, revision, wholeFile), now, now).catch(() => undefined);
+    utimes(this.#markOf(revision), now, now).catch(() => undefined);
   }
 
   /** Where an instance finds the model and the handler of a function on the disk. */
@@ -108,7 +110,8 @@ export class ModelFolder {
         if (!(await linked(pathByHash.get(file.sha256), path))) await fetch(file, path);
       };
       await inParallel(files, get, filesAtOnce);
-      await writeFile(join(staging, wholeFile), JSON.stringify(manifest));
+      // A mark without its folder is removed by the next start; a folder without one would be in the way of the next try.
+      await writeFile(this.#markOf(manifest.revision), JSON.stringify(manifest));
       await rename(staging, revisionFolder);
     } catch (error) {
       await rm(staging, { recursive: true, force: true });
@@ -134,7 +137,15 @@ export class ModelFolder {
   async drop({ revision }: FunctionManifest, onGone: () => Promise<void>): Promise<void> {
     this.#revisions.delete(revision);
     await onGone();
-    await rm(join(this.#folder, revision), { recursive: true, force: true });
+    await this.#remove(revision);
+  }
+
+  #markOf(revision: string): string {
+    return join(this.#folder, revision + mark);
+  }
+
+  async #remove(name: string): Promise<void> {
+    for (const path of [this.#markOf(name), join(this.#folder, name)]) await rm(path, { recursive: true, force: true });
   }
 }
 

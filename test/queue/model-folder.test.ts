@@ -181,6 +181,28 @@ test('a file that another function has here is neither fetched again nor counted
   expect(cache.bytes).toBe(9 + 28);
 });
 
+test.each(['.whole', 'model.onnx.part', '.part', 'w'.repeat(255)])('a model may have a file named %s', async (name) => {
+  const manifest = manifestOf([stored('model.onnx', 'the model'), stored(name, 'its weights')]);
+  const first = await open();
+  const held = await first.hold(manifest);
+  const weights = join(held.modelPath, '..', name);
+  expect(await readFile(weights, 'utf8')).toBe('its weights');
+  const { models, hold, asked } = await open();
+  expect([models.has(manifest.revision), await hold(manifest), asked]).toEqual([true, held, []]);
+  expect(await readFile(weights, 'utf8')).toBe('its weights');
+});
+
+test('a mark whose folder never came, or a folder without one, is removed at the start', async () => {
+  const [one, two] = [manifestOf([stored('model.onnx', 'one')]), manifestOf([stored('model.onnx', 'two')])];
+  const { hold } = await open();
+  const [held] = [await hold(one), await hold(two)];
+  await rm(join(held.modelPath, '..'), { recursive: true });
+  await rm(join(folder, 'models', `${two.revision}.whole`));
+  const { models } = await open();
+  expect([models.has(one.revision), models.has(two.revision)]).toEqual([false, false]);
+  expect(await readdir(join(folder, 'models'))).toEqual([]);
+});
+
 test('a restart finds complete functions, and removes incomplete ones', async () => {
   const manifest = manifestOf([stored('model.onnx', 'the model')]);
   const other = manifestOf([stored('model.onnx', 'another')]);

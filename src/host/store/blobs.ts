@@ -11,6 +11,7 @@ import { copyFile, constants, link, mkdir, open, readFile, rename, stat } from '
 import { dirname, join } from 'node:path';
 import { hasCode, hashFile, ifThere, inParallel, KeyedMutex, namesInFolder, unlinkIfThere } from '../../tools/index.ts';
 import { HostError } from '../errors.ts';
+import type { DataFolder } from './data-folder.ts';
 import { noLinkCodes, receiveFile, stampOf, syncFile, syncFolder } from './disk.ts';
 import { isSha256 } from './names.ts';
 import { storedFiles, type StoredFile, type VersionRecord } from './version-record.ts';
@@ -20,13 +21,15 @@ const putKeepMs = 24 * 60 * 60 * 1000;
 export class BlobStore {
   readonly #folder: string;
   readonly #notes: string;
+  readonly #stagingPath: () => string;
   readonly #mutex = new KeyedMutex();
   /** The sha256 that this process has computed for a file, by inode, size and time of the last change. */
   readonly #hashed = new Map<string, string | Promise<string>>();
 
-  constructor(folder: string) {
-    this.#folder = join(folder, 'sha256');
-    this.#notes = join(folder, 'put');
+  constructor(data: Pick<DataFolder, 'blobs' | 'stagingPath'>) {
+    this.#folder = join(data.blobs, 'sha256');
+    this.#notes = join(data.blobs, 'put');
+    this.#stagingPath = () => data.stagingPath();
   }
 
   async start(): Promise<void> {
@@ -138,9 +141,7 @@ export class BlobStore {
       if (isMissing && damaged === this.#path(sha256)) return false;
       if (await this.isSound(damaged, sha256)) return false;
       await syncFile(fresh);
-      await unlinkIfThere(`${damaged}.link`);
-      await linkOrCopy(fresh, `${damaged}.link`);
-      await rename(`${damaged}.link`, damaged);
+      await this.#replace(damaged, fresh);
       await syncFolder(dirname(damaged));
       return true;
     });
@@ -163,10 +164,16 @@ export class BlobStore {
         if (hasCode(error, ...noLinkCodes)) return await linkOrCopy(file, blob).catch(unlessThere);
         if (!hasCode(error, 'EEXIST')) throw error;
         if ((await stat(blob)).ino === (await stat(file)).ino) return;
-        await linkOrCopy(blob, `${file}.link`);
-        await rename(`${file}.link`, file);
+        await this.#replace(file, blob);
       }
     });
+  }
+
+  /** Puts a link to `by` in place of a file. Not by a name made from the file's own: an upload may bring that, too. */
+  async #replace(file: string, by: string): Promise<void> {
+    const path = this.#stagingPath();
+    await linkOrCopy(by, path);
+    await rename(path, file);
   }
 
   /** Waits until the names of new blobs are on the disk. */

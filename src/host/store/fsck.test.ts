@@ -1,7 +1,14 @@
 import { existsSync, readFileSync, rmSync, unlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { publish, sha256, storeFixture, streamOf, type StoreFixture } from '../../../test/host/store-fixtures.ts';
+import {
+  metadata,
+  publish,
+  sha256,
+  storeFixture,
+  streamOf,
+  type StoreFixture,
+} from '../../../test/host/store-fixtures.ts';
 import { checkStore } from './fsck.ts';
 import type { DiskModelStore } from './store.ts';
 
@@ -68,4 +75,56 @@ test('repair uses the intact copy of a hash and removes damaged blobs', async ()
   expect(readFileSync(modelOf('echo'), 'utf8')).toBe('model');
   expect(existsSync(spare)).toBe(false);
   expect((await checkStore(fixture.dataDir)).problems).toEqual([]);
+});
+
+// The host makes files beside these ones.
+test.each([
+  'w',
+  'w'.repeat(250),
+  'w'.repeat(255),
+  '.w',
+  'w.tmp',
+  'parts/w',
+  'host.lock',
+  '.chunks',
+  '.layout',
+  'weights/0',
+])('files named %s and with any ending are kept apart when they are shared, healed and repaired', async (name) => {
+  const endings = ['', '.link', '.part', '.tmp', '.whole', '~'].filter((each) => (name + each).length <= 255);
+  const files = Object.fromEntries(endings.map((ending) => [name + ending, `of '${ending}'`]));
+  await store.close();
+  using own = storeFixture({ validate: () => Promise.resolve({ metadata, externalFiles: Object.keys(files) }) });
+  const pathIn = (of: string, file: string): string => join(own.dataDir, 'functions', of, '1', file);
+  const publishIn = async (to: DiskModelStore, of: string): Promise<void> => {
+    const publication = await to.beginPublish(of, undefined);
+    for (const [file, text] of Object.entries({ ...files, 'model.onnx': 'model' }))
+      await publication.writeFile(file, streamOf(text));
+    await publication.commit({});
+  };
+  const expectWhole = (...functions: string[]): void => {
+    for (const of of functions) {
+      for (const [file, text] of Object.entries(files)) expect(readFileSync(pathIn(of, file), 'utf8')).toBe(text);
+    }
+    expect(own.staging()).toEqual([]);
+  };
+  const damage = (of: string): void => {
+    unlinkSync(pathIn(of, name));
+    writeFileSync(pathIn(of, name), 'damaged');
+  };
+  const first = own.again();
+  await first.start();
+  await publishIn(first, 'one');
+  await publishIn(first, 'two');
+  expectWhole('one', 'two');
+  damage('one');
+  // The upload has the bytes that the disk has lost.
+  await first.close();
+  const second = await own.restarted();
+  await publishIn(second, 'three');
+  await second.close();
+  expectWhole('one', 'two', 'three');
+  damage('two');
+  const { problems } = await checkStore(own.dataDir, { repair: true });
+  expect(problems.map(({ repaired }) => repaired)).toEqual(['replaced by the blob of its hash']);
+  expectWhole('one', 'two', 'three');
 });

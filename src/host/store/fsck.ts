@@ -201,11 +201,10 @@ class StoreCheck {
   /** Replaces a file by intact bytes. @returns how; undefined: no copy here has them, and no store has */
   async #replace(path: string, file: StoredFile): Promise<string | undefined> {
     const blob = join(this.#data.blobs, 'sha256', file.sha256);
-    const fresh = `${path}.link`;
-    await unlinkIfThere(fresh);
+    for (const folder of [this.#data.staging, dirname(path)]) await mkdir(folder, { recursive: true });
+    const fresh = this.#data.stagingPath();
     let how = 'replaced by the blob of its hash';
     if ((await this.#hashOf(blob)) === file.sha256) {
-      await mkdir(dirname(path), { recursive: true });
       await link(blob, fresh);
     } else {
       if (this.#shared === undefined) return undefined;

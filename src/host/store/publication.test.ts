@@ -15,7 +15,7 @@ test('a staging folder that cannot be removed changes nothing about its publicat
     // No disk has such a path: removing it fails as on a disk that has become read-only.
     folder: 'staging/\u0000',
     bytesMax: 1,
-    blobs: new BlobStore('blobs'),
+    blobs: new BlobStore(new DataFolder('data')),
     originals: new Originals({ uploads: new Map() }, new DataFolder('data')),
     publish: () => Promise.resolve(published),
     onEnd: () => (isOver = true),

@@ -93,7 +93,7 @@ export class DiskModelStore extends Catalogue implements ModelStore {
   constructor(options: ModelStoreOptions, data: DataFolder = new DataFolder(options.dataDir)) {
     super(data, options);
     const { functionsDir, defaults, limits, logger, shared: far } = options;
-    const blobs = new BlobStore(data.blobs);
+    const blobs = new BlobStore(data);
     const validations = new Validations(data.validated, options.validate);
     const { inTurn, checkRows = checkRowsInProcess } = options;
     const rows = new RowChecks(data.rows, checkRows, inTurn, logger, (modelSha256) => {
