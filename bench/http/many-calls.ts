@@ -1,5 +1,5 @@
 /** Whether the host's memory stays as it is over many calls of mixed sizes, after what the first of them make it grow to. */
-import { residentBytes } from '../../src/process/index.ts';
+import { statusBytes } from '../../src/tools/index.ts';
 import { tableOf, type BenchmarkTable } from '../benchmark.ts';
 import { runLoad } from '../echo.ts';
 import { descendants, type StartedServer } from '../servers.ts';
@@ -37,8 +37,8 @@ export async function countOverManyCalls(
     const children = await descendants(host.process.pid!);
     found.push({
       calls: part * requests,
-      hostBytes: residentBytes(host.process.pid!) ?? 0,
-      childrenBytes: children.reduce((sum, pid) => sum + (residentBytes(pid) ?? 0), 0),
+      hostBytes: statusBytes('VmRSS', host.process.pid) ?? 0,
+      childrenBytes: children.reduce((sum, pid) => sum + (statusBytes('VmRSS', pid) ?? 0), 0),
     });
   }
   // V8 lets garbage grow for some ten thousands of calls before it collects what is old: the least says what stays.

@@ -3,8 +3,6 @@ export { LiveCpu, observationOf, waited, type CpuNeed, type LiveCpuOptions, type
 export type { HostRunner } from './host-place.ts';
 export { LiveScheduler } from './live-scheduler.ts';
 export {
-  LeftError,
-  QueueFullError,
   toSchedulerPriority,
   type FunctionPlans,
   type GpuEviction,

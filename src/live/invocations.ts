@@ -7,6 +7,7 @@ import {
   type InvocationId,
   type SideId,
 } from '../schedule/index.ts';
+import { CpuError } from '../cpu/index.ts';
 import type { Tensor } from '../tensor/index.ts';
 import { CallerWatch, smoothed } from '../tools/index.ts';
 import type { GpuCall, GpuRunEnd } from './gpu-place.ts';
@@ -15,8 +16,7 @@ import type { LiveFunctions } from './live-functions.ts';
 import type { LiveState, Scheduled } from './live-views.ts';
 import {
   gpuErrorCode,
-  LeftError,
-  QueueFullError,
+  leftError,
   toSchedulerPriority,
   type InvocationWish,
   type Lease,
@@ -50,7 +50,7 @@ export class Invocations {
    * Asks for a place. Resolves when the invocation has run on a GPU, or may run elsewhere.
    *
    * @param tensors undefined if the model cannot run before its handler
-   * @throws LeftError, QueueFullError
+   * @throws CpuError `cancelled`, `deadline-passed`, `queue-full`
    */
   submit(
     { key, settings }: Scheduled,
@@ -58,13 +58,13 @@ export class Invocations {
     wish: InvocationWish = {},
   ): Promise<Placed> {
     if (this.isClosed) return Promise.resolve({ kind: 'nowhere', refusals: ['the host is stopping'] });
-    if (wish.signal?.aborted === true) return Promise.reject(new LeftError('cancelled'));
+    if (wish.signal?.aborted === true) return Promise.reject(leftError('cancelled'));
     if (wish.deadlineMs !== undefined && wish.deadlineMs <= this.#state.now())
-      return Promise.reject(new LeftError('deadline'));
+      return Promise.reject(leftError('deadline-passed'));
     const fn = this.#functions.of(key, settings);
     const { waitingMax = Infinity } = this.#state.options;
     if (fn.waiting >= waitingMax) {
-      return Promise.reject(new QueueFullError(`${fn.waiting} invocations of ${key} wait already`));
+      return Promise.reject(new CpuError('queue-full', `${fn.waiting} invocations of ${key} wait already`));
     }
     const hasSettings = fn.settings !== settings;
     fn.settings = settings;
@@ -149,7 +149,7 @@ export class Invocations {
     const { signal, deadlineMs } = pending.wish;
     if (signal === undefined && deadlineMs === undefined) return;
     const leftMs = deadlineMs === undefined ? Infinity : Math.max(0, Math.ceil(deadlineMs - this.#state.now()));
-    const timer = leftMs > timerMsMax ? undefined : setTimeout(() => this.#depart(pending, 'deadline'), leftMs);
+    const timer = leftMs > timerMsMax ? undefined : setTimeout(() => this.#depart(pending, 'deadline-passed'), leftMs);
     if (signal !== undefined) this.#callers.add(signal, pending);
     pending.settle = (): void => {
       clearTimeout(timer);
@@ -158,11 +158,11 @@ export class Invocations {
     };
   }
 
-  #depart(pending: Pending, why: LeftError['why']): void {
+  #depart(pending: Pending, why: 'cancelled' | 'deadline-passed'): void {
     if (pending.stage !== 'waiting') return;
     if (pending.home === this.#state.scheduler) this.#state.tell({ kind: 'departed', invocation: pending.id });
     this.#end(pending);
-    pending.reject(new LeftError(why));
+    pending.reject(leftError(why));
   }
 
   /** The scheduler makes it wait. */

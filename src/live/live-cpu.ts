@@ -13,14 +13,7 @@ import { sessionBytesOf } from '../hardware/index.ts';
 import type { CpuOffer, CpuPlace, Observation } from '../schedule/index.ts';
 import type { LiveScheduler } from './live-scheduler.ts';
 import type { Scheduled } from './live-views.ts';
-import {
-  LeftError,
-  QueueFullError,
-  type InvocationWish,
-  type LiveSchedulerOptions,
-  type Placed,
-  type ScheduledSettings,
-} from './types.ts';
+import type { InvocationWish, LiveSchedulerOptions, Placed, ScheduledSettings } from './types.ts';
 import { cpuRefusal } from './words.ts';
 
 /** A little more than the time for an answer to go out and the next call to come in. */
@@ -150,14 +143,7 @@ export class LiveCpu {
 
   async #placed({ key, settings }: Scheduled, wish: InvocationWish): Promise<Extract<Placed, { kind: 'cpu' }>> {
     if (this.#live === undefined) throw new CpuError('stopping', 'there is no scheduler yet');
-    let placed: Placed;
-    try {
-      placed = await this.#live.submit({ key, settings }, undefined, wish);
-    } catch (error) {
-      if (error instanceof QueueFullError) throw new CpuError('queue-full', error.message);
-      if (!(error instanceof LeftError)) throw error;
-      throw new CpuError(error.why === 'cancelled' ? 'cancelled' : 'deadline-passed', error.message);
-    }
+    const placed = await this.#live.submit({ key, settings }, undefined, wish);
     if (placed.kind === 'cpu') return placed;
     const refusal = placed.kind === 'nowhere' ? placed.refusals.at(-1) : undefined;
     throw new CpuError('queue-full', refusal ?? `${key} has no place on this CPU`);

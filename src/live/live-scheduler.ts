@@ -174,7 +174,7 @@ export class LiveScheduler extends LiveViews {
    * Asks for a place. Resolves when the invocation has run on a GPU, or may run elsewhere.
    *
    * @param tensors undefined if the model cannot run before its handler
-   * @throws LeftError, QueueFullError
+   * @throws CpuError `cancelled`, `deadline-passed`, `queue-full`
    */
   submit(version: Scheduled, tensors: readonly Tensor[] | undefined, wish?: InvocationWish): Promise<Placed> {
     return this.#invocations.submit(version, tensors, wish);

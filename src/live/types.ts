@@ -1,5 +1,5 @@
 /** Inputs and outputs of the live scheduler. Types and plain data only. */
-import type { CallStages } from '../cpu/index.ts';
+import { CpuError, type CallStages } from '../cpu/index.ts';
 import type { GpuRunOptions, LoadResult, RunResult } from '../gpu/index.ts';
 import type { ColdStartMode, ColdStartPlan } from '../plan/index.ts';
 import type {
@@ -265,20 +265,12 @@ const priorityMost = 10_000;
 export const toSchedulerPriority = (priority: number): number =>
   priority >= 2 ** 31 ? -priorityMost - 1 : -Math.min(priority, priorityMost);
 
-/** The function has too many waiting invocations. */
-export class QueueFullError extends Error {
-  override readonly name = 'QueueFullError';
-}
-
 /** The caller left, or its deadline passed, before a place had begun. */
-export class LeftError extends Error {
-  override readonly name = 'LeftError';
-  readonly why: 'cancelled' | 'deadline';
-  constructor(cause: 'cancelled' | 'deadline') {
-    super(cause === 'cancelled' ? 'the client is gone' : 'the deadline passed while the invocation waited for a place');
-    this.why = cause;
-  }
-}
+export const leftError = (code: 'cancelled' | 'deadline-passed'): CpuError =>
+  new CpuError(
+    code,
+    code === 'cancelled' ? 'the client is gone' : 'the deadline passed while the invocation waited for a place',
+  );
 
 /** By name: importing the class would load the engine, which a host without a GPU never loads. */
 export const gpuErrorCode = (error: unknown): string | undefined =>

@@ -3,7 +3,8 @@
  * supports them.
  */
 import { readFileSync } from 'node:fs';
-import { addressOf, libcFunction } from './libc.ts';
+import { statusBytes } from '../tools/index.ts';
+import { addressOf, libcFunction, prctl } from './libc.ts';
 
 export interface ProcessLimits {
   /** Limit of private writable memory. An allocation beyond it fails. */
@@ -22,29 +23,15 @@ const [dataLimit, coreLimit, filesLimit] = [2, 4, 7];
  * does.
  */
 export function confine({ memoryBytes = Infinity, files = Infinity }: ProcessLimits): void {
-  libcFunction('int prctl(int option, ulong first, ulong second, ulong third, ulong fourth)')?.(
-    noNewPrivileges,
-    1,
-    0,
-    0,
-    0,
-  );
+  prctl(noNewPrivileges, 1);
   const set = libcFunction('int setrlimit(int resource, const uint64_t *limits)');
   const limit = (resource: number, most: number): void => {
     if (Number.isFinite(most)) set?.(resource, new BigUint64Array(2).fill(BigInt(Math.ceil(most))));
   };
   limit(coreLimit, 0);
   limit(filesLimit, files);
-  limit(dataLimit, memoryBytes + ownDataBytes() + runtimeBytes);
-}
-
-/** Memory that this process has already, including JavaScript's reserve. */
-function ownDataBytes(): number {
-  try {
-    return Number(/^VmData:\s+(\d+) kB$/m.exec(readFileSync('/proc/self/status', 'utf8'))?.[1] ?? 0) * 1024;
-  } catch {
-    return 0;
-  }
+  // This process has some already, JavaScript's reserve included.
+  limit(dataLimit, memoryBytes + (statusBytes('VmData') ?? 0) + runtimeBytes);
 }
 
 /**

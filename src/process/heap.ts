@@ -2,9 +2,9 @@
  * How much freed memory glibc keeps in a process. Each page that it takes from the system again is a page fault, some
  * 20 us in a virtual machine without nested paging. Does nothing with another C library.
  */
-import { readFileSync } from 'node:fs';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
+import { statusBytes } from '../tools/index.ts';
 import { libcFunction } from './libc.ts';
 
 /** An option of `mallopt` (malloc.h), and how an operator sets it for a process. */
@@ -99,13 +99,7 @@ export class Heap {
 
   /** The same without files that it maps and without the memory that it shares with its children. */
   ownBytes(): number {
-    try {
-      const kibibytes = /^RssAnon:\s*(\d+) kB$/m.exec(readFileSync('/proc/self/status', 'latin1'))?.[1];
-      if (kibibytes !== undefined) return Number(kibibytes) * 1024;
-    } catch {
-      // There is no /proc here.
-    }
-    return this.residentBytes();
+    return statusBytes('RssAnon') ?? this.residentBytes();
   }
 
   /** After each run or answer: the heap is trimmed once no more come. A timer of its own for each would cost more. */

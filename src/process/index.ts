@@ -9,7 +9,7 @@ export { compiledModule } from './module.ts';
 export { tagOutput, takeTag } from './output-tags.ts';
 export { parentChannel } from './parent.ts';
 export { HangCheck } from './hang-check.ts';
-export { isStopped, processorUse, residentBytes, treeCpuMs } from './processor-use.ts';
+export { isStopped, processorUse, treeCpuMs } from './processor-use.ts';
 export type { Peer, PeerEnd } from './peer.ts';
 export {
   callOnce,

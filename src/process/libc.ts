@@ -39,6 +39,10 @@ export function libcFunction(prototype: string): LibcFunction | undefined {
   return functions.get(prototype);
 }
 
+/** Asks the kernel for something about this process; 0: done, undefined: there is no such function. */
+export const prctl = (option: number, value: number): unknown =>
+  libcFunction('int prctl(int option, ulong first, ulong second, ulong third, ulong fourth)')?.(option, value, 0, 0, 0);
+
 /** The address of a buffer's bytes, for a structure that points to them; valid as long as the buffer is referenced. */
 export function addressOf(buffer: Buffer): bigint {
   return loadKoffi().address(buffer);

@@ -7,7 +7,7 @@ import { isMainThread, parentPort, Worker, workerData } from 'node:worker_thread
 import { FrameDecoder, type Message } from '../tensor/index.ts';
 import { frameReader, frameWriter, openSocket, portChannel, type Channel } from './channel.ts';
 import { confine, type ProcessLimits } from './confine.ts';
-import { libcFunction } from './libc.ts';
+import { prctl } from './libc.ts';
 import { Region, type SharedMemory } from './region.ts';
 
 /** The variable that tells a process how it was {@link Started}; deleted from its environment once read. */
@@ -87,8 +87,7 @@ function endNow(): void {
  * kernel is asked to end it with the thread that started it; if the kernel cannot, a thread checks periodically.
  */
 function endWithParent(parent: number): void {
-  const prctl = libcFunction('int prctl(int option, ulong first, ulong second, ulong third, ulong fourth)');
-  if (prctl?.(setParentDeathSignal, sigkill, 0, 0, 0) === 0) {
+  if (prctl(setParentDeathSignal, sigkill) === 0) {
     // The parent may have gone before the kernel was asked.
     if (process.ppid !== parent) endNow();
     return;

@@ -1,4 +1,4 @@
-/** What processes use of processors and memory, as Linux tells it in /proc. */
+/** What processes use of processors, as Linux tells it in /proc. */
 import { readdirSync, readFileSync } from 'node:fs';
 
 /** Linux counts in these for every processor (USER_HZ). */
@@ -33,16 +33,6 @@ export function treeCpuMs(pid = process.pid): number | undefined {
   const own = processorUse(pid);
   if (own === undefined) return undefined;
   return childrenOf(pid).reduce((sum, child) => sum + (treeCpuMs(child) ?? 0), own.usedMs + own.childrenMs);
-}
-
-/** What a process has in memory, shared pages included: RES of `top`. Undefined as above. */
-export function residentBytes(pid: number): number | undefined {
-  try {
-    const kibibytes = /^VmRSS:\s*(\d+) kB$/m.exec(readFileSync(`/proc/${pid}/status`, 'latin1'))?.[1];
-    return kibibytes === undefined ? undefined : Number(kibibytes) * 1024;
-  } catch {
-    return undefined;
-  }
 }
 
 /** Any thread may have started them. */

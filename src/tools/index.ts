@@ -15,11 +15,17 @@ export {
   writeDurably,
 } from './disk-files.ts';
 export { exampleBody, exampleCount, nestedExample } from './example-body.ts';
-export { FairTurns } from './fair-turns.ts';
 export { given } from './given.ts';
 export { inParallel } from './in-parallel.ts';
 export { jsonAs } from './json.ts';
-export { controlGroupFolders, listFolder, parseKernelList, readInteger, readText } from './kernel-files.ts';
+export {
+  controlGroupFolders,
+  listFolder,
+  parseKernelList,
+  readInteger,
+  readText,
+  statusBytes,
+} from './kernel-files.ts';
 export type { Log } from './log.ts';
 export { KeyedMutex, Semaphore } from './semaphore.ts';
 export { formatBytes, formatDuration, formatMs, missingUnit, parseDurationMs, parseSizeBytes } from './units.ts';

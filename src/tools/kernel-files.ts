@@ -17,6 +17,12 @@ export function readInteger(root: string, path: string): number | undefined {
   return text !== undefined && /^-?\d+$/.test(text) ? Number(text) : undefined;
 }
 
+/** A size of a process, by its name in /proc/PID/status; undefined if it is gone, or the system does not tell. */
+export function statusBytes(name: `Vm${string}` | `Rss${string}`, pid: number | 'self' = 'self'): number | undefined {
+  const kibibytes = new RegExp(`^${name}:\\s*(\\d+) kB$`, 'm').exec(readText('/', `proc/${pid}/status`) ?? '')?.[1];
+  return kibibytes === undefined ? undefined : Number(kibibytes) * 1024;
+}
+
 /** The names in a folder, sorted; none if it cannot be read. */
 export function listFolder(root: string, path: string): string[] {
   try {

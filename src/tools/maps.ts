@@ -21,32 +21,7 @@ export function count<Key>(counts: Map<Key, number>, key: Key): void {
   counts.set(key, (counts.get(key) ?? 0) + 1);
 }
 
-/** Values shared by key: the first user makes one, the last user releases it. */
-export class SharedValues<Value> {
-  readonly #entries = new Map<string, { readonly making: Promise<Value>; users: number }>();
-
-  /** Adds a user. If making the value fails, the next user makes it again. */
-  async take(key: string, make: () => Promise<Value>): Promise<Value> {
-    const entry = getOrMake(this.#entries, key, () => ({ making: make(), users: 0 }));
-    entry.users++;
-    try {
-      return await entry.making;
-    } catch (error) {
-      if (this.#entries.get(key) === entry) this.#entries.delete(key);
-      throw error;
-    }
-  }
-
-  /** Removes a user. The last one gets the value, to release it. */
-  leave(key: string): Promise<Value> | undefined {
-    const entry = this.#entries.get(key);
-    if (entry === undefined || --entry.users > 0) return undefined;
-    this.#entries.delete(key);
-    return entry.making;
-  }
-}
-
-/** Values by key, each for as long as it has users. */
+/** Values by key, each for as long as it has users: the first one makes it, the last one releases it. */
 export class CountedValues<Value> {
   readonly #entries = new Map<string, { readonly value: Value; users: number }>();
 
@@ -63,6 +38,24 @@ export class CountedValues<Value> {
     if (entry === undefined || --entry.users > 0) return undefined;
     this.#entries.delete(key);
     return entry.value;
+  }
+
+  /** Forgets a value that is of no use; the next user makes another. */
+  protected drop(key: string, value: Value): void {
+    if (this.#entries.get(key)?.value === value) this.#entries.delete(key);
+  }
+}
+
+/** The same for values that take time to make. If that fails, the next user makes it again. */
+export class SharedValues<Value> extends CountedValues<Promise<Value>> {
+  override async take(key: string, make: () => Promise<Value>): Promise<Value> {
+    const making = super.take(key, make);
+    try {
+      return await making;
+    } catch (error) {
+      this.drop(key, making);
+      throw error;
+    }
   }
 }
 

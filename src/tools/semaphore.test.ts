@@ -91,3 +91,48 @@ test('an already aborted signal takes no permit', async () => {
   await expect(semaphore.lock(AbortSignal.abort(new Error('late')))).rejects.toThrow('late');
   expect(semaphore.isTaken).toBe(false);
 });
+
+/** Asks for a turn for each letter, its key; returns who has worked, and what ends the work of one. */
+function turnsOf(permits: number, keys: readonly string[], signals: readonly (AbortSignal | undefined)[] = []) {
+  const [mutex, semaphore] = [new KeyedMutex(), new Semaphore(permits)];
+  const begun: string[] = [];
+  const ends = new Map<string, () => void>();
+  const failed: unknown[] = [];
+  for (const [index, key] of keys.entries()) {
+    const work = async (): Promise<void> => {
+      using _turn = await semaphore.lock(signals[index]);
+      begun.push(key);
+      await new Promise<void>((resolve) => ends.set(key, resolve));
+    };
+    mutex.run(key, work, signals[index]).catch((error: unknown) => failed.push(error));
+  }
+  const settled = async (): Promise<string> => {
+    await new Promise(setImmediate);
+    return begun.join('');
+  };
+  const end = async (key: string): Promise<string> => {
+    ends.get(key)!();
+    return await settled();
+  };
+  return { settled, end, failed };
+}
+
+test('permits behind a mutex for each key go to keys in rotation', async () => {
+  const { settled, end } = turnsOf(2, ['a', 'a', 'a', 'b', 'c']);
+  expect(await settled()).toBe('ab');
+  expect(await end('a')).toBe('abc');
+  expect(await end('c')).toBe('abca');
+  expect(await end('a')).toBe('abcaa');
+});
+
+test('turns of a key are lost by those who leave, or have left, and by nobody else', async () => {
+  const leaving = new AbortController();
+  const signals = [undefined, leaving.signal, undefined, undefined, AbortSignal.abort('gone')];
+  const { settled, end, failed } = turnsOf(1, ['a', 'b', 'a', 'c', 'a'], signals);
+  expect(await settled()).toBe('a');
+  leaving.abort('left');
+  await settled();
+  expect(failed).toEqual(['gone', 'left']);
+  expect(await end('a')).toBe('ac');
+  expect(await end('c')).toBe('aca');
+});

@@ -1,4 +1,5 @@
 /** A semaphore (a mutex with one permit), and a mutex for each key. Callers are served in order of arrival. */
+import { getOrMake } from './maps.ts';
 import { once } from './once.ts';
 
 export class Semaphore {
@@ -81,11 +82,12 @@ export class Semaphore {
 export class KeyedMutex {
   readonly #mutexes = new Map<string, Semaphore>();
 
-  async run<T>(key: string, work: () => Promise<T>): Promise<T> {
-    const mutex = this.#mutexes.get(key) ?? new Semaphore();
-    this.#mutexes.set(key, mutex);
+  /** @param signal of a caller who may leave while it waits: rejects with its reason then */
+  async run<T>(key: string, work: () => Promise<T>, signal?: AbortSignal): Promise<T> {
+    const mutex = getOrMake(this.#mutexes, key, () => new Semaphore());
     try {
-      return await mutex.use(work);
+      using _lease = await mutex.lock(signal);
+      return await work();
     } finally {
       // Another run may have ended meanwhile and removed it: then a later one has made its own.
       if (!mutex.isTaken && this.#mutexes.get(key) === mutex) this.#mutexes.delete(key);

@@ -1,5 +1,6 @@
-import { readdir, rm, stat } from 'node:fs/promises';
+import { rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
+import { ifThere, namesInFolder } from './disk-files.ts';
 
 const monthMs = 30 * 24 * 3600 * 1000;
 
@@ -18,26 +19,11 @@ export async function removeUnused(
   { isEntry, mark = '.', unusedMs = monthMs }: UnusedOptions,
 ): Promise<void> {
   const oldestMs = Date.now() - unusedMs;
-  for (const name of await entriesOf(folder)) {
+  for (const name of await namesInFolder(folder)) {
+    if (!isEntry.test(name)) continue;
     const path = join(folder, name);
-    if (isEntry.test(name) && (await changedMs(join(path, mark))) < oldestMs)
-      await rm(path, { recursive: true, force: true });
-  }
-}
-
-async function entriesOf(folder: string): Promise<string[]> {
-  try {
-    return await readdir(folder);
-  } catch {
-    return [];
-  }
-}
-
-/** When a file was last changed; long ago if it does not exist. */
-async function changedMs(path: string): Promise<number> {
-  try {
-    return (await stat(path)).mtimeMs;
-  } catch {
-    return 0;
+    // One without its mark counts as old.
+    const { mtimeMs = 0 } = (await ifThere(stat(join(path, mark)))) ?? {};
+    if (mtimeMs < oldestMs) await rm(path, { recursive: true, force: true });
   }
 }

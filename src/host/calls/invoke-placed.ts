@@ -10,11 +10,9 @@ import { narrowed, widened, type Tensor } from '../../tensor/index.ts';
 import { HostError } from '../errors.ts';
 import { leaseAgain, LentLease } from './lent-lease.ts';
 import {
-  LeftError,
   msText,
   observationOf,
   overflowOf,
-  QueueFullError,
   waited,
   type InvocationWish,
   type LiveScheduler,
@@ -79,36 +77,32 @@ export class PlacedInvoker {
 
   /** @throws HostError, CpuError */
   async run(version: FunctionVersion, input: PoolInput, wish: InvocationWish, options: InvokeOptions): Promise<Ran> {
-    try {
-      // The model's input is known only after the first half of its handler.
-      if (input.kind === 'request' && this.#placesModel(version.key))
-        return await this.#withHandler(version, input, wish, options);
-      const tensors = input.kind === 'tensors' ? input.tensors : undefined;
-      let placed = await this.#submit(version, tensors, wish);
-      let failure: unknown;
-      for (let refused = 0; ; refused++) {
-        switch (placed.kind) {
-          case 'gpu':
-            return { ...this.#fromGpu(version, input, placed), inputsAreSpent: refused === 0 };
-          case 'cpu': {
-            const ran = await this.#onCpu(version, input, wish, options, placed);
-            return { result: ran.result, placement: ran.placement, inputsAreSpent: refused === 0 };
-          }
-          case 'other': {
-            const outcome = await this.#there(version, input, wish, options, placed);
-            if ('result' in outcome)
-              return { result: outcome.result, placement: outcome.placement, inputsAreSpent: refused === 0 };
-            ({ placed, failure } = outcome);
-            break;
-          }
-          case 'shed':
-            throw shed(placed, version);
-          case 'nowhere':
-            throw failure ?? nowhere(version, placed.refusals.at(-1));
+    // The model's input is known only after the first half of its handler.
+    if (input.kind === 'request' && this.#placesModel(version.key))
+      return await this.#withHandler(version, input, wish, options);
+    const tensors = input.kind === 'tensors' ? input.tensors : undefined;
+    let placed = await this.#submit(version, tensors, wish);
+    let failure: unknown;
+    for (let refused = 0; ; refused++) {
+      switch (placed.kind) {
+        case 'gpu':
+          return { ...this.#fromGpu(version, input, placed), inputsAreSpent: refused === 0 };
+        case 'cpu': {
+          const ran = await this.#onCpu(version, input, wish, options, placed);
+          return { result: ran.result, placement: ran.placement, inputsAreSpent: refused === 0 };
         }
+        case 'other': {
+          const outcome = await this.#there(version, input, wish, options, placed);
+          if ('result' in outcome)
+            return { result: outcome.result, placement: outcome.placement, inputsAreSpent: refused === 0 };
+          ({ placed, failure } = outcome);
+          break;
+        }
+        case 'shed':
+          throw shed(placed, version);
+        case 'nowhere':
+          throw failure ?? nowhere(version, placed.refusals.at(-1));
       }
-    } catch (error) {
-      throw leftOrFull(error);
     }
   }
 
@@ -285,9 +279,7 @@ export class PlacedInvoker {
         runModel: async (tensors) => {
           const attempt = ++attempts;
           await options.runModel?.(tensors);
-          const ran = await this.#model(version, tensors, wish, options).catch((error: unknown) => {
-            throw leftOrFull(error);
-          });
+          const ran = await this.#model(version, tensors, wish, options);
           // The instance has died meanwhile, and another one has the call.
           const isStale = isOver || attempt !== attempts;
           if (isStale && 'kind' in ran && ran.kind === 'cpu') ran.done();
@@ -408,12 +400,6 @@ function withTimes(result: PoolResult, there: TimesThere, isCold = false): PoolR
     batchSize,
     batchRows,
   };
-}
-
-function leftOrFull(error: unknown): unknown {
-  if (error instanceof QueueFullError) return new HostError('queue-full', error.message);
-  if (!(error instanceof LeftError)) return error;
-  return new HostError(error.why === 'cancelled' ? 'client-gone' : 'deadline-passed', error.message);
 }
 
 function shed(

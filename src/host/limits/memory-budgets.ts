@@ -13,8 +13,8 @@ import {
   type MemoryDivision,
   type MemoryPart,
 } from '../../hardware/index.ts';
-import { heap, residentBytes, runningProcesses, type KernelKill, type ProcessMemory } from '../../process/index.ts';
-import { formatBytes } from '../../tools/index.ts';
+import { heap, runningProcesses, type KernelKill, type ProcessMemory } from '../../process/index.ts';
+import { formatBytes, statusBytes } from '../../tools/index.ts';
 
 /** A process that the kernel ended for lack of memory. */
 export interface MemoryKill {
@@ -102,7 +102,7 @@ export class MemoryBudgets {
     const held = this.#options.held();
     const processes = [[process.pid, 'host'] as const, ...runningProcesses]
       .flatMap(([pid, purpose]) => {
-        const bytes = residentBytes(pid);
+        const bytes = statusBytes('VmRSS', pid);
         return bytes === undefined ? [] : [{ pid, part: partNamed(purpose), residentBytes: bytes }];
       })
       .toSorted((one, other) => other.residentBytes - one.residentBytes);

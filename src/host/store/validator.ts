@@ -7,7 +7,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { pathToFileURL } from 'node:url';
 import { isMachineShort, loadPeakBytes, ownMemory, processesShort, validatorLimitBytes } from '../../hardware/index.ts';
 import { compiledModule, GoneError, niceness, Remote, type PeerEnd } from '../../process/index.ts';
-import { FairTurns, given } from '../../tools/index.ts';
+import { given, KeyedMutex, Semaphore } from '../../tools/index.ts';
 import { HostError } from '../errors.ts';
 import type { SplitOrder } from './split-model.ts';
 import { reviveMetadata, type ValidatedModel, type ValidateModel } from './validation.ts';
@@ -75,7 +75,9 @@ const ownName = '';
 
 export class Validator {
   readonly #options: ValidatorOptions;
-  readonly #turns = new FairTurns(validationsAtOnce);
+  /** One at a time for each caller: none waits for more than one piece of another's work. */
+  readonly #callers = new KeyedMutex();
+  readonly #turns = new Semaphore(validationsAtOnce);
   readonly #stop = new AbortController();
   /** It has accepted small models only, and has nothing to do. */
   #kept: { readonly process: ValidatorProcess; readonly modelsLeft: number } | undefined;
@@ -89,8 +91,7 @@ export class Validator {
     const { signal: stop } = this.#stop;
     const over = publisher === undefined ? stop : AbortSignal.any([stop, publisher.signal]);
     try {
-      using _turn = await this.#turns.lock(publisher?.name ?? ownName, over);
-      return await this.#run({ modelPath, split }, over);
+      return await this.inTurn(publisher?.name ?? ownName, over, () => this.#run({ modelPath, split }, over));
     } catch (error) {
       if (!over.aborted) throw error;
       throw stop.aborted ? stopping() : gone();
@@ -101,10 +102,15 @@ export class Validator {
    * Other work that runs models takes one of the validator's turns, so that all of it stays in the validators' part of
    * the memory.
    */
-  readonly inTurn: InTurn = async (caller, signal, work) => {
-    using _turn = await this.#turns.lock(caller, signal);
-    return await work(this.#memoryBytes);
-  };
+  readonly inTurn: InTurn = (caller, signal, work) =>
+    this.#callers.run(
+      caller,
+      async () => {
+        using _turn = await this.#turns.lock(signal);
+        return await work(this.#memoryBytes);
+      },
+      signal,
+    );
 
   get #memoryBytes(): number {
     return this.#options.memoryBytes ?? validatorLimitBytes(ownMemory('host'));

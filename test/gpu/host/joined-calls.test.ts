@@ -160,7 +160,7 @@ describe.skipIf(emulatorMissing)('calls of a function with batching.max 4', () =
     client.abort();
     const ended = await Promise.allSettled(placed);
     const sizes = ended.map((end) => (end.status === 'fulfilled' ? batchSizeOf(end.value) : String(end.reason)));
-    expect(sizes).toEqual([1, 4, 'LeftError: the client is gone', 4, 4, 4]);
+    expect(sizes).toEqual([1, 4, 'CpuError: the client is gone', 4, 4, 4]);
   });
 
   test('whose client leaves in a joined run do not disturb it', async () => {
