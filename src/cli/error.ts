@@ -26,6 +26,7 @@ const spokenErrors: ReadonlySet<string> = new Set([
   'PlanError',
   'ProfileError',
   'ReportError',
+  'StoreAway',
   'TraceError',
 ]);
 /** Whether the error's own sentence is what the user gets. */

@@ -1,10 +1,10 @@
 import { Command, Option, type AnyCommand } from './commander.ts';
-import { ConfigError, HostError, loadConfig } from '../host/index.ts';
+import { loadConfig } from '../host/index.ts';
 import { validatorLimitBytes } from '../hardware/index.ts';
-import { StoreAway, type Store } from '../store/index.ts';
+import type { Store } from '../store/index.ts';
 import { formatBytes } from '../tools/index.ts';
 import { addConfigFlags, configInputOf } from './config-flags.ts';
-import { CliError, usage } from './error.ts';
+import { usage } from './error.ts';
 import { storeAt } from './store-at.ts';
 import { counted, renderTable } from './table.ts';
 import { parseDurationMs } from './values.ts';
@@ -27,16 +27,6 @@ async function sharedStore(place: string | undefined): Promise<Store> {
   return await storeAt(place);
 }
 
-/** Errors that say what to do become the command's. */
-async function asCliErrors<T>(work: () => Promise<T>): Promise<T> {
-  try {
-    return await work();
-  } catch (error) {
-    const isTold = error instanceof HostError || error instanceof StoreAway || error instanceof ConfigError;
-    throw isTold ? new CliError(error.message, { cause: error }) : error;
-  }
-}
-
 function putCommand(): AnyCommand {
   const command = new Command('put')
     .description(
@@ -54,9 +44,7 @@ function putCommand(): AnyCommand {
       memoryBytes: validatorLimitBytes(config.memory),
     });
     try {
-      const { version, created } = await asCliErrors(() =>
-        putFolder(folder, { store, name, config, validator, logger: quietLog() }),
-      );
+      const { version, created } = await putFolder(folder, { store, name, config, validator, logger: quietLog() });
       console.log(`${version.key}: ${created ? 'published' : 'the store has it already'}, in ${store.place}`);
     } finally {
       validator.stop();
@@ -76,7 +64,7 @@ function importCommand(): AnyCommand {
     const { config } = loadConfig(configInputOf(called));
     const store = await sharedStore(config.store.place);
     const { importData, quietLog } = await tools();
-    const report = await asCliErrors(() => importData(folders, store, quietLog()));
+    const report = await importData(folders, store, quietLog());
     if (report.left.length > 0) process.exitCode = 1;
     if (json === true) {
       console.log(JSON.stringify(report, null, 2));
@@ -111,7 +99,7 @@ function fsckCommand(): AnyCommand {
     if (collect === true) {
       const store = await sharedStore(place);
       const { collectStore } = await tools();
-      const collected = await asCliErrors(() => collectStore(store, grace));
+      const collected = await collectStore(store, grace);
       const { files, bytes } = collected;
       console.log(
         json === true
@@ -122,12 +110,7 @@ function fsckCommand(): AnyCommand {
     }
     const { checkStore } = await tools();
     const shared = place === undefined ? undefined : await storeAt(place);
-    const report = await asCliErrors(() =>
-      checkStore(config.dataDir, {
-        repair: repair === true,
-        shared,
-      }),
-    );
+    const report = await checkStore(config.dataDir, { repair: repair === true, shared });
     if (report.problems.some(({ repaired }) => repaired === undefined)) process.exitCode = 1;
     if (json === true) {
       console.log(JSON.stringify({ dataDir: config.dataDir, ...report }, null, 2));

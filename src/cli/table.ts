@@ -38,6 +38,9 @@ export function renderRows<Row>(columns: readonly Column<Row>[], rows: readonly 
 /** `1 core`, `2 cores` */
 export const counted = (count: number, what: string): string => `${count} ${what}${count === 1 ? '' : 's'}`;
 
+/** To a tenth. */
+export const rounded = (value: number): string => String(Math.round(value * 10) / 10);
+
 /** Without control characters: a name that a server sent must not move the terminal's cursor. */
 export function printable(text: string): string {
   return text.replaceAll(/\p{Cc}+/gu, ' ');

@@ -6,7 +6,7 @@ import { formatBytes, formatMs } from '../tools/index.ts';
 import { asks, request, type HostAddress } from './client.ts';
 import { CliError } from './error.ts';
 import { Interruption } from './interruption.ts';
-import { counted, printable, renderRows, type Column } from './table.ts';
+import { counted, printable, renderRows, rounded, type Column } from './table.ts';
 import { parseCount, parseWaitMs } from './values.ts';
 
 /** The data of one refresh, the worst functions first. */
@@ -209,5 +209,4 @@ function bar(share: number): string {
 }
 
 const percent = (share: number): string => `${Math.round(100 * share)}%`;
-const rounded = (value: number): string => String(Math.round(value * 10) / 10);
 const msText = (ms: number | null): string => (ms === null ? '-' : formatMs(ms));

@@ -53,15 +53,12 @@ export function parseSkew(text: string): Popularity {
   return { kind: 'skewed', requestShare, functionShare };
 }
 
-/** "bert-base=48,gpt2=12"; a name alone is one function. */
-export function parseFunctionGroups(text: string): FunctionGroup[] {
-  return pairs(text).map(([model, count = '1']) => ({ model, count: parseCount(count) }));
-}
+/** "bert-base=48,gpt2=12": so many of each; a name alone is one. */
+export const parseGroups = (text: string): { readonly name: string; readonly count: number }[] =>
+  pairs(text).map(([name, count = '1']) => ({ name, count: parseCount(count) }));
 
-/** "p3.8xlarge=2,h200": machines, and how many of each. */
-export function parseHostMachines(text: string): { readonly name: string; readonly count: number }[] {
-  return pairs(text).map(([name, count = '1']) => ({ name, count: parseCount(count) }));
-}
+export const parseFunctionGroups = (text: string): FunctionGroup[] =>
+  parseGroups(text).map(({ name, count }) => ({ model: name, count }));
 
 /** "bert-base=20..240..20": from, to and step; several ranges advance together. */
 export function parseFunctionRanges(text: string): FunctionGroup[][] {

@@ -4,7 +4,7 @@ import type { TrafficChange, TrafficInfo, VersionInfo } from '../client/index.ts
 import { shows } from './client.ts';
 import { usage } from './error.ts';
 import { formatBytes, formatMs } from '../tools/index.ts';
-import { printable, renderTable } from './table.ts';
+import { printable, renderTable, rounded } from './table.ts';
 
 export function versionsCommand(): AnyCommand {
   const command = new Command('versions')
@@ -142,5 +142,3 @@ function trafficLines({ shares, key, fallback }: TrafficInfo): string[] {
     ...(fallback ? [] : ['a version whose calls fail is not taken out by itself']),
   ];
 }
-
-const rounded = (value: number): string => String(Math.round(value * 10) / 10);

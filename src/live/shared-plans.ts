@@ -1,5 +1,6 @@
 /** The plans of functions that share layers on GPUs, which are there for all of them. */
 import { wholeBytes, wholePrefix, type GpuOffer, type LoadOption, type SharedPrefix } from '../schedule/index.ts';
+import { mapped } from '../tools/index.ts';
 import type { SharedLayers } from './families.ts';
 import type { FunctionPlans } from './types.ts';
 
@@ -65,23 +66,18 @@ function withShared(variant: GpuOffer, top: GpuOffer, shared: SharedPrefix, has:
     ...found.map((count, prefix) => table[count]! + (lacked[prefix] ?? 0)),
     ...table.slice(foundOfAll + 1),
   ];
-  const [fastest, ...slower] = variant.ways.map(({ mode, coldMs, transfers: [first, ...lent] }): LoadOption => ({
+  const ways = mapped(variant.ways, ({ mode, coldMs, transfers }): LoadOption => ({
     mode,
     coldMs: tableOf(coldMs, lackedMs),
-    transfers: [
-      {
-        link: first.link,
-        bytes: tableOf(first.bytes, lackedBytes),
-        ms: tableOf(first.ms, lackedMs),
-        tailMs: tableOf(first.tailMs),
-      },
-      ...lent.map(({ link, bytes, ms, tailMs }) => ({
-        link,
-        bytes: tableOf(bytes),
-        ms: tableOf(ms),
-        tailMs: tableOf(tailMs),
-      })),
-    ],
+    transfers: mapped(transfers, (transfer) => {
+      const isOwn = transfer === transfers[0];
+      return {
+        link: transfer.link,
+        bytes: tableOf(transfer.bytes, isOwn ? lackedBytes : []),
+        ms: tableOf(transfer.ms, isOwn ? lackedMs : []),
+        tailMs: tableOf(transfer.tailMs),
+      };
+    }),
   }));
   const sharedBytes = top.prefixBytes[has.length]!;
   return {
@@ -95,6 +91,6 @@ function withShared(variant: GpuOffer, top: GpuOffer, shared: SharedPrefix, has:
       overlapPrefix > foundOfAll
         ? has.length + overlapPrefix - foundOfAll
         : found.findIndex((count) => count >= overlapPrefix),
-    ways: [fastest!, ...slower],
+    ways,
   };
 }

@@ -95,6 +95,25 @@ export class DueHeap<Kind extends string> {
   }
 }
 
+/** What is to be done at entries of a heap, by number; numbers are used again. */
+export class Acts {
+  readonly #acts: ((() => void) | undefined)[] = [];
+  readonly #free: number[] = [];
+
+  add(act: () => void): number {
+    const number = this.#free.pop() ?? this.#acts.length;
+    this.#acts[number] = act;
+    return number;
+  }
+
+  run(number: number): void {
+    const act = this.#acts[number]!;
+    this.#acts[number] = undefined;
+    this.#free.push(number);
+    act();
+  }
+}
+
 function doubled(array: Float64Array<ArrayBuffer>): Float64Array<ArrayBuffer> {
   const larger = new Float64Array(array.length * 2);
   larger.set(array);

@@ -249,8 +249,8 @@ export class SimulatedSwaps {
     for (const each of this.#pools.values())
       if (each === pool || each.instances.configuration !== undefined || this.#called.has(each)) active++;
     for (const calledMs of this.#others.values()) if (this.#nowMs - calledMs < arrivalWindowMs) active++;
-    const callMs = this.#lists.onDemand(functionIndex)?.callMs ?? 0;
-    return this.#cores.shareOf(String(functionIndex), active, (load.perSecond(this.#nowMs) * callMs) / 1000);
+    const { callMs } = this.#lists.onDemand(functionIndex) ?? {};
+    return this.#cores.shareOf(String(functionIndex), active, load.coresUsed(this.#nowMs, callMs));
   }
 
   #apply(pool: SwappedPool, { configuration, cause }: ListChange): void {

@@ -31,7 +31,7 @@ import {
   type Flight,
   type Mutable,
 } from './simulator-flight.ts';
-import { DueHeap, type Due } from './simulator-heap.ts';
+import { Acts, DueHeap, type Due } from './simulator-heap.ts';
 import { SimulatedLists } from './simulator-lists.ts';
 import { SimulatedLoads, type SimulatedLoad } from './simulator-loads.ts';
 import { SimulatedSides } from './simulator-sides.ts';
@@ -81,8 +81,7 @@ export class Simulator {
   });
   /** Undefined: no function's list follows its load. */
   #swaps: SimulatedSwaps | undefined;
-  /** By number in the heap; numbers are reused. */
-  readonly #timers: ((() => void) | undefined)[] = [];
+  readonly #timers = new Acts();
   /** Reused placements. */
   readonly #gpuPlacements: readonly Readonly<Record<Start, OutcomePlacement>>[];
   /** By GPU, for runs that are abandoned. */
@@ -218,12 +217,9 @@ export class Simulator {
       case 'list':
         this.#lists.decide(number, atMs);
         break;
-      case 'timer': {
-        const then = this.#timers[number]!;
-        this.#timers[number] = undefined;
-        then();
+      case 'timer':
+        this.#timers.run(number);
         break;
-      }
       case 'gpu-change': {
         const { kind: change, gpu } = this.#options.gpuChanges![number]!;
         this.#tell({ kind: change, gpu });
@@ -254,12 +250,7 @@ export class Simulator {
     const { cores, cpu, observer } = this.#options;
     if (cores === undefined || cpu === null) throw new RangeError('lists that follow their load need cores');
     return new SimulatedSwaps(cores, cpu.cores, this.#lists, {
-      later: (atMs, then) => {
-        const free = this.#timers.indexOf(undefined);
-        const number = free === -1 ? this.#timers.push(then) - 1 : free;
-        this.#timers[number] = then;
-        this.#due.add(atMs, 'timer', number);
-      },
+      later: (atMs, then) => void this.#due.add(atMs, 'timer', this.#timers.add(then)),
       reserve: (functionIndex, bytes) => {
         const hasRoom = this.#makeRoom(functionIndex, bytes, 'list');
         if (hasRoom) this.#sides.add(bytes);

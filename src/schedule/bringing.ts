@@ -5,6 +5,7 @@
  * worth; the load takes what idle links and the order of eviction leave to late calls. The next ones find the function
  * there.
  */
+import { getOrMake } from '../tools/index.ts';
 import type { ServedFunction } from './function.ts';
 import type { Gpu } from './gpu.ts';
 import { wholeBytes, type GpuOffer } from './offer.ts';
@@ -44,8 +45,7 @@ export class Bringing {
       if (isUnderWay || (slot.gpu === gpu && slot.isResident)) return false;
     }
     if (!this.#isWorth(fn, gpu, offer, found?.low ?? 0, deadlineMs - nowMs)) return false;
-    let tried = this.#tried.get(fn);
-    if (tried === undefined) this.#tried.set(fn, (tried = { refused: 0, nextMs: -Infinity, pauseMs: 0 }));
+    const tried = getOrMake(this.#tried, fn, () => ({ refused: 0, nextMs: -Infinity, pauseMs: 0 }));
     // The next call may find an idle link, and have the function loaded in time.
     if (nowMs + leastColdMs <= deadlineMs && ++tried.refused <= refusedMax) return false;
     if (nowMs < tried.nextMs) return false;
@@ -64,12 +64,7 @@ export class Bringing {
     return gainMs >= memory.lossMs(wholeBytes(offer) - offer.prefixBytes[low]!);
   }
 
-  /** A load of the function has ended, so letting a call through is not in vain. */
-  loaded(fn: ServedFunction): void {
-    this.#tried.delete(fn);
-  }
-
-  /** The function was removed. */
+  /** A load of the function has ended, so letting a call through is not in vain; or it was removed. */
   forget(fn: ServedFunction): void {
     this.#tried.delete(fn);
   }

@@ -10,7 +10,7 @@ import { takeOut } from './columns.ts';
 import type { ServedFunction } from './function.ts';
 import type { Gpu } from './gpu.ts';
 import { ValueOrder } from './heap.ts';
-import { Block, Copy, sumOf, type Read } from './host-blocks.ts';
+import { Block, Copy, sumOf } from './host-blocks.ts';
 import { HostUses, type HostUseFacts } from './host-uses.ts';
 import { HostValues, type HostValueFacts } from './host-values.ts';
 import type { HostBlock } from './offer.ts';
@@ -268,10 +268,8 @@ export class HostMemory {
 
   /** The place has no room for a read in one piece: one block more goes, and it is tried again. */
   refused(fn: ServedFunction, nowMs: number): void {
-    const copy = this.#copies.get(fn);
-    const read = copy?.read;
-    if (copy === undefined || read === undefined) return;
-    this.#giveUp(copy, read, nowMs);
+    const copy = this.#giveUp(fn, nowMs);
+    if (copy === undefined) return;
     this.#wanted.add(copy, nowMs);
     const roomBytes = this.#capacityBytes - this.usedBytes;
     const victims = this.#victims(roomBytes + 1, Infinity) ?? this.#victims(roomBytes + 1, 'all') ?? [];
@@ -282,11 +280,8 @@ export class HostMemory {
 
   /** It could not be read. That is tried again with the next call, or after a pause where something still waits. */
   failed(fn: ServedFunction, nowMs: number): void {
-    const copy = this.#copies.get(fn);
-    const read = copy?.read;
-    if (copy === undefined || read === undefined) return;
-    this.#giveUp(copy, read, nowMs);
-    this.#pause(copy, nowMs);
+    const copy = this.#giveUp(fn, nowMs);
+    if (copy !== undefined) this.#pause(copy, nowMs);
   }
 
   #pause(copy: Copy, nowMs: number): void {
@@ -294,7 +289,11 @@ export class HostMemory {
     this.#orders.wake(copy.pausedUntilMs);
   }
 
-  #giveUp(copy: Copy, read: Read, nowMs: number): void {
+  /** Its read has brought nothing. Undefined: it was not being read. */
+  #giveUp(fn: ServedFunction, nowMs: number): Copy | undefined {
+    const copy = this.#copies.get(fn);
+    const read = copy?.read;
+    if (copy === undefined || read === undefined) return undefined;
     for (const block of read.blocks) block.state = 'on disk';
     for (const { users } of read.blocks) for (const user of users) this.#canRun(user);
     this.usedBytes -= read.bytes;
@@ -302,6 +301,7 @@ export class HostMemory {
     // A load that could have followed the read has nothing to follow now.
     this.#restage(copy.fn);
     if (this.#uses.isBusy(copy.fn)) this.#urgent.add(copy);
+    return copy;
   }
 
   /** Reads that a load can follow from now on. */

@@ -5,8 +5,8 @@ import { laneMs, type BatchTime, type LaneTimes } from './offer.ts';
 
 /** Larger than any instant and any number of arrivals, so that priority decides first. */
 const priorityUnit = 1e12;
-/** A deadline beyond this counts as none. */
-const farMs = 1e11;
+/** A deadline or latest start beyond this counts as none. */
+export const farMs = 1e11;
 
 /** What an entry waits for: a load to be ordered, the lane, or a load under way. */
 export type Stage = 'loadable' | 'runnable' | 'loading';

@@ -1,4 +1,5 @@
 /** Offers as the planners and an analytic or measured profile give them. */
+import { mapped } from '../tools/index.ts';
 import type { Given, GpuId } from './ids.ts';
 import type { Machine } from '../hardware/index.ts';
 import {
@@ -71,16 +72,16 @@ function offerOf(
  * 100 GPUs that was a fourth of a replay.
  */
 function overLinks(
-  { warmMs, prefixBytes, overlapPrefix, ways: [fastest, ...slower] }: GpuOffer,
+  { warmMs, prefixBytes, overlapPrefix, ways }: GpuOffer,
   linkOf: (link: Given<GpuId>) => number,
 ): GpuOffer {
   const over = ({ link, bytes, ms, tailMs }: LinkTransfer): LinkTransfer => ({ link: linkOf(link), bytes, ms, tailMs });
-  const renamed = ({ mode, coldMs, transfers: [own, ...lent] }: LoadOption): LoadOption => ({
+  const renamed = ({ mode, coldMs, transfers }: LoadOption): LoadOption => ({
     mode,
     coldMs,
-    transfers: [over(own), ...lent.map(over)],
+    transfers: mapped(transfers, over),
   });
-  return { warmMs, prefixBytes, overlapPrefix, ways: [renamed(fastest), ...slower.map(renamed)] };
+  return { warmMs, prefixBytes, overlapPrefix, ways: mapped(ways, renamed) };
 }
 
 function loadOption(profile: Pick<LayerProfile, 'layers'>, machine: Machine, plan: ColdStartPlan): LoadOption {

@@ -1,3 +1,4 @@
+import { mapped } from '../tools/index.ts';
 import type { PoolConfiguration } from './batches.ts';
 import type { Given, GpuId } from './ids.ts';
 import type { Policy } from './policy.ts';
@@ -199,21 +200,21 @@ export function baseOffer(offer: GpuOffer): GpuOffer {
   const upTo = (table: readonly number[]): number[] => table.slice(0, layers + 1);
   // What a start takes that finds them is not what it takes to bring them.
   const without = (table: readonly number[]): number[] => upTo(table).map((value) => value - table[layers]!);
-  const short = (way: LoadOption): LoadOption => {
-    const [own, ...lent] = way.transfers.map((transfer) => ({
-      link: transfer.link,
-      bytes: without(transfer.bytes),
-      ms: without(transfer.ms),
-      tailMs: upTo(transfer.tailMs),
-    }));
-    return { mode: way.mode, coldMs: upTo(way.coldMs), transfers: [own!, ...lent] };
-  };
-  const [first, ...others] = offer.ways;
+  const ways = mapped(offer.ways, ({ mode, coldMs, transfers }): LoadOption => ({
+    mode,
+    coldMs: upTo(coldMs),
+    transfers: mapped(transfers, ({ link, bytes, ms, tailMs }) => ({
+      link,
+      bytes: without(bytes),
+      ms: without(ms),
+      tailMs: upTo(tailMs),
+    })),
+  }));
   base = {
     warmMs: offer.ways[offer.ways.length - 1]!.coldMs[layers]!,
     prefixBytes: upTo(offer.prefixBytes),
     overlapPrefix: Math.min(offer.overlapPrefix, layers),
-    ways: [short(first), ...others.map(short)],
+    ways,
   };
   baseOffers.set(offer, base);
   return base;
@@ -334,23 +335,22 @@ export function scaledOffer(offer: GpuOffer, factors: OfferFactors): GpuOffer {
   const { warm, lateMs = 0 } = factors;
   const warmMs = offer.warmMs * warm;
   const batches = offer.batches?.map(({ rows, ms }) => ({ rows, ms: ms * warm + lateMs }));
-  const [first, ...others] = offer.ways;
   return {
     ...offer,
     ...(offer.smaller === undefined ? {} : { smaller: scaledOffer(offer.smaller, factors) }),
     ...(batches && { batches }),
     warmMs: warmMs + lateMs,
-    ways: [scaledWay(first, warmMs, factors), ...others.map((way) => scaledWay(way, warmMs, factors))],
+    ways: mapped(offer.ways, (way) => scaledWay(way, warmMs, factors)),
   };
 }
 
 function scaledWay(way: LoadOption, warmMs: number, { warm, cold, lateMs = 0 }: OfferFactors): LoadOption {
-  const [own, ...borrowed] = way.transfers.map((transfer) => ({
+  const transfers = mapped(way.transfers, (transfer) => ({
     ...transfer,
     ms: transfer.ms.map((ms) => ms * cold),
     tailMs: transfer.tailMs.map((ms, prefix) => ms * warm + (transfer.bytes[prefix] === 0 ? 0 : lateMs)),
   }));
   // With all layers there a start is a warm one; no start is faster.
   const coldMs = way.coldMs.map((ms) => Math.max(warmMs, ms * cold) + lateMs);
-  return { ...way, coldMs, transfers: [own!, ...borrowed] };
+  return { ...way, coldMs, transfers };
 }

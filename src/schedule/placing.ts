@@ -158,12 +158,7 @@ export class Placing {
     return this.#side;
   }
 
-  /** A load of the function has ended. */
-  loaded(fn: ServedFunction): void {
-    this.#bringing.loaded(fn);
-  }
-
-  /** The function was removed. */
+  /** A load of the function has ended, or it was removed. */
   forget(fn: ServedFunction): void {
     this.#bringing.forget(fn);
   }

@@ -306,10 +306,10 @@ export class Scheduler {
       for (const other of slot.gpu.endLoad(slot)) {
         slot.gpu.settle(other);
         this.#dispatcher.reconsider(other, nowMs);
-        this.#placing.loaded(other.fn);
+        this.#placing.forget(other.fn);
       }
       this.#state.links.release(way, nowMs);
-      this.#placing.loaded(slot.fn);
+      this.#placing.forget(slot.fn);
     }
     this.#state.host?.moved(slot.fn);
     slot.gpu.settle(slot);

@@ -2,13 +2,11 @@ import { grown } from './columns.ts';
 import type { ServedFunction } from './function.ts';
 import { Heap } from './heap.ts';
 import type { Invocation } from './invocation.ts';
-import { keyFor } from './lines.ts';
+import { farMs, keyFor } from './lines.ts';
 import { tuning } from './tuning.ts';
 
 const { shareBoundMs, deadlineSteps } = tuning.queues;
 
-/** A latest start beyond this counts as no deadline. */
-const farMs = 1e11;
 /** How much of the time within a step of deadlines counts: less than any demand, so that it only orders what is equal. */
 const withinStep = 2 ** -10;
 

@@ -39,7 +39,17 @@ export {
   type StreamedBytes,
 } from './whole-files.ts';
 export { makeFolders } from './make-folders.ts';
-export { append, byNames, count, CountedValues, getOrMake, namesIn, SharedValues, typedEntries } from './maps.ts';
+export {
+  append,
+  byNames,
+  count,
+  CountedValues,
+  getOrMake,
+  mapped,
+  namesIn,
+  SharedValues,
+  typedEntries,
+} from './maps.ts';
 export { mix32, randomOf } from './mix.ts';
 export { inNetworks, isNetwork, networkOf } from './networks.ts';
 export { once } from './once.ts';

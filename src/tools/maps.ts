@@ -11,6 +11,12 @@ export function getOrMake<Key, Value>(
   return made;
 }
 
+/** Of a list with a first entry. */
+export const mapped = <From, To>(
+  [first, ...others]: readonly [From, ...From[]],
+  of: (entry: From) => To,
+): [To, ...To[]] => [of(first), ...others.map((entry) => of(entry))];
+
 /** Appends to the list of a key. */
 export function append<Key, Item>(map: Map<Key, Item[]>, key: Key, item: Item): void {
   getOrMake(map, key, (): Item[] => []).push(item);

@@ -1,10 +1,9 @@
 /** `turntable plan chrion <function>`: times a function's operators here, and shows both patterns that follow. */
-import { writeFileSync } from 'node:fs';
-import { basename, dirname, join } from 'node:path';
+import { basename, join } from 'node:path';
 import { Command, Option, type AnyCommand, type OptionsOf } from '../commander.ts';
 import { poolSockets } from '../../cpu/index.ts';
-import { GpuError, ProgramError, loadHybrid, startGpuProcess, type InputShapes } from '../../gpu/index.ts';
-import { ownMemory, type Machine } from '../../hardware/index.ts';
+import { GpuError, ProgramError, loadHybrid, type InputShapes } from '../../gpu/index.ts';
+import type { Machine } from '../../hardware/index.ts';
 import { loadConfig, type HostConfig } from '../../host/index.ts';
 import { OnnxError } from '../../onnx/index.ts';
 import { estimateOperators, parseGraphProfile, type GraphProfile } from '../../profile/index.ts';
@@ -12,12 +11,12 @@ import { configInputOf } from '../config-flags.ts';
 import { CliError, tellingOf, usage } from '../error.ts';
 import { Interruption } from '../interruption.ts';
 // oxlint-disable-next-line no-restricted-imports -- the CLI's own folder of this name, not the floor below
-import { shapesFor } from '../profile/gpu.ts';
+import { keep, shapesFor, withGpus } from '../profile/gpu.ts';
 import { modelToMeasure, type MeasuredModel } from '../doctor/functions.ts';
 import { chrionPatterns, hybridPage, patternsJson, patternsText } from './chrion-report.ts';
 import { planned, readMachine, readProfile, writePlanPage } from '../planning.ts';
 import { parseCount, parseWhole, parseSizes } from '../values.ts';
-import { calledAs, given, makeFolders } from '../../tools/index.ts';
+import { calledAs, given } from '../../tools/index.ts';
 
 /** The paper measures no more (Yang et al., 6.1), and beyond that memory is what cores wait for. */
 const coresMax = 8;
@@ -109,9 +108,8 @@ async function timesOf(words: string, options: ChrionFunctionOptions, command: A
   );
   const where = machine === undefined ? `gpu${options.gpu}` : machine.name.replaceAll(/[^\w.-]/g, '_');
   const path = join(config.dataDir, 'profiles', `${target.modelSha256.slice(0, 16)}-operators-${where}.json`);
-  await makeFolders(dirname(path));
   const notes = { model: target.modelSha256, shapes, cells: options.cells, provenance };
-  writeFileSync(path, `${JSON.stringify({ ...notes, ...profile })}\n`);
+  await keep(path, JSON.stringify({ ...notes, ...profile }));
   return { name: target.name, profile, provenance, path };
 }
 
@@ -130,15 +128,8 @@ type Timed = Pick<Times, 'profile' | 'provenance'>;
 
 async function measure({ target, shapes, alternatives, cores, coreNumbers, config, options }: Timing): Promise<Timed> {
   const { gpu, cells, samples: iterations } = options;
-  const client = startGpuProcess({
-    // Only an upper bound: memory is pinned as it is needed.
-    hostBytes: ownMemory('host with GPUs').parts.pinned,
-    slabBytes: 2 ** 28,
-    cacheFolder: join(config.dataDir, 'gpu-cache'),
-    hybridCores: cores,
-    hybridCoreNumbers: coreNumbers,
-  });
-  try {
+  const forHybrid = { hybridCores: cores, hybridCoreNumbers: coreNumbers };
+  return await withGpus(config.dataDir, forHybrid, async (client) => {
     const info = await ready(client.ready);
     process.stderr.write(`timing the operators of ${target.name} on GPU ${gpu} and on 1 to ${cores} cores\n`);
     const { name: key, modelPath } = target;
@@ -150,9 +141,7 @@ async function measure({ target, shapes, alternatives, cores, coreNumbers, confi
       ? `measured on an emulated GPU, whose times mean nothing, and on ${coresText(cores)} here`
       : `measured on ${device} and on ${coresText(cores)} here`;
     return { profile, provenance };
-  } finally {
-    await client.stop();
-  }
+  });
 }
 
 async function ready<Info>(opening: Promise<Info>): Promise<Info> {

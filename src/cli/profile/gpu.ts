@@ -25,6 +25,29 @@ export function shapesFor(inputs: readonly TensorSpec[], given: Sizes): readonly
   return trialShapes(inputs, given);
 }
 
+/** Keeps what was measured. */
+export async function keep(path: string, text: string): Promise<void> {
+  await makeFolders(dirname(path));
+  writeFileSync(path, `${text}\n`);
+}
+
+/** Runs work with a process of its own for the GPUs, which ends with it. */
+export async function withGpus<Result>(
+  dataDir: string,
+  options: Partial<Parameters<typeof startGpuProcess>[0]>,
+  work: (client: ReturnType<typeof startGpuProcess>, hostBytes: number) => Promise<Result>,
+): Promise<Result> {
+  // Only an upper bound: memory is pinned as it is needed.
+  const hostBytes = ownMemory('host with GPUs').parts.pinned;
+  const cacheFolder = join(dataDir, 'gpu-cache');
+  const client = startGpuProcess({ hostBytes, slabBytes: 2 ** 28, cacheFolder, ...options });
+  try {
+    return await work(client, hostBytes);
+  } finally {
+    await client.stop();
+  }
+}
+
 /** Measures, prints, and keeps the profile under the data directory. Throws CliError. */
 export async function profileGpu(target: MeasuredModel, options: GpuProfileOptions): Promise<void> {
   const [wanted, ...alternatives] = shapesFor(target.inputs, options.dimensions);
@@ -32,8 +55,7 @@ export async function profileGpu(target: MeasuredModel, options: GpuProfileOptio
     measure(target, wanted, alternatives, options),
   );
   const path = join(options.dataDir, 'profiles', `${target.modelSha256.slice(0, 16)}-gpu${options.gpu}.json`);
-  await makeFolders(dirname(path));
-  writeFileSync(path, `${JSON.stringify({ model: target.modelSha256, shapes, ...profile }, null, 1)}\n`);
+  await keep(path, JSON.stringify({ model: target.modelSha256, shapes, ...profile }, null, 1));
   console.log(options.json === true ? JSON.stringify(profile, null, 1) : gpuProfileText(target.name, profile, path));
 }
 
@@ -43,10 +65,7 @@ async function measure(
   alternatives: readonly InputShapes[],
   { gpu, iterations, dataDir }: GpuProfileOptions,
 ): Promise<MeasuredLayerProfile & { readonly shapes: InputShapes }> {
-  // Only an upper bound: memory is pinned as it is needed.
-  const hostBytes = ownMemory('host with GPUs').parts.pinned;
-  const client = startGpuProcess({ hostBytes, slabBytes: 2 ** 28, cacheFolder: join(dataDir, 'gpu-cache') });
-  try {
+  return await withGpus(dataDir, {}, async (client, hostBytes) => {
     await client.ready;
     const coverage = await client.register({ key: name, modelPath, shapes: wanted, alternatives });
     if (!coverage.covered) {
@@ -60,9 +79,7 @@ async function measure(
         `'${name}' has ${formatBytes(coverage.weightBytes)} of weights, and ${formatBytes(hostBytes)} may be pinned here`,
       );
     return { shapes, ...(await client.measure(name, { gpu, iterations })) };
-  } finally {
-    await client.stop();
-  }
+  });
 }
 
 const ms = (value: number): string => value.toFixed(3);

@@ -5,7 +5,7 @@ import { fleetRouters, type FleetSettings } from '../../replay/index.ts';
 import type { SettingValue } from '../../report/index.ts';
 import { given } from '../../tools/index.ts';
 import { usage } from '../error.ts';
-import { flagOf, oneOf, parseBytes, parseCount, parseDurationMs, parseHostMachines, parsePositive } from '../values.ts';
+import { flagOf, oneOf, parseBytes, parseCount, parseDurationMs, parseGroups, parsePositive } from '../values.ts';
 
 /** Between machines of one rack. */
 const roundTripMsDefault = 0.3;
@@ -20,7 +20,7 @@ export function fleetFlags() {
     .option(
       '--host-machines <list>',
       'or a fleet of different machines, in place of --machine: p3.8xlarge=2,h200=1; hosts are numbered in that order',
-      parseHostMachines,
+      parseGroups,
     )
     .option(
       '--router <how>',

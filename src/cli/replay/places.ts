@@ -4,12 +4,13 @@ import { coresOf, type Machine } from '../../hardware/index.ts';
 import { filledStart, type DemandOptions, type OfferCache } from '../../replay/index.ts';
 import { coresIn, LatencyBook, type CpuOffer, type WorkersPlace } from '../../schedule/index.ts';
 import { type Load } from './load.ts';
-import { instanceMs, parseCpuProfile, PoolTables, type CpuProfile } from '../../cpu/index.ts';
+import { instanceMs, parseCpuProfile, PoolTables, slowdownBeside, type CpuProfile } from '../../cpu/index.ts';
 import { readProfile } from '../planning.ts';
 import type { CpuGiven, CpuProfileGiven } from '../values.ts';
 import { getOrMake, given } from '../../tools/index.ts';
 
 export interface PlacesOptions {
+  /** As it was given, for reports. */
   readonly cpu?: ReadonlyMap<string, CpuGiven | CpuProfileGiven>;
   readonly cpuMemory?: number;
   readonly workers?: WorkersPlace;
@@ -22,11 +23,12 @@ export type Places = ReturnType<typeof placesOf>;
 /**
  * Throws CliError for options that exclude each other, and ProfileError for a name that is no model.
  *
- * @param machines the machines of one scheduler, which uses their host memory as one
+ * @param cpu by model @param machines the machines of one scheduler, which uses their host memory as one
  * @param isOneOfMany whether this is one of several hosts, each with a scheduler of its own
  */
 export function placesOf(
   options: PlacesOptions,
+  cpu: ReadonlyMap<string, CpuCosts> | undefined,
   machine: Machine,
   load: Load,
   offers: OfferCache,
@@ -34,7 +36,6 @@ export function placesOf(
   isOneOfMany = false,
 ) {
   const { workers, cpuMemory } = options;
-  const cpu = options.cpu && new Map(Array.from(options.cpu, ([model, each]) => [model, costsOf(each)]));
   if (cpu === undefined && (workers !== undefined || cpuMemory !== undefined)) {
     throw usage('--workers and --cpu-memory need --cpu: what a run takes there, such as bert-base=180ms@8');
   }
@@ -117,7 +118,7 @@ interface Profiled {
 }
 
 /** @throws CliError for a file that is no profile, ProfileError for one that lacks instances of one thread */
-function costsOf(given: CpuGiven | CpuProfileGiven): CpuCosts {
+export function costsOf(given: CpuGiven | CpuProfileGiven): CpuCosts {
   if (!('profile' in given)) return given;
   const { profile: file, calls, delayMs, loadMs, bytes } = given;
   const profile = readProfile(file, parseCpuProfile);
@@ -135,11 +136,10 @@ function profiledDemand({ profile, calls, delayMs, tables }: Profiled, cores: nu
   const callsMax = rowsPerCall > 1 ? 1 : calls;
   const alike = service.configurations.filter((each) => each.threads === threads);
   const { serviceTime } = alike.toSorted((a, b) => b.concurrency - a.concurrency)[0] ?? { serviceTime: [1] };
-  const besides = Float64Array.from(serviceTime, (ms) => ms / serviceTime[0]!);
   return {
     limits: { batchMax: callsMax, batchDelayMs: delayMs, instancesMax: Math.max(1, Math.floor(cores / threads)) },
     msOf: (rows, together = 1) =>
-      instanceMs(pool, threads, rows * rowsPerCall)! * Math.max(1, besides[Math.min(together, besides.length) - 1]!),
+      instanceMs(pool, threads, rows * rowsPerCall)! * slowdownBeside(serviceTime, together),
     swaps: {
       tables: getOrMake(
         tables,

@@ -19,7 +19,7 @@ import { usage } from '../error.ts';
 import { readMachine, readProfile } from '../planning.ts';
 import { checkFailures, failuresOf, failuresText, fleetFlags, fleetOf, fleetSettings, isFleet } from './fleet.ts';
 import { checkMeasured, type Load } from './load.ts';
-import { placesOf, type Places } from './places.ts';
+import { costsOf, placesOf, type Places } from './places.ts';
 import { commonSloMs, parsePriorities, sloMsDefault, valueFor, type MeasureFlags } from './slo.ts';
 import {
   codingHelp,
@@ -187,7 +187,7 @@ export function systemOf(options: SystemOptions) {
 
 export function systemOn(
   kinds: readonly HostKind[],
-  { policy, plan = planOfPolicy[policy], profile, batchMax, precision, coding, shared }: SystemOptions,
+  { policy, plan = planOfPolicy[policy], cpu, profile, batchMax, precision, coding, shared }: SystemOptions,
 ) {
   const models = {
     profiles: readProfiles(profile),
@@ -197,7 +197,9 @@ export function systemOn(
     sharedShare: shared,
   };
   const made = kinds.map((kind) => ({ ...kind, offers: new OfferCache(kind.machine, plan, models) }));
-  return { plan, kinds: made };
+  /** By model. */
+  const cpuCosts = cpu && new Map(Array.from(cpu, ([model, each]) => [model, costsOf(each)]));
+  return { plan, kinds: made, cpuCosts };
 }
 
 interface SimulationWatch {
@@ -210,7 +212,7 @@ interface SimulationWatch {
 /** Runs a load on a virtual clock. */
 export function simulateLoad(
   load: Load,
-  { kinds, plan }: SimulatedSystem,
+  { kinds, plan, cpuCosts }: SimulatedSystem,
   options: SystemOptions & { readonly seed: number },
   { onProgress, onMeasured }: SimulationWatch = {},
 ): Report {
@@ -252,6 +254,7 @@ export function simulateLoad(
     const isOne = fleet?.router === 'one';
     const places = placesOf(
       options,
+      cpuCosts,
       machine,
       load,
       offers,

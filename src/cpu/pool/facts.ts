@@ -133,6 +133,11 @@ export class PoolLoad {
     return this.#arrivals.perSecond(nowMs);
   }
 
+  /** The share of a core that its calls use: their rate times the time of one. */
+  coresUsed(nowMs: number, callMs = 0): number {
+    return (this.perSecond(nowMs) * callMs) / 1000;
+  }
+
   /** The function's instances were released: earlier arrivals no longer predict later ones. */
   forgetArrivals(nowMs: number): void {
     this.#arrivals = new ArrivalRate(nowMs);

@@ -191,9 +191,8 @@ export class Pool implements ListOwner {
     return this.#load.perSecond(nowMs) > 0 || this.#list.configuration !== undefined;
   }
 
-  /** The share of a core that its calls use: their rate times the time of one. */
   coresUsed(nowMs: number): number {
-    return (this.#load.perSecond(nowMs) * (this.pace.callMs ?? 0)) / 1000;
+    return this.#load.coresUsed(nowMs, this.pace.callMs);
   }
 
   /** Releases every instance: idle ones now, the others when they are done. Resolves when none is left. */

@@ -249,7 +249,7 @@ test('a deadline farther away than timers reach is none, and a client that leave
   const failure = waiting({ deadlineMs: performance.now() + 2 ** 40, signal: client.signal });
   await vi.advanceTimersByTimeAsync(10_000);
   client.abort();
-  expect(await failure).toMatchObject({ code: 'client-gone' });
+  expect(await failure).toMatchObject({ code: 'cancelled' });
 });
 
 test('no place is asked for an invocation whose deadline has passed', async () => {

@@ -9,83 +9,76 @@ import { capacityResources, type CapacityResource } from '../../report/index.ts'
 /** As good as unlimited, and small enough for the formulas. */
 const endless = 1e4;
 
-/** The resources that could run out on a machine. */
-export function resourcesOf(
-  machine: Machine,
-  {
-    hosts,
-    usesCpu,
-    exceedsHostMemory,
-  }: { readonly hosts: number; readonly usesCpu: boolean; readonly exceedsHostMemory: boolean },
-): CapacityResource[] {
-  return capacityResources.filter((resource) => {
-    switch (resource) {
-      case 'gpu time':
-      case 'gpu memory':
-      case 'links':
-        return machine.gpus.length > 0;
-      case 'host memory':
-        return machine.gpus.length === 0 || exceedsHostMemory;
-      case 'disk':
-        return machine.gpus.length > 0 && machine.disk !== undefined && exceedsHostMemory;
-      case 'cores':
-        return usesCpu;
-      case 'separate hosts':
-        return hosts > 1;
-    }
-  });
+interface Load {
+  readonly hosts: number;
+  readonly usesCpu: boolean;
+  readonly exceedsHostMemory: boolean;
 }
 
-export function relaxed(machine: Machine, resource: CapacityResource): Machine {
-  switch (resource) {
-    case 'gpu time':
-      return {
-        ...machine,
-        gpus: machine.gpus.map((gpu) => ({
-          ...gpu,
-          gemmTflops: gpu.gemmTflops * endless,
-          batchedGemmTflops: gpu.batchedGemmTflops * endless,
-          memoryGBps: gpu.memoryGBps * endless,
-          kernelUs: gpu.kernelUs / endless,
-        })),
-        ...(machine.costs && {
-          costs: {
-            ...machine.costs,
-            launchUs: machine.costs.launchUs / endless,
-            coldLaunchUs: machine.costs.coldLaunchUs / endless,
-            operatorLaunchUs: machine.costs.operatorLaunchUs / endless,
-          },
-        }),
-      };
-    case 'gpu memory':
-      return { ...machine, gpus: machine.gpus.map((gpu) => ({ ...gpu, memoryBytes: gpu.memoryBytes * endless })) };
-    case 'links':
-      return {
-        ...machine,
-        gpus: machine.gpus.map((gpu) => ({ ...gpu, linkGBps: gpu.linkGBps * endless, copySetupUs: 0 })),
-        switches: machine.switches.map(({ uplinkGBps }) => ({ uplinkGBps: uplinkGBps * endless })),
-        ...(machine.hostMemory && {
-          hostMemory: { ...machine.hostMemory, bandwidthGBps: machine.hostMemory.bandwidthGBps * endless },
-        }),
-        ...(machine.costs && { costs: { ...machine.costs, issueUs: machine.costs.issueUs / endless } }),
-      };
-    case 'host memory':
-      return {
-        ...machine,
-        memoryBytes: machine.memoryBytes * endless,
-        ...(machine.hostMemory && {
-          hostMemory: { ...machine.hostMemory, pinnedBytes: machine.hostMemory.pinnedBytes * endless },
-        }),
-      };
-    case 'disk':
-      return {
-        ...machine,
-        ...(machine.disk && { disk: { ...machine.disk, readGBps: machine.disk.readGBps * endless } }),
-      };
-    case 'cores':
-      return withCores(machine, 1e6);
-    case 'separate hosts':
-      // The router 'one' has no network between hosts.
-      return machine;
-  }
+interface Resource {
+  /** Whether it could run out on a machine. */
+  readonly isThere: (machine: Machine, load: Load) => boolean;
+  /** What of the machine is another where it is unlimited. */
+  readonly relaxed: (machine: Machine) => Partial<Machine>;
 }
+
+const hasGpus = ({ gpus }: Machine): boolean => gpus.length > 0;
+
+const resources: Readonly<Record<CapacityResource, Resource>> = {
+  'gpu time': {
+    isThere: hasGpus,
+    relaxed: ({ gpus, costs }) => ({
+      gpus: gpus.map((gpu) => ({
+        ...gpu,
+        gemmTflops: gpu.gemmTflops * endless,
+        batchedGemmTflops: gpu.batchedGemmTflops * endless,
+        memoryGBps: gpu.memoryGBps * endless,
+        kernelUs: gpu.kernelUs / endless,
+      })),
+      ...(costs && {
+        costs: {
+          ...costs,
+          launchUs: costs.launchUs / endless,
+          coldLaunchUs: costs.coldLaunchUs / endless,
+          operatorLaunchUs: costs.operatorLaunchUs / endless,
+        },
+      }),
+    }),
+  },
+  'gpu memory': {
+    isThere: hasGpus,
+    relaxed: ({ gpus }) => ({ gpus: gpus.map((gpu) => ({ ...gpu, memoryBytes: gpu.memoryBytes * endless })) }),
+  },
+  links: {
+    isThere: hasGpus,
+    relaxed: ({ gpus, switches, hostMemory, costs }) => ({
+      gpus: gpus.map((gpu) => ({ ...gpu, linkGBps: gpu.linkGBps * endless, copySetupUs: 0 })),
+      switches: switches.map(({ uplinkGBps }) => ({ uplinkGBps: uplinkGBps * endless })),
+      ...(hostMemory && { hostMemory: { ...hostMemory, bandwidthGBps: hostMemory.bandwidthGBps * endless } }),
+      ...(costs && { costs: { ...costs, issueUs: costs.issueUs / endless } }),
+    }),
+  },
+  'host memory': {
+    isThere: (machine, { exceedsHostMemory }) => !hasGpus(machine) || exceedsHostMemory,
+    relaxed: ({ memoryBytes, hostMemory }) => ({
+      memoryBytes: memoryBytes * endless,
+      ...(hostMemory && { hostMemory: { ...hostMemory, pinnedBytes: hostMemory.pinnedBytes * endless } }),
+    }),
+  },
+  disk: {
+    isThere: (machine, { exceedsHostMemory }) => hasGpus(machine) && machine.disk !== undefined && exceedsHostMemory,
+    relaxed: ({ disk }) => ({ ...(disk && { disk: { ...disk, readGBps: disk.readGBps * endless } }) }),
+  },
+  cores: { isThere: (_, { usesCpu }) => usesCpu, relaxed: (machine) => withCores(machine, 1e6) },
+  // The router 'one' has no network between hosts.
+  'separate hosts': { isThere: (_, { hosts }) => hosts > 1, relaxed: () => ({}) },
+};
+
+/** The resources that could run out on a machine. */
+export const resourcesOf = (machine: Machine, load: Load): CapacityResource[] =>
+  capacityResources.filter((resource) => resources[resource].isThere(machine, load));
+
+export const relaxed = (machine: Machine, resource: CapacityResource): Machine => ({
+  ...machine,
+  ...resources[resource].relaxed(machine),
+});

@@ -2,7 +2,7 @@
 import type { LogicalCore } from '../../hardware/index.ts';
 import type { GpuOffer, OfferSheet, SchedulerGpu } from '../../schedule/index.ts';
 import type { SimulatorOptions } from '../simulator-options.ts';
-import { getOrMake, given } from '../../tools/index.ts';
+import { getOrMake, given, mapped } from '../../tools/index.ts';
 
 /**
  * All hosts' GPUs, cores and memory together; links are borrowed within a host only, as before. What a function takes
@@ -50,13 +50,12 @@ export function pooledOptions(hosts: readonly [SimulatorOptions, ...SimulatorOpt
 
 /** The same offer for a host whose first GPU has this number. */
 function movedOffer(offer: GpuOffer, firstGpu: number): GpuOffer {
-  const [first, ...others] = offer.ways.map(({ transfers: [own, ...lent], ...way }) => {
-    const moved = (transfer: typeof own) => ({ ...transfer, link: transfer.link + firstGpu });
-    return { ...way, transfers: [moved(own), ...lent.map(moved)] as const };
-  });
   return {
     ...offer,
-    ways: [first!, ...others],
+    ways: mapped(offer.ways, (way) => ({
+      ...way,
+      transfers: mapped(way.transfers, (transfer) => ({ ...transfer, link: transfer.link + firstGpu })),
+    })),
     ...(offer.smaller && { smaller: movedOffer(offer.smaller, firstGpu) }),
   };
 }

@@ -16,7 +16,7 @@ import {
 } from '../../schedule/index.ts';
 import { getOrMake } from '../../tools/index.ts';
 import { deriveSeed, Xoshiro } from '../generate/random.ts';
-import { DueHeap } from '../simulator-heap.ts';
+import { Acts, DueHeap } from '../simulator-heap.ts';
 import { simulatorOptions, type SimulationSettings } from '../simulate.ts';
 import { gpuFailure, type GpuChange, type SimulatorOptions } from '../simulator-options.ts';
 import { runSimulation } from '../simulator.ts';
@@ -80,12 +80,6 @@ const sizeOf = ({ gpus, cpu }: SimulatorOptions) => ({ gpus: gpus.length, cores:
 /** Of a host: its GPUs, or its cores if it has none. */
 const lanesOf = ({ gpus, cpu }: SimulatorOptions): number => gpus.length || (cpu?.cores ?? 1);
 
-/** Events that are due besides the trace. */
-type Due =
-  | { readonly kind: 'deliver'; readonly call: FleetCall; readonly host: number }
-  | { readonly kind: 'lost' | 'back'; readonly failure: number }
-  | { readonly kind: 'known' };
-
 class FleetSimulation {
   readonly #fleet: FleetSettings;
   readonly #record: FleetRecord;
@@ -100,9 +94,9 @@ class FleetSimulation {
   /** What a core counts beside GPUs. */
   readonly #coreWorth: number;
   readonly #random: Xoshiro;
-  readonly #heap = new DueHeap(['slot']);
-  readonly #due: (Due | undefined)[] = [];
-  readonly #free: number[] = [];
+  /** What is due besides the trace. */
+  readonly #heap = new DueHeap(['act']);
+  readonly #acts = new Acts();
   readonly #hopMs: number;
   #nowMs = 0;
   #arrived = 0;
@@ -143,12 +137,16 @@ class FleetSimulation {
     });
     this.#up = this.#hosts;
     for (const index of names.keys()) this.#publish(index);
-    for (const [failure, { atMs, backMs }] of fleet.failures.entries()) {
-      this.#add(atMs, { kind: 'lost', failure });
-      this.#add(atMs + detectMs, { kind: 'known' });
+    const notice = (): void => this.#plan?.setKnown(this.#up.map(({ index }) => index));
+    for (const [failure, { host, atMs, backMs }] of fleet.failures.entries()) {
+      this.#at(atMs, () => this.#lose(failure));
+      this.#at(atMs + detectMs, notice);
       if (backMs === Infinity) continue;
-      this.#add(backMs, { kind: 'back', failure });
-      this.#add(backMs + 0.001, { kind: 'known' });
+      this.#at(backMs, () => {
+        this.#hosts[host]!.restart(this.#nowMs);
+        this.#up = this.#hosts.filter(({ isUp }) => isUp);
+      });
+      this.#at(backMs + 0.001, notice);
     }
   }
 
@@ -223,34 +221,14 @@ class FleetSimulation {
     this.#record.moves = this.#plan?.moves ?? 0;
   }
 
-  #add(atMs: number, what: Due): void {
-    const slot = this.#free.pop() ?? this.#due.length;
-    this.#due[slot] = what;
-    this.#heap.add(atMs, 'slot', slot);
+  #at(atMs: number, act: () => void): void {
+    this.#heap.add(atMs, 'act', this.#acts.add(act));
   }
 
   #advance(toMs: number): void {
     for (let taken = this.#heap.take(toMs); taken !== undefined; taken = this.#heap.take(toMs)) {
-      const slot = taken.number;
       this.#nowMs = taken.atMs;
-      const what = this.#due[slot]!;
-      this.#due[slot] = undefined;
-      this.#free.push(slot);
-      switch (what.kind) {
-        case 'deliver':
-          this.#deliver(what.call, what.host);
-          break;
-        case 'lost':
-          this.#lose(what.failure);
-          break;
-        case 'back':
-          this.#hosts[this.#fleet.failures[what.failure]!.host]!.restart(this.#nowMs);
-          this.#up = this.#hosts.filter(({ isUp }) => isUp);
-          break;
-        case 'known':
-          this.#plan?.setKnown(this.#up.map(({ index }) => index));
-          break;
-      }
+      this.#acts.run(taken.number);
     }
   }
 
@@ -291,7 +269,7 @@ class FleetSimulation {
     this.#record.sent(call, isPassed, isMissing ? bytes : 0);
     readyMs = Math.max(readyMs, this.#nowMs + call.hopMs);
     if (readyMs <= this.#nowMs) this.#deliver(call, host);
-    else this.#add(readyMs, { kind: 'deliver', call, host });
+    else this.#at(readyMs, () => this.#deliver(call, host));
   }
 
   #deliver(call: FleetCall, host: number): void {

@@ -7,4 +7,4 @@ export { instanceMs } from './instance-time.ts';
 export * from './list-times.ts';
 export * from './live-prediction.ts';
 export * from './pool-table.ts';
-export { Slowdowns, type PoolPrediction } from './slowdowns.ts';
+export { slowdownBeside, Slowdowns, type PoolPrediction } from './slowdowns.ts';

@@ -6,7 +6,7 @@ import { alikeRuns, runsMax, type Run } from './alike-runs.ts';
 import type { Candidate, UnbatchedCandidate } from './candidates.ts';
 import { idleExtraMs, type IdleCost } from './idle-cost.ts';
 import type { PoolTable } from './pool-table.ts';
-import { Slowdowns, type PoolPrediction } from './slowdowns.ts';
+import { slowdownBeside, Slowdowns, type PoolPrediction } from './slowdowns.ts';
 
 /** The state of a pool at an instant. */
 export type PoolSnapshot = Pick<PoolState, 'configuration' | 'queueLength' | 'inFlight' | 'arrivalsPerSecond'>;
@@ -78,8 +78,7 @@ export class LivePrediction {
   slowdownAt(running: number): number {
     const candidate = this.#onDemand();
     if (candidate?.kind !== 'unbatched') return 1;
-    const msOf = (count: number): number => candidate.serviceTimeMs[count - 1]! * this.slowdowns.at(count);
-    return Math.max(1, msOf(Math.min(running, candidate.serviceTimeMs.length)) / msOf(1));
+    return slowdownBeside(candidate.serviceTimeMs, running, (count) => this.slowdowns.at(count));
   }
 
   /**

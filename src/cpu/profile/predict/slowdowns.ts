@@ -121,3 +121,17 @@ export class Slowdowns {
 function factorOf(logarithm: number): number {
   return Math.min(factorMax, Math.max(1 / factorMax, Math.exp(logarithm)));
 }
+
+/**
+ * How much longer than alone a run takes as one of so many.
+ *
+ * @param serviceTimeMs of a run as one of 1, 2, ...; beyond the last as that @param factorOf by how much longer than that
+ */
+export function slowdownBeside(
+  serviceTimeMs: readonly number[],
+  running: number,
+  factorOf: (running: number) => number = () => 1,
+): number {
+  const msOf = (count: number): number => serviceTimeMs[count - 1]! * factorOf(count);
+  return Math.max(1, msOf(Math.min(running, serviceTimeMs.length)) / msOf(1));
+}
