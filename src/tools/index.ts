@@ -39,17 +39,7 @@ export {
   type StreamedBytes,
 } from './whole-files.ts';
 export { makeFolders } from './make-folders.ts';
-export {
-  append,
-  byNames,
-  count,
-  CountedValues,
-  getOrMake,
-  mapped,
-  namesIn,
-  SharedValues,
-  typedEntries,
-} from './maps.ts';
+export * from './maps.ts';
 export { mix32, randomOf } from './mix.ts';
 export { inNetworks, isNetwork, networkOf } from './networks.ts';
 export { once } from './once.ts';

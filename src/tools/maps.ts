@@ -17,6 +17,19 @@ export const mapped = <From, To>(
   of: (entry: From) => To,
 ): [To, ...To[]] => [of(first), ...others.map((entry) => of(entry))];
 
+/** As {@link getOrMake}, for work under way; what fails is forgotten. */
+export function getOrStart<Key, Value>(
+  map: Parameters<typeof getOrMake<Key, Promise<Value>>>[0] & { delete(key: Key): unknown },
+  key: Key,
+  start: () => Promise<Value>,
+): Promise<Value> {
+  return getOrMake(map, key, () => {
+    const started = start();
+    started.catch(() => map.delete(key));
+    return started;
+  });
+}
+
 /** Appends to the list of a key. */
 export function append<Key, Item>(map: Map<Key, Item[]>, key: Key, item: Item): void {
   getOrMake(map, key, (): Item[] => []).push(item);

@@ -8,7 +8,7 @@ import type {
   CudaModule,
   DeviceAddress,
 } from '../driver/types.ts';
-import { CountedValues, getOrMake, SharedValues } from '../../tools/index.ts';
+import { CountedValues, getOrStart, SharedValues } from '../../tools/index.ts';
 import { alignUp } from '../program/arena.ts';
 import type { Program } from '../program/types.ts';
 import { GpuError, type Capability } from '../types.ts';
@@ -179,11 +179,7 @@ export class GpuLane implements Compactable {
   /** A function's program on this GPU; the first call compiles and loads it. @throws CudaError, GpuError */
   bind(functionKey: string, program: Program): Promise<Binding> {
     const key = bindingKey(functionKey, program.key);
-    return getOrMake(this.#bindings, key, () => {
-      const bound = this.#bind(program);
-      bound.catch(() => this.#bindings.delete(key));
-      return bound;
-    });
+    return getOrStart(this.#bindings, key, () => this.#bind(program));
   }
 
   /** Frees all launches of a function. */

@@ -2,7 +2,7 @@
 import { LRUCache } from 'lru-cache';
 import { createHash } from 'node:crypto';
 import { join } from 'node:path';
-import { exists, getOrMake } from '../../tools/index.ts';
+import { exists, getOrStart } from '../../tools/index.ts';
 import { baseOf } from '../program/compile-model.ts';
 import { prepareGraph } from '../program/prepare.ts';
 import type { PreparedGraph } from '../program/prepared.ts';
@@ -85,11 +85,8 @@ const graphs = new LRUCache<string, Promise<PreparedGraph>>({ max: 4 });
 /** @throws ProgramError, OnnxError */
 export function hybridGraph({ modelPath, shapes, cells, cacheFolder }: HybridGraphOptions): Promise<PreparedGraph> {
   const key = JSON.stringify([modelPath, shapes, cells, cacheFolder]);
-  return getOrMake(graphs, key, () => {
-    const graph = unrolledModel(modelPath, shapes, cells, cacheFolder).then(async (path) =>
-      prepareGraph(await baseOf(path, cacheFolder), shapes, cacheFolder),
-    );
-    graph.catch(() => graphs.delete(key));
-    return graph;
+  return getOrStart(graphs, key, async () => {
+    const path = await unrolledModel(modelPath, shapes, cells, cacheFolder);
+    return await prepareGraph(await baseOf(path, cacheFolder), shapes, cacheFolder);
   });
 }

@@ -4,7 +4,7 @@ import { readFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { deserialize, serialize } from 'node:v8';
 import { LRUCache } from 'lru-cache';
-import { getOrMake, given, writeWhole } from '../../tools/index.ts';
+import { getOrMake, getOrStart, given, writeWhole } from '../../tools/index.ts';
 import { fileStamp, type ModelProto } from '../../onnx/index.ts';
 import type { Operator } from '../operators/types.ts';
 import { layoutOf } from './assemble.ts';
@@ -33,11 +33,7 @@ const bases = new LRUCache<string, Promise<FunctionBase>>({ max: 64 });
 export function baseOf(modelPath: string, cacheFolder: string): Promise<FunctionBase> {
   const path = resolve(modelPath);
   const key = `${path}\0${fileStamp(path)}\0${resolve(cacheFolder)}`;
-  return getOrMake(bases, key, () => {
-    const made = prepareBase(path, cacheFolder);
-    made.catch(() => bases.delete(key));
-    return made;
-  });
+  return getOrStart(bases, key, () => prepareBase(path, cacheFolder));
 }
 
 /** By file: functions of one graph that are prepared at once share the work. */
@@ -72,12 +68,9 @@ export async function keptProgram(
 ): Promise<Program> {
   const key = programKey(of);
   const path = join(cacheFolder, 'programs', `${key}.program`);
-  return await getOrMake(programs, path, () => {
-    const made = readOrCompile(path, key, async () => await compile(key));
-    const forget = (): void => void programs.delete(path);
-    made.then(forget, forget);
-    return made;
-  });
+  return await getOrMake(programs, path, () =>
+    readOrCompile(path, key, async () => await compile(key)).finally(() => programs.delete(path)),
+  );
 }
 
 /**

@@ -5,7 +5,7 @@ import { resolve } from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { LRUCache } from 'lru-cache';
 import { fileStamp, type WeightLocation } from '../../onnx/index.ts';
-import { getOrMake } from '../../tools/index.ts';
+import { getOrStart } from '../../tools/index.ts';
 
 const known = new LRUCache<string, Promise<string>>({ max: 10_000 });
 
@@ -18,11 +18,7 @@ export async function hashModel(modelPath: string, locations: Iterable<WeightLoc
   for (const { location, path } of locations) if (location !== undefined) beside.set(location, path);
   const files = [['', resolve(modelPath)] as const, ...[...beside].sort(([a], [b]) => (a < b ? -1 : 1))];
   const stamp = files.map(([name, path]) => `${name}\0${fileStamp(path)}`).join('\0');
-  return await getOrMake(known, stamp, () => {
-    const made = hashFiles(files);
-    made.catch(() => known.delete(stamp));
-    return made;
-  });
+  return await getOrStart(known, stamp, () => hashFiles(files));
 }
 
 async function hashFiles(files: readonly (readonly [name: string, path: string])[]): Promise<string> {

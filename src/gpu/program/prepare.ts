@@ -1,7 +1,7 @@
 /** Folds a function's graph for given input shapes, and finds the shape of every value. */
 import { join } from 'node:path';
 import { LRUCache } from 'lru-cache';
-import { getOrMake, temporaryFile } from '../../tools/index.ts';
+import { getOrStart, temporaryFile } from '../../tools/index.ts';
 import {
   attributeOf,
   isDefaultDomain,
@@ -223,11 +223,9 @@ const folded = new LRUCache<string, Promise<FoldedModel>>({ max: 8 });
 
 function foldedOf({ graphHash, model }: FunctionBase, shapes: InputShapes, folder: string): Promise<FoldedModel> {
   const key = JSON.stringify([graphHash, shapes]);
-  return getOrMake(folded, key, () => {
+  return getOrStart(folded, key, () => {
     const shaped = withInputShapes(model, (name) => shapeIn(shapes, name));
-    const made = foldedModel(withValues(shaped, shapes), folder);
-    made.catch(() => folded.delete(key));
-    return made;
+    return foldedModel(withValues(shaped, shapes), folder);
   });
 }
 

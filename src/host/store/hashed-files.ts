@@ -1,7 +1,7 @@
 /** Hashes of files that do not change. */
 import { stat } from 'node:fs/promises';
 import { LRUCache } from 'lru-cache';
-import { getOrMake, hashFile, type StreamedBytes } from '../../tools/index.ts';
+import { getOrStart, hashFile, type StreamedBytes } from '../../tools/index.ts';
 
 /** Each file is read once, also if it has several names, until it changes. */
 export class HashedFiles {
@@ -10,10 +10,6 @@ export class HashedFiles {
   async hash(path: string): Promise<StreamedBytes> {
     const { dev, ino, size, mtimeNs, ctimeNs } = await stat(path, { bigint: true });
     const stamp = [dev, ino, size, mtimeNs, ctimeNs].join(' ');
-    return await getOrMake(this.#known, stamp, () => {
-      const hashed = hashFile(path);
-      hashed.catch(() => this.#known.delete(stamp));
-      return hashed;
-    });
+    return await getOrStart(this.#known, stamp, () => hashFile(path));
   }
 }

@@ -4,7 +4,7 @@ import { LRUCache } from 'lru-cache';
 import type { ChrionPlan } from '../../../plan/index.ts';
 import { callOnce, compiledModule } from '../../../process/index.ts';
 import type { GraphProfile } from '../../../profile/index.ts';
-import { getOrMake } from '../../../tools/index.ts';
+import { getOrStart } from '../../../tools/index.ts';
 import type { VariantApi, VariantQuestion } from './variant-thread.ts';
 
 const remote = {
@@ -26,10 +26,6 @@ export class VariantPlanner {
   plan(profile: GraphProfile, options: VariantQuestion['options']): Promise<readonly ChrionPlan[]> {
     const question: VariantQuestion = { profile, options };
     const key = createHash('sha256').update(JSON.stringify(question)).digest('hex');
-    return getOrMake(this.#variants, key, () => {
-      const variants = callOnce<VariantApi, 'plan'>(remote, 'plan', question);
-      variants.catch(() => this.#variants.delete(key));
-      return variants;
-    });
+    return getOrStart(this.#variants, key, () => callOnce<VariantApi, 'plan'>(remote, 'plan', question));
   }
 }
