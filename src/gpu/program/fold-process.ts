@@ -2,15 +2,7 @@
 import type * as OrtModule from 'onnxruntime-node';
 import { isMended, openServed } from '../../onnx/index.ts';
 import { serve, WithTensors } from '../../process/index.ts';
-import {
-  byteCount,
-  dataTypeOfOnnxRuntime,
-  fromOnnxRuntime,
-  loadOnnxRuntime,
-  NativeSession,
-  toOnnxRuntime,
-  type Tensor,
-} from '../../tensor/index.ts';
+import { byteCount, dataTypeOfOnnxRuntime, loadOnnxRuntime, NativeSession, type Tensor } from '../../tensor/index.ts';
 import type { FoldApi, InferredOutput, TensorHead } from './fold-client.ts';
 
 const ort = loadOnnxRuntime();
@@ -22,13 +14,8 @@ const base: OrtModule.InferenceSession.SessionOptions = {
   logSeverityLevel: 3,
 };
 
-async function optimize(modelPath: string, optimizedPath: string): Promise<void> {
-  const session = await ort.InferenceSession.create(modelPath, {
-    ...base,
-    graphOptimizationLevel: 'basic',
-    optimizedModelFilePath: optimizedPath,
-  });
-  await session.release();
+function optimize(modelPath: string, optimizedModelFilePath: string): void {
+  new NativeSession(modelPath, { ...base, graphOptimizationLevel: 'basic', optimizedModelFilePath }).release();
 }
 
 async function inferTypes(modelPath: string): Promise<readonly InferredOutput[]> {
@@ -48,9 +35,7 @@ function run(modelPath: string, inputs: readonly Tensor[], asPools: boolean): Te
   const session = asPools
     ? openServed(modelPath, base, { isMended: isMended(modelPath), bfloat16Outputs: [] })
     : new NativeSession(modelPath, { ...base, graphOptimizationLevel: 'disabled' });
-  const feeds = inputs.map((input) => ({ name: input.name, value: toOnnxRuntime(input) }));
-  const fetches = session.outputNames.map((name) => ({ name, value: null }));
-  const outputs = session.run(feeds, fetches).map((value) => fromOnnxRuntime(value));
+  const outputs = session.runTensors(inputs);
   session.release();
   return outputs;
 }

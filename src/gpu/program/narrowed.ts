@@ -10,8 +10,8 @@ import { GpuError, type ProgramSettings } from '../types.ts';
 import { alignUp } from './arena.ts';
 import type { BaseWeight, FunctionBase } from './base.ts';
 import { typeOfWeight } from './emission.ts';
-import { fillFrom } from './files.ts';
 import type { WeightSource } from './types.ts';
+import { WeightReader } from './weight-reader.ts';
 
 /** Half a MiB of 32-bit floats: the thread is taken for less than a millisecond at a time. */
 const elementsAtOnce = 128 * 1024;
@@ -54,35 +54,16 @@ const writing = new Map<string, Promise<void>>();
 /** Writes the file of a precision, unless it is there. @throws GpuError 'unsupported', 'weights-unreadable' */
 export async function writeNarrowed(base: FunctionBase, settings: ProgramSettings): Promise<void> {
   const file = narrowedFile(base, settings);
-  if (file === undefined || (await sizeOf(file.path)) === file.bytes) return;
+  if (file === undefined || (await stat(file.path).catch(() => undefined))?.size === file.bytes) return;
   await getOrMake(writing, file.path, () =>
     replaceFile(file.path, (temporary) => convertAll(file, temporary)).finally(() => writing.delete(file.path)),
   );
 }
 
-async function sizeOf(path: string): Promise<number | undefined> {
-  try {
-    return (await stat(path)).size;
-  } catch {
-    return undefined;
-  }
-}
-
 async function convertAll({ weights, bytes }: NarrowedFile, path: string): Promise<void> {
   await using to = await open(path, 'wx');
-  for (const { weight, datatype, source } of weights) {
-    try {
-      await using from = await open(weight.source.path, 'r');
-      await convert(from, weight, datatype, to, source.byteOffset);
-    } catch (error) {
-      if (error instanceof GpuError) throw error;
-      throw new GpuError(
-        'weights-unreadable',
-        `weight '${weight.name}' of ${weight.source.path} cannot be converted to ${datatype}: ${(error as Error).message}`,
-        { cause: error },
-      );
-    }
-  }
+  await using reader = new WeightReader();
+  for (const { weight, datatype, source } of weights) await convert(reader, weight, datatype, to, source.byteOffset);
   await to.truncate(bytes);
   await to.sync();
 }
@@ -105,23 +86,26 @@ function overflowed(
 }
 
 async function convert(
-  from: FileHandle,
-  { name, shape, source }: BaseWeight,
+  reader: WeightReader,
+  weight: BaseWeight,
   datatype: DataType,
   to: FileHandle,
   toOffset: number,
 ): Promise<void> {
   const narrow = datatype === 'BF16' ? singlesToBf16 : singlesToFp16;
-  const count = elementCount(shape);
+  const count = elementCount(weight.shape);
   const singles = new Uint32Array(Math.min(count, elementsAtOnce));
   const halves = new Uint16Array(singles.length);
   for (let at = 0; at < count; at += singles.length) {
     const elements = Math.min(singles.length, count - at);
-    await fillFrom(from, new Uint8Array(singles.buffer, 0, elements * 4), source.byteOffset + at * 4);
+    await reader.read(weight, at * 4, new Uint8Array(singles.buffer, 0, elements * 4));
     narrow(singles.subarray(0, elements), halves.subarray(0, elements));
     const large = overflowed(singles, halves, datatype, elements);
     if (large !== undefined)
-      throw new GpuError('unsupported', `element ${at + large} of weight '${name}' is too large for ${datatype}`);
+      throw new GpuError(
+        'unsupported',
+        `element ${at + large} of weight '${weight.name}' is too large for ${datatype}`,
+      );
     await to.writev([new Uint8Array(halves.buffer, 0, elements * 2)], toOffset + at * 2);
   }
 }
