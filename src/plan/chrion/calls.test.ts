@@ -1,8 +1,9 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
+import { planAlgorithm2 } from '../../../test/support/chrion-algorithm2.ts';
 import { anyLiveGraph, carriedOutMs, liveStack } from '../../../test/support/graph-profiles.ts';
 import { resolveEdges, type GraphProfile, type OperatorEdge } from '../../profile/index.ts';
-import { planAlgorithm2, planChrion, planCpuOnly, planGpuOnly, planMemoryOptimal, type ChrionPlan } from './index.ts';
+import { planChrion, planCpuOnly, planGpuOnly, planMemoryOptimal, type ChrionPlan } from './index.ts';
 
 const bytes = { input: 0, output: 1000, ephemeral: 0, weights: 0 };
 

@@ -1,9 +1,10 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
+import { planAlgorithm2 } from '../../../test/support/chrion-algorithm2.ts';
 import table6 from '../../../test/reference/chrion-table6.json' with { type: 'json' };
 import { lstmCells, lstmContextBytes } from '../../../test/support/lstm-cells.ts';
 import type { GraphProfile, OperatorEdge } from '../../profile/index.ts';
-import { planAlgorithm2, planChrion, planCpuOnly, planGpuOnly, planMemoryOptimal, type ChrionPlan } from './index.ts';
+import { planChrion, planCpuOnly, planGpuOnly, planMemoryOptimal, type ChrionPlan } from './index.ts';
 
 const none = { input: 0, output: 0, ephemeral: 0, weights: 0 };
 

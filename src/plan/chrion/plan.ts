@@ -2,15 +2,7 @@
 import type { GraphProfile } from '../../profile/index.ts';
 import { PlanError } from '../plan-error.ts';
 import { gpuDevice } from './devices.ts';
-import {
-  bestOf,
-  bytesPerMegabyte,
-  cheapestOf,
-  searchOf,
-  type Candidate,
-  type ChrionOptions,
-  type Search,
-} from './search.ts';
+import { cheapestOf, searchOf, type Candidate, type ChrionOptions, type Search } from './search.ts';
 
 export type ChrionPlan = ReturnType<typeof described>;
 
@@ -21,51 +13,27 @@ export type ChrionPlan = ReturnType<typeof described>;
  * @param alpha milliseconds of latency that a megabyte of GPU memory is worth
  * @throws PlanError for options out of range, and if operators that the GPU cannot run have no core
  */
-export function planChrion(profile: GraphProfile, options: AlphaOptions): ChrionPlan {
-  const alpha = checkedAlpha(options);
+export function planChrion(profile: GraphProfile, options: ChrionOptions & { readonly alpha: number }): ChrionPlan {
+  const { alpha } = options;
+  if (!(alpha >= 0 && Number.isFinite(alpha)))
+    throw new PlanError(`alpha is ${alpha}, but must be 0 or more milliseconds per megabyte`);
   const search = searchOf(profile, options);
   return described(search, { ...cheapestOf(search.front(), alpha), alpha });
 }
 
 /**
- * Chrion's Algorithm 2 as printed. For every number of cores k' from 0 (the GPU alone) to k, it chooses a device for
- * each operator greedily. Then it takes the k' with the least `L + alpha M`, of equal ones that with less memory and
- * fewer cores. An operator that moves to the CPU changes when the devices are free for all later ones, so a plan for a
- * larger alpha may need more memory or be faster, which {@link planChrion} excludes. With alpha 0 this is the paper's
- * Latency-Optimal pattern.
- * @throws PlanError as {@link planChrion}
- */
-export function planAlgorithm2(profile: GraphProfile, options: AlphaOptions): ChrionPlan {
-  const alpha = checkedAlpha(options);
-  const search = searchOf(profile, options);
-  const candidates = search.algorithm2(alpha).map((candidate) => search.refined(candidate));
-  const cost = ({ latencyMs, gpuBytes }: Candidate): number => latencyMs + alpha * (gpuBytes / bytesPerMegabyte);
-  return described(search, bestOf(candidates, cost));
-}
-
-export interface AlphaOptions extends ChrionOptions {
-  readonly alpha: number;
-}
-
-function checkedAlpha({ alpha }: AlphaOptions): number {
-  if (alpha >= 0 && Number.isFinite(alpha)) return alpha;
-  throw new PlanError(`alpha is ${alpha}, but must be 0 or more milliseconds per megabyte`);
-}
-
-export interface MemoryOptimalOptions extends ChrionOptions {
-  /** Latency limit in milliseconds. Default: that of the GPU alone. */
-  readonly latencyLimitMs?: number;
-}
-
-/**
  * The plan of least GPU memory within a latency, as in the paper's Memory-Optimal pattern (6.2, 6.3), from the
- * candidates of {@link planChrion}. Undefined if nothing is as fast as `latencyLimitMs`.
+ * candidates of {@link planChrion}. Undefined if nothing is as fast as `latencyLimitMs`, which is that of the GPU alone
+ * unless it is given.
  */
-export function planMemoryOptimal(profile: GraphProfile, options: MemoryOptimalOptions = {}): ChrionPlan | undefined {
+export function planMemoryOptimal(
+  profile: GraphProfile,
+  { latencyLimitMs, ...options }: ChrionOptions & { readonly latencyLimitMs?: number } = {},
+): ChrionPlan | undefined {
   const search = searchOf(profile, options);
   const front = search.front();
   // If the GPU cannot run an operator, the fastest plan is the reference.
-  const limitMs = options.latencyLimitMs ?? (search.gpuAlone() ?? front[0])?.latencyMs ?? Infinity;
+  const limitMs = latencyLimitMs ?? (search.gpuAlone() ?? front[0])?.latencyMs ?? Infinity;
   const smallest = front.findLast(({ latencyMs }) => latencyMs <= limitMs);
   return smallest === undefined ? undefined : described(search, smallest);
 }
