@@ -1,21 +1,10 @@
 import type { AttributeReader } from '../../onnx/index.ts';
 
-/** The windows of a pool along one spatial axis. A negative margin: the window begins inside the input. */
-export interface PoolWindow {
-  readonly outputs: number;
-  readonly before: number;
-  readonly after: number;
-}
-
 /**
- * Positions of a pool's windows as in ONNX Runtime's kernels. ONNX's own inference differs: with `auto_pad` it ignores
+ * A pool's windows along each spatial axis as in ONNX Runtime's kernels. ONNX's own inference differs: with `auto_pad` it ignores
  * dilations and negative margins, and with VALID it keeps a last window that begins after the input.
  */
-export function poolWindows(
-  sizes: readonly number[],
-  kernel: readonly number[],
-  attribute: AttributeReader,
-): PoolWindow[] {
+export function poolWindows(sizes: readonly number[], kernel: readonly number[], attribute: AttributeReader) {
   const strides = attribute('strides', []);
   const dilations = attribute('dilations', []);
   const pads = attribute('pads', []);
@@ -34,16 +23,22 @@ export function poolWindows(
     let outputs = (isCeiled ? Math.ceil(steps) : Math.trunc(steps)) + 1;
     // The last window begins within the input or the margin in front of it.
     if (isCeiled && (outputs - 1) * stride >= size + before) outputs--;
-    return { outputs, before, after };
+    return {
+      size,
+      outputs,
+      kernel: length,
+      stride,
+      dilation,
+      /** Negative: the first window begins inside the input. */
+      before,
+      /** End of the padded axis, counted from the input's first element. */
+      end: size + after,
+    };
   });
 }
 
 /** The windows of a convolution. A dilated kernel counts as a larger one: unlike a pool's, its margins include dilations. */
-export function convolutionWindows(
-  sizes: readonly number[],
-  kernel: readonly number[],
-  attribute: AttributeReader,
-): PoolWindow[] {
+export function convolutionWindows(sizes: readonly number[], kernel: readonly number[], attribute: AttributeReader) {
   const dilations = attribute('dilations', []);
   const extents = kernel.map((size, axis) => (size - 1) * (dilations[axis] ?? 1) + 1);
   return poolWindows(sizes, extents, (name, otherwise) => attribute(name === 'dilations' ? '' : name, otherwise));

@@ -1,6 +1,6 @@
 /** MaxPool, AveragePool and LpPool. Their global forms are reductions over the spatial axes. */
 import { poolWindows, Unsupported, floats, accumulatorOf } from '../../../operators/index.ts';
-import type { Emitter, KernelName, Kernels, Operator, Value } from '../types.ts';
+import type { Emitter, KernelName, Kernels, Operator } from '../types.ts';
 import { indexType } from '../common/indexing.ts';
 import { requiredOutput } from '../common/inputs.ts';
 import { read, write } from '../common/launching.ts';
@@ -8,35 +8,9 @@ import { mathOf, teamKernel, typeDefinitions } from '../common/teams.ts';
 import { initialOf, reducedType } from '../reduction/reducing.ts';
 
 /** A window along one spatial axis. */
-type Window = ReturnType<typeof windowsOf>[number];
+type Window = ReturnType<typeof poolWindows>[number];
 
 const none: Window = { size: 1, outputs: 1, kernel: 1, stride: 1, dilation: 1, before: 0, end: 1 };
-
-function windowsOf(emitter: Emitter, input: Value, output: Value) {
-  const sizes = input.shape.slice(2);
-  const { attribute } = emitter;
-  const kernels = attribute('kernel_shape', undefined) ?? sizes.map(() => 1);
-  const strides = attribute('strides', []);
-  const dilations = attribute('dilations', []);
-  return poolWindows(sizes, kernels, attribute).map(({ outputs, before, after }, axis) => {
-    const size = sizes[axis]!;
-    if (outputs !== output.shape[axis + 2]) {
-      throw new Unsupported(
-        `its output is [${output.shape.join(',')}], but there are ${outputs} windows along axis ${axis + 2}`,
-      );
-    }
-    return {
-      size,
-      outputs,
-      kernel: kernels[axis]!,
-      stride: strides[axis] ?? 1,
-      dilation: dilations[axis] ?? 1,
-      before,
-      /** End of the padded axis, counted from the input's first element. */
-      end: size + after,
-    };
-  });
-}
 
 /** How a window's elements are combined. */
 interface Pooling {
@@ -57,7 +31,7 @@ function emitPool(emitter: Emitter, { hint, maximum, map = 'x', finish = 'total'
   }
   const output = requiredOutput(emitter);
   if (output.elements === 0) return;
-  const windows = windowsOf(emitter, input, output);
+  const windows = poolWindows(input.shape.slice(2), emitter.attribute('kernel_shape', []), emitter.attribute);
   const accumulator = reducedType(input.datatype);
   const [depth, height, width] = [none, none, none, ...windows].slice(-3) as [Window, Window, Window];
   const named = Object.entries({ D: depth, H: height, W: width }).flatMap(([axis, window]) => [
