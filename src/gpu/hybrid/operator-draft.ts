@@ -19,7 +19,7 @@ import { operandsOf } from '../work.ts';
 import { GpuError, type ProgramSettings } from '../types.ts';
 import { Groups, plannedOperators, type PlannedOperator } from './planned-operators.ts';
 import { relocate } from './relocate.ts';
-import { writePrepared } from './submodel.ts';
+import { partOfGraph, writePrepared } from './submodel.ts';
 
 export interface DraftedNode {
   readonly name: string;
@@ -159,24 +159,14 @@ function gpuGraph(
   obstacles: ReadonlyMap<string, string>,
 ): { readonly graph: PreparedGraph | null; readonly arriving: readonly string[] } {
   const nodes = living.filter(({ name }) => !obstacles.has(name));
-  const isOwn = new Set(nodes.flatMap(({ outputs }) => outputs));
-  const used = new Set(nodes.flatMap(({ uses }) => uses));
   const others = living.filter(({ name }) => obstacles.has(name));
+  const arrives = new Set(others.flatMap(({ outputs }) => outputs));
   const taken = new Set([...prepared.outputs, ...others.flatMap(({ uses }) => uses)]);
-  const arriving = others
-    .flatMap(({ outputs }) => outputs)
-    .filter((value) => used.has(value) && !prepared.constants.has(value));
-  const outputs = [...taken].filter((value) => isOwn.has(value) && !prepared.constants.has(value));
-  if (outputs.length === 0) return { graph: null, arriving: [] };
+  const part = partOfGraph(prepared, nodes, arrives, taken);
+  if (part.outputs.length === 0) return { graph: null, arriving: [] };
   return {
-    graph: {
-      ...prepared,
-      nodes,
-      inputs: [...prepared.inputs.filter((value) => used.has(value)), ...arriving],
-      outputs,
-      obstacles: [],
-    },
-    arriving,
+    graph: { ...prepared, ...part, obstacles: [] },
+    arriving: part.inputs.filter((value) => arrives.has(value)),
   };
 }
 

@@ -45,12 +45,11 @@ export function partition(prepared: PreparedGraph, plan: HybridPlan) {
       else if (placeOf(from) === onGpu) toCpu.add(value);
     }
   }
-  const isMade = (value: string): boolean => maker.has(value);
   const members: PreparedNode[][] = plan.segments.map(() => []);
   for (const node of order) if (placeOf(node) !== onGpu) members[placeOf(node)]!.push(...node.nodes);
   const cpu = plan.segments.map(({ core }, index): CpuShare => ({
     core,
-    ...partOfGraph(prepared, members[index]!, isMade, leaving),
+    ...partOfGraph(prepared, members[index]!, maker, leaving),
   }));
   const gpuNodes = order.flatMap((node) => (placeOf(node) === onGpu ? node.nodes : []));
   for (const value of [...toGpu, ...toCpu]) {

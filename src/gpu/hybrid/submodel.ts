@@ -38,23 +38,21 @@ export interface GraphPart {
   readonly outputs: readonly string[];
 }
 
-/** @param wanted values that are read outside the part, and the graph's outputs */
+/** @param made by nodes @param wanted values that are read outside the part, and the graph's outputs */
 export function partOfGraph(
-  prepared: PreparedGraph,
+  { constants, inputs }: PreparedGraph,
   nodes: readonly PreparedNode[],
-  isMade: (value: string) => boolean,
+  made: { has(value: string): boolean },
   wanted: ReadonlySet<string>,
 ): GraphPart {
   const own = new Set(nodes.flatMap(({ outputs }) => outputs));
-  const inputs = new Set<string>();
-  for (const { uses } of nodes) {
-    for (const value of uses) {
-      if (own.has(value) || prepared.constants.has(value)) continue;
-      if (isMade(value) || prepared.inputs.includes(value)) inputs.add(value);
-    }
-  }
-  const outputs = nodes.flatMap((node) => node.outputs.filter((value) => wanted.has(value)));
-  return { nodes, inputs: [...inputs], outputs };
+  const comes = (value: string): boolean =>
+    !own.has(value) && !constants.has(value) && (made.has(value) || inputs.includes(value));
+  return {
+    nodes,
+    inputs: [...new Set(nodes.flatMap(({ uses }) => uses.filter(comes)))],
+    outputs: [...own].filter((value) => wanted.has(value) && !constants.has(value)),
+  };
 }
 
 /** The weights and constants of a prepared graph, by name; undefined for other values. */
@@ -100,8 +98,7 @@ export function partWriter(prepared: PreparedGraph, cacheFolder: string) {
     return { name, type };
   };
   /** @throws GpuError 'invalid' for an input or output that {@link canCross} refuses */
-  return async (part: GraphPart, options: { readonly keepNames?: boolean } = {}) => {
-    const keepNames = options.keepNames === true || part.nodes.some(({ proto }) => nestedGraphs(proto).length > 0);
+  return async (part: GraphPart, keepNames = part.nodes.some(({ proto }) => nestedGraphs(proto).length > 0)) => {
     const names = keepNames ? sameNames(part) : shortNames(part);
     const nameOf = (value: string): string => names.get(value) ?? value;
     const initializer: TensorProto[] = [];
@@ -164,7 +161,7 @@ export async function writePrepared(
   wanted: readonly string[],
   cacheFolder: string,
 ) {
-  const part = partOfGraph(prepared, nodes, () => false, new Set(wanted));
-  const { modelPath } = await partWriter(prepared, cacheFolder)(part, { keepNames: true });
+  const part = partOfGraph(prepared, nodes, new Set(), new Set(wanted));
+  const { modelPath } = await partWriter(prepared, cacheFolder)(part, true);
   return { modelPath, inputs: part.inputs, outputs: part.outputs };
 }
