@@ -12,6 +12,7 @@ import {
   tokenInput,
   transformerSettings,
   type Published,
+  type TransformerSettings,
   type TransformerShape,
 } from './transformer.ts';
 
@@ -22,18 +23,23 @@ const robertaPadding = 1;
 
 const zero: TensorProto = { name: '', dims: [1n], dataType: ElementType.INT64, rawData: new Uint8Array(8) };
 
-/** @param embed adds the embeddings whose normalised sum is encoded: [batch, sequence, hidden] each */
+/** @param types the token type and @param positions the position of each token: INT64, of its id's shape or [sequence] */
 function encoder(
   graph: SeededGraph,
-  embed: () => readonly string[],
-  mask: string,
-  layers: number,
+  { vocabulary, layers, ...settings }: TransformerSettings & { readonly types: number },
   shape: TransformerShape,
   epsilon: number,
+  types: (ids: string) => string,
+  positions: (graph: SeededGraph, ids: string) => string,
 ) {
   const { hidden, intermediate } = shape;
+  const ids = tokenInput(graph, 'input_ids', shape);
+  const mask = tokenInput(graph, 'attention_mask', shape);
   let state = graph.scope('embeddings', () => {
-    const sum = embed().reduce((total, part) => graph.node('Add', [total, part]));
+    const words = embedding(graph, 'word_embeddings', ids, vocabulary, hidden);
+    const kinds = embedding(graph, 'token_type_embeddings', types(ids), settings.types, hidden);
+    const places = embedding(graph, 'position_embeddings', positions(graph, ids), settings.positions, hidden);
+    const sum = graph.node('Add', [graph.node('Add', [words, kinds]), places]);
     return graph.layerNorm('LayerNorm', sum, hidden, epsilon);
   });
   // 0 for a token, the lowest float for padding: [batch, 1, 1, sequence].
@@ -84,17 +90,7 @@ function bert(...[name, size, layers, hidden, heads]: Published): Architecture {
     },
     graph(graph, settings) {
       const shape = shapeOf(settings);
-      const ids = tokenInput(graph, 'input_ids', shape);
-      const mask = tokenInput(graph, 'attention_mask', shape);
-      const types = tokenInput(graph, 'token_type_ids', shape);
-      const embed = (): string[] => {
-        const words = embedding(graph, 'word_embeddings', ids, settings.vocabulary, shape.hidden);
-        const kinds = embedding(graph, 'token_type_embeddings', types, settings.types, shape.hidden);
-        const positions = positionsOf(graph, ids);
-        const places = embedding(graph, 'position_embeddings', positions, settings.positions, shape.hidden);
-        return [words, kinds, places];
-      };
-      encoder(graph, embed, mask, settings.layers, shape, bertEpsilon);
+      encoder(graph, settings, shape, bertEpsilon, () => tokenInput(graph, 'token_type_ids', shape), positionsOf);
     },
   });
 }
@@ -106,18 +102,10 @@ function roberta(...[name, size, layers, hidden, heads]: Published): Architectur
     settings: transformerSettings({ layers, hidden, heads, vocabulary: 50_265, positions: 514 }),
     graph(graph, settings) {
       const shape = shapeOf(settings, robertaPadding + 1);
-      const ids = tokenInput(graph, 'input_ids', shape);
-      const mask = tokenInput(graph, 'attention_mask', shape);
-      const embed = (): string[] => {
-        const words = embedding(graph, 'word_embeddings', ids, settings.vocabulary, shape.hidden);
-        // One token type, which exports still look up for each token.
-        const noTypes = graph.node('ConstantOfShape', [graph.node('Shape', [ids])], { value: { tensor: zero } });
-        const kinds = embedding(graph, 'token_type_embeddings', noTypes, 1, shape.hidden);
-        const positions = robertaPositions(graph, ids);
-        const places = embedding(graph, 'position_embeddings', positions, settings.positions, shape.hidden);
-        return [words, kinds, places];
-      };
-      encoder(graph, embed, mask, settings.layers, shape, robertaEpsilon);
+      // One token type, which exports still look up for each token.
+      const noTypes = (ids: string): string =>
+        graph.node('ConstantOfShape', [graph.node('Shape', [ids])], { value: { tensor: zero } });
+      encoder(graph, { ...settings, types: 1 }, shape, robertaEpsilon, noTypes, robertaPositions);
     },
   });
 }
