@@ -16,7 +16,7 @@ export function callCommand(): AnyCommand {
     .argument('<name>', 'the function')
     .option('-d, --data <text>', 'the body')
     .option('-f, --file <file>', 'take the body from a file (-: standard input)')
-    .option('--content-type <type>', 'what the body is; told from the body or the name of the file otherwise')
+    .option('--content-type <type>', 'what the body is; guessed from the body or the name of the file by default')
     .option('--version <version>', 'call this version')
     .option('--async', 'do not wait: print the id of the call, for `turntable jobs`')
     .option('--callback <url>', 'with --async: where the host sends the reply')

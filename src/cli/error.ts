@@ -37,7 +37,7 @@ export function telling<Result>(words: string, act: () => Result): Result {
   try {
     return act();
   } catch (error) {
-    throw told(words, error);
+    throw commandError(words, error);
   }
 }
 
@@ -46,7 +46,7 @@ type ErrorClass = abstract new (...args: never[]) => Error;
 const isOneOf = (error: unknown, classes: readonly ErrorClass[]): error is Error =>
   classes.some((each) => error instanceof each);
 
-/** The same for asynchronous work. Errors of these classes and of the operating system are told; others are bugs. */
+/** The same for asynchronous work. Errors of these classes and of the operating system become a CliError; others are bugs. */
 export async function tellingOf<Result>(
   words: string,
   classes: readonly ErrorClass[],
@@ -56,12 +56,12 @@ export async function tellingOf<Result>(
     return await act();
   } catch (error) {
     const isMeant = isOneOf(error, classes) || (error instanceof Error && 'syscall' in error);
-    throw isMeant ? told(words, error) : error;
+    throw isMeant ? commandError(words, error) : error;
   }
 }
 
 /** `words: the reason` */
-export function told(words: string, error: unknown): CliError {
+export function commandError(words: string, error: unknown): CliError {
   return new CliError(`${words}: ${error instanceof Error ? error.message : String(error)}`, { cause: error });
 }
 

@@ -87,8 +87,8 @@ export async function installPackages(folder: string, shown: string): Promise<vo
     await promisify(execFile)('npm', ['install', '--no-audit', '--no-fund', '--loglevel', 'error'], { cwd: folder });
     await Promise.all(names.map((name) => access(join(folder, 'node_modules', name))));
   } catch (error) {
-    const told = error instanceof Error && 'stderr' in error ? String(error.stderr) : '';
-    const lines = told.split('\n').map((line) => line.replace(/^npm (error|ERR!) ?/, ''));
+    const npmOutput = error instanceof Error && 'stderr' in error ? String(error.stderr) : '';
+    const lines = npmOutput.split('\n').map((line) => line.replace(/^npm (error|ERR!) ?/, ''));
     const why = lines.filter((line) => line !== '').slice(0, 2);
     throw new CliError(
       `made ${shown}, but npm could not install its packages (${why.join('; ') || (error as Error).message}); ` +

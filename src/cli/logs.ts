@@ -3,7 +3,7 @@ import { EventParser } from '../client/index.ts';
 import type { LogLine } from '../host/index.ts';
 import { Command, type AnyCommand } from './commander.ts';
 import { asks, functionPath, request } from './client.ts';
-import { CliError, told } from './error.ts';
+import { CliError, commandError } from './error.ts';
 import { printable } from './table.ts';
 import { parseCount } from './values.ts';
 
@@ -53,6 +53,6 @@ async function* serverSentEvents({ body }: Response): AsyncGenerator<{ event: st
       for (const { event, data } of parser.push(text)) yield { event, data: JSON.parse(data) as unknown };
     }
   } catch (error) {
-    throw told('the connection to the host broke', error);
+    throw commandError('the connection to the host broke', error);
   }
 }

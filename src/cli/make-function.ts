@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { mkdir, readdir, rename, rm, statfs, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { ArchitectureError, buildArchitecture, writeModel, type BuiltModel, type ModelProto } from '../onnx/index.ts';
-import { CliError, spoken, told } from './error.ts';
+import { CliError, spoken, commandError } from './error.ts';
 import { Interruption } from './interruption.ts';
 import { exists, formatBytes, given, makeFolders } from '../tools/index.ts';
 import { startBytesProgress } from './progress.ts';
@@ -47,7 +47,7 @@ export async function makeFunction(request: MakeRequest) {
     }
   }
   await makeFolders(outDir).catch((error: unknown) => {
-    throw told(`the folder ${outDir} cannot be made`, error);
+    throw commandError(`the folder ${outDir} cannot be made`, error);
   });
   await checkSpace(outDir, built.weightBytes);
   await removeAbandoned(outDir);

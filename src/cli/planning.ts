@@ -4,7 +4,7 @@ import { loadMachineOf, MachineError, probeMachine, type Machine } from '../hard
 import type { PlanReport } from '../host/index.ts';
 import { PlanError } from '../plan/index.ts';
 import { ProfileError } from '../profile/index.ts';
-import { spoken, telling, told } from './error.ts';
+import { spoken, telling, commandError } from './error.ts';
 import { pageWith, writeText } from './replay/output.ts';
 
 /** The machine that a command names. Throws CliError. */
@@ -19,7 +19,7 @@ export function readProfile<Profile>(file: string, parse: (json: unknown) => Pro
   try {
     return parse(json);
   } catch (error) {
-    throw error instanceof ProfileError ? told(file, error) : error;
+    throw error instanceof ProfileError ? commandError(file, error) : error;
   }
 }
 

@@ -17,7 +17,7 @@ import {
   type SweepRun,
 } from '../report/index.ts';
 import { getOrMake } from '../tools/index.ts';
-import { telling, told, usage } from './error.ts';
+import { telling, commandError, usage } from './error.ts';
 import { startCountProgress } from './progress.ts';
 import { axesFlags, changed, sweepOf, systemsOf, type System } from './replay/axes.ts';
 import { liveFlags, replayLive } from './replay/live.ts';
@@ -141,7 +141,7 @@ async function replaySimulated(options: ReplayOptions, rows: RowsFile | undefine
   const load = await openLoad(options, groupsOf(options));
   if (saveTrace !== undefined) {
     await writeTrace(saveTrace, load.trace).catch((error: unknown) => {
-      throw told('cannot write the trace', error);
+      throw commandError('cannot write the trace', error);
     });
     process.stderr.write(`wrote ${saveTrace}\n`);
   }

@@ -9,7 +9,7 @@ import { Interruption } from './interruption.ts';
 import { counted, printable, renderRows, rounded, type Column } from './table.ts';
 import { parseCount, parseWaitMs } from './values.ts';
 
-/** The data of one refresh, the worst functions first. */
+/** The data of one refresh, with the functions that missed their SLO most first. */
 export type Top = Awaited<ReturnType<typeof askTop>>;
 
 export function topCommand(): AnyCommand {
@@ -19,7 +19,7 @@ export function topCommand(): AnyCommand {
         'those that are called most. q or Ctrl-C ends it. Where the output is no terminal it is printed once.',
     )
     .option('--once', 'print once')
-    .option('--json', 'print a JSON object a time')
+    .option('--json', 'print a JSON object at each refresh')
     .option('-n, --lines <count>', 'how many functions; default: what the terminal has room for, else all', parseCount)
     .addOption(new Option('--interval <duration>', 'how often').argParser(parseInterval).default(2000, '2s'))
     .option('--range <duration>', 'over which time calls and latencies count, from 1m to 24h', '1m');
@@ -127,7 +127,7 @@ const columns: readonly Column<FunctionRow>[] = [
   ['WHERE', whereOf],
 ];
 
-/** @param linesMax of functions; undefined: all */
+/** @param linesMax how many functions are listed; all by default */
 export function topText({ machine, rangeMs, functions, trouble }: Top, url: string, linesMax = Infinity): string {
   const ended = functions.reduce((sum, row) => sum + endedOf(row), 0);
   const perSecond = functions.reduce((sum, row) => sum + row.requestsPerSecond, 0);
@@ -142,9 +142,9 @@ export function topText({ machine, rangeMs, functions, trouble }: Top, url: stri
     `memory ${bar(memory.usedBytes / memory.totalBytes)} ${formatBytes(memory.usedBytes)} of ` +
       `${formatBytes(memory.totalBytes)} (cpu.memory) in ${counted(cores.instances, 'instance')}`,
     ...gpus.map(
-      ({ index, name, busyShare, usedBytes, capacityBytes, link, functions: held, loading }) =>
+      ({ index, name, busyShare, usedBytes, capacityBytes, link, functions: functionCount, loading }) =>
         `gpu ${index}  ${bar(busyShare)} ${percent(busyShare)} busy, ${formatBytes(usedBytes)} of ` +
-        `${formatBytes(capacityBytes)}; ${linkText(link)}${counted(held, 'function')}, ${loading} loading; ` +
+        `${formatBytes(capacityBytes)}; ${linkText(link)}${counted(functionCount, 'function')}, ${loading} loading; ` +
         printable(name),
     ),
     ...workers.map(

@@ -3,11 +3,14 @@ import { randomBytes } from 'node:crypto';
 import { formatMs } from '../tools/index.ts';
 import { printable } from './table.ts';
 
-/** W3C trace context: of the trace that TRACEPARENT names, where a program around this one has set it. */
+/**
+ * A W3C `traceparent` header. It continues the trace that the variable TRACEPARENT names, if the program that runs this
+ * command has set it, and begins a new trace otherwise.
+ */
 export function newTraceparent(environment: NodeJS.ProcessEnv = process.env): string {
-  const [, around] =
+  const [, outerTrace] =
     /^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}$/.exec(environment['TRACEPARENT'] ?? '') ?? [];
-  return `00-${around ?? randomBytes(16).toString('hex')}-${randomBytes(8).toString('hex')}-01`;
+  return `00-${outerTrace ?? randomBytes(16).toString('hex')}-${randomBytes(8).toString('hex')}-01`;
 }
 
 interface Span {
@@ -26,7 +29,7 @@ export function traceText(traceparent: string, clientMs: number, headers: Header
     const otherMs = total.ms - parts.reduce((sum, { ms }) => sum + ms, 0);
     const request = headers.get('x-request-id');
     lines.push({ ...total, name: '└─ host', about: request === null ? '' : `request ${request}` });
-    // Reading and writing of bodies, and the way to the process.
+    // Server-Timing names no part for these, so they are what is left of the total.
     const shown = [...parts, { name: 'other', ms: Math.max(0, otherMs), about: 'bodies, and the way to the process' }];
     for (const [index, span] of shown.entries()) {
       lines.push({ ...span, name: `   ${index === shown.length - 1 ? '└─' : '├─'} ${span.name}` });

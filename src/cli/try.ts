@@ -26,7 +26,7 @@ const tryFlags = () =>
       'size of an open dimension for zeros; otherwise sizes are tried until the model runs',
     )
     .option('-d, --data <text>', 'the body')
-    .option('--content-type <type>', 'what the body is; told from the body or the name of the file otherwise')
+    .option('--content-type <type>', 'what the body is; guessed from the body or the name of the file by default')
     .option('-H, --header <name: value>', 'a header of the request (repeatable)', appended, [])
     .option('-n, --runs <count>', 'call so often; the reply is that of the last call', parseCount, 1)
     .option('--json', 'print reply and times as JSON');
@@ -36,7 +36,7 @@ type TryOptions = OptionsOf<ReturnType<typeof tryFlags>>;
 export function tryCommand(): AnyCommand {
   return tryFlags().action(async (folder, input, options) => {
     // Standard output is for the reply: `turntable try ... | jq` works whatever the handler prints.
-    const tried = await told(async () => await openFolder(folder, (line) => process.stderr.write(`${line}\n`)));
+    const tried = await explained(async () => await openFolder(folder, (line) => process.stderr.write(`${line}\n`)));
     try {
       process.stdout.write(await replyText(tried, folder, input, options));
     } finally {
@@ -67,7 +67,7 @@ async function replyText(
   const times: TriedTimes[] = [];
   let response;
   do {
-    const call = await told(
+    const call = await explained(
       async () => await tried.call({ method: 'POST', url: `/function/${name}`, headers, body: new Uint8Array(body) }),
     );
     times.push(call.times);
@@ -136,7 +136,7 @@ function headersOf(words: readonly string[]): Record<string, string> {
   );
 }
 
-async function told<Result>(act: () => Promise<Result>): Promise<Result> {
+async function explained<Result>(act: () => Promise<Result>): Promise<Result> {
   try {
     return await act();
   } catch (error) {

@@ -10,13 +10,17 @@ export class TurntableError extends Error {
 
   constructor(
     message: string,
-    told: { readonly status: number; readonly code?: string | undefined; readonly retryAfterMs?: number | undefined },
+    response: {
+      readonly status: number;
+      readonly code?: string | undefined;
+      readonly retryAfterMs?: number | undefined;
+    },
     options?: ErrorOptions,
   ) {
     super(message, options);
-    this.status = told.status;
-    this.code = told.code;
-    this.retryAfterMs = told.retryAfterMs;
+    this.status = response.status;
+    this.code = response.code;
+    this.retryAfterMs = response.retryAfterMs;
   }
 }
 
@@ -75,12 +79,12 @@ export function errorOf(status: number, body: string, headers: Headers): Turntab
     // A proxy in between answered: its own words are the best there is.
   }
   const retryAfterS = Number(headers.get('retry-after') ?? NaN);
-  const told = {
+  const response = {
     status,
     code: headers.get('x-turntable-error') ?? undefined,
     retryAfterMs: Number.isFinite(retryAfterS) ? retryAfterS * 1000 : undefined,
   };
   const message = sentence || 'the host gave no reason';
   const Kind = kindOf[status] ?? (status >= 400 && status < 500 ? BadRequestError : TurntableError);
-  return new Kind(message, told);
+  return new Kind(message, response);
 }

@@ -115,8 +115,8 @@ export class Fleet {
     ];
   }
 
-  /** @param told what differs from a host that can be reached */
-  #viewOf(member: Member, told: Partial<MemberView>): MemberView {
+  /** @param differences what differs from a host that can be reached */
+  #viewOf(member: Member, differences: Partial<MemberView>): MemberView {
     return {
       ...member,
       isSelf: false,
@@ -124,7 +124,7 @@ export class Fleet {
       reason: '',
       heardMsAgo: this.membership.heardMsAgo(member.name),
       roundTripMs: this.peers.roundTripMs(member.name),
-      ...told,
+      ...differences,
     };
   }
 

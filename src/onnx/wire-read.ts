@@ -1,6 +1,6 @@
 /**
  * Reads protobuf messages by the schema, strictly: a general library is too lenient for a host. It accepts a field of
- * the wrong wire type, and a message that runs past its parent. Refused is also a file that would take far more memory
+ * the wrong wire type, and a message that runs past its parent. It also refuses a file that would take far more memory
  * than its size.
  */
 import { OnnxError } from './error.ts';
@@ -34,7 +34,7 @@ const widthOf = { fixed32: 4, fixed64: 8, sized: 1 } as const;
 export class WireSource {
   readonly size: number;
   at = 0;
-  /** What is in memory, and where it starts and ends. */
+  /** The bytes in memory. They are the file's from `#start` to `#end`. */
   window: Uint8Array;
   #start = 0;
   #end: number;
@@ -135,7 +135,7 @@ class Decoder {
   readonly #path: string[] = [];
   #messageCount = 0;
   #elementCount = 0;
-  /** Of the last varint: its lower 49 bits, and the ones above. */
+  /** The lower 49 bits of the last varint, and the bits above them. */
   #low = 0;
   #high = 0;
 
@@ -230,7 +230,7 @@ class Decoder {
     return this.#high === 0 ? BigInt(this.#low) : (BigInt(this.#high) << 49n) + BigInt(this.#low);
   }
 
-  /** An element that is no float, and ends at `end` if it has a length. */
+  /** Reads an element other than a float. Text and bytes reach until `end`. */
   #element(type: Scalar | undefined, end: number, field: string): number | bigint | string | Uint8Array {
     const source = this.#source;
     if (type === 'int32') {
@@ -331,9 +331,9 @@ class Decoder {
       return;
     }
     if (message !== undefined) {
-      const known = repeated ? undefined : (plain[name] as Plain | undefined);
+      const earlierPart = repeated ? undefined : (plain[name] as Plain | undefined);
       this.#path.push(protoName);
-      const inner = this.message(message, known ?? blank(message), last);
+      const inner = this.message(message, earlierPart ?? blank(message), last);
       this.#path.pop();
       if (repeated) listOf(plain, field).push(inner);
       else plain[name] = inner;
@@ -357,9 +357,9 @@ class Decoder {
 }
 
 /**
- * Reads one message. Byte fields (`rawData` among them) are views on bytes in memory, not copies. Raw data of so many
- * bytes and more in initializers of a model's main graph stays where it is.
+ * Reads one message. Byte fields (`rawData` among them) are views on bytes in memory, not copies.
  *
+ * @param skippedBytesMin raw data of this size and more, in initializers of a model's main graph, stays in the file
  * @throws OnnxError `truncated` for a length past the end, `not-onnx` for any other invalid message, `too-deep` and
  * `too-large` for what no runtime would load
  */

@@ -24,11 +24,11 @@ test.each([
   expect(countKernelKills(made.path)).toBe(Object.keys(files).length === 0 ? 8 : 3);
 });
 
-test('a system that does not count has no count', () => {
+test('a system that does not count kills gives no count', () => {
   expect(countKernelKills(made.path)).toBeUndefined();
 });
 
-test('each kill explains one end, and earlier kills none', () => {
+test('each kill that the kernel counts explains the end of one process, and earlier kills explain none', () => {
   let count: number | undefined = 5;
   const kills = new KernelKills(() => count);
   const seen: KernelKill[] = [];

@@ -28,7 +28,7 @@ export function countKernelKills(root = '/'): number | undefined {
 export class KernelKills {
   readonly #count: () => number | undefined;
   readonly #listeners = new Set<(kill: KernelKill) => void>();
-  /** Kills that a process has been found for, or that were there before. */
+  /** Counted kills that are attributed to a process of ours, or that happened before. */
   #explained: number;
 
   constructor(count: () => number | undefined = countKernelKills) {
@@ -42,7 +42,10 @@ export class KernelKills {
     return () => this.#listeners.delete(listener);
   }
 
-  /** A process was ended by a SIGKILL that this one did not send. Whether the kernel did, for lack of memory. */
+  /**
+   * Whether the kernel ended this process for lack of memory. Asked once for each process that ended by a SIGKILL which
+   * the host did not send: a counted kill explains one end.
+   */
   explains(kill: KernelKill): boolean {
     // The kernel counts before it sends the signal.
     if ((this.#count() ?? 0) <= this.#explained) return false;
@@ -52,5 +55,5 @@ export class KernelKills {
   }
 }
 
-/** Of the child processes of this one. */
+/** The kernel's kills of child processes of this one. */
 export const kernelKills = new KernelKills();

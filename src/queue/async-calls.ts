@@ -210,8 +210,8 @@ export class AsyncCalls {
               const { id, functionName, acceptedAtMs } = job.data;
               // A job that has not ended has null there, although the types exclude it.
               const end = job.returnvalue as CallEnd | null | undefined;
-              const told = end?.isCancelled === true ? 'cancelled' : state;
-              return { id, functionName, state: told, acceptedAtMs, status: end?.status };
+              const shownState = end?.isCancelled === true ? 'cancelled' : state;
+              return { id, functionName, state: shownState, acceptedAtMs, status: end?.status };
             }),
         )
         .slice(0, countMax);

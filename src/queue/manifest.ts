@@ -72,9 +72,9 @@ export function manifestBytes({ files, handler }: FunctionManifest): number {
 export const parseManifest = (text: string): FunctionManifest | undefined => jsonAs(text, soundManifest);
 
 /** A manifest that another member tells; undefined if it is invalid, or names a file outside of its folder. */
-export function soundManifest(told: unknown): FunctionManifest | undefined {
+export function soundManifest(value: unknown): FunctionManifest | undefined {
   try {
-    const manifest = told as FunctionManifest;
+    const manifest = value as FunctionManifest;
     const { chunks, handler } = manifest;
     const listed = chunks === undefined ? [] : [{ name: chunkManifestFile, ...chunks }];
     const files = [...manifest.files, ...(handler === undefined ? [] : [handler]), ...listed];

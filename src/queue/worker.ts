@@ -224,8 +224,8 @@ export class RemoteWorker {
   #learn(): void {
     this.#learning = undefined;
     const known = new Map<string, FunctionManifest>();
-    for (const [revision, told] of this.#membership.manifests.fields()) {
-      for (const manifest of told.values()) {
+    for (const [revision, manifests] of this.#membership.manifests.fields()) {
+      for (const manifest of manifests.values()) {
         const sound = soundManifest(manifest);
         if (sound?.revision === revision) known.set(revision, sound);
       }

@@ -1,4 +1,4 @@
-/** The array, or a larger one with the same beginning. */
+/** Returns the array if it has room for `length` elements, else a larger copy, whose new elements are 0. */
 export function grown<Column extends Int32Array<ArrayBuffer> | Float64Array<ArrayBuffer>>(
   array: Column,
   length: number,
@@ -9,7 +9,7 @@ export function grown<Column extends Int32Array<ArrayBuffer> | Float64Array<Arra
   return larger;
 }
 
-/** Removes the first occurrence. For short arrays: `splice` would allocate an array for what it removes. */
+/** Removes the item's first occurrence. For short arrays: `splice` would allocate an array for what it removes. */
 export function takeOut<Item>(items: Item[], item: Item): void {
   for (let at = items.indexOf(item); at < items.length - 1; at++) items[at] = items[at + 1]!;
   items.pop();

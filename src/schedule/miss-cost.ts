@@ -77,16 +77,17 @@ export class Pressure {
       this.version++;
     }
     const isTooLong = prefix < overlapPrefix && coldMs[prefix]! > sloMs;
-    const told = isTooLong ? overlapPrefix : prefix;
+    const judgedPrefix = isTooLong ? overlapPrefix : prefix;
     if (ms[0]! <= 0) return;
     // Each load is before others, whether it tells of the links or not.
     const before = this.#wholeMs === 0 ? 0 : kept;
     this.#missingMs = this.#missingMs * before + ms[prefix]! * (1 - before);
     this.#wholeMs = this.#wholeMs * before + ms[0]! * (1 - before);
-    if (coldMs[told]! > sloMs) return;
-    const isLate = (isTooLong ? endMs - ways[0].coldMs[prefix]! + coldMs[told]! : endMs) > sloMs;
+    if (coldMs[judgedPrefix]! > sloMs) return;
+    const isLate = (isTooLong ? endMs - ways[0].coldMs[prefix]! + coldMs[judgedPrefix]! : endMs) > sloMs;
     const load =
-      this.#load + loadStep * ((isLate ? 1 : 0) - this.#lateChance(roomFor(sloMs - coldMs[told]!, this.#missingMs)));
+      this.#load +
+      loadStep * ((isLate ? 1 : 0) - this.#lateChance(roomFor(sloMs - coldMs[judgedPrefix]!, this.#missingMs)));
     this.#load = Math.min(Math.max(load, loadMin), loadMax);
     this.#logLoad = Math.log(this.#load);
     this.version++;

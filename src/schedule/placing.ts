@@ -1,6 +1,6 @@
 /**
- * Where an invocation goes: the whole decision, in the order of its questions. What is meant by each reason stands at
- * `PlaceReason`.
+ * Where an invocation goes: the whole decision, in the order of its questions. `PlaceReason` says what each reason
+ * means.
  */
 import { Bringing } from './bringing.ts';
 import type { ServedFunction } from './function.ts';
@@ -24,7 +24,7 @@ export class Placing {
   readonly #bringing: Bringing;
   /** How many sessions may be made ahead of calls that will need them. */
   #sessionsAhead = 0;
-  /** What `#bestSide` found last, and when the invocation would end there; Infinity: nothing. */
+  /** What `#bestSide` found last, and when the invocation would end there; Infinity if it found none. */
   #side: Side | undefined;
   #sideEndMs = Infinity;
 
@@ -89,7 +89,7 @@ export class Placing {
         decision.reason = 'bringing';
         this.#sessionsAhead = aheadSessions;
       }
-      // The functions that are not whole on a GPU will be late next: theirs are made ahead.
+      // Functions that are not whole on a GPU will be late next: their sessions are made ahead of their calls.
       else if (this.#sessionsAhead > 0 && !isLateOnGpu && this.#state.slots.at(fn, gpu)?.isResident !== true) {
         if (side.makeAhead(fn, deadlineMs, nowMs)) {
           this.#sessionsAhead--;
@@ -102,11 +102,11 @@ export class Placing {
       decision.otherPlace = goesBeside ? gpu.number : side.id;
       decision.otherEndMs = goesBeside ? route.endMs : sideEndMs;
     }
-    // What goes elsewhere since its load would come too late is as good as late.
+    // A call that goes elsewhere because its load would end too late counts as late for the load of the links.
     if (gpu !== undefined && isLateOnGpu && (goesBeside || fn.sheds)) {
       const slot = this.#state.slots.open(fn, gpu);
       const { arrivalMs } = invocation;
-      // What later calls were found to add is no load of the links now, and nothing would tell that it is over.
+      // The delay that later calls usually add is left out: it is no load of the links now, and nothing tells its end.
       const endMs = this.#router.soonestMs(fn, gpu, route.endMs, nowMs);
       if (!slot.isResident)
         this.#state.pressure.loadWas(endMs - arrivalMs, slot.variant, slot.keptPrefix, deadlineMs - arrivalMs);
@@ -174,7 +174,7 @@ export class Placing {
     const { fn, decision, deadlineMs } = invocation;
     const slot = this.#state.slotOf(invocation);
     const { gpu } = slot;
-    // What is under way for it would be in vain.
+    // A load that is under way for it would be in vain.
     if (fn.isRemoved || slot.load !== undefined) return;
     const side = this.#bestSide(invocation, nowMs);
     if (side === undefined) return;

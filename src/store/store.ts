@@ -1,6 +1,6 @@
 /**
- * Where functions live, for any number of machines: content under its hash, and one entry per function, which holds
- * everything that is said about it. A store is a folder or a bucket. An entry changes only by a conditional write, so
+ * Where functions live, for any number of machines: content under its hash, and one entry per function with all that is
+ * known of it. A store is a folder or a bucket. An entry changes only by a conditional write, so
  * of two publishers at once one is told that the other was first, and makes its change again on the new entry.
  *
  * The text of an entry is JSON with a format number. A release keeps fields that it does not know, in the envelope and
@@ -15,7 +15,10 @@ export class ChangedElsewhere extends Error {
   override readonly name = 'ChangedElsewhere';
 }
 
-/** The store was not reached, refused, or is of a newer release. After a write it is unknown whether the store has it. */
+/**
+ * The store could not be reached, refused, or was written by a newer release. If a write ends with it, the change may or
+ * may not be in the store.
+ */
 export class StoreAway extends Error {
   override readonly name = 'StoreAway';
 }
@@ -35,15 +38,15 @@ export class EntryUnreadable extends Error {
   }
 }
 
-/** What is said about a function; the store does not look into it. */
+/** What a host says about a function; the store does not look into it. */
 export type EntryBody = Readonly<Record<string, unknown>>;
 
 interface Envelope {
   readonly format: number;
   readonly name: string;
-  /** Of the write that made this text: by it a writer knows its own entry after a time-out. */
+  /** A random id of the write that made this text. After a time-out, a writer knows its own entry by it. */
   readonly nonce: string;
-  /** Nonces of the writes before it, the newest first: its own entry may have been changed again meanwhile. */
+  /** Nonces of the writes before it, the newest first: others may have changed the writer's entry again meanwhile. */
   readonly earlier: readonly string[];
   /** null: the function was removed. This tombstone stays, so that the name's tags never repeat. */
   readonly body: EntryBody | null;
@@ -62,7 +65,7 @@ export interface StoredContent extends WantedContent {
 }
 
 export interface Store {
-  /** For sentences: "the folder /srv/store", "the bucket at https://...". */
+  /** The store's name in messages: "the folder /srv/store", "the bucket at https://...". */
   readonly place: string;
   /** The function's entry; undefined: the store never had one. @throws StoreAway, EntryUnreadable */
   read(name: string): Promise<StoredEntry | undefined>;
@@ -80,22 +83,22 @@ export interface Store {
   probe(): Promise<void>;
   /** Every function that has an entry, removed ones included, with the tag of its entry. @throws StoreAway */
   list(): Promise<ReadonlyMap<string, Tag>>;
-  /** A text that is another one after each write: who asks for it often need not list. @throws StoreAway */
+  /** A text that changes with each write: a host that asks for it often need not list. @throws StoreAway */
   marker(): Promise<string | undefined>;
   /** @throws StoreAway */
   has(content: WantedContent, signal?: AbortSignal): Promise<boolean>;
-  /** Stores a file of this hash; one that is there counts as new again, for `contents`. @throws StoreAway */
+  /** Stores a file under its hash. If the store has it, its age in `contents` starts anew. @throws StoreAway */
   put(content: WantedContent, path: string, signal?: AbortSignal): Promise<void>;
   /** Every file, with how long ago it was last put. @throws StoreAway */
   contents(): Promise<readonly StoredContent[]>;
   /** Removes a file that no entry names. @throws StoreAway */
   discard(sha256: string): Promise<void>;
-  /** For `fetchContent`. */
+  /** Where `fetchContent` reads from. */
   source(signal: AbortSignal): ContentSource;
 }
 
 const format = 1;
-/** As many writes may follow a writer's own before it asks what became of it. */
+/** A writer that timed out still finds its own write after this many later ones. */
 const earlierMax = 64;
 
 export function nextEnvelope(name: string, body: EntryBody | undefined, before: EntryBefore | undefined): Envelope {

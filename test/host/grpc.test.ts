@@ -194,7 +194,7 @@ describe('gRPC', () => {
     [
       { ...asked, inputs: [{ ...input, contents: { fp32_contents: [1] } }] },
       status.INVALID_ARGUMENT,
-      'only one of them may be there',
+      'only one of the two is allowed',
     ],
     [
       { ...asked, parameters: { sequence_id: { int64_param: 3 } } },

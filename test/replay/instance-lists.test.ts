@@ -90,7 +90,7 @@ function decidedLive(
       get state() {
         return isFree ? 'idle' : 'busy';
       },
-      get hasFreeHand() {
+      get startsAtOnce() {
         return isFree;
       },
       run: ({ calls }: RunOrder, done: RunDone) => {

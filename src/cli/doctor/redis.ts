@@ -9,7 +9,7 @@ export async function askRedis(url: string, timeoutMs: number, prefix = 'turntab
   }
   const address = redisAddress(url);
   let client: Client | undefined;
-  const told: Error[] = [];
+  const connectionErrors: Error[] = [];
   let timer: NodeJS.Timeout | undefined;
   try {
     const silence = new Promise<never>((_, reject) => {
@@ -17,7 +17,7 @@ export async function askRedis(url: string, timeoutMs: number, prefix = 'turntab
     });
     client = openRedis(url, { lazyConnect: true, enableReadyCheck: false, retryStrategy: () => null });
     // What ends the connection says more than that it ended.
-    client.on('error', (error: Error) => told.push(error));
+    client.on('error', (error: Error) => connectionErrors.push(error));
     const startedMs = performance.now();
     const asked = (async () => {
       await client.connect();
@@ -28,7 +28,7 @@ export async function askRedis(url: string, timeoutMs: number, prefix = 'turntab
     })();
     return { state: 'answers' as const, address, ...(await Promise.race([asked, silence])) };
   } catch (error) {
-    const reason = told.at(-1) ?? (error as Error);
+    const reason = connectionErrors.at(-1) ?? (error as Error);
     const refusal = [error, reason].find(isRefusal);
     if (refusal !== undefined) return { state: 'locked' as const, address, reason: refusal.message };
     const isForeign = /RESP type|^Protocol error/.test(reason.message);

@@ -69,28 +69,28 @@ export function loadFlags() {
 
 export type LoadOptions = OptionsOf<ReturnType<typeof loadFlags>>;
 
-/** Each once, for a report on several replays. */
+/** The warnings of several replays, each once, as a field of their common report. */
 export const warningsOf = (warnings: readonly string[]): { readonly warnings?: readonly string[] } =>
   warnings.length === 0 ? {} : { warnings: [...new Set(warnings)] };
 
 /** @throws CliError where a report counts no request, with the reason */
-export function checkMeasured({ requests, warmup_requests: left }: Report): void {
+export function checkMeasured({ requests, warmup_requests: leftOut }: Report): void {
   if (requests > 0) return;
   throw new CliError(
-    left > 0
-      ? `no request was measured: --warmup leaves out the first ${left.toLocaleString('en-US')}, and there are no more`
+    leftOut > 0
+      ? `no request was measured: --warmup leaves out the first ${leftOut.toLocaleString('en-US')}, and there are no more`
       : 'no request was replayed: none arrives within --duration',
   );
 }
 
-/** As many as the DeepPlan artifact's client measures at 100 requests per second. */
+/** The DeepPlan artifact's client measures this many at 100 requests per second. */
 const requestsDefault = 10_000;
 
 const sources = ['trace', 'poisson', 'bursts', 'diurnal', 'azureLike'] as const;
 
 /**
- * Opens or generates the load. Without groups a trace's functions are taken by their names: "bert-base/3" is of the
- * model bert-base.
+ * Opens or generates the load. Without groups, the name of each function of a trace says its model: "bert-base/3" is of
+ * the model bert-base.
  */
 export async function openLoad(options: LoadOptions, groups: readonly FunctionGroup[] | undefined): Promise<Load> {
   const chosen = sources.filter((source) => options[source] !== undefined);
@@ -112,7 +112,7 @@ async function fromFile(options: LoadOptions, groups: readonly FunctionGroup[] |
   const { trace: file = '', seed, from, duration, rate, assign } = options;
   for (const flag of ['zipf', 'skew', 'burstHeight', 'burstWidth'] as const) {
     if (options[flag] !== undefined)
-      throw usage(`${flagOf(flag)} goes with generated requests; a trace has a course of its own`);
+      throw usage(`${flagOf(flag)} goes with generated requests; a trace says itself when each function is called`);
   }
   const fromMs = from ?? 0;
   const order = groups === undefined ? undefined : orderGroups(groups, assign, seed);
@@ -212,7 +212,7 @@ function generate(
       if (arrivals.popularity !== undefined)
         throw usage('--zipf and --skew do not go with --azure-like, which has shares of its own');
       const { functionNames, ratePerS, seed = 0, requests, durationMs } = arrivals;
-      // Twice the time that the requests need on average, for a quiet beginning.
+      // Twice the time that the requests take on average: the first minutes may be quiet.
       const minutes = durationMs === undefined ? Math.ceil(seconds / 30) + 10 : Math.ceil(durationMs / 60_000);
       const trace = azureLikeTrace({ functionNames, ratePerS, minutes, seed });
       return requests === undefined ? trace : limitTrace(trace, requests);

@@ -41,11 +41,11 @@ import { limitMsOf, LoadTimeout, tookTooLong, Watchdog } from './watchdog.ts';
 
 /** A process that has not loaded ONNX Runtime within this time, and is not starved, hangs. */
 const startMsMax = 30_000;
-/** Where no process fits any more, one that does nothing for this long waits for a thread that is never made. */
+/** Where the system allows no more processes, one that does nothing for this long waits for a thread it never gets. */
 const shortMsMax = 2000;
 /** A process that is told to load confirms at once that it has begun; if not within this time, and it is not starved, it hangs. */
 const takeUpMsMax = 2000;
-/** Within a shorter limit no session gets away. */
+/** A shorter limit leaves the sessions of other functions no time to leave the process. */
 const endangeredMsMin = 200;
 /** Sessions close their files after loading; the rest is for files that handlers open. */
 const filesMax = 4096;
@@ -85,11 +85,11 @@ export class Instance {
   /** Sent and not yet answered, in order; the process is working on the first. */
   readonly #tasks: Task[] = [];
   #atFirstSinceMs = 0;
-  /** The process had no room for a message of theirs; in their order. */
+  /** Senders that wait until the process has room for a message, in their order. */
   readonly #senders = new Set<Sender>();
   #turnOf: Sender | undefined;
   readonly #away = new AwayRuns((task, header, tensors) => {
-    // Its first half was its turn.
+    // It had a long message's turn with its first half: from now on others may be sent behind it.
     task.isLong = false;
     this.#push(task);
     this.#peer.send(header, tensors);
@@ -98,14 +98,14 @@ export class Instance {
   #startTimer: NodeJS.Timeout | undefined;
   #onStarted: (() => void)[] = [];
   readonly #onDead = new Set<(death: Death) => void>();
-  /** Loaded or loading. */
+  /** Sessions that are loaded or loading, by number. */
   readonly #sessions = new Map<number, SessionId>();
   /** When the process last became empty (performance.now()). */
   emptySinceMs = performance.now();
 
   /**
    * @param memoryBytesMax for the models that it holds
-   * @param replies in which replies count while they arrive
+   * @param replies the memory account in which replies count while they arrive
    */
   constructor(log: InstanceLog, memoryBytesMax = Infinity, replies?: FrameMemory) {
     this.#peer = startProcess<ToInstance, FromInstance>(
@@ -144,7 +144,7 @@ export class Instance {
     return this.#state === 'started';
   }
 
-  /** Whether it holds what a load takes at its peak, which is not what stays of it. */
+  /** Whether it loads a model: the load's peak takes more memory than what stays. */
   get isLoading(): boolean {
     const [first] = this.#tasks;
     return first?.kind === 'load' || (first?.kind === 'run' && first.phase === 'load');
@@ -447,8 +447,8 @@ export class Instance {
     const { phase, call, calls, order, done, session } = task;
     const error = tookTooLong(phase, session.spec.key, order.limits);
     this.#die(error.message, session, false);
-    const guilty = phase === 'infer' || phase === 'load' ? undefined : call;
-    done({ kind: 'timeout', error, call: guilty === undefined ? -1 : calls.indexOf(guilty) }, calls);
+    const slowCall = phase === 'infer' || phase === 'load' ? undefined : call;
+    done({ kind: 'timeout', error, call: slowCall === undefined ? -1 : calls.indexOf(slowCall) }, calls);
   }
 
   /** Applies the time limit to a load that its process is working on. */

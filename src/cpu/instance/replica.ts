@@ -27,12 +27,12 @@ export interface ReplicaOptions {
   readonly isAlone: boolean;
   /** Expected size, until it is measured. */
   readonly bytes: number;
-  /** What its runs will keep beside it, of a process of its own. */
+  /** Memory that its runs will keep, if it has a process of its own; 0 in a shared one. */
   readonly runBytes: number;
-  /** Of what runs keep, how much its process has not been given room for. */
+  /** How much of the memory that runs keep its process has not taken yet; it is reserved until runs have. */
   readonly pendingBytes: number;
   readonly onWeighed: (runBytes: number) => void;
-  /** The turn that it waited for has come. */
+  /** It waited for room in its process ({@link Replica.takes}), and may send one run now. */
   readonly onTurn: () => void;
   /** A run leaves its process for a while, or is back. */
   readonly onMove: (isAway: boolean) => void;
@@ -62,7 +62,7 @@ export class Replica implements Sender {
   readonly onWeighed: (runBytes: number) => void;
   /** Runs that have ended. */
   #ran = 0;
-  /** Its process works for another function, and may soon be ended for it. */
+  /** Called when its process works for another function and may soon be ended because of that. */
   onEndangered: (() => void) | undefined;
   #idleSinceMs = performance.now();
   readySinceMs = 0;
@@ -91,12 +91,12 @@ export class Replica implements Sender {
     });
     this.#forgetDeath = this.instance.onDead(({ reason, suspect, crash }) => {
       const isSuspect = suspect === this.#session;
-      const mine = {
+      const blame = {
         isSuspect,
         crash: isSuspect ? crash : undefined,
         culprit: isSuspect ? undefined : suspect?.spec.key,
       };
-      this.#end({ reason, isExpected: false, ...mine });
+      this.#end({ reason, isExpected: false, ...blame });
       options.onFreed();
     });
   }
@@ -127,7 +127,7 @@ export class Replica implements Sender {
   }
 
   /** Whether its process would begin a run at once. */
-  get hasFreeHand(): boolean {
+  get startsAtOnce(): boolean {
     return this.#state === 'ready' && this.instance.isFree;
   }
 
@@ -181,7 +181,7 @@ export class Replica implements Sender {
     this.#queued++;
     this.instance.run(this.#session, order, !this.isShort, (outcome, calls) => {
       this.#runs--;
-      // Otherwise its process is gone.
+      // After any other outcome the process is gone, so nothing is counted any more.
       if (outcome.kind === 'ran') {
         this.#ran++;
         this.#queued--;

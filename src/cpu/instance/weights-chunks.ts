@@ -175,9 +175,9 @@ function placed(entry: StringStringEntry, location: string, moved: ReadonlyMap<n
   if (key === 'offset') return { key, value: String(moved.get(Number(value)) ?? 0) };
   if (!isPacked(entry)) return entry;
   const [name, ...places] = value.split('|');
-  const told = places.map((place) => {
+  const movedPlaces = places.map((place) => {
     const [offset, ...rest] = place.split(';');
     return [moved.get(Number(offset)) ?? 0, ...rest].join(';');
   });
-  return { key, value: [name, ...told].join('|') };
+  return { key, value: [name, ...movedPlaces].join('|') };
 }

@@ -224,7 +224,7 @@ export class HandOver {
     const { waiting, latency, limits } = this.#pool;
     while (waiting.length > 0) {
       const idle = this.#slots.serving.filter(
-        ({ state, replica }) => state === 'ready' && replica?.hasFreeHand === true,
+        ({ state, replica }) => state === 'ready' && replica?.startsAtOnce === true,
       );
       const [largest] = idle;
       if (largest === undefined) {

@@ -2,20 +2,23 @@
 import { isDeepStrictEqual } from 'node:util';
 import { isClose, type CpuOffer, type PoolConfiguration } from '../../schedule/index.ts';
 
-/** As in the limits of a pool. */
+/** The limits of a pool on the rows of a run. */
 interface RowLimits {
   readonly batchMax: number;
   readonly batchFixed?: number | undefined;
 }
 
-/** Calls of a run of up to so many rows: with fewer at once than fit into it, a batch would never be full. */
+/**
+ * How many calls fill a run of up to so many rows: at most `batchMax`, and one where the model's batch size is fixed.
+ * The scheduler must not wait for more, since such a batch would never be full.
+ */
 export const callsIn = (rows: number, { batchMax, batchFixed }: RowLimits): number =>
   batchFixed === undefined ? Math.min(rows, batchMax) : 1;
 
 /**
- * A list as its instances that take calls now make it, each a group of its own; undefined: there are none.
+ * The list of instances as it serves now: a group for each instance that takes calls; undefined if there are none.
  *
- * @param serving with the rows that each takes
+ * @param serving the instances that take calls; `batch` is the rows of a run
  */
 export function offeredList(
   configuration: PoolConfiguration | undefined,
@@ -30,7 +33,7 @@ export function offeredList(
   return groups.length === 0 ? undefined : { ...configuration, groups };
 }
 
-/** Whether the scheduler need not be told of an offer that follows another. */
+/** Whether two offers differ so little that the scheduler need not be told of the second. */
 export const isAlikeOffer = (one: CpuOffer | null, other: CpuOffer | null | undefined): boolean =>
   one?.cores === other?.cores &&
   isDeepStrictEqual(one?.list, other?.list) &&

@@ -5,7 +5,7 @@ import type { PlannedInstance } from './configuration.ts';
 import type { CoreLease } from './cores.ts';
 import { ListSwaps, type ListMember } from './list-swaps.ts';
 
-/** An instance, and its place. */
+/** An instance and its place in the list. */
 export interface Slot extends ListMember {
   /** Rows of a run in the active configuration. */
   batch: number;
@@ -33,7 +33,7 @@ export function makeSlot({ threads, batch }: PlannedInstance, lease: CoreLease |
   };
 }
 
-/** Those that serve, where nothing else is said. */
+/** All slots of a pool. What it iterates over and counts are the slots that serve, unless a method says otherwise. */
 export class Slots extends ListSwaps<Slot> {
   [Symbol.iterator](): IterableIterator<Slot> {
     return this.serving.values();
@@ -44,9 +44,9 @@ export class Slots extends ListSwaps<Slot> {
     super.remove(slot);
   }
 
-  count(holds: (slot: Slot) => boolean): number {
+  count(matches: (slot: Slot) => boolean): number {
     let count = 0;
-    for (const slot of this.serving) if (holds(slot)) count++;
+    for (const slot of this.serving) if (matches(slot)) count++;
     return count;
   }
 
@@ -59,11 +59,11 @@ export class Slots extends ListSwaps<Slot> {
     return this.count(({ state }) => state === 'ready');
   }
 
-  some(state: Slot['state'], holds: (slot: Slot) => boolean = () => true): boolean {
-    return this.count((slot) => slot.state === state && holds(slot)) > 0;
+  some(state: Slot['state'], matches: (slot: Slot) => boolean = () => true): boolean {
+    return this.count((slot) => slot.state === state && matches(slot)) > 0;
   }
 
-  /** Without those of a list that is about to take over: its memory is reserved beside them. */
+  /** Memory of the instances that serve or leave. A list that is about to take over has a reservation of its own. */
   bytes(processes: Processes): number {
     let bytes = 0;
     for (const { replica } of [...this.serving, ...this.leaving])
@@ -79,7 +79,7 @@ export class Slots extends ListSwaps<Slot> {
     return idleMs;
   }
 
-  /** Of all of them. */
+  /** The state of every instance, whether it serves, starts or leaves. */
   state(processes: Processes): PoolState['instances'] {
     return this.all.flatMap(({ replica, state, threads, lease }) => {
       if (replica === undefined) return [];
@@ -100,7 +100,7 @@ export class Slots extends ListSwaps<Slot> {
   }
 }
 
-/** Order in which instances are dropped, last first: ready ones stay longest, and busy ones longest of these. */
+/** The higher the rank, the sooner an instance is dropped: those that are not ready first, busy ones last. */
 export function leavingRank({ state, replica }: Slot): number {
   if (state !== 'ready') return 2;
   return replica?.state === 'busy' ? 0 : 1;

@@ -30,9 +30,9 @@ function stepsMaxOf({ nodes, values }: PreparedGraph): number {
  * their values, but unrolling needs the shapes of these too.
  */
 function shapesInFile(model: ModelProto, shapes: InputShapes): (value: string) => readonly number[] | undefined {
-  const given = new Map(shapes.map(({ name, shape }) => [name, { elementType: undefined, shape }]));
+  const declared = new Map(shapes.map(({ name, shape }) => [name, { elementType: undefined, shape }]));
   // Sizes that do not follow from the inputs stay unknown.
-  const { values } = inferShapes(new Graph(model, given), { openSize: () => undefined });
+  const { values } = inferShapes(new Graph(model, declared), { openSize: () => undefined });
   return (value) => values.get(value)?.dims;
 }
 

@@ -144,7 +144,7 @@ export class PlacedInvoker {
       const result = await this.#options.pools.invoke(version.key, input, lending);
       const awayMs = lent?.awayMs ?? 0;
       lease.done(observationOf(result, performance.now() - startedMs, awayMs));
-      return told(withTimes(result, placed), placed, whyNot);
+      return ranOf(withTimes(result, placed), placed, whyNot);
     } catch (error) {
       lease.done();
       throw error;
@@ -175,7 +175,7 @@ export class PlacedInvoker {
         takeBack: this.#takeBack(key, dueMs),
       });
       placed.done({ runMs: observationOf(result, performance.now() - startedMs).coreMs });
-      return told(withTimes(result, placed), placed, whyNot, { where, countedAs: there.countedAs });
+      return ranOf(withTimes(result, placed), placed, whyNot, { where, countedAs: there.countedAs });
     } catch (failure) {
       const refused = there.refusalOf(failure);
       if (refused !== undefined) return { placed: await placed.elsewhere(refused), failure };
@@ -303,7 +303,7 @@ export class PlacedInvoker {
           placement: this.#onGpu(version, model, inputs, result.coldStart),
         };
       }
-      return told(withTimes(result, model), model, whyNot);
+      return ranOf(withTimes(result, model), model, whyNot);
     } finally {
       isOver = true;
       lent.done(observedThere);
@@ -341,7 +341,7 @@ export class PlacedInvoker {
 }
 
 /** @param there left out: on the CPU pool */
-function told(
+function ranOf(
   result: PoolResult,
   { why }: CpuLease | OtherLease,
   whyNot: WhyNot | undefined | null,

@@ -79,7 +79,7 @@ export class FleetMember {
       name,
       report: () => this.#report(parts, membership.name),
       offers: (all) => this.#joined?.routing?.offers(all) ?? [],
-      manifests: files.told,
+      manifests: files.announced,
       log: logger,
     });
     const routing = listener && this.#route(parts, membership, listener);

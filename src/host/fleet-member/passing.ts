@@ -22,7 +22,7 @@ export interface PassedWish {
   readonly priority?: number | undefined;
 }
 
-/** A call, as another host gets it. */
+/** A call in the form in which another host gets it. */
 export interface PassedCall {
   readonly name: string;
   readonly version: string;
@@ -36,7 +36,7 @@ export type PassedAnswer =
   | { readonly result: PoolResult; readonly placed: string; readonly isGpu: boolean }
   | { readonly failure: PassedFailure };
 
-/** Of the other host. */
+/** A failure at the other host. */
 export interface PassedFailure {
   readonly code: string;
   readonly status: number;
@@ -76,8 +76,8 @@ export function callIn({ header, tensors }: Message<object>): PassedCall {
 
 export function answerFrame({ result, placement }: Ran): Message<object> {
   const { header, tensors } = resultMessage(result);
-  const told = { placed: placementText(placement), isGpu: placement.kind === 'gpu' };
-  return { header: { ...told, result: header } satisfies AnswerHeader, tensors };
+  const where = { placed: placementText(placement), isGpu: placement.kind === 'gpu' };
+  return { header: { ...where, result: header } satisfies AnswerHeader, tensors };
 }
 
 export function failureFrame(error: unknown): Message<object> {

@@ -242,18 +242,18 @@ function broken(record: GpuFunctionRecord, nowMs: number): Reduced {
 const refused = (record: GpuFunctionRecord, reason: string, until: 'another model' | 'a pin goes'): Reduced =>
   turnedAway(record, { kind: 'refused', reason, until }, reason);
 
-/** @param told why it stays on the CPU pool, for the log */
+/** @param reason why it stays on the CPU pool, for the log */
 function turnedAway(
   record: GpuFunctionRecord,
   state: Extract<GpuFunctionState, { kind: 'refused' | 'disagreed' | 'unsized' }>,
-  told: string | undefined,
+  reason: string | undefined,
 ): Reduced {
   const { key } = record;
   return {
     record: { ...record, isInHand: false, state },
     effects: [
       { kind: 'retract', key },
-      { kind: 'discard', key, reason: told },
+      { kind: 'discard', key, reason },
     ],
   };
 }

@@ -24,7 +24,9 @@ import type {
 } from './messages.ts';
 
 /**
- * @param grow is told the bytes of tensors before they are made of typed contents; what it throws is thrown
+ * Reads the tensors and options of a request.
+ *
+ * @param grow called with the bytes of a tensor before it is made of typed contents; its error is thrown
  * @throws HostError 'bad-request', or TensorError naming the tensor
  */
 export function decodeInferMessage(message: ModelInferRequest, spec: ModelSpec, grow: Grow): Omit<InferCall, 'binary'> {
@@ -45,8 +47,8 @@ export function decodeInferMessage(message: ModelInferRequest, spec: ModelSpec, 
     tensors.push(tensor);
   }
   checkComplete(spec, tensors);
-  const wanted = outputs.map((output) => ({ name: output.name, parameters: plainParameters(output.parameters) }));
-  const { names, classes } = readOutputs(wanted, spec);
+  const requested = outputs.map((output) => ({ name: output.name, parameters: plainParameters(output.parameters) }));
+  const { names, classes } = readOutputs(requested, spec);
   const id = message.id === '' ? undefined : message.id;
   return { tensors, id, outputs: names, classes, timeoutMs, priority, rows: rowsOf(spec, tensors) };
 }
@@ -60,7 +62,7 @@ function tensorFrom(input: InferInputTensor, raw: Uint8Array | undefined, spec: 
   const { contents } = input;
   if (raw !== undefined && lengthOf(contents) > 0) {
     throw new TensorError(
-      `input '${name}' has contents, and the request raw_input_contents: only one of them may be there`,
+      `input '${name}' has contents, and the request has raw_input_contents; only one of the two is allowed`,
     );
   }
   const data = raw ?? dataOf(name, datatype, contents, elementCount(shape), grow);
@@ -81,12 +83,12 @@ function dataOf(
     throw new TensorError(`input '${name}' is ${datatype}, which travels in raw_input_contents only`);
   }
   const { field } = form;
-  const given = contents?.counts[field] ?? 0;
-  if (given !== lengthOf(contents)) {
+  const elementsGiven = contents?.counts[field] ?? 0;
+  if (elementsGiven !== lengthOf(contents)) {
     throw new TensorError(`input '${name}' is ${datatype}, so only ${field} may have elements`);
   }
-  if (given !== count) {
-    throw new TensorError(`input '${name}' has ${given} elements in ${field}, but its shape takes ${count}`);
+  if (elementsGiven !== count) {
+    throw new TensorError(`input '${name}' has ${elementsGiven} elements in ${field}, but its shape takes ${count}`);
   }
   if (contents === undefined) return new Uint8Array();
   const wrong = outOfRange(contents, form);
@@ -101,7 +103,7 @@ function dataOf(
 const lengthOf = (contents: InferTensorContents | undefined): number =>
   Object.values(contents?.counts ?? {}).reduce((sum, count) => sum + count, 0);
 
-/** Parameters in the form of the HTTP API; undefined without parameters. */
+/** Converts a message's parameters to the form that they have over HTTP. */
 export function plainParameters(parameters: Parameters | undefined): Record<string, unknown> | undefined {
   if (parameters === undefined) return undefined;
   const plain: Record<string, unknown> = Object.create(null) as Record<string, unknown>;

@@ -23,18 +23,18 @@ export function classify(
   if (datatype === 'BYTES') throw new TensorError(`output '${name}' is BYTES, which has no classes to order`);
   const rows = batched ? (shape[0] ?? 1) : 1;
   const classes = rows === 0 ? 0 : elementCount(shape) / rows;
-  const kept = Math.min(count, classes);
+  const shownCount = Math.min(count, classes);
   const values = valuesOf(tensor);
   const isReal = datatype === 'FP16' || datatype === 'BF16' || datatype === 'FP32' || datatype === 'FP64';
   const texts: string[] = [];
   for (let row = 0; row < rows; row++) {
-    for (const index of highest(values.subarray(row * classes, (row + 1) * classes), kept)) {
+    for (const index of highest(values.subarray(row * classes, (row + 1) * classes), shownCount)) {
       const value = values[row * classes + index]!;
       const label = labels?.[index];
       texts.push(`${isReal ? value.toFixed(6) : String(value)}:${index}${label === undefined ? '' : `:${label}`}`);
     }
   }
-  return { name, datatype: 'BYTES', shape: batched ? [rows, kept] : [kept], data: packBytes(texts) };
+  return { name, datatype: 'BYTES', shape: batched ? [rows, shownCount] : [shownCount], data: packBytes(texts) };
 }
 
 /** As doubles, which order 64-bit integers well enough for classes. */

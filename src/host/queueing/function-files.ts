@@ -55,15 +55,15 @@ export class FunctionFiles {
   }
 
   /** For workers, as this host tells it to the other members. */
-  get told(): ChangeWriterOptions<unknown> {
+  get announced(): ChangeWriterOptions<unknown> {
     let known: readonly FunctionManifest[] | undefined;
     return {
-      current: (all, told) => {
+      current: (all, announced) => {
         const now = this.manifests();
         if (now === known && !all) return [];
         known = now;
         const revisions = new Set(now.map(({ revision }) => revision));
-        const gone = [...told.keys()].filter((revision) => !revisions.has(revision));
+        const gone = [...announced.keys()].filter((revision) => !revisions.has(revision));
         return [
           ...gone.map((revision) => [revision, null] as const),
           ...now.map((each) => [each.revision, each] as const),

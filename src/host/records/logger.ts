@@ -22,9 +22,9 @@ function lineWriter(out: Writable, form: (json: string) => string): (line: strin
     }
     if (lost > 0) {
       const words = 'lines of the log were lost, because its reader did not take them';
-      const told = { level: pino.levels.values['warn'], time: new Date().toISOString(), lost, msg: words };
+      const entry = { level: pino.levels.values['warn'], time: new Date().toISOString(), lost, msg: words };
       lost = 0;
-      out.write(form(`${JSON.stringify(told)}\n`));
+      out.write(form(`${JSON.stringify(entry)}\n`));
     }
     out.write(form(line));
   };

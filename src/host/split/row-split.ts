@@ -146,9 +146,9 @@ export class RowSplit {
     });
     if (result === undefined) return undefined;
     this.requests++;
-    const told = ran.map(({ placement }, index): PartTold => ({ rows: parts[index]!, placement }));
+    const placements = ran.map(({ placement }, index): PartTold => ({ rows: parts[index]!, placement }));
     // The placement of the request is that of the part that took longest.
-    return { result, placement: { ...ran[last]!.placement, parts: told } };
+    return { result, placement: { ...ran[last]!.placement, parts: placements } };
   }
 
   #slowdownAt(key: string, running: number): number {

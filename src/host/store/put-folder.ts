@@ -69,8 +69,8 @@ export async function putFolder(path: string, options: PutFolderOptions): Promis
       if (handlerPath !== undefined) await publication.useHandler(handlerPath);
       const { model: _model, handler: _handler, $schema: _schema, example, ...settings } = read.given;
       // An example in a file stays with the folder.
-      const told = example === undefined || example.startsWith('@') ? settings : { ...settings, example };
-      return await publication.commit(told);
+      const published = example === undefined || example.startsWith('@') ? settings : { ...settings, example };
+      return await publication.commit(published);
     } finally {
       await publication.abort();
     }

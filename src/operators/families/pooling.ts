@@ -1,4 +1,4 @@
-/** Pools: one number for each window, or for all pixels of a channel. */
+/** Pooling operators: one number for each window, or one for all pixels of a channel. */
 import { ordinary, type OperatorFacts } from '../facts.ts';
 import { ElementType } from '../../onnx/index.ts';
 import { is, like } from '../result-types.ts';
@@ -18,7 +18,7 @@ const global: OperatorFacts = {
   rows: rows.alongFirst(0),
 };
 
-/** A reduction of all pixels. */
+/** Writes a global pool as a reduction over all pixels of a channel. */
 const reducing =
   (reduced: (writer: Writer, input: Term, axes: readonly number[]) => Term): Write =>
   (writer) => {
@@ -33,7 +33,7 @@ const norm = reducing((writer, input, axes) => {
   return power(writer.reduced('ReduceSum', power(writer.map('Abs', [input]), p), axes), 1 / p);
 });
 const mean = reducing((writer, input, axes) => writer.reduced('ReduceMean', input, axes));
-const most = reducing((writer, input, axes) => writer.reduced('ReduceMax', input, axes));
+const maximum = reducing((writer, input, axes) => writer.reduced('ReduceMax', input, axes));
 
 /** From [items, ...sizes, channels] to [items, channels, ...sizes]. */
 const channelsFirst = (shape: readonly number[]): number[] => [shape[0]!, shape.at(-1)!, ...shape.slice(1, -1)];
@@ -52,7 +52,7 @@ export const pooling = {
     ...windowed,
     types: [like(0), is(ElementType.INT64)],
     rows: rows.withoutIndices(rows.alongFirst(0)),
-    // The places of the maxima.
+    // Its second output holds the positions of the maxima: where two values are nearly equal, an error moves them.
     jumps: ({ output }) => (output[1] ?? '') !== '',
     leaf: 'pool',
     narrow: 'pool',
@@ -63,12 +63,12 @@ export const pooling = {
     ...windowed,
     shapes(input) {
       const [x] = input.inputs;
-      const made = x && windows.pool({ ...input, inputs: [{ dims: channelsFirst(x.dims) }] });
-      return made?.map((each) => each && { dims: channelsLast(each.dims) });
+      const pooled = x && windows.pool({ ...input, inputs: [{ dims: channelsFirst(x.dims) }] });
+      return pooled?.map((result) => result && { dims: channelsLast(result.dims) });
     },
     write: withChannelsLast,
   },
   GlobalAveragePool: { ...global, leaf: 'pool', write: mean },
-  GlobalMaxPool: { ...global, leaf: 'pool', write: most },
+  GlobalMaxPool: { ...global, leaf: 'pool', write: maximum },
   GlobalLpPool: { ...global, write: norm },
 } satisfies Record<string, OperatorFacts>;

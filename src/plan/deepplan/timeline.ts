@@ -74,6 +74,7 @@ export function simulate(
     const { name, method, link } = plan.layers[index]!;
     const arrived = plan.mode === 'baseline' ? arrivals[index] : arrival(index);
     const { cost } = layer;
+    /** When the layer could execute if its weights were there. */
     let possibleMs = busyMs;
     if (cost !== undefined) {
       const coldMs = arrived === undefined ? 0 : coldLaunchMs;

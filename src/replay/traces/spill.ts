@@ -20,7 +20,7 @@ export class SpillFile {
     spillFiles.register(this, this.#descriptor, this);
   }
 
-  /** Appends; gives the offset. */
+  /** Appends the bytes. Returns the offset at which they start. */
   append(bytes: Uint8Array): number {
     const offset = this.#bytes;
     for (let done = 0; done < bytes.byteLength; ) {
@@ -30,7 +30,7 @@ export class SpillFile {
     return offset;
   }
 
-  /** Fills `into` from `offset` on. */
+  /** Fills `into` with the bytes from `offset` on. @throws RangeError if the file ends before */
   read(offset: number, into: Uint8Array): void {
     for (let done = 0; done < into.byteLength; ) {
       const count = readSync(this.#descriptor, into, done, into.byteLength - done, offset + done);

@@ -14,13 +14,13 @@ export class LoadMeter {
   /** Calls since the last look. */
   calls = 0;
   #looks = 0;
-  /** Smoothed, in busy milliseconds a second. */
-  #seen = 0;
-  #told = 0;
+  /** The smoothed load, and the one that the host reports, in busy milliseconds a second. */
+  #smoothed = 0;
+  #reported = 0;
 
   /** The reported figure, by which homes are found. */
   get load(): number {
-    return this.#told;
+    return this.#reported;
   }
 
   /** Call this every half second or second. @param callMs how long one call keeps a lane busy */
@@ -28,11 +28,11 @@ export class LoadMeter {
     this.#looks = Math.min(callsMin, this.#looks + 1);
     // The weight goes by the calls that the old figure predicts. By the calls that came, busy seconds would weigh more
     // and the figure would be too high.
-    const expected = callMs === 0 ? 0 : (this.#seen / callMs) * seconds;
+    const expected = callMs === 0 ? 0 : (this.#smoothed / callMs) * seconds;
     const most = 1 - (1 - halfSecondWeight) ** (2 * seconds);
     const weight = Math.max(1 / this.#looks, Math.min(most, expected / callsMin));
-    this.#seen += weight * ((this.calls / seconds) * callMs - this.#seen);
+    this.#smoothed += weight * ((this.calls / seconds) * callMs - this.#smoothed);
     this.calls = 0;
-    if (Math.abs(this.#seen - this.#told) > shareMin * this.#told) this.#told = this.#seen;
+    if (Math.abs(this.#smoothed - this.#reported) > shareMin * this.#reported) this.#reported = this.#smoothed;
   }
 }

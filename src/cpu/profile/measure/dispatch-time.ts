@@ -8,7 +8,7 @@ import { median } from './samples.ts';
 export interface DispatchTimeOptions {
   readonly modelPath: string;
   readonly opening: ModelOpening | undefined;
-  /** One request. */
+  /** The inputs of one request. */
   readonly tensors: readonly Tensor[];
   readonly samples: number;
   readonly timeoutMs: number;
