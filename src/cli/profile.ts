@@ -63,14 +63,14 @@ export function profileCommand(): AnyCommand {
           modelSha256: target.modelSha256,
           dimensions: resolveSizes(target.inputs, sizesGiven),
         };
-        const kept = options.force === true ? undefined : await files.find(key);
+        const stored = options.force === true ? undefined : await files.find(key);
         // What is missing, in the profile of a host with little time for example, is measured now.
-        if (kept?.ended === 'whole' && reaches(kept, target.inputs, options.batchMax))
-          return { profile: kept, path: files.path(key), isKept: true };
+        if (stored?.ended === 'whole' && reaches(stored, target.inputs, options.batchMax))
+          return { profile: stored, path: files.path(key), isKept: true };
         const profile = await measure(target, sockets, sizesGiven, {
           batchMax: options.batchMax,
           samples: options.samples,
-          before: kept,
+          before: stored,
           // Where it is interrupted, the next time goes on from there.
           onMeasured: (soFar) => void files.keep(soFar, key).catch(() => undefined),
         });

@@ -99,9 +99,9 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
             store: sharedStore,
             cacheBytes: config.store.cacheBytes,
             idleMs: (key) => live.placeOf(key)?.idleMs ?? Infinity,
-            news: {
-              tell: (name) => queueing?.news.tell(name),
-              follow: (listener) => queueing?.news.follow(listener) ?? ((): void => undefined),
+            broadcast: {
+              tell: (name) => queueing?.broadcast.tell(name),
+              follow: (listener) => queueing?.broadcast.follow(listener) ?? ((): void => undefined),
             },
           },
         }),
@@ -143,9 +143,9 @@ export async function startHost(config: HostConfig, options: HostOptions = {}): 
     ...cpu.live.asPlace,
     others,
     waitingMax: config.cpu.queueMax,
-    onGpuNews: (key, news) => {
-      gpus?.news(key, news);
-      if (news.kind === 'evicted') records.evictedFromGpu(news.eviction);
+    onGpuReport: (key, report) => {
+      gpus?.report(key, report);
+      if (report.kind === 'evicted') records.evictedFromGpu(report.eviction);
     },
     isForCaller: (error) => error instanceof HostError,
     onDefect: (message) => logger.error(message),

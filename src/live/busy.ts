@@ -7,7 +7,7 @@ export const busyWindowMs = sliceMs * slices;
 
 export class BusyShare {
   readonly #ms = new Float64Array(slices);
-  #latest = 0;
+  #latestSlice = 0;
 
   /** Work of `durationMs` that ended at `endMs`, on a clock that never goes back. */
   add(endMs: number, durationMs: number): void {
@@ -32,7 +32,8 @@ export class BusyShare {
 
   #advance(nowMs: number): void {
     const slice = Math.floor(nowMs / sliceMs);
-    for (let next = Math.max(this.#latest + 1, slice - slices + 1); next <= slice; next++) this.#ms[next % slices] = 0;
-    this.#latest = Math.max(this.#latest, slice);
+    for (let next = Math.max(this.#latestSlice + 1, slice - slices + 1); next <= slice; next++)
+      this.#ms[next % slices] = 0;
+    this.#latestSlice = Math.max(this.#latestSlice, slice);
   }
 }

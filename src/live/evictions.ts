@@ -29,7 +29,7 @@ export class Evictions {
       isWhole: prefix <= (base === undefined ? (fn.offers[gpu]?.shared?.layers ?? 0) : 0),
       ageMs: nowMs - (fn.sinceMs[gpu] ?? nowMs),
     };
-    this.#state.options.onGpuNews?.(fn.key, { kind: 'evicted', eviction });
+    this.#state.options.onGpuReport?.(fn.key, { kind: 'evicted', eviction });
     if (base === undefined) this.#state.place?.trim(fn, gpu, prefix);
     else this.#state.place?.release(fn, gpu, (fn.sharedLayers.get(base) ?? []).slice(prefix));
   }

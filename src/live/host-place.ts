@@ -28,7 +28,7 @@ export interface HostPlaceOptions {
 }
 
 /**
- * What became of a wish to have a function in host memory. `too large`: there can never be room for it. `gone`: the
+ * What became of a terms to have a function in host memory. `too large`: there can never be room for it. `gone`: the
  * process with the memory is, or knows the function no more.
  */
 export type Holding = Disposable | 'too large' | 'gone';

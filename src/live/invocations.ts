@@ -18,7 +18,7 @@ import {
   gpuErrorCode,
   leftError,
   toSchedulerPriority,
-  type InvocationWish,
+  type InvocationTerms,
   type Lease,
   type OtherLease,
   type Placed,
@@ -55,11 +55,11 @@ export class Invocations {
   submit(
     { key, settings }: Scheduled,
     tensors: readonly Tensor[] | undefined,
-    wish: InvocationWish = {},
+    terms: InvocationTerms = {},
   ): Promise<Placed> {
     if (this.isClosed) return Promise.resolve({ kind: 'nowhere', refusals: ['the host is stopping'] });
-    if (wish.signal?.aborted === true) return Promise.reject(leftError('cancelled'));
-    if (wish.deadlineMs !== undefined && wish.deadlineMs <= this.#state.now())
+    if (terms.signal?.aborted === true) return Promise.reject(leftError('cancelled'));
+    if (terms.deadlineMs !== undefined && terms.deadlineMs <= this.#state.now())
       return Promise.reject(leftError('deadline-passed'));
     const fn = this.#functions.of(key, settings);
     const { waitingMax = Infinity } = this.#state.options;
@@ -71,7 +71,7 @@ export class Invocations {
     const isForgotten = fn.plans !== undefined && fn.correction.called(this.#state.now());
     if (isForgotten) fn.offers = offersOf(fn);
     if (this.#functions.ask(fn) || hasSettings || isForgotten) this.#functions.update(fn);
-    return this.#enter(fn, tensors, wish);
+    return this.#enter(fn, tensors, terms);
   }
 
   /** Runs it on a GPU even if other places promise more, so that its weights are there afterwards. */
@@ -94,7 +94,7 @@ export class Invocations {
     }
   }
 
-  #enter(fn: LiveFunction, tensors: readonly Tensor[] | undefined, wish: InvocationWish): Promise<Placed> {
+  #enter(fn: LiveFunction, tensors: readonly Tensor[] | undefined, terms: InvocationTerms): Promise<Placed> {
     const arrivalMs = this.#state.now();
     fn.lastUseMs = arrivalMs;
     fn.outstanding++;
@@ -105,8 +105,8 @@ export class Invocations {
         fn,
         tensors,
         arrivalMs,
-        sinceMs: wish.sinceMs ?? arrivalMs,
-        wish,
+        sinceMs: terms.sinceMs ?? arrivalMs,
+        terms,
         resolve,
         reject,
         stage: 'waiting',
@@ -126,27 +126,27 @@ export class Invocations {
   }
 
   arrive(pending: Pending): void {
-    const { id, fn, wish } = pending;
+    const { id, fn, terms } = pending;
     const passedMs = this.#state.now() - pending.sinceMs;
-    const hasOwnSlo = wish.sloMs !== undefined || (passedMs >= countedMsMin && wish.isForGpus !== true);
+    const hasOwnSlo = terms.sloMs !== undefined || (passedMs >= countedMsMin && terms.isForGpus !== true);
     pending.home = this.#state.scheduler;
     this.#state.tell({
       kind: 'arrival',
       invocation: id,
       functionIndex: fn.index,
       sloMs: hasOwnSlo ? Math.max(0, sloOf(pending) - passedMs) : undefined,
-      priority: wish.priority === undefined ? undefined : toSchedulerPriority(wish.priority),
-      isKeptOffGpus: wish.keptOff !== undefined || pending.isKeptOff,
-      isForGpus: pending.isKeptOff ? undefined : wish.isForGpus,
+      priority: terms.priority === undefined ? undefined : toSchedulerPriority(terms.priority),
+      isKeptOffGpus: terms.keptOff !== undefined || pending.isKeptOff,
+      isForGpus: pending.isKeptOff ? undefined : terms.isForGpus,
       // An invocation that breaks a run takes its companions along only once.
-      join: pending.refusals.length === 0 ? wish.join : undefined,
+      join: pending.refusals.length === 0 ? terms.join : undefined,
     });
     if (pending.stage === 'waiting' && pending.settle === undefined) this.#watch(pending);
   }
 
   /** Ends the wait when the caller leaves or a deadline passes. */
   #watch(pending: Pending): void {
-    const { signal, deadlineMs } = pending.wish;
+    const { signal, deadlineMs } = pending.terms;
     if (signal === undefined && deadlineMs === undefined) return;
     const leftMs = deadlineMs === undefined ? Infinity : Math.max(0, Math.ceil(deadlineMs - this.#state.now()));
     const timer = leftMs > timerMsMax ? undefined : setTimeout(() => this.#depart(pending, 'deadline-passed'), leftMs);
@@ -174,7 +174,7 @@ export class Invocations {
     pending.isCounted = true;
     pending.hasWaited = true;
     if (pending.fn.loadingRuns > 0) pending.isBehindLoad = true;
-    pending.wish.stages?.enter(pending.fn.loadingRuns > 0 ? 'load' : 'turn');
+    pending.terms.stages?.enter(pending.fn.loadingRuns > 0 ? 'load' : 'turn');
   }
 
   shed({ invocation, predictedEndMs, trialMs = -Infinity }: Action & { kind: 'shed' }): void {
@@ -197,9 +197,9 @@ export class Invocations {
   }
 
   /** What has refused it already is the reason otherwise. */
-  #whyNotOnCpu({ fn, refusals, wish }: Pending): string | undefined {
+  #whyNotOnCpu({ fn, refusals, terms }: Pending): string | undefined {
     const { cpu } = this.#state;
-    if (cpu === null || fn.cpu === null || wish.isForGpus === true || refusals.length > 0) return undefined;
+    if (cpu === null || fn.cpu === null || terms.isForGpus === true || refusals.length > 0) return undefined;
     return cpuRefusal(fn.key, fn.cpu, cpu);
   }
 
@@ -257,7 +257,7 @@ export class Invocations {
     if (first === undefined || place === undefined) return;
     for (const pending of members) {
       this.#begin(pending);
-      pending.wish.stages?.enter(action.load === null ? 'model' : 'load');
+      pending.terms.stages?.enter(action.load === null ? 'model' : 'load');
     }
     // Another GPU would find the input just as invalid.
     if (others.length === 0 && (first.tensors === undefined || first.invalid !== undefined)) {
@@ -305,7 +305,7 @@ export class Invocations {
     const [first, ...others] = members;
     const { fn } = first!;
     if (end.kind === 'ran') {
-      this.#state.options.onGpuNews?.(fn.key, { kind: 'run succeeded' });
+      this.#state.options.onGpuReport?.(fn.key, { kind: 'run succeeded' });
       for (const [call, pending] of members.entries()) {
         this.#end(pending);
         pending.resolve(end.ran[call]!);
@@ -313,7 +313,7 @@ export class Invocations {
       return;
     }
     if (end.kind === 'unanswered') {
-      this.#state.options.onGpuNews?.(fn.key, { kind: 'run succeeded' });
+      this.#state.options.onGpuReport?.(fn.key, { kind: 'run succeeded' });
       for (const pending of members) {
         this.#end(pending);
         pending.reject(end.error);
@@ -328,7 +328,7 @@ export class Invocations {
       pending.refusals.push(`gpu${gpu} failed: ${error instanceof Error ? error.message : String(error)}`);
       if (isInvalid) pending.invalid = error;
     }
-    if (!isInvalid) this.#state.options.onGpuNews?.(fn.key, { kind: 'run failed', error });
+    if (!isInvalid) this.#state.options.onGpuReport?.(fn.key, { kind: 'run failed', error });
     // How much of the load has arrived is unknown; other calls that wait for it would fail the same way.
     if (!isInvalid || load !== null) void this.#functions.withdraw(fn, 'failed-run');
     this.#refuse(first!, others);
@@ -375,7 +375,7 @@ export class Invocations {
       // If another place answers it, the input was not the cause.
       const { invalid } = pending;
       if (observed !== undefined && invalid !== undefined)
-        this.#state.options.onGpuNews?.(fn.key, { kind: 'run failed', error: invalid });
+        this.#state.options.onGpuReport?.(fn.key, { kind: 'run failed', error: invalid });
       if (isLoading) fn.loadingRuns--;
       const { runMs, loadMs: observedLoadMs } = observed ?? {};
       if (isHere && observedLoadMs !== undefined) fn.cpuLoadMs = observedLoadMs;
@@ -411,12 +411,12 @@ export class Invocations {
 /** Most calls are refused by no place. */
 const noPlaces: readonly SideId[] = [];
 
-const sloOf = ({ wish, fn }: Pending): number => wish.sloMs ?? fn.settings.sloMs;
+const sloOf = ({ terms, fn }: Pending): number => terms.sloMs ?? fn.settings.sloMs;
 
 /** A copy: the scheduler overwrites the decision when the invocation's number is used again. */
 function whyOf(pending: Pending, { reason, otherPlace, otherEndMs }: Decision, predictedEndMs?: number): Why {
-  const { sinceMs, refusals, wish } = pending;
+  const { sinceMs, refusals, terms } = pending;
   const predictedMs = predictedEndMs === undefined ? undefined : predictedEndMs - sinceMs;
   const otherMs = otherEndMs - sinceMs;
-  return { reason, predictedMs, otherPlace, otherMs, sloMs: sloOf(pending), refusals, keptOff: wish.keptOff };
+  return { reason, predictedMs, otherPlace, otherMs, sloMs: sloOf(pending), refusals, keptOff: terms.keptOff };
 }

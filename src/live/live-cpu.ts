@@ -13,7 +13,7 @@ import { sessionBytesOf } from '../hardware/index.ts';
 import type { CpuOffer, CpuPlace, Observation } from '../schedule/index.ts';
 import type { LiveScheduler } from './live-scheduler.ts';
 import type { Scheduled } from './live-views.ts';
-import type { InvocationWish, LiveSchedulerOptions, Placed, ScheduledSettings } from './types.ts';
+import type { InvocationTerms, LiveSchedulerOptions, Placed, ScheduledSettings } from './types.ts';
 import { cpuRefusal } from './words.ts';
 
 /** A little more than the time for an answer to go out and the next call to come in. */
@@ -128,8 +128,8 @@ export class LiveCpu {
    *
    * @throws CpuError
    */
-  async run(version: Scheduled, input: PoolInput, wish: InvocationWish, options: InvokeOptions): Promise<PoolResult> {
-    const placed = await this.#placed(version, wish);
+  async run(version: Scheduled, input: PoolInput, terms: InvocationTerms, options: InvokeOptions): Promise<PoolResult> {
+    const placed = await this.#placed(version, terms);
     const startMs = performance.now();
     try {
       const result = await this.pools.invoke(version.key, input, options);
@@ -141,9 +141,9 @@ export class LiveCpu {
     }
   }
 
-  async #placed({ key, settings }: Scheduled, wish: InvocationWish): Promise<Extract<Placed, { kind: 'cpu' }>> {
+  async #placed({ key, settings }: Scheduled, terms: InvocationTerms): Promise<Extract<Placed, { kind: 'cpu' }>> {
     if (this.#live === undefined) throw new CpuError('stopping', 'there is no scheduler yet');
-    const placed = await this.#live.submit({ key, settings }, undefined, wish);
+    const placed = await this.#live.submit({ key, settings }, undefined, terms);
     if (placed.kind === 'cpu') return placed;
     const refusal = placed.kind === 'nowhere' ? placed.refusals.at(-1) : undefined;
     throw new CpuError('queue-full', refusal ?? `${key} has no place on this CPU`);

@@ -21,7 +21,7 @@ import { WarmTimes } from './short-runs.ts';
 import {
   toSchedulerPriority,
   type FunctionPlans,
-  type InvocationWish,
+  type InvocationTerms,
   type JoinedSizes,
   type LoadAhead,
   type OwnCause,
@@ -111,9 +111,9 @@ export interface Pending {
   /** Undefined: its model cannot run before its handler. */
   readonly tensors: readonly Tensor[] | undefined;
   readonly arrivalMs: number;
-  /** See {@link InvocationWish}. */
+  /** See {@link InvocationTerms}. */
   readonly sinceMs: number;
-  readonly wish: InvocationWish;
+  readonly terms: InvocationTerms;
   /** Of its latest place. */
   resolve: (placed: Placed) => void;
   reject: (error: Error) => void;

@@ -23,7 +23,7 @@ import { Invocations } from './invocations.ts';
 import { noSession, sheetOf } from './live-function.ts';
 import { LiveFunctions } from './live-functions.ts';
 import { LiveViews, LiveState, type Scheduled } from './live-views.ts';
-import type { GpuRunner, InvocationWish, LiveSchedulerOptions, Placed, RanElsewhere, RanOnGpu } from './types.ts';
+import type { GpuRunner, InvocationTerms, LiveSchedulerOptions, Placed, RanElsewhere, RanOnGpu } from './types.ts';
 
 export class LiveScheduler extends LiveViews {
   /** What each function may use. */
@@ -46,7 +46,7 @@ export class LiveScheduler extends LiveViews {
    * @param host left out: everything is in host memory
    */
   setGpus(gpus: readonly SchedulerGpu[], runner: GpuRunner, host?: HostTier & { readonly runner: HostRunner }): void {
-    const { onGpuNews, onDefect, isForCaller = (_error): _error is Error => false } = this.state.options;
+    const { onGpuReport, onDefect, isForCaller = (_error): _error is Error => false } = this.state.options;
     this.state.gpus = gpus;
     this.state.place = new GpuPlace({
       gpuCount: gpus.length,
@@ -54,7 +54,7 @@ export class LiveScheduler extends LiveViews {
       now: this.state.now,
       tell: (event) => this.state.tell(event),
       onCorrected: (fn) => this.functions.observed(fn),
-      onArrived: (fn, gpu) => onGpuNews?.(fn.key, { kind: 'arrived', gpu }),
+      onArrived: (fn, gpu) => onGpuReport?.(fn.key, { kind: 'arrived', gpu }),
       makeRoom: (gpu, asking) => this.#evictions.makeRoom(gpu, asking),
       holdInHost: async (fn) => {
         const held = await this.state.host?.place.hold(fn).catch(() => undefined);
@@ -75,14 +75,14 @@ export class LiveScheduler extends LiveViews {
   }
 
   #setHost({ runner, ...tier }: HostTier & { readonly runner: HostRunner }): void {
-    const { onGpuNews, onDefect } = this.state.options;
+    const { onGpuReport, onDefect } = this.state.options;
     const place = new HostPlace({
       runner,
       tell: (event) => this.state.tell(event),
       isHere: (functionIndex) => this.state.scheduler.isInHostMemory(functionIndex),
       fits: (functionIndex) => this.state.scheduler.fitsHostMemory(functionIndex),
       onFailed: (fn, error) => {
-        onGpuNews?.(fn.key, { kind: 'run failed', error });
+        onGpuReport?.(fn.key, { kind: 'run failed', error });
         // Its calls go elsewhere.
         void this.functions.withdraw(fn, 'failed-run');
       },
@@ -176,8 +176,8 @@ export class LiveScheduler extends LiveViews {
    * @param tensors undefined if the model cannot run before its handler
    * @throws CpuError `cancelled`, `deadline-passed`, `queue-full`
    */
-  submit(version: Scheduled, tensors: readonly Tensor[] | undefined, wish?: InvocationWish): Promise<Placed> {
-    return this.#invocations.submit(version, tensors, wish);
+  submit(version: Scheduled, tensors: readonly Tensor[] | undefined, terms?: InvocationTerms): Promise<Placed> {
+    return this.#invocations.submit(version, tensors, terms);
   }
 
   /** Runs it on a GPU even if other places promise more, so that its weights are there afterwards. */

@@ -2,7 +2,7 @@
 import type { GpuId } from '../schedule/index.ts';
 export class PendingFrees {
   readonly #onFailure: (gpu: GpuId, key: string, error: unknown) => void;
-  #latest: Promise<unknown> = Promise.resolve();
+  #latestFree: Promise<unknown> = Promise.resolve();
   /** Counts lost processes: nothing is told about the frees of an earlier one. */
   #epoch = 0;
 
@@ -13,21 +13,21 @@ export class PendingFrees {
 
   /** @param key the function that owns the bytes */
   add(gpu: GpuId, key: string, freed: Promise<number>): void {
-    const [epoch, before] = [this.#epoch, this.#latest];
+    const [epoch, before] = [this.#epoch, this.#latestFree];
     const settled = freed.catch((error: unknown) => {
       if (epoch === this.#epoch) this.#onFailure(gpu, key, error);
     });
-    this.#latest = settled.then(() => before);
+    this.#latestFree = settled.then(() => before);
   }
 
   /** Resolves when everything asked for so far is free. */
   async over(): Promise<void> {
-    await this.#latest;
+    await this.#latestFree;
   }
 
   /** The process is gone, and its memory with it. */
   lost(): void {
     this.#epoch++;
-    this.#latest = Promise.resolve();
+    this.#latestFree = Promise.resolve();
   }
 }

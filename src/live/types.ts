@@ -61,7 +61,7 @@ export interface WhyNot {
 }
 
 /** An invocation's own settings, where they differ from its function's. */
-export interface InvocationWish {
+export interface InvocationTerms {
   readonly sloMs?: number | undefined;
   /** Instant (performance.now()) from which its SLO counts. Default: now. */
   readonly sinceMs?: number;
@@ -91,7 +91,7 @@ export interface JoinedSizes {
 export interface Why {
   readonly reason: PlaceReason;
   /**
-   * From {@link InvocationWish.sinceMs} to its answer, as predicted when the place was chosen; undefined: nothing was
+   * From {@link InvocationTerms.sinceMs} to its answer, as predicted when the place was chosen; undefined: nothing was
    * known.
    */
   readonly predictedMs: number | undefined;
@@ -193,7 +193,7 @@ export interface GpuEviction {
 }
 
 /** News for the records of functions on the GPUs. */
-export type GpuNews =
+export type GpuReport =
   | { readonly kind: 'run succeeded' }
   | { readonly kind: 'run failed'; readonly error: unknown }
   | { readonly kind: 'arrived'; readonly gpu: Given<GpuId> }
@@ -234,7 +234,7 @@ export interface LiveSchedulerOptions {
   readonly makeSession?: ((key: string) => Promise<{ readonly bytes: number; readonly spares: number }>) | undefined;
   /** Limit of a function's waiting invocations; more are refused. */
   readonly waitingMax?: number | undefined;
-  readonly onGpuNews?: ((key: string, news: GpuNews) => void) | undefined;
+  readonly onGpuReport?: ((key: string, report: GpuReport) => void) | undefined;
   /** Whether a run on a GPU succeeded and only its answer could not be taken in: the caller gets this error. Default: never. */
   readonly isForCaller?: ((error: unknown) => error is Error) | undefined;
   readonly onDefect?: ((message: string) => void) | undefined;

@@ -224,9 +224,9 @@ class Draft {
     }
     const added = node.splice(this.graph.node.length);
     const dropped = [...obstacles.keys()].map((name) => moved.get(name) ?? name);
-    const kept = withoutUnused([...renamed(node, moved), ...added], dropped, output);
+    const used = withoutUnused([...renamed(node, moved), ...added], dropped, output);
     const valueInfo = this.graph.valueInfo.filter(({ name }) => !obstacles.has(name));
-    this.#change({ node: kept, output, valueInfo });
+    this.#change({ node: used, output, valueInfo });
   }
 
   /** FP32 holds every BF16, so casts at the edges change no value. */

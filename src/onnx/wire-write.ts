@@ -10,7 +10,7 @@ class Output {
   #end = 0;
 
   /** The place of the next `size` bytes. */
-  #room(size: number): number {
+  #reserve(size: number): number {
     const start = this.#end;
     this.#end += size;
     if (this.#end > this.#bytes.byteLength) {
@@ -29,7 +29,7 @@ class Output {
   }
 
   #byte(value: number): void {
-    const at = this.#room(1);
+    const at = this.#reserve(1);
     this.#bytes[at] = value;
   }
 
@@ -38,18 +38,18 @@ class Output {
   }
 
   bytes(bytes: Uint8Array): void {
-    const at = this.#room(bytes.byteLength);
+    const at = this.#reserve(bytes.byteLength);
     this.#bytes.set(bytes, at);
   }
 
   /** What `write` writes, behind its length. */
   sized(write: () => void): void {
-    const start = this.#room(1);
+    const start = this.#reserve(1);
     write();
     const size = this.#end - start - 1;
     const further = bytesOfVarint(size) - 1;
     if (further > 0) {
-      this.#room(further);
+      this.#reserve(further);
       this.#bytes.copyWithin(start + 1 + further, start + 1, start + 1 + size);
     }
     const end = this.#end;
@@ -82,7 +82,7 @@ class Output {
   #text(text: string): void {
     const size = Buffer.byteLength(text);
     this.varint(size);
-    const at = this.#room(size);
+    const at = this.#reserve(size);
     this.#bytes.write(text, at, size);
   }
 

@@ -39,9 +39,9 @@ export class OutputLines {
   }
 
   #append(text: string, from: number, to: number): void {
-    const kept = Math.min(to - from, lineCharactersMax - this.#line.length);
-    this.#line += text.slice(from, from + kept);
-    this.#cut += to - from - kept;
+    const count = Math.min(to - from, lineCharactersMax - this.#line.length);
+    this.#line += text.slice(from, from + count);
+    this.#cut += to - from - count;
   }
 
   #endLine(): void {

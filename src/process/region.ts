@@ -66,13 +66,13 @@ function makeMemory(): number {
   }
 }
 
-interface Held {
+interface Block {
   readonly from: number;
   readonly to: number;
 }
 
 /** A message that is being read. */
-interface Reading extends Held {
+interface Reading extends Block {
   leases: number;
 }
 
@@ -115,10 +115,10 @@ export class Region implements FrameRegion, SharedMemory, Disposable {
   /** Undefined once the memory is gone. */
   #views: { readonly counts: Int32Array; readonly own: Uint8Array; readonly other: Uint8Array } | undefined;
   /** Where this side's tensors are, by their place: those reserved, and those of messages that the other side has not taken. */
-  readonly #held: Held[] = [];
-  readonly #reserved = new Set<Held>();
+  readonly #blocks: Block[] = [];
+  readonly #reserved = new Set<Block>();
   /** Of the messages that the other side has not taken, in their order. */
-  readonly #sent: Held[] = [];
+  readonly #sent: Block[] = [];
   /** How many the other side has taken, as far as this side has noticed. */
   #taken = 0;
   /** Messages from the first on that the reader has not released. */
@@ -152,30 +152,30 @@ export class Region implements FrameRegion, SharedMemory, Disposable {
   /** Returns where the tensors are for the other side; undefined: they go through the socket. */
   put(tensors: readonly Tensor[], bytes: number): number | undefined {
     if (bytes < regionTensorsMin || this.#views === undefined) return undefined;
-    let held = this.#reservedFor(tensors);
-    if (held === undefined) {
-      held = this.#hold(bytes);
-      if (held === undefined) return undefined;
-      copyInto(this.#views.own, held.from, tensors);
+    let block = this.#reservedFor(tensors);
+    if (block === undefined) {
+      block = this.#hold(bytes);
+      if (block === undefined) return undefined;
+      copyInto(this.#views.own, block.from, tensors);
     }
-    this.#reserved.delete(held);
-    this.#sent.push(held);
-    return held.from;
+    this.#reserved.delete(block);
+    this.#sent.push(block);
+    return block.from;
   }
 
   reserve(bytes: number): Reservation | undefined {
     if (bytes < regionTensorsMin || this.#views === undefined) return undefined;
-    const held = this.#hold(bytes + besideBytes);
-    if (held === undefined) return undefined;
-    this.#reserved.add(held);
-    const view = this.#views.own.subarray(held.from, held.from + bytes);
+    const block = this.#hold(bytes + besideBytes);
+    if (block === undefined) return undefined;
+    this.#reserved.add(block);
+    const view = this.#views.own.subarray(block.from, block.from + bytes);
     // What a message has taken over is free when the other side has taken that.
-    const dispose = (): void => void (this.#reserved.delete(held) && this.#free(held));
+    const dispose = (): void => void (this.#reserved.delete(block) && this.#free(block));
     return { address: this.#addressOf(view), view, [Symbol.dispose]: dispose };
   }
 
   /** The reservation that tensors fill without gaps, with those behind them that are elsewhere copied to their place. */
-  #reservedFor(tensors: readonly Tensor[]): Held | undefined {
+  #reservedFor(tensors: readonly Tensor[]): Block | undefined {
     if (this.#reserved.size === 0) return undefined;
     const { own } = this.#views!;
     const parts = tensors.flatMap(dataParts);
@@ -187,13 +187,13 @@ export class Region implements FrameRegion, SharedMemory, Disposable {
     const rest = parts.slice(there);
     const restBytes = rest.reduce((sum, { byteLength }) => sum + byteLength, 0);
     if (there === 0) return undefined;
-    const held = [...this.#reserved].find((each) => each.from === from && end + restBytes <= each.to);
-    if (held === undefined) return undefined;
+    const block = [...this.#reserved].find((each) => each.from === from && end + restBytes <= each.to);
+    if (block === undefined) return undefined;
     for (const part of rest) {
       own.set(part, end);
       end += part.byteLength;
     }
-    return held;
+    return block;
   }
 
   /** The tensors of the next message in their place, until they are released. */
@@ -265,26 +265,26 @@ export class Region implements FrameRegion, SharedMemory, Disposable {
   }
 
   /** The first gap that is large enough: few pages serve many messages. */
-  #hold(bytes: number): Held | undefined {
+  #hold(bytes: number): Block | undefined {
     this.#letGo();
-    const room = Math.ceil(bytes / alignment) * alignment;
+    const alignedBytes = Math.ceil(bytes / alignment) * alignment;
     let from = 0;
     let index = 0;
-    for (const held of this.#held) {
-      if (from + room <= held.from) break;
-      from = held.to;
+    for (const block of this.#blocks) {
+      if (from + alignedBytes <= block.from) break;
+      from = block.to;
       index++;
     }
-    if (from + room > areaBytes) return undefined;
-    const held = { from, to: from + room };
-    this.#held.splice(index, 0, held);
+    if (from + alignedBytes > areaBytes) return undefined;
+    const block = { from, to: from + alignedBytes };
+    this.#blocks.splice(index, 0, block);
     this.#isUsed = true;
     this.#idle ??= setInterval(() => this.#look(), idleMsMax).unref();
-    return held;
+    return block;
   }
 
-  #free(held: Held): void {
-    this.#held.splice(this.#held.indexOf(held), 1);
+  #free(block: Block): void {
+    this.#blocks.splice(this.#blocks.indexOf(block), 1);
   }
 
   /** Gives up what the other side has taken. */
@@ -293,7 +293,7 @@ export class Region implements FrameRegion, SharedMemory, Disposable {
     const count = Atomics.load(this.#views.counts, this.#side === 'host' ? childCount : hostCount);
     const taken = Math.min(this.#sent.length, (count - this.#taken) | 0);
     if (taken <= 0) return;
-    for (const held of this.#sent.splice(0, taken)) this.#free(held);
+    for (const block of this.#sent.splice(0, taken)) this.#free(block);
     this.#taken = (this.#taken + taken) | 0;
   }
 
@@ -301,7 +301,7 @@ export class Region implements FrameRegion, SharedMemory, Disposable {
   #look(): void {
     this.#letGo();
     const isPinned = this.#views !== undefined && Atomics.load(this.#views.counts, pinnedFlags[this.#side]) !== 0;
-    if (this.#isUsed || this.#held.length > 0 || isPinned) {
+    if (this.#isUsed || this.#blocks.length > 0 || isPinned) {
       this.#isUsed = false;
       return;
     }

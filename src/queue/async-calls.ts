@@ -22,7 +22,7 @@ import type {
 import { CallbackSender, type CallbackSenderOptions } from './callback-sender.ts';
 import { JobQueues, keptFor, startWorker } from './job-queues.ts';
 import { isRefusal } from './redis-link.ts';
-import { RedisNews } from './redis-news.ts';
+import { RedisBroadcast } from './redis-broadcast.ts';
 import { QueueError } from './types.ts';
 import { doneWithin } from '../tools/index.ts';
 
@@ -61,7 +61,7 @@ export class AsyncCalls {
   readonly #store: CallStore;
   readonly #callbacks: CallbackSender;
   /** Ids of cancelled calls, for the host that runs them. */
-  readonly #cancellations: RedisNews;
+  readonly #cancellations: RedisBroadcast;
   readonly #queues: JobQueues<CallJob, CallEnd>;
   #workers: readonly Worker[] = [];
   readonly #counts = {
@@ -77,7 +77,7 @@ export class AsyncCalls {
     this.#options = options;
     this.#store = new CallStore(options.link, options.keepMs);
     this.#callbacks = new CallbackSender({ ...options, store: this.#store });
-    this.#cancellations = new RedisNews(options.link, 'cancel');
+    this.#cancellations = new RedisBroadcast(options.link, 'cancel');
     this.#queues = new JobQueues(options.link);
   }
 

@@ -172,8 +172,8 @@ export class PoolTaker implements RemoteTaker {
       const { deadlineMs, dueMs, signal, priority } = options;
       const sinceMs = performance.now();
       const sloMs = dueMs === undefined ? undefined : Math.max(0, dueMs - sinceMs);
-      const wish = { sinceMs, sloMs, priority, deadlineMs, signal };
-      const result = await this.#cpu.run({ key: revision, settings }, input, wish, options);
+      const terms = { sinceMs, sloMs, priority, deadlineMs, signal };
+      const result = await this.#cpu.run({ key: revision, settings }, input, terms, options);
       const { preprocessMs, inferMs, postprocessMs } = result.timings;
       measured.callMs = smoothed(measured.callMs, preprocessMs + inferMs / result.batchSize + postprocessMs);
       return result;

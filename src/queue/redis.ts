@@ -2,6 +2,6 @@
 export { OverflowQueue } from './overflow-queue.ts';
 export { probeRedis } from './redis-probe.ts';
 export { isRefusal, openRedis, redisAddress, RedisLink } from './redis-link.ts';
-export { RedisNews } from './redis-news.ts';
+export { RedisBroadcast } from './redis-broadcast.ts';
 export { startRemoteWorker } from './worker.ts';
 export { AsyncCalls } from './async-calls.ts';

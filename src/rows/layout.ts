@@ -19,10 +19,10 @@ export function repeated(bytes: Uint8Array, outer: number, { few, many }: RowCou
 export function cut(bytes: Uint8Array, outer: number, { few, many }: RowCounts): Uint8Array {
   const rowBytes = bytes.byteLength / (outer * many);
   if (outer === 1) return bytes.subarray(0, few * rowBytes);
-  const kept = Buffer.allocUnsafe(outer * few * rowBytes);
+  const firstRows = Buffer.allocUnsafe(outer * few * rowBytes);
   for (let group = 0; group < outer; group++) {
     const start = group * many * rowBytes;
-    kept.set(bytes.subarray(start, start + few * rowBytes), group * few * rowBytes);
+    firstRows.set(bytes.subarray(start, start + few * rowBytes), group * few * rowBytes);
   }
-  return kept;
+  return firstRows;
 }

@@ -15,17 +15,17 @@ class SharedLayers implements Family {
   readonly users = new Set<ServedFunction>();
   /** By GPU; made when they are asked for. */
   readonly on: (Base | undefined)[] = [];
-  #latest: FunctionId;
+  #latestUser: FunctionId;
 
   constructor(name: string, { number, sheet: { sloMs } }: ServedFunction, policy: Policy) {
     this.name = name;
-    this.#latest = number;
+    this.#latestUser = number;
     this.fn = new ServedFunction(baseNumber, { gpus: [], cpu: null, sloMs, priority: 0, pinned: false }, policy);
   }
 
   sharerOf(gpu: number, layers: number): FunctionId {
     for (const { number, sheet } of this.users) if ((sheet.gpus[gpu]?.shared?.layers ?? 0) > layers) return number;
-    return this.#latest;
+    return this.#latestUser;
   }
 
   layersOn(gpu: number): number {
@@ -36,7 +36,7 @@ class SharedLayers implements Family {
 
   add(user: ServedFunction): void {
     this.users.add(user);
-    this.#latest = user.number;
+    this.#latestUser = user.number;
     const { sheet } = this.fn;
     // The price of a miss is that of the user that is late first.
     if (user.sheet.sloMs < sheet.sloMs) this.fn.setSheet({ ...sheet, sloMs: user.sheet.sloMs });
@@ -44,7 +44,7 @@ class SharedLayers implements Family {
 
   delete(user: ServedFunction): void {
     this.users.delete(user);
-    this.#latest = user.number;
+    this.#latestUser = user.number;
   }
 }
 

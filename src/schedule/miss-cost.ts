@@ -158,9 +158,9 @@ export class Pressure {
   }
 
   /** The chance that a queue with room for so many loads is full at the current demand. */
-  #lateChance(room: number): number {
+  #lateChance(capacity: number): number {
     const load = this.#load;
-    return Math.abs(load - 1) < 1e-6 ? 1 / (room + 1) : (load - 1) / (load - Math.exp(-room * this.#logLoad));
+    return Math.abs(load - 1) < 1e-6 ? 1 / (capacity + 1) : (load - 1) / (load - Math.exp(-capacity * this.#logLoad));
   }
 }
 
@@ -195,7 +195,7 @@ export class MissCost {
   readonly #known = new WeakMap<GpuOffer, LateCosts>();
   /** Most functions have the offer of the one before. */
   #latestOffer: GpuOffer | undefined;
-  #latest: LateCosts = { version: NaN, sloMs: NaN, nothingMs: NaN, hidingMs: NaN };
+  #latestCosts: LateCosts = { version: NaN, sloMs: NaN, nothingMs: NaN, hidingMs: NaN };
 
   constructor(pressure: Pressure, gpu: Given<GpuId>) {
     this.#pressure = pressure;
@@ -232,12 +232,12 @@ export class MissCost {
   }
 
   #lateCosts(offer: GpuOffer, sloMs: number): LateCosts {
-    let costs = this.#latest;
+    let costs = this.#latestCosts;
     if (offer !== this.#latestOffer) {
       costs = this.#known.get(offer) ?? { version: NaN, sloMs, nothingMs: NaN, hidingMs: NaN };
       this.#known.set(offer, costs);
       this.#latestOffer = offer;
-      this.#latest = costs;
+      this.#latestCosts = costs;
     }
     const { version } = this.#pressure;
     if (costs.version !== version || costs.sloMs !== sloMs) {

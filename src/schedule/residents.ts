@@ -9,14 +9,15 @@ import { baseOffer, wholePrefix, type GpuOffer } from './offer.ts';
 export class Resident {
   readonly fn: ServedFunction;
   #offer: GpuOffer | undefined = undefined;
-  #kept = 0;
+  /** How far its own layers are there, counted from the first of the plan; 0 if none is. */
+  #ownPrefix = 0;
   /** Whether it is in the memory: layers of its own are there, or a plan that loads none. */
   isThere = false;
-  /** By which the orders of eviction know it while it is there. */
+  /** The number by which the orders of eviction know it while it is there. */
   number = 0;
-  /** May be evicted. */
+  /** Whether it may be evicted. */
   isIdle = false;
-  /** Is held for good. */
+  /** Whether it stays until it is unpinned. */
   isPinned = false;
   /** The larger variant whose other layers are on their way. */
   growingTo: GpuOffer | undefined = undefined;
@@ -26,22 +27,22 @@ export class Resident {
   #based: GpuOffer | undefined = undefined;
   /** It runs, loads or is awaited, so its base stays. */
   usesBase = false;
-  /** Of a base, the users of which layers of their own are there: it stays as long as there are any. Of others 0. */
+  /** How many users of a base have layers of their own there: the base stays as long as one has. 0 for others. */
   above = 0;
 
   constructor(fn: ServedFunction) {
     this.fn = fn;
   }
 
-  /** That the resident layers belong to. */
+  /** The offer to which the resident layers belong. */
   get offer(): GpuOffer | undefined {
-    return this.base === undefined || this.#kept > 0 || this.prefix === 0 ? this.#offer : this.#based;
+    return this.base === undefined || this.#ownPrefix > 0 || this.prefix === 0 ? this.#offer : this.#based;
   }
 
   /** Layers that are there, counted from the first; those on their way count. */
   get prefix(): number {
     const { base } = this;
-    return base === undefined || this.#kept > 0 ? this.#kept : Math.min(base.prefix, this.low);
+    return base === undefined || this.#ownPrefix > 0 ? this.#ownPrefix : Math.min(base.prefix, this.low);
   }
 
   /** How many layers it shares: its own come behind these. */
@@ -56,14 +57,14 @@ export class Resident {
 
   /** Whether layers of its own are there. */
   get hasOwn(): boolean {
-    return this.#kept > 0;
+    return this.#ownPrefix > 0;
   }
 
-  /** Of its own layers. */
+  /** Bytes of its own layers that are there. */
   get bytes(): number {
-    if (this.#offer === undefined || this.#kept === 0) return 0;
+    if (this.#offer === undefined || this.#ownPrefix === 0) return 0;
     const { prefixBytes } = this.#offer;
-    return prefixBytes[this.#kept]! - prefixBytes[this.low]!;
+    return prefixBytes[this.#ownPrefix]! - prefixBytes[this.low]!;
   }
 
   /** All layers of the plan that it has there. */
@@ -73,7 +74,7 @@ export class Resident {
   }
 
   get #isOwnWhole(): boolean {
-    return this.#offer !== undefined && this.#kept === wholePrefix(this.#offer);
+    return this.#offer !== undefined && this.#ownPrefix === wholePrefix(this.#offer);
   }
 
   /** Other layers of its own are there, under the same offer or another one. */
@@ -81,7 +82,7 @@ export class Resident {
     const wasWhole = this.#isOwnWhole;
     const hadOwn = this.hasOwn;
     this.#offer = offer;
-    this.#kept = prefix;
+    this.#ownPrefix = prefix;
     if (this.#isOwnWhole !== wasWhole) this.fn.copied(wasWhole ? -1 : 1);
     if (this.base !== undefined && this.hasOwn !== hadOwn) this.base.above += hadOwn ? -1 : 1;
   }
@@ -91,7 +92,7 @@ export class Resident {
     if (this.#isOwnWhole) this.fn.copied(-1);
     if (this.base !== undefined && this.hasOwn) this.base.above--;
     this.#offer = undefined;
-    this.#kept = 0;
+    this.#ownPrefix = 0;
   }
 
   /** Its own layers, the same, under an offer with other times. */

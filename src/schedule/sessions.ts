@@ -36,13 +36,13 @@ export class Sessions {
   /** Functions without a run in their session, and functions that have spare ones. */
   readonly #idle: ValueOrder<ServedFunction>;
   readonly #spare: ValueOrder<ServedFunction>;
-  /** No run in them has ended yet. */
+  /** Functions in whose sessions no run has ended yet. */
   readonly #making = new Set<ServedFunction>();
   /** Of sessions made without an order that found no room: what is idle next goes for them. */
   readonly #wanted = new Map<ServedFunction, number>();
   #roomBytes: number;
   #usedBytes = 0;
-  /** Of idle ones, without what is spare. */
+  /** Bytes of idle sessions, without the spare ones. */
   #idleBytes = 0;
   #spareBytes = 0;
   #wantedBytes = 0;
@@ -143,8 +143,8 @@ export class Sessions {
     this.#want(fn, 0);
     if (bytes === 0) this.#delete(fn);
     else {
-      const kept = before ?? { loadMs, runs, readyMs: 0, isLeft: false };
-      this.#of.set(fn, { ...kept, bytes, spares });
+      const earlier = before ?? { loadMs, runs, readyMs: 0, isLeft: false };
+      this.#of.set(fn, { ...earlier, bytes, spares });
       if (spares > 0) this.#spare.add(fn);
     }
     this.#release(fn);

@@ -47,10 +47,10 @@ function fp16OfSingle(bits: number): number {
   const exponent = magnitude >>> 23;
   const mantissa = (magnitude & 0x7fffff) | 0x800000;
   const shift = 126 - exponent;
-  const kept = mantissa >>> shift;
+  const highBits = mantissa >>> shift;
   const rest = mantissa & ((1 << shift) - 1);
   const tie = 1 << (shift - 1);
-  return sign | (kept + (rest > tie || (rest === tie && (kept & 1) === 1) ? 1 : 0));
+  return sign | (highBits + (rest > tie || (rest === tie && (highBits & 1) === 1) ? 1 : 0));
 }
 
 /** Many binary32 patterns at once, as {@link numberToFp16}. */

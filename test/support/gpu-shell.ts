@@ -15,7 +15,7 @@ import {
   type GpuEviction,
   type GpuRunner,
   type HostRunner,
-  type InvocationWish,
+  type InvocationTerms,
   type Placed,
   type ScheduledSettings,
 } from '../../src/live/index.ts';
@@ -379,7 +379,7 @@ export class Bench {
       cpu: { cores: cpuCores, memoryBytes: Infinity },
       waitingMax,
       cpuOffer: () => ({ latencyMs: cpuMs === 'unknown' ? undefined : cpuMs, cores: 1 }),
-      onGpuNews: (_key, news) => {
+      onGpuReport: (_key, news) => {
         this.news.push(news.kind);
         if (news.kind === 'evicted') this.evictions.push(news.eviction);
       },
@@ -421,10 +421,10 @@ export class Bench {
   }
 
   /** The outcome comes later; calls on the CPU pool take their time there. */
-  arrive(index: number, signal?: AbortSignal, wish?: InvocationWish): void {
+  arrive(index: number, signal?: AbortSignal, terms?: InvocationTerms): void {
     this.arrived++;
     const scheduled = (this.settings[index] ??= { sloMs: 100, priority: 100 });
-    void this.#collect(this.shell.submit({ key: `f${index}@1`, settings: scheduled }, [], { ...wish, signal }));
+    void this.#collect(this.shell.submit({ key: `f${index}@1`, settings: scheduled }, [], { ...terms, signal }));
   }
 
   /** The calls of the function can share runs of up to four rows. */
@@ -441,8 +441,8 @@ export class Bench {
     const row = this.arrived++;
     const scheduled = (this.settings[index] ??= { sloMs: 100, priority: 100 });
     const inputs = [tensorOf('x', 'FP32', [1, 1], new Float32Array([row]))];
-    const wish = { join: { key: 'x', rows: 1 }, signal };
-    const placed = this.shell.submit({ key: `f${index}@1`, settings: scheduled }, inputs, wish);
+    const terms = { join: { key: 'x', rows: 1 }, signal };
+    const placed = this.shell.submit({ key: `f${index}@1`, settings: scheduled }, inputs, terms);
     const check = async (): Promise<void> => {
       const ended = await placed;
       const [output] = ended.kind === 'gpu' ? ended.result.outputs : inputs;

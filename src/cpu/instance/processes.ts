@@ -19,7 +19,7 @@ export interface Reservation extends Disposable {
   bytes: number;
 }
 
-export interface Wish {
+export interface ReplicaRequest {
   readonly spec: InstanceSpec;
   readonly isAlone: boolean;
   /** It gets cores of its own. */
@@ -198,11 +198,11 @@ export class Processes {
    *
    * @throws CpuError `model-load-failed` if it would not fit even alone
    */
-  open(wish: Wish): Replica | undefined {
-    const { spec, isFirst, bytes, runBytes, reservation } = wish;
+  open(request: ReplicaRequest): Replica | undefined {
+    const { spec, isFirst, bytes, runBytes, reservation } = request;
     if (this.#isStopped) return undefined;
-    if (bytes > this.memoryBytes) throw this.#tooLarge(wish);
-    const process = wish.isAlone ? undefined : this.#sharedProcess(wish);
+    if (bytes > this.memoryBytes) throw this.#tooLarge(request);
+    const process = request.isAlone ? undefined : this.#sharedProcess(request);
     const pendingBytes = Math.max(0, runBytes - (process?.runBytes ?? 0));
     const needed =
       bytes + pendingBytes + (process === undefined && this.#blanks.size === 0 ? this.#ledger.blankBytes : 0);
@@ -214,7 +214,7 @@ export class Processes {
     }
     if (reservation !== undefined) reservation.bytes -= held;
     this.forget(spec.key);
-    const replica = this.#open(wish, process, pendingBytes);
+    const replica = this.#open(request, process, pendingBytes);
     this.#ledger.change(replica.instance, bytes);
     this.#ledger.pend(replica.instance, pendingBytes);
     this.#replicas.add(replica);
@@ -328,7 +328,7 @@ export class Processes {
     }
   }
 
-  #sharedProcess({ spec, besides }: Wish): SharedProcess | undefined {
+  #sharedProcess({ spec, besides }: ReplicaRequest): SharedProcess | undefined {
     const nowMs = performance.now();
     const hasHandler = spec.handlerPath !== undefined;
     const isOffline = this.#isOffline(spec);
@@ -345,7 +345,7 @@ export class Processes {
   }
 
   #open(
-    { spec, isAlone, isLeased, anew, bytes, runBytes, onWeighed, onTurn, onMove, onEnd }: Wish,
+    { spec, isAlone, isLeased, anew, bytes, runBytes, onWeighed, onTurn, onMove, onEnd }: ReplicaRequest,
     shared: SharedProcess | undefined,
     pendingBytes: number,
   ): Replica {
@@ -414,7 +414,7 @@ export class Processes {
     replica.onWeighed(runBytes);
   }
 
-  #tooLarge({ bytes, spec }: Wish): CpuError {
+  #tooLarge({ bytes, spec }: ReplicaRequest): CpuError {
     return new CpuError('model-load-failed', tooLargeText(spec.key, bytes, this.memoryBytes));
   }
 }

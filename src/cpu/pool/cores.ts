@@ -182,21 +182,21 @@ const searchStepsMax = 20_000;
  * bin first, and only one of several bins with the same room.
  */
 function placeItems(items: readonly number[], bins: readonly number[]): number[] | undefined {
-  const room = [...bins];
+  const sizesLeft = [...bins];
   const places: number[] = [];
   let steps = 0;
   const place = (at: number): boolean => {
     const item = items[at];
     if (item === undefined) return true;
     const tried = new Set<number>();
-    const candidates = [...room.entries()].filter(([, size]) => size >= item).sort((a, b) => a[1] - b[1]);
+    const candidates = [...sizesLeft.entries()].filter(([, size]) => size >= item).sort((a, b) => a[1] - b[1]);
     for (const [bin, size] of candidates) {
       if (tried.has(size) || ++steps > searchStepsMax) continue;
       tried.add(size);
-      room[bin] = size - item;
+      sizesLeft[bin] = size - item;
       places[at] = bin;
       if (place(at + 1)) return true;
-      room[bin] = size;
+      sizesLeft[bin] = size;
     }
     return false;
   };

@@ -71,9 +71,9 @@ export class Session {
    * not name the fault.
    */
   readonly contextError = (): CudaError | undefined => {
-    const room = this.arena.allocate(16);
-    const status = this.driver.cuMemGetInfo_v2(room.address, room.address + 8);
-    room.release();
+    const out = this.arena.allocate(16);
+    const status = this.driver.cuMemGetInfo_v2(out.address, out.address + 8);
+    out.release();
     return status === 0 ? undefined : this.error('cuMemGetInfo_v2', status);
   };
 

@@ -16,7 +16,7 @@ const timerMsMin = 1;
 export type LatestMs = { [Start in StartKind]?: number };
 
 export class RunEnds {
-  #latest: Promise<unknown> = Promise.resolve();
+  #latestEnd: Promise<unknown> = Promise.resolve();
 
   /**
    * Call it in order of submission. It tells nothing of a run that fails before it was expected to end.
@@ -24,8 +24,8 @@ export class RunEnds {
    * @param done when the submitted run has ended
    */
   async follow(done: Promise<unknown>, start: StartKind, latestMs: LatestMs, tell?: () => void): Promise<void> {
-    const before = this.#latest;
-    this.#latest = done.catch(() => undefined);
+    const before = this.#latestEnd;
+    this.#latestEnd = done.catch(() => undefined);
     await before;
     const beganMs = performance.now();
     let isTold = false;

@@ -121,8 +121,10 @@ async function compileGpu(
   for (const fusion of [true, false]) {
     const { base, shapes } = gpu;
     const of = { base, shapes, operators, settings, fusion, part: [plan.order, plan.segments] };
-    const kept = await keptProgram(of, cacheFolder, (key) => compileProgram(gpu, operators, settings, { fusion, key }));
-    const compiled = relocate({ ...kept, layout: layoutOf(base, settings) }, layout);
+    const cached = await keptProgram(of, cacheFolder, (key) =>
+      compileProgram(gpu, operators, settings, { fusion, key }),
+    );
+    const compiled = relocate({ ...cached, layout: layoutOf(base, settings) }, layout);
     const layersRead = [...new Set(compiled.launches.flatMap(({ reads }) => reads))].sort((a, b) => a - b);
     const program = { ...compiled, layersRead };
     const gates = gatesOf(program, new Set(toGpu), new Set(toCpu));

@@ -219,10 +219,10 @@ export class GpuService {
     if (!isAnswered) {
       actual = [...(await this.run({ key, gpu, plan, variant, trace: false }, inputs, signal)).outputs];
     }
-    const kept = program ?? {
+    const checkedProgram = program ?? {
       layout: await this.#compiler.make('layout', { modelPath: spec.modelPath }, spec.settings),
     };
-    const precision = precisionOf(kept.layout, [...inputs, ...expected], spec.settings?.precision === 'tf32');
+    const precision = precisionOf(checkedProgram.layout, [...inputs, ...expected], spec.settings?.precision === 'tf32');
     const found = disagreementOf(actual, expected, precision);
     if (found?.isFaint === true) return { kind: 'undecided', why: `output '${found.output}': ${found.why}` };
     const agreed: GpuCheck = {

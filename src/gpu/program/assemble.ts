@@ -18,13 +18,13 @@ export function layoutOf(base: FunctionBase, settings: ProgramSettings): WeightL
   const bytes = base.layers.map(() => 0);
   const narrowed = narrowedSources(base, settings);
   const weights = base.weights.map((weight): ProgramWeight => {
-    const { narrowable: _, ...kept } = weight;
+    const { narrowable: _, ...rest } = weight;
     const datatype = typeOfWeight(weight, settings);
     const size = elementCount(weight.shape) * elementBytes[datatype];
     const byteOffset = bytes[weight.layer]!;
     bytes[weight.layer] = alignUp(byteOffset + size);
     const source = narrowed.get(weight.name) ?? weight.source;
-    return { ...kept, datatype, bytes: size, byteOffset, source };
+    return { ...rest, datatype, bytes: size, byteOffset, source };
   });
   return {
     layers: base.layers.map(({ name, kind }, index) => ({ index, name, kind, bytes: bytes[index]! })),

@@ -122,17 +122,17 @@ function layersOfValues(layerList: readonly Layer[]): Map<string, number> {
 /** Nodes that an output depends on, without Identity nodes. */
 function livingNodes(graph: Graph, alias: ReadonlyMap<string, string>, given: ReadonlySet<string>): NodeProto[] {
   const needed = new Set(graph.outputs);
-  const kept: NodeProto[] = [];
+  const living: NodeProto[] = [];
   for (const { proto, outputs, uses } of graph.nodes.toReversed()) {
     const wanted = outputs.filter((value) => needed.has(value) && !given.has(value));
     if (wanted.length === 0) continue;
     const input = proto.input.map((value) => alias.get(value) ?? value);
-    kept.push({ ...proto, input });
+    living.push({ ...proto, input });
     for (const value of input) needed.add(value);
     // Values that nested graphs capture are not renamed.
     for (const value of uses) if (!proto.input.includes(value)) needed.add(value);
   }
-  return kept.toReversed();
+  return living.toReversed();
 }
 
 /** The model with its weights as inputs, so that ONNX Runtime knows their shapes but not their elements. */

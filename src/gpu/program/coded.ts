@@ -75,8 +75,8 @@ async function codedOf(layout: WeightLayout, layer: WeightLayer, cacheFolder: st
 }
 
 async function keptOrCoded(layout: WeightLayout, { index, name, bytes }: WeightLayer, path: string): Promise<Coded> {
-  const kept = await keptIn(path);
-  if (kept !== undefined) return kept;
+  const stored = await keptIn(path);
+  if (stored !== undefined) return stored;
   const weights = layout.weights.filter(({ layer }) => layer === index);
   await coder.running.call('code', { name, bytes, weights, path });
   const coded = await keptIn(path);

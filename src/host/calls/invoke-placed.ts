@@ -14,7 +14,7 @@ import {
   observationOf,
   overflowOf,
   waited,
-  type InvocationWish,
+  type InvocationTerms,
   type LiveScheduler,
   type OtherLease,
   type Placed,
@@ -76,23 +76,23 @@ export class PlacedInvoker {
   }
 
   /** @throws HostError, CpuError */
-  async run(version: FunctionVersion, input: PoolInput, wish: InvocationWish, options: InvokeOptions): Promise<Ran> {
+  async run(version: FunctionVersion, input: PoolInput, terms: InvocationTerms, options: InvokeOptions): Promise<Ran> {
     // The model's input is known only after the first half of its handler.
     if (input.kind === 'request' && this.#placesModel(version.key))
-      return await this.#withHandler(version, input, wish, options);
+      return await this.#withHandler(version, input, terms, options);
     const tensors = input.kind === 'tensors' ? input.tensors : undefined;
-    let placed = await this.#submit(version, tensors, wish);
+    let placed = await this.#submit(version, tensors, terms);
     let failure: unknown;
     for (let refused = 0; ; refused++) {
       switch (placed.kind) {
         case 'gpu':
           return { ...this.#fromGpu(version, input, placed), inputsAreSpent: refused === 0 };
         case 'cpu': {
-          const ran = await this.#onCpu(version, input, wish, options, placed);
+          const ran = await this.#onCpu(version, input, terms, options, placed);
           return { result: ran.result, placement: ran.placement, inputsAreSpent: refused === 0 };
         }
         case 'other': {
-          const outcome = await this.#there(version, input, wish, options, placed);
+          const outcome = await this.#there(version, input, terms, options, placed);
           if ('result' in outcome)
             return { result: outcome.result, placement: outcome.placement, inputsAreSpent: refused === 0 };
           ({ placed, failure } = outcome);
@@ -113,24 +113,24 @@ export class PlacedInvoker {
     return others.some((place) => !place.runsHandlers && place.offer(key, undefined) !== null);
   }
 
-  #submit(version: FunctionVersion, tensors: readonly Tensor[] | undefined, wish: InvocationWish): Promise<Placed> {
+  #submit(version: FunctionVersion, tensors: readonly Tensor[] | undefined, terms: InvocationTerms): Promise<Placed> {
     const { live, gpus } = this.#options;
-    if (tensors === undefined || gpus === undefined) return live.submit(version, tensors, wish);
+    if (tensors === undefined || gpus === undefined) return live.submit(version, tensors, terms);
     const { opening } = version.metadata ?? {};
     if (opening !== undefined && givesOptional(tensors, opening))
-      return live.submit(version, tensors, { ...wish, keptOff });
+      return live.submit(version, tensors, { ...terms, keptOff });
     const inputs = forProgram(tensors, version);
     const whyNot = gpus.keepsOff(version.key, inputs);
     const join = whyNot === undefined ? gpus.joinOf(version.key, inputs) : undefined;
     // V8 takes microseconds for a copy of these fields.
     const isPlain = whyNot === undefined && join === undefined;
-    return live.submit(version, inputs, isPlain ? wish : { ...wish, keptOff: whyNot, join });
+    return live.submit(version, inputs, isPlain ? terms : { ...terms, keptOff: whyNot, join });
   }
 
   async #onCpu(
     version: FunctionVersion,
     input: PoolInput,
-    wish: InvocationWish,
+    terms: InvocationTerms,
     options: InvokeOptions,
     placed: CpuLease,
   ): Promise<Ran> {
@@ -139,7 +139,7 @@ export class PlacedInvoker {
     // Without a handler no call waits for other functions.
     const lent = options.invokeOthers && new LentLease(placed);
     const lease = lent ?? placed;
-    const lending = lent === undefined ? options : this.#lending(version, wish, options, lent);
+    const lending = lent === undefined ? options : this.#lending(version, terms, options, lent);
     try {
       const result = await this.#options.pools.invoke(version.key, input, lending);
       const awayMs = lent?.awayMs ?? 0;
@@ -155,7 +155,7 @@ export class PlacedInvoker {
   async #there(
     version: FunctionVersion,
     input: PoolInput,
-    wish: InvocationWish,
+    terms: InvocationTerms,
     options: InvokeOptions,
     placed: OtherLease,
   ): Promise<Ran | Refused> {
@@ -166,7 +166,7 @@ export class PlacedInvoker {
     const startedMs = performance.now();
     const whyNot = this.#whyNotOnGpus(version);
     options.stages?.enter('away');
-    const { sinceMs = startedMs, sloMs = version.settings.sloMs } = wish;
+    const { sinceMs = startedMs, sloMs = version.settings.sloMs } = terms;
     const dueMs = sinceMs + sloMs;
     try {
       const { result, where } = await there.run(key, input, {
@@ -199,10 +199,10 @@ export class PlacedInvoker {
   }
 
   /** Lends the handler's cores to others while it waits for other functions. */
-  #lending(version: FunctionVersion, wish: InvocationWish, options: InvokeOptions, lent: LentLease): InvokeOptions {
+  #lending(version: FunctionVersion, terms: InvocationTerms, options: InvokeOptions, lent: LentLease): InvokeOptions {
     const { invokeOthers } = options;
     if (invokeOthers === undefined) return options;
-    const lending = lent.lending(invokeOthers, () => leaseAgain(this.#options.live, version, wish));
+    const lending = lent.lending(invokeOthers, () => leaseAgain(this.#options.live, version, terms));
     return {
       ...options,
       invokeOthers: (calls) => {
@@ -262,7 +262,7 @@ export class PlacedInvoker {
   async #withHandler(
     version: FunctionVersion,
     input: PoolInput & { kind: 'request' },
-    wish: InvocationWish,
+    terms: InvocationTerms,
     options: InvokeOptions,
   ): Promise<Ran> {
     const { pools } = this.#options;
@@ -275,11 +275,11 @@ export class PlacedInvoker {
     const lent = new LentLease();
     try {
       const result = await pools.invoke(version.key, input, {
-        ...this.#lending(version, wish, options, lent),
+        ...this.#lending(version, terms, options, lent),
         runModel: async (tensors) => {
           const attempt = ++attempts;
           await options.runModel?.(tensors);
-          const ran = await this.#model(version, tensors, wish, options);
+          const ran = await this.#model(version, tensors, terms, options);
           // The instance has died meanwhile, and another one has the call.
           const isStale = isOver || attempt !== attempts;
           if (isStale && 'kind' in ran && ran.kind === 'cpu') ran.done();
@@ -316,17 +316,17 @@ export class PlacedInvoker {
   async #model(
     version: FunctionVersion,
     tensors: readonly Tensor[],
-    wish: InvocationWish,
+    terms: InvocationTerms,
     options: InvokeOptions,
   ): Promise<RanOnGpu | Ran | CpuLease> {
-    let placed = await this.#submit(version, tensors, wish);
+    let placed = await this.#submit(version, tensors, terms);
     for (;;) {
       switch (placed.kind) {
         case 'gpu':
         case 'cpu':
           return placed;
         case 'other': {
-          const outcome = await this.#there(version, { kind: 'tensors', tensors }, wish, options, placed);
+          const outcome = await this.#there(version, { kind: 'tensors', tensors }, terms, options, placed);
           if ('result' in outcome) return outcome;
           ({ placed } = outcome);
           break;

@@ -405,8 +405,8 @@ export class Invoker {
     stages: CallStages | undefined,
   ): RunPart {
     return (part, own) => {
-      const wish = { sloMs, sinceMs: arrivalMs, priority, deadlineMs, signal: own.signal ?? signal, stages };
-      return this.#placed.run(version, part, wish, own);
+      const terms = { sloMs, sinceMs: arrivalMs, priority, deadlineMs, signal: own.signal ?? signal, stages };
+      return this.#placed.run(version, part, terms, own);
     };
   }
 

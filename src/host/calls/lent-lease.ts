@@ -1,6 +1,6 @@
 /** A lease of cores that is lent to others while a handler waits for other functions. */
 import type { InvokeOthers } from '../../cpu/index.ts';
-import type { InvocationWish, LiveScheduler, Placed } from '../../live/index.ts';
+import type { InvocationTerms, LiveScheduler, Placed } from '../../live/index.ts';
 import type { FunctionVersion } from '../types.ts';
 
 type Lease = Extract<Placed, { readonly kind: 'cpu' | 'other' }>;
@@ -54,13 +54,13 @@ const resumingPriority = 0;
 export async function leaseAgain(
   live: LiveScheduler,
   version: FunctionVersion,
-  wish: InvocationWish,
+  terms: InvocationTerms,
 ): Promise<Lease | undefined> {
-  const { sloMs = version.settings.sloMs, sinceMs = performance.now(), deadlineMs = Infinity } = wish;
+  const { sloMs = version.settings.sloMs, sinceMs = performance.now(), deadlineMs = Infinity } = terms;
   // Its wait ends with its SLO, so it is never among the late calls, nor shed.
   const resuming = { sloMs: Infinity, priority: resumingPriority, deadlineMs: Math.min(deadlineMs, sinceMs + sloMs) };
   try {
-    let placed = await live.submit(version, undefined, { ...wish, ...resuming });
+    let placed = await live.submit(version, undefined, { ...terms, ...resuming });
     while (placed.kind === 'other') placed = await placed.elsewhere('its handler has begun on this host');
     return placed.kind === 'cpu' ? placed : undefined;
   } catch {

@@ -15,7 +15,7 @@ import { placementText, type Ran } from '../calls/placement.ts';
 import type { FunctionVersion } from '../types.ts';
 
 /** What a passed call carries beside its input. */
-export interface PassedWish {
+export interface PassedTerms {
   readonly sloMs?: number | undefined;
   /** Time left until the deadline. */
   readonly leftMs?: number | undefined;
@@ -28,7 +28,7 @@ export interface PassedCall {
   readonly version: string;
   /** SHA-256: hosts may have different models under one name. */
   readonly model: string;
-  readonly wish: PassedWish;
+  readonly terms: PassedTerms;
   readonly input: PoolInput;
 }
 
@@ -43,7 +43,9 @@ export interface PassedFailure {
   readonly message: string;
 }
 
-type CallHeader = Asked & Omit<PassedCall, 'input'> & { readonly input: InputHeader };
+/** Hosts call a call's terms `wish` on the wire: those of two releases may be in one fleet. */
+type CallHeader = Asked &
+  Omit<PassedCall, 'input' | 'terms'> & { readonly wish: PassedTerms; readonly input: InputHeader };
 type AnswerHeader =
   | { readonly failure: PassedFailure }
   | { readonly result: ResultHeader; readonly placed: string; readonly isGpu: boolean };
@@ -55,9 +57,9 @@ export async function pass(
   call: PassedCall,
   signal: AbortSignal | undefined,
 ): Promise<PassedAnswer> {
-  const { input, ...rest } = call;
+  const { input, terms: wish, ...rest } = call;
   const { header: described, tensors } = inputMessage(input);
-  const frame = { header: { ask: 'call', ...rest, input: described } satisfies CallHeader, tensors };
+  const frame = { header: { ask: 'call', ...rest, wish, input: described } satisfies CallHeader, tensors };
   const answer = (await fleet.peers.ask(member, frame, { signal })) as Message<AnswerHeader>;
   const { header } = answer;
   if ('failure' in header) return header;
@@ -67,11 +69,11 @@ export async function pass(
 
 /** Reads a call from a frame. @throws HostError 'bad-request' */
 export function callIn({ header, tensors }: Message<object>): PassedCall {
-  const { name, version, model, wish, input } = header as Partial<CallHeader>;
+  const { name, version, model, wish: terms, input } = header as Partial<CallHeader>;
   if (typeof name !== 'string' || typeof version !== 'string' || typeof model !== 'string' || input === undefined) {
     throw new HostError('bad-request', 'the frame of another host is not a call');
   }
-  return { name, version, model, wish: wish ?? {}, input: inputOf({ header: input, tensors }) };
+  return { name, version, model, terms: terms ?? {}, input: inputOf({ header: input, tensors }) };
 }
 
 export function answerFrame({ result, placement }: Ran): Message<object> {

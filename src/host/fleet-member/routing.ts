@@ -27,7 +27,7 @@ import type { Ran } from '../calls/placement.ts';
 import type { DiskModelStore } from '../store/index.ts';
 import type { FunctionVersion } from '../types.ts';
 import { FleetHomes } from './homes.ts';
-import { pass, type PassedFailure, type PassedWish } from './passing.ts';
+import { pass, type PassedFailure, type PassedTerms } from './passing.ts';
 import { getOrMake } from '../../tools/index.ts';
 
 /** A function that was not called for this long offers no prediction any more. */
@@ -138,7 +138,7 @@ export class Routing {
   async run(
     version: FunctionVersion,
     input: PoolInput,
-    wish: PassedWish,
+    terms: PassedTerms,
     options: InvokeOptions,
   ): Promise<Ran | undefined> {
     const { fleet, live } = this.#options;
@@ -148,12 +148,12 @@ export class Routing {
     if (isHere) live.know(version);
     const tried = new Set<string>();
     for (let tries = 0; tries < triedMax; tries++) {
-      const choice = this.#choose(version, wish, isHere, tried);
+      const choice = this.#choose(version, terms, isHere, tried);
       if (choice === undefined) return undefined;
       const { member, reason } = choice;
       tried.add(member.name);
       try {
-        const ran = await this.#pass(member, reason, version, input, wish, options);
+        const ran = await this.#pass(member, reason, version, input, terms, options);
         if (ran !== undefined) return ran;
       } catch (error) {
         if (options.signal?.aborted === true) throw new HostError('client-gone', 'the client is gone');
@@ -172,14 +172,19 @@ export class Routing {
     this.#options.fleet.peers.failed(member, error.message);
   }
 
-  #choose(version: FunctionVersion, wish: PassedWish, isHere: boolean, tried: ReadonlySet<string>): Choice | undefined {
+  #choose(
+    version: FunctionVersion,
+    terms: PassedTerms,
+    isHere: boolean,
+    tried: ReadonlySet<string>,
+  ): Choice | undefined {
     const { fleet, live } = this.#options;
     const self = fleet.membership.name;
     const ownMs = isHere ? live.predictMs(version.key) : Infinity;
     const own = { member: self, ms: ownMs };
     const answers = new Map(this.#answers(version, tried, ownMs < Infinity ? ownMs : 0));
     const homes = this.homesOf(version.name).flatMap((name) => (name === self ? [own] : (answers.get(name) ?? [])));
-    const { member: chosen, reason } = chooseHost({ own, homes, leftMs: wish.sloMs ?? version.settings.sloMs });
+    const { member: chosen, reason } = chooseHost({ own, homes, leftMs: terms.sloMs ?? version.settings.sloMs });
     if (chosen !== self) return { member: fleet.find(chosen)!, reason };
     if (isHere) return undefined;
     const holder = earliest([...answers.values()]);
@@ -207,14 +212,14 @@ export class Routing {
     reason: RoutedReason,
     version: FunctionVersion,
     input: PoolInput,
-    wish: PassedWish,
+    terms: PassedTerms,
     options: InvokeOptions,
   ): Promise<Ran | undefined> {
     const { fleet } = this.#options;
     const { deadlineMs, signal } = options;
     const leftMs = deadlineMs === undefined ? undefined : Math.max(0, deadlineMs - performance.now());
     const { name, version: versionName, modelSha256: model } = version;
-    const call = { name, version: versionName, model, wish: { ...wish, leftMs }, input };
+    const call = { name, version: versionName, model, terms: { ...terms, leftMs }, input };
     options.stages?.enter('away');
     const field = fieldOf(version);
     this.#others.give(field, member.name);

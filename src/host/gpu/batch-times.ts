@@ -25,10 +25,10 @@ export class BatchTimes {
 
   /** Undefined where nothing was kept, or it makes no sense: it is timed again. */
   find(version: FunctionVersion, timed: Timed): Promise<JoinedSizes | undefined> {
-    return this.#notes.find(version, aboutOf(timed), (kept: Partial<JoinedSizes>) => {
-      const shares = (kept.shares ?? []).filter(isShare);
+    return this.#notes.find(version, aboutOf(timed), (stored: Partial<JoinedSizes>) => {
+      const shares = (stored.shares ?? []).filter(isShare);
       const isWhole = timed.sizes.slice(1).every((rows, index) => shares[index]?.rows === rows);
-      return isWhole && shares.length === timed.sizes.length - 1 ? { variant: kept.variant, shares } : undefined;
+      return isWhole && shares.length === timed.sizes.length - 1 ? { variant: stored.variant, shares } : undefined;
     });
   }
 

@@ -10,7 +10,7 @@ import { msText, type WhyNot } from '../../live/index.ts';
 import { isOffered, type FunctionEvent, type GpuFunctionRecord } from './function-state.ts';
 import { variantsOf, subjectOf, type Passed } from './gate.ts';
 import { inHostMemory } from './room.ts';
-import type { Held } from './held.ts';
+import type { GpuFunction } from './gpu-function.ts';
 import { joinedCalls } from './joined-calls.ts';
 import type { WantedProgram } from './known-shapes.ts';
 import { StaleError, type GpuRuntime, type Preparation, type Preparer } from './prepare.ts';
@@ -20,11 +20,11 @@ export interface CallShapesOptions {
   readonly client: Pick<GpuClient, 'prepare'>;
   readonly preparer: Preparer;
   readonly record: (key: string) => GpuFunctionRecord | undefined;
-  readonly held: (key: string) => Held | undefined;
-  readonly runtime: (held: Held) => GpuRuntime | undefined;
+  readonly functionOf: (key: string) => GpuFunction | undefined;
+  readonly runtime: (fn: GpuFunction) => GpuRuntime | undefined;
   readonly isClosed: () => boolean;
   readonly tell: (key: string, event: FunctionEvent) => void;
-  readonly stage: (held: Held, attempt: number, stop: () => void) => Preparation['stage'];
+  readonly stage: (fn: GpuFunction, attempt: number, stop: () => void) => Preparation['stage'];
   /** Called with work to wait for at the end. */
   readonly track: (work: Promise<void>) => void;
 }
@@ -39,19 +39,19 @@ export class CallShapes {
     this.#joinOf = joinedCalls({
       runtime: options.runtime,
       inTurn: (work) => this.#inTurn(work),
-      behindACall: (held, shapes, work) => this.#behindACall(held, shapes, work),
-      ready: (held, shapes, inputs, wanted) => this.#ready(held, shapes, inputs, wanted),
+      behindACall: (fn, shapes, work) => this.#behindACall(fn, shapes, work),
+      ready: (fn, shapes, inputs, wanted) => this.#ready(fn, shapes, inputs, wanted),
     });
   }
 
   /** What allows a GPU call to share a run; undefined: it runs alone. */
   joinOf(key: string, inputs: readonly Tensor[]): Join | undefined {
     const record = this.#options.record(key);
-    const held = this.#options.held(key);
-    if (record === undefined || held === undefined || this.#options.isClosed() || !isOffered(record)) return undefined;
+    const fn = this.#options.functionOf(key);
+    if (record === undefined || fn === undefined || this.#options.isClosed() || !isOffered(record)) return undefined;
     // Its calls are not joined, and no sizes of earlier settings are left to take back.
-    if (held.version.settings.batching.batchMax === 1 && held.joining.rowsMax === 1) return undefined;
-    return this.#joinOf(held, inputs);
+    if (fn.version.settings.batching.batchMax === 1 && fn.joining.rowsMax === 1) return undefined;
+    return this.#joinOf(fn, inputs);
   }
 
   /**
@@ -61,18 +61,18 @@ export class CallShapes {
    */
   keepsOff(key: string, inputs: readonly Tensor[]): WhyNot | undefined {
     const record = this.#options.record(key);
-    const held = this.#options.held(key);
-    if (record === undefined || held === undefined || this.#options.isClosed()) return undefined;
+    const fn = this.#options.functionOf(key);
+    if (record === undefined || fn === undefined || this.#options.isClosed()) return undefined;
     switch (record.state.kind) {
       case 'unsized':
-        this.size(held, shapesOf(inputs, new Set(record.state.inputs)));
+        this.size(fn, shapesOf(inputs, new Set(record.state.inputs)));
         return undefined;
       // No program was made yet: it is made for the sizes of the latest call, if it has not begun.
       case 'absent':
       case 'registering':
       case 'measuring':
       case 'checking':
-        held.called = shapesOf(inputs);
+        fn.called = shapesOf(inputs);
         return undefined;
       case 'planned':
       case 'resident':
@@ -82,39 +82,39 @@ export class CallShapes {
       case 'refused':
       case 'lost':
     }
-    const shapes = shapesOf(inputs, held.sizing);
+    const shapes = shapesOf(inputs, fn.sizing);
     const isUndecided = record.state.kind === 'undecided';
     if (!isUndecided && !isOffered(record)) return undefined;
-    const slower = isUndecided ? undefined : this.#slowerThanPool(held);
+    const slower = isUndecided ? undefined : this.#slowerThanPool(fn);
     if (slower !== undefined) return slower;
-    const whyNot = held.shapes.whyNot(shapes);
-    held.shapes.called(shapes);
-    const wanted = held.shapes.wants(shapes);
+    const whyNot = fn.shapes.whyNot(shapes);
+    fn.shapes.called(shapes);
+    const wanted = fn.shapes.wants(shapes);
     if (wanted !== undefined) {
-      const decide = (): Promise<void> => this.#decide(held, record.attempt, inputs);
-      const ready = (): Promise<void> => this.#ready(held, shapes, inputs, wanted);
-      held.shapes.preparing(shapes, wanted);
+      const decide = (): Promise<void> => this.#decide(fn, record.attempt, inputs);
+      const ready = (): Promise<void> => this.#ready(fn, shapes, inputs, wanted);
+      fn.shapes.preparing(shapes, wanted);
       keepTensors(inputs);
-      this.#behindACall(held, shapes, isUndecided ? decide : ready);
+      this.#behindACall(fn, shapes, isUndecided ? decide : ready);
     }
     return isUndecided ? undefined : whyNot;
   }
 
   /** Uses the sizes that a function waited for, unless an earlier call with these had no program. */
-  size(held: Held, shapes: InputShapes): void {
-    held.shapes.called(shapes);
-    if (held.shapes.wants(shapes) === undefined) return;
-    held.called = shapes;
-    this.#options.tell(held.version.key, { kind: 'sized' });
+  size(fn: GpuFunction, shapes: InputShapes): void {
+    fn.shapes.called(shapes);
+    if (fn.shapes.wants(shapes) === undefined) return;
+    fn.called = shapes;
+    this.#options.tell(fn.version.key, { kind: 'sized' });
   }
 
   /** A model larger than a GPU reads host memory in each run; if the CPU pool is faster, it runs there. */
-  #slowerThanPool(held: Held): WhyNot | undefined {
+  #slowerThanPool(fn: GpuFunction): WhyNot | undefined {
     const {
       version: { key },
       plans,
-    } = held;
-    const runtime = this.#options.runtime(held);
+    } = fn;
+    const runtime = this.#options.runtime(fn);
     if (plans?.isTooLarge !== true || runtime === undefined) return undefined;
     const { cpu, gpu } = runtime.scheduler.runMsOf(key);
     if (cpu !== undefined && gpu <= cpu) return undefined;
@@ -126,28 +126,28 @@ export class CallShapes {
 
   /** Shapes with which it can run on a GPU. */
   shapesOf(key: string): InputShapes | undefined {
-    return this.#options.held(key)?.shapes.any;
+    return this.#options.functionOf(key)?.shapes.any;
   }
 
   /** Compares a GPU's answer with ONNX Runtime's. @throws GpuError */
   async recheck({ key, inputs, outputs }: AnsweredCall): Promise<void> {
-    const held = this.#options.held(key);
-    if (held?.plans === undefined) return;
-    const { plans } = held;
+    const fn = this.#options.functionOf(key);
+    if (fn?.plans === undefined) return;
+    const { plans } = fn;
     const passed = await this.#options.preparer.gate.answered(key, plans.planOf(0, plans.mode), inputs, outputs);
-    if (passed.kind === 'disagreed' && this.#options.held(key) === held) await this.#disagreed(held, passed.reason);
+    if (passed.kind === 'disagreed' && this.#options.functionOf(key) === fn) await this.#disagreed(fn, passed.reason);
   }
 
-  async #disagreed(held: Held, reason: string): Promise<void> {
-    const { version } = held;
+  async #disagreed(fn: GpuFunction, reason: string): Promise<void> {
+    const { version } = fn;
     this.#options.tell(version.key, { kind: 'disagreed', reason });
-    await this.#options.runtime(held)?.verdicts.keep(version, 'any', { kind: 'disagreed', reason });
+    await this.#options.runtime(fn)?.verdicts.keep(version, 'any', { kind: 'disagreed', reason });
   }
 
   /** One at a time per function, and in total: a program is compiled for it. */
-  #behindACall(held: Held, shapes: InputShapes, work: () => Promise<void>): void {
-    const known = held.shapes;
-    const { signal } = held.overtaken;
+  #behindACall(fn: GpuFunction, shapes: InputShapes, work: () => Promise<void>): void {
+    const known = fn.shapes;
+    const { signal } = fn.overtaken;
     this.#inTurn(async () => {
       try {
         if (!signal.aborted) await work();
@@ -165,19 +165,19 @@ export class CallShapes {
     this.#options.track(this.#shaping.use(work));
   }
 
-  async #decide(held: Held, attempt: number, inputs: readonly Tensor[]): Promise<void> {
-    const { version, plans, shapes: known } = held;
+  async #decide(fn: GpuFunction, attempt: number, inputs: readonly Tensor[]): Promise<void> {
+    const { version, plans, shapes: known } = fn;
     const { key } = version;
-    const shapes = shapesOf(inputs, held.sizing);
-    const runtime = this.#options.runtime(held);
-    const { signal } = held.overtaken;
+    const shapes = shapesOf(inputs, fn.sizing);
+    const runtime = this.#options.runtime(fn);
+    const { signal } = fn.overtaken;
     const stop = (): void => {
       if (signal.aborted || this.#options.isClosed() || this.#options.record(key)?.attempt !== attempt)
         throw new StaleError(`the comparison for ${key} was overtaken`);
     };
     if (runtime === undefined || plans === undefined) return;
     const { gate } = this.#options.preparer;
-    const following = { stage: this.#options.stage(held, attempt, stop) };
+    const following = { stage: this.#options.stage(fn, attempt, stop) };
     let passed: Passed;
     try {
       passed = await gate.pass(version, runtime, variantsOf(plans), { inputs, shapes }, following);
@@ -198,20 +198,20 @@ export class CallShapes {
         this.#options.tell(key, { kind: 'undecided', attempt, reason: passed.reason });
         return;
       case 'disagreed':
-        await this.#disagreed(held, passed.reason);
+        await this.#disagreed(fn, passed.reason);
     }
   }
 
   /** Makes a program for further shapes, and compares its answer, while the function serves others. */
-  async #ready(held: Held, shapes: InputShapes, inputs: readonly Tensor[], wanted: WantedProgram): Promise<void> {
+  async #ready(fn: GpuFunction, shapes: InputShapes, inputs: readonly Tensor[], wanted: WantedProgram): Promise<void> {
     const {
       version,
       plans,
       shapes: shaped,
       overtaken: { signal },
-    } = held;
+    } = fn;
     const { key } = version;
-    const runtime = this.#options.runtime(held);
+    const runtime = this.#options.runtime(fn);
     if (runtime === undefined || plans === undefined) return;
     const { verdicts, scheduler } = runtime;
     const variants = variantsOf(plans);
@@ -237,7 +237,7 @@ export class CallShapes {
         const passed = await (index === ranAt
           ? this.#options.preparer.gate.answered(key, plan, inputs, result.outputs)
           : this.#options.preparer.gate.resident(key, gpu, { ...variant, plan }, inputs));
-        if (passed.kind === 'disagreed') return await this.#disagreed(held, passed.reason);
+        if (passed.kind === 'disagreed') return await this.#disagreed(fn, passed.reason);
         if (passed.kind === 'undecided') return shaped.undecided();
         await verdicts.keep(version, { ...subjectOf(variant, shapes), program }, passed);
       }

@@ -1,11 +1,11 @@
 /** Translates what the live scheduler reports about a function on the GPUs into an event of the function's record. */
 import { GpuError } from '../../gpu/index.ts';
-import type { GpuEviction, GpuNews } from '../../live/index.ts';
+import type { GpuEviction, GpuReport } from '../../live/index.ts';
 import { evicted, lostWithProcess, type FunctionEvent } from './function-state.ts';
 import { isOfProcess } from './unless-it-died.ts';
 
 /** The event for the function's record; undefined if the report says nothing about the function itself. */
-export function eventOf(report: GpuNews): FunctionEvent | undefined {
+export function eventOf(report: GpuReport): FunctionEvent | undefined {
   switch (report.kind) {
     case 'run succeeded':
     case 'arrived':

@@ -28,7 +28,7 @@ import {
   type Trials,
 } from './prepare.ts';
 import { CallShapes } from './call-shapes.ts';
-import { Held } from './held.ts';
+import { GpuFunction } from './gpu-function.ts';
 import { knownShapesOf } from './known-shapes.ts';
 import { forgetPlans, writePlans } from './plans.ts';
 import { isOfProcess, isOfRoom, unlessItDied } from './unless-it-died.ts';
@@ -52,7 +52,7 @@ const registrationsAtOnce = 4;
 export class GpuFunctions {
   readonly #options: GpuFunctionsOptions;
   readonly #table = new GpuFunctionTable();
-  readonly #held = new Map<string, Held>();
+  readonly #functionByKey = new Map<string, GpuFunction>();
   readonly #preparer: Preparer;
   /** Questions about the inputs of calls. */
   readonly calls: CallShapes;
@@ -72,11 +72,11 @@ export class GpuFunctions {
       client: options.client,
       preparer: this.#preparer,
       record: (key) => this.#table.records.get(key),
-      held: (key) => this.#held.get(key),
-      runtime: (held) => this.#runtimeOf(held),
+      functionOf: (key) => this.#functionByKey.get(key),
+      runtime: (fn) => this.#runtimeOf(fn),
       isClosed: () => this.#isClosed,
       tell: (key, event) => this.tell(key, event),
-      stage: (held, attempt, stop) => this.#stage(held, attempt, stop),
+      stage: (fn, attempt, stop) => this.#stage(fn, attempt, stop),
       track: (work) => this.#track(work),
     });
     options.registry.onChange(({ before, after }) => this.#changed(before, after));
@@ -87,12 +87,12 @@ export class GpuFunctions {
   }
 
   /** What a function is computed in, and how far that was from ONNX Runtime's answers when it was checked. */
-  precision(key: string): Pick<Held, 'precision' | 'difference'> | undefined {
-    return this.#held.get(key);
+  precision(key: string): Pick<GpuFunction, 'precision' | 'difference'> | undefined {
+    return this.#functionByKey.get(key);
   }
 
   version(key: string): FunctionVersion | undefined {
-    return this.#held.get(key)?.version;
+    return this.#functionByKey.get(key)?.version;
   }
 
   records(): Iterable<GpuFunctionRecord> {
@@ -116,7 +116,7 @@ export class GpuFunctions {
   askFor(key: string): void {
     const kind = this.#table.records.get(key)?.state.kind;
     if (kind !== 'refused' && kind !== 'unsized') return;
-    this.#held.get(key)?.shapes.lost();
+    this.#functionByKey.get(key)?.shapes.lost();
     this.tell(key, { kind: 'asked for' });
   }
 
@@ -130,26 +130,26 @@ export class GpuFunctions {
     this.#runtime = runtime;
     if (this.#isClosed) return;
     const idleMs = (key: string): number => runtime.scheduler.placeOf(key)?.idleMs ?? Infinity;
-    const idle = [...this.#held.keys()].map((key) => [key, idleMs(key)] as const);
+    const idle = [...this.#functionByKey.keys()].map((key) => [key, idleMs(key)] as const);
     // Infinities cannot be subtracted.
     const latestFirst = idle.toSorted(([, one], [, other]) => (one === other ? 0 : one < other ? -1 : 1));
     this.#apply(this.#table.processUp(latestFirst.map(([key]) => key)));
   }
 
   down(reason: string): void {
-    for (const { overtaken } of this.#held.values()) overtaken.abort();
+    for (const { overtaken } of this.#functionByKey.values()) overtaken.abort();
     this.#apply(this.#table.processEnded(reason));
   }
 
   /** There will be no further process. */
   async close(): Promise<void> {
     this.#isClosed = true;
-    for (const { overtaken } of this.#held.values()) overtaken.abort();
+    for (const { overtaken } of this.#functionByKey.values()) overtaken.abort();
     this.#wake();
     await Promise.all(this.#running);
   }
 
-  #runtimeOf({ precision }: Pick<Held, 'precision'>): GpuRuntime | undefined {
+  #runtimeOf({ precision }: Pick<GpuFunction, 'precision'>): GpuRuntime | undefined {
     return this.#runtime?.inPrecision(precision);
   }
 
@@ -161,7 +161,7 @@ export class GpuFunctions {
     // Another version may serve now, and the pin moves with it.
     const changed = after ?? before;
     for (const { key } of changed === undefined ? [] : this.#options.registry.versions(changed.name)) {
-      const other = this.#held.get(key)?.version;
+      const other = this.#functionByKey.get(key)?.version;
       if (key === changed?.key || other?.settings.pinned !== true) continue;
       this.tell(key, { kind: 'pinned', isPinned: this.#isPinned(other) });
     }
@@ -169,30 +169,30 @@ export class GpuFunctions {
 
   #take(version: FunctionVersion): void {
     const { key } = version;
-    const held = this.#held.get(key);
+    const fn = this.#functionByKey.get(key);
     const precision = version.settings.gpu?.precision ?? this.#options.settings.precision;
     const isSame =
-      held?.version.modelSha256 === version.modelSha256 &&
-      held.version.modelPath === version.modelPath &&
-      held.precision === precision;
+      fn?.version.modelSha256 === version.modelSha256 &&
+      fn.version.modelPath === version.modelPath &&
+      fn.precision === precision;
     const isPinned = this.#isPinned(version);
-    if (held !== undefined && isSame) {
-      held.version = version;
+    if (fn !== undefined && isSame) {
+      fn.version = version;
       this.tell(key, { kind: 'pinned', isPinned });
       return;
     }
-    held?.overtaken.abort();
-    this.#held.set(key, new Held(version, precision, held));
+    fn?.overtaken.abort();
+    this.#functionByKey.set(key, new GpuFunction(version, precision, fn));
     this.#apply(this.#table.want(key, isPinned));
   }
 
   #forget(key: string): void {
-    this.#held.get(key)?.overtaken.abort();
+    this.#functionByKey.get(key)?.overtaken.abort();
     this.#apply(this.#table.forget(key));
-    const held = this.#held.get(key);
-    this.#held.delete(key);
+    const fn = this.#functionByKey.get(key);
+    this.#functionByKey.delete(key);
     const forgetFiles = (): Promise<void> => forgetPlans(join(this.#options.dataDir, 'plans'), key);
-    if (held !== undefined) this.#track(held.work.then(forgetFiles));
+    if (fn !== undefined) this.#track(fn.work.then(forgetFiles));
   }
 
   /** A pin keeps the serving version; replaced versions stay only until their room is needed. */
@@ -206,38 +206,38 @@ export class GpuFunctions {
   }
 
   #carryOut(effect: FunctionEffect): void {
-    const held = this.#held.get(effect.key);
-    if (held === undefined || this.#isClosed) return;
+    const fn = this.#functionByKey.get(effect.key);
+    if (fn === undefined || this.#isClosed) return;
     const { key } = effect;
     switch (effect.kind) {
       case 'prepare':
       case 'bring back':
-        held.overtaken.abort();
-        held.overtaken = new AbortController();
-        this.#enqueue(held, () => this.#work(effect, held));
+        fn.overtaken.abort();
+        fn.overtaken = new AbortController();
+        this.#enqueue(fn, () => this.#work(effect, fn));
         return;
       case 'offer': {
         const isPinned = this.#table.records.get(key)?.isPinned === true;
-        if (held.plans === undefined) return;
-        this.#runtime?.scheduler.functions.offer(held.version, held.plans, isPinned);
+        if (fn.plans === undefined) return;
+        this.#runtime?.scheduler.functions.offer(fn.version, fn.plans, isPinned);
         return;
       }
       case 'retract':
-        held.retracted = this.#runtime?.scheduler.functions.retract(key) ?? Promise.resolve();
-        this.#enqueue(held, () => held.retracted);
+        fn.retracted = this.#runtime?.scheduler.functions.retract(key) ?? Promise.resolve();
+        this.#enqueue(fn, () => fn.retracted);
         return;
       case 'discard':
         if (effect.reason !== undefined)
           this.#options.logger.info({ function: key, reason: effect.reason }, 'stays on the CPU pool');
-        this.#enqueue(held, async () => {
-          const wasRegistered = held.isRegistered;
-          held.isRegistered = false;
+        this.#enqueue(fn, async () => {
+          const wasRegistered = fn.isRegistered;
+          fn.isRegistered = false;
           this.#runtime?.scheduler.functions.unregistered(key);
           if (wasRegistered) await unlessItDied(this.#options.client.unregister(key), 'unknown-function');
         });
         return;
       case 'preload':
-        this.#options.onPinned(held.version);
+        this.#options.onPinned(fn.version);
         return;
       case 'retry at': {
         const waitMs = Math.max(0, Math.ceil(effect.atMs - this.#now()));
@@ -247,35 +247,35 @@ export class GpuFunctions {
     }
   }
 
-  async #work(effect: Extract<FunctionEffect, { attempt: number }>, held: Held): Promise<void> {
+  async #work(effect: Extract<FunctionEffect, { attempt: number }>, fn: GpuFunction): Promise<void> {
     const { key, attempt, isAlone } = effect;
-    const { signal } = held.overtaken;
+    const { signal } = fn.overtaken;
     const isStale = (): boolean =>
       signal.aborted || this.#isClosed || this.#table.records.get(key)?.attempt !== attempt;
     const tell = (event: FunctionEvent): void => this.tell(key, event);
     const work = async (): Promise<void> => {
-      const runtime = this.#runtimeOf(held);
+      const runtime = this.#runtimeOf(fn);
       if (isStale() || runtime === undefined) return;
       let called: InputShapes | undefined;
       try {
-        if (effect.kind === 'bring back') return await this.#bringBack(held, attempt);
-        const trials = await this.#preparer.trialsOf(held, runtime);
-        called = trials[0] === held.called ? held.called : undefined;
-        await this.#prepare(held, { attempt, trials, called }, runtime, isStale);
+        if (effect.kind === 'bring back') return await this.#bringBack(fn, attempt);
+        const trials = await this.#preparer.trialsOf(fn, runtime);
+        called = trials[0] === fn.called ? fn.called : undefined;
+        await this.#prepare(fn, { attempt, trials, called }, runtime, isStale);
       } catch (error) {
         if (isStale() || error instanceof StaleError) return;
         const reason = error instanceof Error ? error.message : String(error);
         const cause = causeOf(error);
         // The sizes may be the cause.
-        if (cause !== 'process' && isOpen(held))
-          this.#sizeless(held, { attempt, called }, { reason, inputs: [], isOfRoom: cause === 'room' });
+        if (cause !== 'process' && isOpen(fn))
+          this.#sizeless(fn, { attempt, called }, { reason, inputs: [], isOfRoom: cause === 'room' });
         else tell({ kind: 'failed', attempt, cause, reason });
       }
     };
     await this.#registering.use(work, isAlone);
   }
 
-  async #bringBack({ version, shapes, joining }: Held, attempt: number): Promise<void> {
+  async #bringBack({ version, shapes, joining }: GpuFunction, attempt: number): Promise<void> {
     const { key } = version;
     this.tell(key, { kind: 'stage', attempt, stage: 'registering', isInHand: true });
     await this.#options.client.registerAgain(key);
@@ -286,12 +286,12 @@ export class GpuFunctions {
   }
 
   async #prepare(
-    held: Held,
+    fn: GpuFunction,
     { attempt, trials, called }: Attempt & { readonly trials: Trials },
     runtime: GpuRuntime,
     isStale: () => boolean,
   ): Promise<void> {
-    const { version } = held;
+    const { version } = fn;
     const { key } = version;
     const stop = (): void => {
       if (isStale()) throw new StaleError(`the preparation of ${key} was overtaken`);
@@ -299,13 +299,13 @@ export class GpuFunctions {
     const keep = async ({ plans, shapes }: PreparedPlans, known?: InputShapes): Promise<void> => {
       await writePlans(join(this.#options.dataDir, 'plans'), key, plans);
       stop();
-      held.plans = plans;
-      held.sizing = sizingOf(shapes);
-      if (known !== undefined) held.shapes = knownShapesOf(version, shapes);
+      fn.plans = plans;
+      fn.sizing = sizingOf(shapes);
+      if (known !== undefined) fn.shapes = knownShapesOf(version, shapes);
     };
-    const { signal } = held.overtaken;
+    const { signal } = fn.overtaken;
     const prepared = await this.#preparer.prepare(version, runtime, trials, {
-      stage: this.#stage(held, attempt, stop),
+      stage: this.#stage(fn, attempt, stop),
       registered: (layers) => {
         stop();
         runtime.scheduler.functions.registered(version, layers);
@@ -330,7 +330,7 @@ export class GpuFunctions {
     switch (prepared.kind) {
       case 'planned':
         await keep(prepared, prepared.shapes);
-        held.difference = prepared.difference;
+        fn.difference = prepared.difference;
         this.tell(key, { kind: 'planned', attempt });
         return;
       case 'undecided':
@@ -338,7 +338,7 @@ export class GpuFunctions {
         this.tell(key, { kind: 'undecided', attempt, reason: prepared.reason });
         return;
       case 'unsized':
-        if (isOpen(held) || prepared.inputs.length > 0) this.#sizeless(held, { attempt, called }, prepared);
+        if (isOpen(fn) || prepared.inputs.length > 0) this.#sizeless(fn, { attempt, called }, prepared);
         else this.tell(key, { kind: 'unfit', attempt, reason: prepared.reason });
         return;
       case 'disagreed':
@@ -353,47 +353,47 @@ export class GpuFunctions {
    * There was no program for guessed sizes, or for those of a call: the next call with other sizes decides. After each
    * call in vain twice as many calls pass.
    */
-  #sizeless(held: Held, { attempt, called }: Attempt, { reason, inputs, isOfRoom = false }: Failure): void {
-    const { version } = held;
+  #sizeless(fn: GpuFunction, { attempt, called }: Attempt, { reason, inputs, isOfRoom = false }: Failure): void {
+    const { version } = fn;
     const values = called === undefined ? [] : [...sizingOf(called)];
     // Without the values that decide about them, no sizes were tried.
     const isTried = inputs.length === 0 || values.length > 0;
     // An estimated plan made some ready, which the process no longer has.
-    if (held.shapes.any !== undefined) held.shapes = knownShapesOf(version);
-    if (called === undefined) held.isGuessInVain = true;
+    if (fn.shapes.any !== undefined) fn.shapes = knownShapesOf(version);
+    if (called === undefined) fn.isGuessInVain = true;
     else if (isTried) {
-      if (!isOfRoom) held.shapes.refused(called, reason);
-      held.shapes.undecided();
+      if (!isOfRoom) fn.shapes.refused(called, reason);
+      fn.shapes.undecided();
     }
-    const next = held.called;
-    held.called = undefined;
+    const next = fn.called;
+    fn.called = undefined;
     const tried = isTried ? { reason: called === undefined ? `${reason} (the sizes were guessed)` : reason } : {};
     const ofRoom = isOfRoom ? { isOfRoom: true as const } : {};
     const waitsFor = inputs.length === 0 ? values : inputs;
     this.tell(version.key, { kind: 'unsized', attempt, inputs: waitsFor, ...tried, ...ofRoom });
     // A call came meanwhile.
-    if (next !== undefined && next !== called && waitsFor.length === 0) this.calls.size(held, next);
+    if (next !== undefined && next !== called && waitsFor.length === 0) this.calls.size(fn, next);
   }
 
-  #stage(held: Held, attempt: number, stop: () => void) {
+  #stage(fn: GpuFunction, attempt: number, stop: () => void) {
     return async (stage: Stage, isInHand: boolean): Promise<void> => {
       stop();
-      held.isRegistered = true;
-      this.tell(held.version.key, { kind: 'stage', attempt, stage, isInHand });
+      fn.isRegistered = true;
+      this.tell(fn.version.key, { kind: 'stage', attempt, stage, isInHand });
       // Layers loaded under an estimated plan are evicted before the layers are measured.
-      await held.retracted;
+      await fn.retracted;
       stop();
     };
   }
 
   /** After all earlier work for this function. */
-  #enqueue(held: Held, work: () => Promise<void>): void {
-    held.work = held.work.then(work).catch((error: unknown) => {
+  #enqueue(fn: GpuFunction, work: () => Promise<void>): void {
+    fn.work = fn.work.then(work).catch((error: unknown) => {
       if (this.#isClosed) return;
-      const { key } = held.version;
+      const { key } = fn.version;
       this.#options.logger.warn({ err: error, function: key }, 'background work for the GPUs failed');
     });
-    this.#track(held.work);
+    this.#track(fn.work);
   }
 
   #track(work: Promise<void>): void {
@@ -436,7 +436,7 @@ interface Failure {
 }
 
 /** Whether its calls may have different sizes. */
-const isOpen = ({ version: { metadata }, sizing }: Held): boolean =>
+const isOpen = ({ version: { metadata }, sizing }: GpuFunction): boolean =>
   sizing.size > 0 || metadata?.inputs.some(({ shape }) => shape.includes(-1)) === true;
 
 function causeOf(error: unknown): FailureCause {

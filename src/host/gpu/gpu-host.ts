@@ -18,7 +18,7 @@ import type { Join } from '../../schedule/index.ts';
 import type { Tensor } from '../../tensor/index.ts';
 import type { HostConfig } from '../config/config.ts';
 import type { RecordedColdStart } from '../dashboard/index.ts';
-import type { GpuNews, LiveScheduler, RanOnGpu, WhyNot } from '../../live/index.ts';
+import type { GpuReport, LiveScheduler, RanOnGpu, WhyNot } from '../../live/index.ts';
 import type { Statistics } from '../records/statistics.ts';
 import type { FunctionVersion, Registry } from '../types.ts';
 import { BatchTimes } from './batch-times.ts';
@@ -102,7 +102,7 @@ export class GpuHost {
   #restartTimer: NodeJS.Timeout | undefined;
   #hostBytes: number;
   restarts = 0;
-  readonly #latest = cachedAnswer(() => this.state(), stateWaitMs);
+  readonly #stateAnswer = cachedAnswer(() => this.state(), stateWaitMs);
   readonly #coldStarts = new ColdStarts();
 
   constructor(options: GpuHostOptions) {
@@ -206,10 +206,10 @@ export class GpuHost {
   }
 
   /** Called by the live scheduler. */
-  news(key: string, news: GpuNews): void {
+  report(key: string, report: GpuReport): void {
     // A run that succeeds tells something only after some that failed.
-    if (news.kind === 'run succeeded' && this.#functions.record(key)?.breaker === undefined) return;
-    const event = eventOf(news);
+    if (report.kind === 'run succeeded' && this.#functions.record(key)?.breaker === undefined) return;
+    const event = eventOf(report);
     if (event !== undefined) this.#functions.tell(key, event);
   }
 
@@ -296,12 +296,12 @@ export class GpuHost {
 
   /** The engine's latest answer, for callers that must not wait. */
   get lastState(): GpuProcessState | undefined {
-    return this.#latest.last();
+    return this.#stateAnswer.last();
   }
 
   /** As {@link state}, requested once for all callers; if the process does not answer, its latest answer. */
   freshState(): Promise<GpuProcessState | undefined> {
-    return this.#latest.fresh();
+    return this.#stateAnswer.fresh();
   }
 
   async close(): Promise<void> {

@@ -7,18 +7,23 @@ import { batchSizes, type Join } from '../../schedule/index.ts';
 import { elementBytes, joinInputs, joinKeyOf, keepTensors, rowsOf, type Tensor } from '../../tensor/index.ts';
 import { rowsJoinedMax } from '../rollout/versions.ts';
 import type { JoinedSizes } from '../../live/index.ts';
-import type { Held } from './held.ts';
+import type { GpuFunction } from './gpu-function.ts';
 import type { WantedProgram } from './known-shapes.ts';
 import type { GpuRuntime } from './prepare.ts';
 
 export interface JoinedCallsOptions {
-  readonly runtime: (held: Held) => GpuRuntime | undefined;
+  readonly runtime: (fn: GpuFunction) => GpuRuntime | undefined;
   /** Does work that does not reject, one at a time. */
   readonly inTurn: (work: () => Promise<void>) => void;
   /** Does background work for a call with these shapes, one at a time. */
-  readonly behindACall: (held: Held, shapes: InputShapes, work: () => Promise<void>) => void;
+  readonly behindACall: (fn: GpuFunction, shapes: InputShapes, work: () => Promise<void>) => void;
   /** Makes a program for shapes, and compares its answer. */
-  readonly ready: (held: Held, shapes: InputShapes, inputs: readonly Tensor[], wanted: WantedProgram) => Promise<void>;
+  readonly ready: (
+    fn: GpuFunction,
+    shapes: InputShapes,
+    inputs: readonly Tensor[],
+    wanted: WantedProgram,
+  ) => Promise<void>;
 }
 
 /** Runs per size; the shortest counts. */
@@ -27,14 +32,16 @@ const timedRuns = 5;
 const timingsMax = 3;
 
 /** What allows a GPU call to share a run; undefined: it runs alone. Missing programs are made in the background. */
-export function joinedCalls(options: JoinedCallsOptions): (held: Held, inputs: readonly Tensor[]) => Join | undefined {
+export function joinedCalls(
+  options: JoinedCallsOptions,
+): (fn: GpuFunction, inputs: readonly Tensor[]) => Join | undefined {
   /** The sizes below the first refused one; undefined while one is still unknown. */
   const readySizes = (
-    held: Held,
+    fn: GpuFunction,
     inputs: readonly Tensor[],
     wanted: readonly number[],
   ): readonly number[] | undefined => {
-    const { shapes: known } = held;
+    const { shapes: known } = fn;
     for (const [index, size] of wanted.entries()) {
       const shapes = withRows(shapesOf(inputs), size);
       const whyNot = known.whyNot(shapes);
@@ -44,14 +51,14 @@ export function joinedCalls(options: JoinedCallsOptions): (held: Held, inputs: r
       if (program === undefined) return undefined;
       known.preparing(shapes, program);
       keepTensors(inputs);
-      options.behindACall(held, shapes, () => options.ready(held, shapes, variedRows(inputs, size), program));
+      options.behindACall(fn, shapes, () => options.ready(fn, shapes, variedRows(inputs, size), program));
       return undefined;
     }
     return wanted;
   };
-  const time = (held: Held, inputs: readonly Tensor[], sizes: readonly number[]): void => {
-    const { joining, version } = held;
-    const runtime = options.runtime(held);
+  const time = (fn: GpuFunction, inputs: readonly Tensor[], sizes: readonly number[]): void => {
+    const { joining, version } = fn;
+    const runtime = options.runtime(fn);
     if (runtime === undefined || joining.isTimed || joining.timings >= timingsMax) return;
     joining.isTimed = true;
     keepTensors(inputs);
@@ -59,8 +66,8 @@ export function joinedCalls(options: JoinedCallsOptions): (held: Held, inputs: r
     const { rowsMax } = joining;
     options.inTurn(async () => {
       try {
-        const timed = await keptOrTimed(held, runtime, inputs, sizes).catch(() => undefined);
-        if (timed === undefined || joining.rowsMax !== rowsMax || held.overtaken.signal.aborted) return;
+        const timed = await keptOrTimed(fn, runtime, inputs, sizes).catch(() => undefined);
+        if (timed === undefined || joining.rowsMax !== rowsMax || fn.overtaken.signal.aborted) return;
         joining.sizes = sizes;
         runtime.scheduler.functions.join(version.key, timed);
       } finally {
@@ -68,22 +75,22 @@ export function joinedCalls(options: JoinedCallsOptions): (held: Held, inputs: r
       }
     });
   };
-  return (held, inputs) => {
-    const { version, joining } = held;
+  return (fn, inputs) => {
+    const { version, joining } = fn;
     const rowsMax = rowsJoinedMax(version);
     if (joining.sizes !== undefined && joining.rowsMax !== rowsMax) {
       joining.sizes = undefined;
-      options.runtime(held)?.scheduler.functions.join(version.key, undefined);
+      options.runtime(fn)?.scheduler.functions.join(version.key, undefined);
     }
     joining.rowsMax = rowsMax;
     const rows = rowsOf(inputs);
     const key = joinKeyOf({ inputs, outputs: undefined });
     // A program made for values fits only one call's values.
-    if (rowsMax === 1 || rows === undefined || key === undefined || held.sizing.size > 0) return undefined;
-    const sizes = readySizes(held, inputs, [1, ...batchSizes(rowsMax)]);
+    if (rowsMax === 1 || rows === undefined || key === undefined || fn.sizing.size > 0) return undefined;
+    const sizes = readySizes(fn, inputs, [1, ...batchSizes(rowsMax)]);
     if (sizes === undefined || sizes.length < 2) return undefined;
     if (joining.sizes === undefined) {
-      time(held, inputs, sizes);
+      time(fn, inputs, sizes);
       return undefined;
     }
     // Other inner shapes may lack programs of the larger sizes.
@@ -95,16 +102,16 @@ export function joinedCalls(options: JoinedCallsOptions): (held: Held, inputs: r
 
 /** An earlier host process may have timed them. */
 async function keptOrTimed(
-  held: Held,
+  fn: GpuFunction,
   runtime: GpuRuntime,
   inputs: readonly Tensor[],
   sizes: readonly number[],
 ): Promise<JoinedSizes | undefined> {
-  const { version, plans } = held;
+  const { version, plans } = fn;
   const subject = { shapes: withRows(shapesOf(inputs), 1), sizes, plans };
-  const kept = await runtime.batchTimes.find(version, subject);
-  if (kept !== undefined) return kept;
-  const timed = await timeSizes(held, runtime, inputs, sizes);
+  const stored = await runtime.batchTimes.find(version, subject);
+  if (stored !== undefined) return stored;
+  const timed = await timeSizes(fn, runtime, inputs, sizes);
   // Without the file the next process times them again.
   if (timed !== undefined) await runtime.batchTimes.keep(version, subject, timed).catch(() => undefined);
   return timed;
@@ -112,7 +119,7 @@ async function keptOrTimed(
 
 /** As invocations of the function, behind all calls with an SLO; undefined if its weights do not stay. */
 async function timeSizes(
-  { version, overtaken: { signal } }: Held,
+  { version, overtaken: { signal } }: GpuFunction,
   { scheduler }: GpuRuntime,
   inputs: readonly Tensor[],
   sizes: readonly number[],

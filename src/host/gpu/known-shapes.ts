@@ -45,7 +45,7 @@ export class KnownShapes {
   readonly #refused = new Map<string, string>();
   readonly #calls = new Map<string, number>();
   /** Of the call that was asked about last: each call is asked about several times. */
-  #latest: { readonly shapes: InputShapes; readonly key: string } | undefined;
+  #latestKey: { readonly shapes: InputShapes; readonly key: string } | undefined;
   /** False once the model's graph was found to combine rows. */
   #areRowsApart = true;
   #counted = 0;
@@ -166,8 +166,8 @@ export class KnownShapes {
   }
 
   #keyOf(shapes: InputShapes): string {
-    if (this.#latest?.shapes !== shapes) this.#latest = { shapes, key: shapesKey(shapes) };
-    return this.#latest.key;
+    if (this.#latestKey?.shapes !== shapes) this.#latestKey = { shapes, key: shapesKey(shapes) };
+    return this.#latestKey.key;
   }
 
   #callsOf(key: string): number {

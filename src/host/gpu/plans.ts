@@ -124,12 +124,12 @@ export class ProfileStore<Profile extends object> {
 
   /** What is kept and fits; else what is made. @param inTurn does work one at a time */
   async findOrMake(structure: string, functionName: string, { fits, inTurn, make }: Making<Profile>): Promise<Profile> {
-    const kept = (): Promise<Profile | undefined> => this.find(structure, fits);
-    const found = await kept();
+    const stored = (): Promise<Profile | undefined> => this.find(structure, fits);
+    const found = await stored();
     if (found !== undefined) return found;
     return await inTurn(async () => {
       // Another function of the same structure may have been measured while this one waited.
-      const known = await kept();
+      const known = await stored();
       if (known !== undefined) return known;
       const made = await make();
       await this.keep(structure, functionName, made);

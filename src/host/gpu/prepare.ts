@@ -21,7 +21,7 @@ import type { FunctionVersion } from '../types.ts';
 import type { BatchTimes } from './batch-times.ts';
 import type { Stage } from './function-state.ts';
 import { Gate, variantsOf, wholeVariant, type GateOptions, type Passed } from './gate.ts';
-import type { Held } from './held.ts';
+import type { GpuFunction } from './gpu-function.ts';
 import { emptyInputs } from './input-shapes.ts';
 import { capacityBytesOf } from './machine.ts';
 import { areOf, makePlans, ProfileStore, structureOf } from './plans.ts';
@@ -173,7 +173,7 @@ export class Preparer {
    * this machine before comes first: what was measured with it is there.
    */
   async trialsOf(
-    { version, called, isGuessInVain }: Pick<Held, 'version' | 'called' | 'isGuessInVain'>,
+    { version, called, isGuessInVain }: Pick<GpuFunction, 'version' | 'called' | 'isGuessInVain'>,
     { verdicts }: GpuRuntime,
   ): Promise<Trials> {
     const guesses = trialShapes(version.metadata?.inputs ?? []);

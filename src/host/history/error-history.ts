@@ -16,7 +16,7 @@ type Step = Map<string, number>;
 
 export class ErrorHistory {
   readonly #tiers: readonly { readonly options: Tier; readonly steps: Map<number, Step> }[];
-  readonly #latest = new Map<string, string>();
+  readonly #latestMessages = new Map<string, string>();
 
   constructor(tiers: readonly Tier[]) {
     this.#tiers = tiers.map((options) => ({ options, steps: new Map() }));
@@ -24,7 +24,7 @@ export class ErrorHistory {
 
   add({ status, code, message }: Pick<ErrorCount, 'status' | 'code'> & { message: string }, atMs: number): void {
     const key = `${status} ${code}`;
-    this.#latest.set(code, message);
+    this.#latestMessages.set(code, message);
     for (const { options, steps } of this.#tiers) {
       const at = Math.floor(atMs / options.stepMs);
       let step = steps.get(at);
@@ -45,7 +45,7 @@ export class ErrorHistory {
 
   /** What the client of the latest one was told. */
   latest(code: string): string | undefined {
-    return this.#latest.get(code);
+    return this.#latestMessages.get(code);
   }
 
   /** Counts by status and code, the most frequent first. */

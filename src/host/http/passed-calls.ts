@@ -19,7 +19,7 @@ async function run(context: HostContext, call: PassedCall, arrivalMs: number, si
       throw new HostError('not-ready', `this host does not have '${version.key}' as the one that asks`);
     }
     if (context.fleet?.routing !== undefined) context.fleet.routing.taken++;
-    const { sloMs, leftMs, priority } = call.wish;
+    const { sloMs, leftMs, priority } = call.terms;
     const deadlineMs = leftMs === undefined ? undefined : arrivalMs + leftMs;
     const options = { arrivalMs, sloMs, deadlineMs, priority, signal, rows: 1 };
     return await context.invoker.runPassed(version, call.input, options);

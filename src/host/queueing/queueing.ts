@@ -13,7 +13,7 @@ import {
 } from '../../queue/index.ts';
 import type { Membership } from '../../fleet/index.ts';
 import type { HostConfig } from '../config/config.ts';
-import type { StoreNews } from '../store/index.ts';
+import type { StoreBroadcast } from '../store/index.ts';
 import type { Registry } from '../types.ts';
 import { FunctionFiles, type FunctionFilesOptions } from './function-files.ts';
 import { given } from '../../tools/index.ts';
@@ -27,7 +27,7 @@ export interface Queueing {
   readonly calls: AsyncCalls;
   readonly files: FunctionFiles;
   /** Tells other hosts what this one has changed in the store. */
-  readonly news: StoreNews;
+  readonly broadcast: StoreBroadcast;
   readonly link: RedisLink;
   /** Begins to hand out to the workers among the members, and to run; `run` runs an asynchronous call. */
   start(run: CallRunner, membership: Membership): void;
@@ -53,10 +53,10 @@ export async function createQueueing(options: QueueingOptions): Promise<Queueing
   const { config, registry, store, logger, onWorkerLost } = options;
   const { url, prefix } = config.redis;
   if (url === undefined) return undefined;
-  const { AsyncCalls, OverflowQueue, RedisLink, RedisNews } = await loadRedisQueue();
+  const { AsyncCalls, OverflowQueue, RedisLink, RedisBroadcast } = await loadRedisQueue();
   const link = new RedisLink({ url, prefix, log: logger });
   const files = new FunctionFiles({ registry, store, logger });
-  const news = new RedisNews(link, 'store');
+  const broadcast = new RedisBroadcast(link, 'store');
   const overflow = new OverflowQueue({
     link,
     manifestOf: (key) => files.manifestOf(key),
@@ -103,7 +103,7 @@ export async function createQueueing(options: QueueingOptions): Promise<Queueing
     workers,
     calls,
     files,
-    news,
+    broadcast,
     link,
     start: (runner, membership) => {
       run = runner;
@@ -124,7 +124,7 @@ export async function createQueueing(options: QueueingOptions): Promise<Queueing
       await overflow.stop(Math.max(0, endMs - performance.now()));
     },
     close: () => {
-      news.close();
+      broadcast.close();
       link.close();
     },
   };

@@ -1,5 +1,5 @@
 /** Weight of earlier runs after each run: about the latest hundred count. */
-const kept = 0.99;
+const earlierWeight = 0.99;
 /** Below this variance of row counts, all runs had the same number of rows. */
 const leastVariance = 1e-6;
 
@@ -15,11 +15,11 @@ export class RowCost {
 
   observe(rows: number, ms: number): void {
     this.count++;
-    this.#weight = this.#weight * kept + 1;
-    this.#rows = this.#rows * kept + rows;
-    this.#ms = this.#ms * kept + ms;
-    this.#rowsRows = this.#rowsRows * kept + rows * rows;
-    this.#rowsMs = this.#rowsMs * kept + rows * ms;
+    this.#weight = this.#weight * earlierWeight + 1;
+    this.#rows = this.#rows * earlierWeight + rows;
+    this.#ms = this.#ms * earlierWeight + ms;
+    this.#rowsRows = this.#rowsRows * earlierWeight + rows * rows;
+    this.#rowsMs = this.#rowsMs * earlierWeight + rows * ms;
   }
 
   /** Milliseconds of a run of so many rows; undefined until runs of different lengths were observed. */

@@ -35,7 +35,7 @@ export class DiskUse {
   #caches: Promise<Pick<DiskFigures['parts'], 'cpuCache' | 'gpuCache'>> | undefined;
   #countedMs = -Infinity;
   #published: Published | undefined;
-  #latest = { cpuCache: 0, gpuCache: 0 };
+  #cacheBytes = { cpuCache: 0, gpuCache: 0 };
 
   constructor(options: DiskUseOptions) {
     this.#options = options;
@@ -57,7 +57,7 @@ export class DiskUse {
     void this.#count().catch(() => undefined);
     this.#published ??= published(this.#options.uploads);
     const { own, shared, versions } = this.#published;
-    return { parts: { own, shared, ...this.#latest }, versions };
+    return { parts: { own, shared, ...this.#cacheBytes }, versions };
   }
 
   async #count(): Promise<void> {
@@ -66,7 +66,7 @@ export class DiskUse {
       this.#countedMs = nowMs;
       this.#caches = this.#countCaches();
     }
-    this.#latest = await this.#caches;
+    this.#cacheBytes = await this.#caches;
   }
 
   async #countCaches(): Promise<Pick<DiskFigures['parts'], 'cpuCache' | 'gpuCache'>> {

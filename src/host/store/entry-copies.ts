@@ -9,7 +9,7 @@ export const readAtOnce = 32;
 
 export class EntryCopies {
   readonly #folder: string;
-  readonly #latest = new Map<string, StoredEntry>();
+  readonly #entries = new Map<string, StoredEntry>();
   /** By function. */
   readonly #writing = new KeyedMutex();
 
@@ -21,14 +21,14 @@ export class EntryCopies {
     await mkdir(this.#folder, { recursive: true });
     const names = (await namesInFolder(this.#folder)).flatMap((file) => decodeName(file.replace(/\.json$/, '')) ?? []);
     await inParallel(names, async (name) => await this.#read(name), readAtOnce);
-    return this.#latest;
+    return this.#entries;
   }
 
   /** Resolves when it is on the disk; an entry that was replaced meanwhile is not written. */
   async keep(name: string, entry: StoredEntry): Promise<void> {
-    this.#latest.set(name, entry);
+    this.#entries.set(name, entry);
     await this.#writing.run(name, async () => {
-      if (this.#latest.get(name) === entry) await writeWhole(this.#path(name), JSON.stringify(entry));
+      if (this.#entries.get(name) === entry) await writeWhole(this.#path(name), JSON.stringify(entry));
     });
   }
 
@@ -37,7 +37,7 @@ export class EntryCopies {
       value.envelope.name === name && typeof value.tag === 'string' ? value : undefined,
     );
     // Undefined: damaged by a crash of the machine, and the store has it.
-    if (entry !== undefined) this.#latest.set(name, entry);
+    if (entry !== undefined) this.#entries.set(name, entry);
   }
 
   #path(name: string): string {

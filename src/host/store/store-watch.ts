@@ -15,7 +15,7 @@ const lookUpsMax = 16;
 const unknownMs = 2000;
 
 /** Carries the names of changed functions between hosts. */
-export interface StoreNews {
+export interface StoreBroadcast {
   tell(name: string): void;
   /** @returns ends it */
   follow(listener: (name: string) => void): () => void;
@@ -26,7 +26,7 @@ export interface StoreWatchOptions {
   readonly entries: Entries;
   /** Reads a function's entry, and takes what has changed. */
   readonly adopt: (name: string) => Promise<void>;
-  readonly news: StoreNews | undefined;
+  readonly broadcast: StoreBroadcast | undefined;
   readonly log: Log;
 }
 
@@ -59,8 +59,8 @@ export class StoreWatch {
   }
 
   start(): void {
-    const { news } = this.#options;
-    this.#endFollowing = news?.follow((name) => void this.#heard(name));
+    const { broadcast } = this.#options;
+    this.#endFollowing = broadcast?.follow((name) => void this.#heard(name));
     this.#timer = setInterval(() => void this.look(), lookMs);
     this.#timer.unref();
   }

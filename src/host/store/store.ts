@@ -122,7 +122,7 @@ export class DiskModelStore extends Catalogue implements ModelStore {
       entries: this.entries,
       mutex: this.#mutex,
       take: async (name) => await this.#take(name),
-      tell: (name) => far?.news?.tell(name),
+      tell: (name) => far?.broadcast?.tell(name),
     });
     this.#originals = new Originals(this, data);
     this.diskUse = new DiskUse({ uploads: this.uploads, caches: data.cache });
@@ -147,7 +147,7 @@ export class DiskModelStore extends Catalogue implements ModelStore {
       store: far.store,
       entries,
       adopt: async (name) => await this.#changes.adopt(name),
-      news: far.news,
+      broadcast: far.broadcast,
       log: logger,
     });
     this.cache = new ContentCache<VersionRecord>({

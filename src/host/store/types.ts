@@ -3,7 +3,7 @@ import type { Store } from '../../store/index.ts';
 import type { Log } from '../../tools/index.ts';
 import type { HostConfig } from '../config/config.ts';
 import type { CheckRows } from './row-checks.ts';
-import type { StoreNews } from './store-watch.ts';
+import type { StoreBroadcast } from './store-watch.ts';
 import type { ValidateModel } from './validation.ts';
 import type { InTurn } from './validator.ts';
 
@@ -13,7 +13,7 @@ export interface SharedStore {
   readonly cacheBytes: number | undefined;
   /** Time since the latest call of a version (`name@version`) here; Infinity if there was none. */
   readonly idleMs: (key: string) => number;
-  readonly news?: StoreNews | undefined;
+  readonly broadcast?: StoreBroadcast | undefined;
 }
 
 export interface ModelStoreOptions {

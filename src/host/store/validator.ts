@@ -80,7 +80,7 @@ export class Validator {
   readonly #turns = new Semaphore(validationsAtOnce);
   readonly #stop = new AbortController();
   /** It has accepted small models only, and has nothing to do. */
-  #kept: { readonly process: ValidatorProcess; readonly modelsLeft: number } | undefined;
+  #spare: { readonly process: ValidatorProcess; readonly modelsLeft: number } | undefined;
 
   constructor(options: ValidatorOptions) {
     this.#options = options;
@@ -118,7 +118,7 @@ export class Validator {
 
   /** Ends running validations and refuses waiting and new ones, with HostError 'draining'. */
   stop(): void {
-    void this.#kept?.process.end('it is not needed');
+    void this.#spare?.process.end('it is not needed');
     this.#stop.abort();
   }
 
@@ -145,10 +145,10 @@ export class Validator {
    * by those: then a new process decides. That it does not finish is a verdict: a second try would cost as much again.
    */
   async #acceptedByKept(order: CheckOrder, time: TimeLeft, over: AbortSignal): Promise<ValidatedModel | undefined> {
-    const kept = this.#kept;
-    this.#kept = undefined;
-    if (kept?.process.isAlive !== true) return undefined;
-    const { process, modelsLeft } = kept;
+    const spare = this.#spare;
+    this.#spare = undefined;
+    if (spare?.process.isAlive !== true) return undefined;
+    const { process, modelsLeft } = spare;
     if (modelsLeft > 0 && (await isSmall(order.modelPath))) {
       try {
         const answer = await checked(process, order, time, over);
@@ -207,8 +207,8 @@ export class Validator {
     modelsLeft: number,
   ): Promise<void> {
     const isFit = modelsLeft > 0 && externalFiles.length === 0 && (await isSmall(modelPath));
-    if (isFit && this.#kept?.process.isAlive !== true && !this.#stop.signal.aborted) {
-      this.#kept = { process, modelsLeft };
+    if (isFit && this.#spare?.process.isAlive !== true && !this.#stop.signal.aborted) {
+      this.#spare = { process, modelsLeft };
       return;
     }
     await process.end('it is done');

@@ -74,11 +74,11 @@ export function withPrefix(
 ): Timeline {
   const resident = new Set(loadedLayers(plan).slice(0, count));
   const options = { resident: (layer: number) => resident.has(layer) };
-  const kept = simulate(profile, machine, plan, options);
-  if (plan.secondaries.length === 0 || count === 0) return kept;
+  const asPlanned = simulate(profile, machine, plan, options);
+  if (plan.secondaries.length === 0 || count === 0) return asPlanned;
   // Assign the rest to links again: the old cut would leave the links of the first layers idle.
   const links = linksFor(profile.layers, machine, plan, (layer) => !resident.has(layer));
   const layers = plan.layers.map((layer, index) => ({ ...layer, link: links[index]! }));
   const dealt = simulate(profile, machine, { ...plan, layers }, options);
-  return dealt.latencyMs < kept.latencyMs ? dealt : kept;
+  return dealt.latencyMs < asPlanned.latencyMs ? dealt : asPlanned;
 }

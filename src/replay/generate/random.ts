@@ -129,9 +129,9 @@ export function shuffledIndices(count: number, random: RandomSource): Uint32Arra
   const indices = Uint32Array.from({ length: count }, (_, index) => index);
   for (let last = count - 1; last > 0; last--) {
     const other = random.below(last + 1);
-    const kept = indices[last]!;
+    const moved = indices[last]!;
     indices[last] = indices[other]!;
-    indices[other] = kept;
+    indices[other] = moved;
   }
   return indices;
 }

@@ -78,13 +78,13 @@ export class Sketch {
       this.#countIn(bucketOf(value, this.#precisionBits), 1);
       return;
     }
-    let room = values;
-    if (at >= room.length) {
-      room = new Float64Array(Math.min(this.#exactMax, room.length * 2));
-      room.set(values);
-      this.#values = room;
+    let array = values;
+    if (at >= array.length) {
+      array = new Float64Array(Math.min(this.#exactMax, array.length * 2));
+      array.set(values);
+      this.#values = array;
     }
-    room[at] = value;
+    array[at] = value;
     this.#sorted = false;
   }
 

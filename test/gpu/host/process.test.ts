@@ -90,7 +90,7 @@ async function open(wishes: Wishes): Promise<GpuHost> {
     policy: policies.best,
     cpu: { cores: 1, memoryBytes: Infinity },
     cpuOffer: () => ({ latencyMs: poolMs, cores: 1 }),
-    onGpuNews: (key, news) => host?.news(key, news),
+    onGpuReport: (key, news) => host?.report(key, news),
   });
   host = new GpuHost({
     dataDir: join(folder, 'data'),
@@ -387,7 +387,7 @@ describe.skipIf(emulatorMissing)('the GPUs of a host', () => {
         await reached('planned');
         // So many that the pause outlasts the test.
         for (let run = 0; run < 12; run++)
-          gpus.news(key, { kind: 'run failed', error: new GpuError('misuse', 'too large') });
+          gpus.report(key, { kind: 'run failed', error: new GpuError('misuse', 'too large') });
       }
       if (wanted === 'lost') {
         await reached('planned');

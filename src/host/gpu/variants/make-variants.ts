@@ -94,8 +94,8 @@ export async function makeVariants(
   const structure = structureOf(subject.coverage, subject.shapes);
   const operators = `${structure}.operators`;
   const fromKept = async (): Promise<Planned | undefined> => {
-    const kept = await options.profiles.find(operators);
-    return kept && (await planFrom(options, subject, kept));
+    const stored = await options.profiles.find(operators);
+    return stored && (await planFrom(options, subject, stored));
   };
   const planned =
     (await fromKept()) ??

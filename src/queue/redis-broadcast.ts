@@ -1,9 +1,9 @@
-/** Words that the processes on one Redis pass to each other; one that is lost is not missed. */
+/** Short texts that a process on one Redis sends to all others. A lost one does no harm: the others look again anyway. */
 import { randomBytes } from 'node:crypto';
 import type { Redis } from 'ioredis';
 import type { RedisLink } from './redis-link.ts';
 
-export class RedisNews {
+export class RedisBroadcast {
   readonly #link: RedisLink;
   readonly #channel: string;
   readonly #from = randomBytes(6).toString('hex');
@@ -15,13 +15,13 @@ export class RedisNews {
     this.#channel = link.key('news', topic);
   }
 
-  /** To all others; nothing is sent while Redis is away. */
+  /** Sends a text to all others. Nothing is sent while Redis is away. */
   tell(text: string): void {
     if (this.#link.works)
       void this.#link.commands.publish(this.#channel, `${this.#from} ${text}`).catch(() => undefined);
   }
 
-  /** Hears what others tell. @returns ends it */
+  /** Calls the listener with each text of another process. Returns a function that ends it. */
   follow(listener: (text: string) => void): () => void {
     this.#listeners.add(listener);
     this.#subscriber ??= this.#subscribed();

@@ -13,8 +13,8 @@ export interface Joining {
   timings: number;
 }
 
-/** The part of a function's record that is no data. */
-export class Held {
+/** The work of one function on the GPUs: its plans, programs and what waits, beside the data of its record. */
+export class GpuFunction {
   version: FunctionVersion;
   readonly precision: ProgramPrecision;
   plans: FunctionPlans | undefined;
@@ -39,7 +39,7 @@ export class Held {
   overtaken = new AbortController();
 
   /** @param before with another model under this key, or in another precision */
-  constructor(version: FunctionVersion, precision: ProgramPrecision, before?: Held) {
+  constructor(version: FunctionVersion, precision: ProgramPrecision, before?: GpuFunction) {
     this.version = version;
     this.precision = precision;
     this.shapes = knownShapesOf(version);
