@@ -211,9 +211,12 @@ class TextElements implements Elements {
     const packed = this.#packed;
     const from = this.#used + 4;
     let length = end - at - 1;
-    if (this.#escapeAt > end) bytes.copy(packed, from, at + 1, end);
-    else {
-      const text = JSON.parse(bytes.toString('utf8', at, end + 1)) as string;
+    if (this.#escapeAt > end) {
+      // JSON has control characters escaped only.
+      for (let each = at + 1; each < end; each++) if (bytes[each]! < 0x20) throw unexpected(bytes, each);
+      bytes.copy(packed, from, at + 1, end);
+    } else {
+      const text = parsedText(bytes, at, end + 1) as string;
       if (/\p{Surrogate}/u.test(text)) {
         throw new TensorError(
           `tensor '${this.#name}': element ${index} has half of a surrogate pair, which is no text`,
@@ -237,10 +240,10 @@ function wrongElement(name: string, datatype: DataType, bytes: Buffer, at: numbe
     new TensorError(`tensor '${name}': element ${index} is ${shown}, which is not a value of ${datatype}`);
   const byte = bytes[at];
   if (byte === 0x7b) return is('an object');
-  if (byte === quote)
-    return is(
-      JSON.stringify((JSON.parse(bytes.toString('utf8', at, endOfString(bytes, at) + 1)) as string).slice(0, 40)),
-    );
+  if (byte === quote) {
+    const text = parsedText(bytes, at, endOfString(bytes, at) + 1) as string;
+    return is(JSON.stringify(text.slice(0, 40)));
+  }
   for (const word of ['null', 'true', 'false', 'NaN', 'Infinity', '-Infinity']) {
     if (bytes.toString('latin1', at, at + word.length) === word) return is(word);
   }
@@ -355,6 +358,20 @@ export function skipBlanks(bytes: Buffer, at: number): number {
     const byte = bytes[at];
     if (byte !== 0x20 && byte !== 0x0a && byte !== 0x0d && byte !== 0x09) return at;
     at++;
+  }
+}
+
+/** The JSON from `start` to before `end`. @throws SyntaxError with the place in all of the bytes */
+export function parsedText(bytes: Buffer, start: number, end: number): unknown {
+  const text = bytes.toString('utf8', start, end);
+  try {
+    return JSON.parse(text) as unknown;
+  } catch (error) {
+    const { message } = error as SyntaxError;
+    const [place, at] = / in JSON at position (\d+).*$/s.exec(message) ?? [];
+    if (place === undefined) throw error;
+    const before = Buffer.byteLength(text.slice(0, Number(at)));
+    throw new SyntaxError(message.replace(place, ` at byte ${start + before}`), { cause: error });
   }
 }
 

@@ -6,7 +6,7 @@
  * infinities: they may be strings, as in protobuf's JSON mapping, or bare, as Python writes them.
  */
 import { TensorError } from './error.ts';
-import { elementsOf, endOfString, skipBlanks, unexpected, quote } from './json-elements.ts';
+import { elementsOf, endOfString, parsedText, skipBlanks, unexpected, quote } from './json-elements.ts';
 import type { Steps } from './steps.ts';
 import { elementBytes, elementCount, type Tensor, type DataType } from './tensor.ts';
 
@@ -232,7 +232,7 @@ function parsed({ bytes, start, end }: JsonText): unknown {
       `the value at byte ${start} is over the ${otherBytesMax} bytes that one besides the tensors may have`,
     );
   }
-  return JSON.parse(bytes.toString('utf8', start, end)) as unknown;
+  return parsedText(bytes, start, end);
 }
 
 const isInScalar = (byte: number): boolean =>

@@ -64,6 +64,37 @@ test('every value of every datatype comes back bit for bit, flat and nested', ()
   );
 });
 
+test('an element of BYTES is read as JSON.parse reads it, or refused as it does', () => {
+  const control = fc.integer({ min: 0, max: 0x1f }).map((code) => String.fromCodePoint(code));
+  const plain = fc.constantFrom('a', 'é', '\u007F', '\u2028', '/', '😀', 'a'.repeat(100));
+  const escaped = fc.constantFrom(
+    ...['n', 'u0041', 'ud83d\\ude00', '"', '\\', '/', 'q', 'u00g0'].map((each) => `\\${each}`),
+  );
+  const pieces = fc.array(fc.oneof({ weight: 4, arbitrary: plain }, escaped, control), { maxLength: 4 });
+  const strings = fc.array(pieces.map((each) => `"${each.join('')}"`), { minLength: 1, maxLength: 3 }); // prettier-ignore
+  fc.assert(
+    fc.property(strings, (elements) => {
+      const text = `[${elements.join(', ')}]`;
+      const read = (): unknown => [...readTensor('BYTES', [elements.length], text).data];
+      expect(outcomeOf(read)).toEqual(outcomeOf(() => [...packBytes(JSON.parse(text) as string[])]));
+    }),
+    { numRuns: 500 },
+  );
+});
+
+test.each([
+  ['{"inputs": [{"data": ["é", "a\nb"]}]}', /^"\\nb.* at byte 30 is not expected there$/],
+  ['{"inputs": [{"data": ["é\\t", "a\\qb"]}]}', /^Bad escaped character at byte 33$/],
+  ['{"inputs": [{"data": ["é"], "name": "éa\nb"}]}', /^Bad control character in string literal at byte 41$/],
+])('a fault within a string of %j is named by its place in the whole text', (text, message) => {
+  const form: JsonForm = { members: new Map([['inputs', { items: { members: new Map([['data', 'tensor']]) } }]]) };
+  const read = (): void => {
+    const { inputs } = runSteps(parseDocument(Buffer.from(text), form)) as { inputs: { data: JsonText }[] };
+    runSteps(tensorFromJson('x', 'BYTES', [2], inputs[0]!.data));
+  };
+  expect(read).toThrow(message);
+});
+
 test('written text is JSON, and reads as the same numbers', () => {
   fc.assert(
     fc.property(fc.array(fc.double(), { minLength: 1 }), (values) => {

@@ -66,6 +66,12 @@ describe('a call is refused with a sentence', () => {
       { x: [[1, 2]] },
       /the body names 'x' itself; inputs belong into 'inputs': \{"inputs": \{"x": \.\.\.\}\}/,
     ],
+    [
+      'the inputs of another protocol',
+      { inputs: [{ name: 'x' }] },
+      /'inputs' are no object such as \{"inputs": .*; an array, as in .* goes to \/v2/,
+    ],
+    ['inputs of another form', { inputs: 'x' }, /'inputs' are no object such as \{"inputs": \{"\w+": \.\.\.\}\}$/],
     ['no input', {}, /no 'input' or 'inputs', as in \{"input": ...\}/],
     [
       'another name',

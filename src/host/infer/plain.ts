@@ -46,7 +46,13 @@ export function* decodePlain(body: Buffer, spec: ModelSpec, grow?: Grow): Steps<
     const tensors = [yield* plainTensor(only, input, grow)];
     return { tensors, form: 'single', rows: rowsOf(spec, tensors) };
   }
-  if (!(inputs instanceof Map)) throw new HostError('bad-request', withoutInputs(Object.keys(request), spec));
+  if (inputs === undefined) throw new HostError('bad-request', withoutInputs(Object.keys(request), spec));
+  if (!(inputs instanceof Map)) {
+    const elsewhere = Array.isArray(inputs)
+      ? '; an array, as in the Open Inference Protocol, goes to /v2/models/NAME/infer'
+      : '';
+    throw new HostError('bad-request', `the body's 'inputs' are no object such as ${formOf(spec)}${elsewhere}`);
+  }
   const tensors: Tensor[] = [];
   for (const [name, data] of inputs as Map<string, JsonText>) {
     const named = spec.inputByName.get(name);
@@ -58,10 +64,10 @@ export function* decodePlain(body: Buffer, spec: ModelSpec, grow?: Grow): Steps<
 }
 
 /** The message for a body that has neither `input` nor `inputs`, with the form that the model takes. */
-function withoutInputs(keys: readonly string[], { inputs, inputByName }: ModelSpec): string {
+function withoutInputs(keys: readonly string[], spec: ModelSpec): string {
+  const { inputs, inputByName } = spec;
   const [only] = inputs;
-  const names = inputs.slice(0, inputsShown).map(({ name }) => `${JSON.stringify(shown(name))}: ...`);
-  const form = `{"inputs": {${names.join(', ')}${inputs.length > inputsShown ? ', ...' : ''}}}`;
+  const form = formOf(spec);
   const named = keys.filter((key) => inputByName.has(key));
   if (named.length > 0) {
     return `the body names ${named.map((name) => `'${name}'`).join(', ')} itself; inputs belong into 'inputs': ${form}`;
@@ -74,6 +80,12 @@ function withoutInputs(keys: readonly string[], { inputs, inputByName }: ModelSp
 
 /** A model may have thousands of inputs. */
 const inputsShown = 8;
+
+/** The form of a body that names the inputs. */
+function formOf({ inputs }: ModelSpec): string {
+  const names = inputs.slice(0, inputsShown).map(({ name }) => `${JSON.stringify(shown(name))}: ...`);
+  return `{"inputs": {${names.join(', ')}${inputs.length > inputsShown ? ', ...' : ''}}}`;
+}
 
 function* plainTensor(spec: TensorSpec, data: JsonText, grow: Grow | undefined): Steps<Tensor> {
   let tensor: Tensor;
