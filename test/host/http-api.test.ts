@@ -211,6 +211,8 @@ describe('events', () => {
     stop.abort();
 
     expect(headers.get('content-type')).toBe('text/event-stream');
+    // Behind nginx as it is set up by default, nothing came for half a minute.
+    expect(headers.get('x-accel-buffering')).toBe('no');
     expect(breach).toMatchObject({ kind: 'slo-breach', functionName: 'pair', level: 'warning' });
     expect([sum('offered'), sum('late')]).toEqual([1, 1]);
   });

@@ -29,7 +29,7 @@ interface Reply {
 
 function ask(path: string, headers: Record<string, string> = {}, method = 'GET', at = host.url): Promise<Reply> {
   return new Promise((resolve, reject) => {
-    const made = request(`${at}${path}`, { method, headers, agent: false }, (reply) => {
+    const made = request(at, { path, method, headers, agent: false }, (reply) => {
       const chunks: Buffer[] = [];
       reply.on('data', (chunk: Buffer) => chunks.push(chunk));
       reply.on('end', () =>
@@ -72,6 +72,10 @@ describe('methods', () => {
     const reply = await ask('/v2/models/pair', {}, 'OPTIONS');
     expect([reply.status, reply.headers['allow']]).toEqual([204, 'OPTIONS, HEAD, GET']);
     expect((await ask('/nowhere', {}, 'OPTIONS')).status).toBe(404);
+    // Of the server as a whole, and the path of no other method.
+    const whole = await ask('*', {}, 'OPTIONS');
+    expect([whole.status, whole.headers['allow']]).toEqual([204, 'OPTIONS, GET, HEAD, POST, PUT, PATCH, DELETE']);
+    expect((await ask('*', {}, 'GET')).status).toBe(400);
   });
 
   test('HEAD has the headers of GET and no body', async () => {

@@ -67,6 +67,9 @@ export function createApp(context: HostContext): App {
     fetch: app.fetch,
     call: (incoming, outgoing) => {
       const { method, url: path = '/' } = incoming;
+      if (method === 'OPTIONS' && path === '*') {
+        return run(app, context, incoming, outgoing, { path, param: () => undefined }, serverOptions);
+      }
       const match = method === 'POST' ? plainCall.exec(path) : null;
       if (match === null) return undefined;
       const [, model, called] = match;
@@ -162,6 +165,11 @@ function allowOrigin(origins: readonly string[], { incoming, outgoing }: Exchang
   outgoing.setHeader('Access-Control-Allow-Methods', 'GET, HEAD, POST, PUT, PATCH, DELETE');
   if (headers !== undefined) outgoing.setHeader('Access-Control-Allow-Headers', headers);
   outgoing.setHeader('Access-Control-Max-Age', '600');
+}
+
+/** `OPTIONS *` asks about the server as a whole (RFC 9110, 9.3.7); `*` is no path for the router. */
+function serverOptions(_context: HostContext, exchange: Exchange): void {
+  exchange.send(204, ['Allow', 'OPTIONS, GET, HEAD, POST, PUT, PATCH, DELETE'], []);
 }
 
 function unserved(app: Hono<Env>, c: Context<Env>): RouteHandler {

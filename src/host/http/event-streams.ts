@@ -34,6 +34,8 @@ abstract class Listeners {
     outgoing.writeHead(200, {
       'Content-Type': 'text/event-stream',
       'Cache-Control': 'no-store',
+      // nginx keeps what comes over HTTP/1.0, its default, until it has 4 KiB.
+      'X-Accel-Buffering': 'no',
       'X-Request-ID': exchange.requestId,
       'X-Call-Id': exchange.callId,
     });
