@@ -89,7 +89,8 @@ export class CallbackTargets {
    */
   check(text: string): { readonly url: string } | { readonly reason: string } {
     if (text.length > 2000) return { reason: 'longer than 2000 characters' };
-    if (!URL.canParse(text)) return { reason: 'not a URL' };
+    // Two headers of the name come as one, with a comma and a blank between them.
+    if (/\s/.test(text) || !URL.canParse(text)) return { reason: 'not a URL' };
     const { protocol, port, href, username, password, hostname } = new URL(text);
     if (protocol !== 'http:' && protocol !== 'https:') return { reason: 'not an http or https URL' };
     if (username !== '' || password !== '') {
