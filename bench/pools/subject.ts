@@ -118,7 +118,7 @@ export class BenchPool implements AsyncDisposable {
   }
 
   async configure(groups: readonly PoolGroup[], batchTimeoutMs: number): Promise<void> {
-    const outcome = await this.pools.configure(this.key, { groups, batchTimeoutMs }, { cause: 'benchmark' });
+    const outcome = await this.pools.configure(this.key, { groups, batchTimeoutMs }, 'benchmark');
     if (outcome.state === 'done') return;
     throw new Error(`${groupsText(groups)}: ${outcome.state}${'reason' in outcome ? `: ${outcome.reason}` : ''}`);
   }

@@ -105,7 +105,7 @@ describe('a configuration', () => {
         { instances: 2, threads: 1, batch: 4 },
       ],
     };
-    const outcome = await pools.configure('f', configuration, { cause: 'test' });
+    const outcome = await pools.configure('f', configuration, 'test');
     expect(outcome).toMatchObject({ state: 'done', kind: 'switch', configuration });
     const { instances, startMs, starting } = state('f');
     expect(instances.map(({ threads, cores }) => [threads, cores.length])).toEqual([
@@ -131,7 +131,7 @@ describe('a configuration', () => {
           { instances: 2, threads: 1, batch: 3 },
         ],
       },
-      { cause: 'test' },
+      'test',
     );
     const results = await Promise.all(Array.from({ length: 12 }, (_, i) => pools.invoke('f', input(i))));
     expect(results.map((result) => values(result)[0])).toEqual(Array.from({ length: 12 }, (_, i) => i));
@@ -148,7 +148,7 @@ describe('a configuration', () => {
   it('spreads a smaller batch over all its instances', async () => {
     start();
     register('f');
-    await pools.configure('f', { groups: [{ instances: 2, threads: 1, batch: 8 }] }, { cause: 'test' });
+    await pools.configure('f', { groups: [{ instances: 2, threads: 1, batch: 8 }] }, 'test');
     const results = await Promise.all(Array.from({ length: 4 }, (_, i) => pools.invoke('f', input(i))));
     expect(new Set(results.map(({ instancePid }) => instancePid)).size).toBe(2);
     expect(results.map(({ batchSize }) => batchSize)).toEqual([2, 2, 2, 2]);
@@ -160,7 +160,7 @@ describe('a configuration', () => {
     scheduled.register({ key: 'f', modelPath: reluPath, threads: 1 }, { ...limits, batchMax: 8 });
     // By the offer from before the configuration fewer calls would come than fill the batch, and wait for its timeout.
     await scheduled.invoke('f', input(0));
-    await pools.configure('f', { ...thin, batchTimeoutMs: waitLimitMs }, { cause: 'test' });
+    await pools.configure('f', { ...thin, batchTimeoutMs: waitLimitMs }, 'test');
     const results = await Promise.all(Array.from({ length: 8 }, (_, at) => scheduled.invoke('f', input(at))));
     expect(results.map(({ batchSize }) => batchSize)).toEqual(results.map(() => 4));
   });
@@ -168,14 +168,14 @@ describe('a configuration', () => {
   it('waits for its batch to fill no longer than its timeout, and not past a deadline', async () => {
     start();
     register('f');
-    await pools.configure('f', { ...thin, batchTimeoutMs: 20_000 }, { cause: 'test' });
+    await pools.configure('f', { ...thin, batchTimeoutMs: 20_000 }, 'test');
     const filled = await Promise.all(Array.from({ length: 8 }, (_, i) => pools.invoke('f', input(i))));
     expect(filled.map(({ batchSize }) => batchSize)).toEqual(Array<number>(8).fill(4));
     const hurried = await pools.invoke('f', input(7), { deadlineMs: performance.now() + 2000 });
     expect(values(hurried)[0]).toBe(7);
     // Well before the 20 s that the batch may take to fill: its deadline ended the wait.
     expect(hurried.timings.queueMs).toBeLessThan(15_000);
-    await pools.configure('f', { ...thin, batchTimeoutMs: 30 }, { cause: 'test' });
+    await pools.configure('f', { ...thin, batchTimeoutMs: 30 }, 'test');
     const alone = await pools.invoke('f', input(3));
     expect(values(alone)[0]).toBe(3);
     expect(alone.timings.queueMs).toBeGreaterThan(20);
@@ -187,7 +187,7 @@ describe('a configuration', () => {
   ])('of %s is refused in words, and nothing changes', async (_what, configuration, limitOverrides, reason) => {
     start();
     register('f', {}, limitOverrides);
-    const outcome = await pools.configure('f', configuration, { cause: 'test' });
+    const outcome = await pools.configure('f', configuration, 'test');
     expect(outcome).toMatchObject({ state: 'refused', configuration: undefined, reason: expect.stringContaining(reason) as string });
     expect(values(await pools.invoke('f', input(1)))).toEqual([1, 1, 1, 1]);
   }); // prettier-ignore
@@ -195,14 +195,14 @@ describe('a configuration', () => {
   it('runs a request of more rows than an instance takes whole, on one of them', async () => {
     start();
     register('f', { modelPath: meanPath });
-    await pools.configure('f', { groups: [{ instances: 2, threads: 1, batch: 2 }] }, { cause: 'test' });
+    await pools.configure('f', { groups: [{ instances: 2, threads: 1, batch: 2 }] }, 'test');
     expect(values(await pools.invoke('f', input(1, 5)))).toEqual([3]);
   });
 
   it('of a model whose batch is fixed runs one request at a time on each instance', async () => {
     start();
     register('f', {}, { batchFixed: 2 });
-    await pools.configure('f', { groups: [{ instances: 2, threads: 1, batch: 2 }] }, { cause: 'test' });
+    await pools.configure('f', { groups: [{ instances: 2, threads: 1, batch: 2 }] }, 'test');
     const results = await Promise.all(Array.from({ length: 6 }, (_, i) => pools.invoke('f', input(10 * i, 2))));
     expect(results.map((result) => values(result).filter((_, at) => at % 4 === 0))).toEqual(
       Array.from({ length: 6 }, (_, i) => [10 * i, 10 * i + 1]),
@@ -215,15 +215,15 @@ describe('a configuration', () => {
     register('a');
     register('b');
     expect(pools.coresFor('a')).toBe(4);
-    await pools.configure('a', { groups: [{ instances: 3, threads: 1, batch: 1 }] }, { cause: 'test' });
+    await pools.configure('a', { groups: [{ instances: 3, threads: 1, batch: 1 }] }, 'test');
     expect(pools.coresFor('b')).toBe(1);
-    expect(await pools.configure('b', fat, { cause: 'test' })).toMatchObject({
+    expect(await pools.configure('b', fat, 'test')).toMatchObject({
       state: 'refused',
       reason: expect.stringContaining('leased to other functions') as string,
     });
-    expect(
-      await pools.configure('b', { groups: [{ instances: 1, threads: 1, batch: 1 }] }, { cause: 'test' }),
-    ).toMatchObject({ state: 'done' });
+    expect(await pools.configure('b', { groups: [{ instances: 1, threads: 1, batch: 1 }] }, 'test')).toMatchObject({
+      state: 'done',
+    });
     expect(pools.coresFor('a')).toBe(2);
     const cores = [...state('a').instances, ...state('b').instances].flatMap((instance) => instance.cores);
     expect(new Set(cores).size).toBe(4);
@@ -234,14 +234,14 @@ describe('a configuration', () => {
     register('a');
     register('b');
     register('c', {}, { idleMs: 0 });
-    await pools.configure('a', { groups: [{ instances: 1, threads: 1, batch: 1 }] }, { cause: 'test' });
-    await pools.configure('b', { groups: [{ instances: 1, threads: 1, batch: 1 }] }, { cause: 'test' });
+    await pools.configure('a', { groups: [{ instances: 1, threads: 1, batch: 1 }] }, 'test');
+    await pools.configure('b', { groups: [{ instances: 1, threads: 1, batch: 1 }] }, 'test');
     await pools.unload('a');
     expect(state('a')).toMatchObject({ instances: [], configuration: undefined });
     expect(pools.resources().coresShared).toBe(3);
     await pools.unregister('b');
     expect(pools.resources().coresShared).toBe(4);
-    await pools.configure('c', { groups: [{ instances: 4, threads: 1, batch: 1 }] }, { cause: 'test' });
+    await pools.configure('c', { groups: [{ instances: 4, threads: 1, batch: 1 }] }, 'test');
     await expect.poll(() => pools.resources().coresShared).toBe(4);
     expect(values(await pools.invoke('a', input(5)))[0]).toBe(5);
     expect(changes.map(({ cause }) => cause)).toEqual(['test', 'test', 'unload', 'unload', 'test', 'idle']);
@@ -252,10 +252,10 @@ describe('a configuration', () => {
     register('a');
     register('b', {}, { idleMs: 0 });
     register('c', {}, { idleMs: 0 });
-    await pools.configure('a', thin, { cause: 'test' });
-    await pools.configure('b', thin, { cause: 'test' });
+    await pools.configure('a', thin, 'test');
+    await pools.configure('b', thin, 'test');
     for (const key of ['a', 'b', 'c']) await pools.invoke(key, input(1));
-    const begun = pools.configure('a', fat, { cause: 'begun' });
+    const begun = pools.configure('a', fat, 'begun');
     await pools.unload('a');
     expect(await begun).toMatchObject({ state: 'failed', configuration: undefined });
     // `b` is configured but uncalled, and `c` ran on demand.
@@ -276,7 +276,7 @@ describe.skipIf(process.platform !== 'linux')('an instance', () => {
     start({ cores: here.length, logicalCores: here });
     register('f');
     const threads = Math.min(2, here.length);
-    await pools.configure('f', { groups: [{ instances: 1, threads, batch: 1 }] }, { cause: 'test' });
+    await pools.configure('f', { groups: [{ instances: 1, threads, batch: 1 }] }, 'test');
     const [instance] = state('f').instances;
     const { pid, cores } = instance ?? { pid: 0, cores: [] };
     expect(allowedCores(pid)).toBe(String(cores[0]));
@@ -291,7 +291,7 @@ describe.skipIf(process.platform !== 'linux')('an instance', () => {
     register('on-demand');
     register('f');
     const { instancePid } = await pools.invoke('on-demand', input(1));
-    await pools.configure('f', { groups: [{ instances: 1, threads: 1, batch: 1 }] }, { cause: 'test' });
+    await pools.configure('f', { groups: [{ instances: 1, threads: 1, batch: 1 }] }, 'test');
     const leased = state('f').instances[0]?.cores[0];
     const expected = two.length === 1 ? two : two.filter(({ id }) => id !== leased);
     expect(allowedCores(instancePid)).toBe(expected.map(({ id }) => id).join(','));
@@ -304,10 +304,10 @@ describe('a change of configuration', () => {
   it('that only adds or drops instances keeps the others running', async () => {
     start();
     register('f');
-    await pools.configure('f', thin, { cause: 'start' });
+    await pools.configure('f', thin, 'start');
     const before = pidsOf('f');
     const more = { groups: [{ instances: 3, threads: 1, batch: 2 }] };
-    expect(await pools.configure('f', more, { cause: 'grow' })).toMatchObject({
+    expect(await pools.configure('f', more, 'grow')).toMatchObject({
       state: 'done',
       kind: 'scale',
       configuration: more,
@@ -315,20 +315,20 @@ describe('a change of configuration', () => {
     expect(pidsOf('f')).toEqual(expect.arrayContaining(before));
     expect(pidsOf('f')).toHaveLength(3);
     const fewer = { groups: [{ instances: 1, threads: 1, batch: 16 }] };
-    expect(await pools.configure('f', fewer, { cause: 'shrink' })).toMatchObject({ state: 'done', kind: 'scale' });
+    expect(await pools.configure('f', fewer, 'shrink')).toMatchObject({ state: 'done', kind: 'scale' });
     await expect.poll(() => pidsOf('f').length).toBe(1);
     expect(pools.resources().coresShared).toBe(3);
     const results = await Promise.all(Array.from({ length: 16 }, (_, i) => pools.invoke('f', input(i))));
     expect(results.map(({ batchSize }) => batchSize)).toEqual(Array<number>(16).fill(16));
-    expect(await pools.configure('f', fewer, { cause: 'again' })).toMatchObject({ state: 'done', kind: 'none' });
+    expect(await pools.configure('f', fewer, 'again')).toMatchObject({ state: 'done', kind: 'none' });
   });
 
   it('of threads goes active-passive: no call waits, and the old set ends', async () => {
     start();
     register('f');
-    await pools.configure('f', { groups: [{ instances: 4, threads: 1, batch: 4 }] }, { cause: 'start' });
+    await pools.configure('f', { groups: [{ instances: 4, threads: 1, batch: 4 }] }, 'start');
     const before = new Set(pidsOf('f'));
-    const change = pools.configure('f', { groups: [{ instances: 1, threads: 4, batch: 16 }] }, { cause: 'threads' });
+    const change = pools.configure('f', { groups: [{ instances: 1, threads: 4, batch: 16 }] }, 'threads');
     // The cores are taken, so the new set shares them while both live.
     expect(state('f').starting).toEqual({ groups: [{ instances: 1, threads: 4, batch: 16 }] });
     const served: PoolResult[] = [];
@@ -352,18 +352,20 @@ describe('a change of configuration', () => {
     const modelPath = join(folder, 'goes-away.onnx');
     await writeFile(modelPath, await readFile(reluPath));
     register('f', { modelPath });
-    await pools.configure('f', thin, { cause: 'start' });
+    await pools.configure('f', thin, 'start');
     const before = pidsOf('f');
     await rm(modelPath);
-    expect(await pools.configure('f', fat, { cause: 'threads' })).toMatchObject({
+    expect(await pools.configure('f', fat, 'threads')).toMatchObject({
       state: 'failed',
       kind: 'switch',
       configuration: thin,
       reason: expect.stringContaining("doesn't exist") as string,
     });
-    expect(
-      await pools.configure('f', { groups: [{ instances: 3, threads: 1, batch: 4 }] }, { cause: 'grow' }),
-    ).toMatchObject({ state: 'failed', kind: 'scale', configuration: thin });
+    expect(await pools.configure('f', { groups: [{ instances: 3, threads: 1, batch: 4 }] }, 'grow')).toMatchObject({
+      state: 'failed',
+      kind: 'scale',
+      configuration: thin,
+    });
     expect(values(await pools.invoke('f', input(9)))[0]).toBe(9);
     expect(pidsOf('f')).toEqual(before);
     expect(pools.resources().coresShared).toBe(2);
@@ -372,7 +374,7 @@ describe('a change of configuration', () => {
   it('beyond the memory of all functions is refused with a message, and the active configuration stays', async () => {
     start(roomFor(2));
     register('f', { modelBytes: largeBytes });
-    await pools.configure('f', thin, { cause: 'start' });
+    await pools.configure('f', thin, 'start');
     await pools.invoke('f', input(1));
     const before = pidsOf('f');
     const reason = expect.stringContaining(
@@ -380,7 +382,7 @@ describe('a change of configuration', () => {
     ) as string;
     // The old instances serve until the new ones are ready, so that both need memory.
     for (const next of [thinOf(3), fat, { groups: [...fat.groups, ...thin.groups] }]) {
-      const outcome = await pools.configure('f', next, { cause: 'test' });
+      const outcome = await pools.configure('f', next, 'test');
       expect(outcome).toMatchObject({ state: 'refused', configuration: thin, reason });
     }
     expect(values(await pools.invoke('f', input(6)))[0]).toBe(6);
@@ -399,7 +401,7 @@ describe('a change of configuration', () => {
     for (let calls = 0; calls < 50; calls++) await scheduled.invoke('f', input(1));
     for (const next of [thin, fat]) {
       const before = pidsOf('f');
-      const change = pools.configure('f', next, { cause: 'test' });
+      const change = pools.configure('f', next, 'test');
       expect((await scheduled.invoke('f', input(2))).coldStart).toBe(false);
       expect(await change).toMatchObject({ state: 'done', kind: 'switch', configuration: next });
       expect((await scheduled.invoke('f', input(3))).coldStart).toBe(false);
@@ -415,8 +417,8 @@ describe('a change of configuration', () => {
     ({ pools } = scheduled);
     for (const key of ['f', 'second', 'third', 'fourth'])
       scheduled.register({ key, modelPath: reluPath, threads: 1, modelBytes: largeBytes }, { ...limits, batchMax: 8 });
-    await pools.configure('f', thin, { cause: 'start' });
-    await pools.configure('second', thinOf(1), { cause: 'start' });
+    await pools.configure('f', thin, 'start');
+    await pools.configure('second', thinOf(1), 'start');
     const before = pidsOf('f');
     // Calls never stop, so idleness causes none of this.
     const end = new AbortController();
@@ -446,7 +448,7 @@ describe('a change of configuration', () => {
     register('f');
     const outcomes = await Promise.all(
       [thin, fat, { groups: [{ instances: 3, threads: 1, batch: 1 }] }].map((configuration) =>
-        pools.configure('f', configuration, { cause: 'test' }),
+        pools.configure('f', configuration, 'test'),
       ),
     );
     expect(outcomes.map((outcome) => [outcome.state, outcome.kind])).toEqual([
@@ -470,7 +472,7 @@ describe('a change of configuration', () => {
       },
       { groups: [{ instances: 4, threads: 1, batch: 2 }] },
     ];
-    await pools.configure('f', lists[0]!, { cause: 'start' });
+    await pools.configure('f', lists[0]!, 'start');
     const total = 600;
     const answered = new Map<number, number>();
     const pending: Promise<unknown>[] = [];
@@ -485,8 +487,7 @@ describe('a change of configuration', () => {
       const result = await pools.invoke('f', input(i));
       expect(values(result)).toEqual([i, i, i, i]);
       answered.set(i, (answered.get(i) ?? 0) + 1);
-      if (i % 150 === 40)
-        pending.push(pools.configure('f', lists[((i / 10) % lists.length) | 0]!, { cause: `at ${i}` }));
+      if (i % 150 === 40) pending.push(pools.configure('f', lists[((i / 10) % lists.length) | 0]!, `at ${i}`));
       if (i % 60 === 45) kill(state('f').instances.find((instance) => instance.state === 'busy')?.pid);
       if (i % 150 === 100) kill(state('f').instances.find((instance) => instance.state === 'loading')?.pid);
     };
@@ -513,7 +514,7 @@ describe('a change of configuration', () => {
        export function postprocess(tensors) { return Array.from(tensors[0].data); }`,
     );
     register('f', { handlerPath });
-    await pools.configure('f', { groups: [{ instances: 2, threads: 1, batch: 8 }] }, { cause: 'test' });
+    await pools.configure('f', { groups: [{ instances: 2, threads: 1, batch: 8 }] }, 'test');
     const call = (text: string): Promise<PoolResult> =>
       pools.invoke('f', {
         kind: 'request',

@@ -165,10 +165,10 @@ describe('a function that has never answered is stopped', () => {
     const { handlerPath, spent } = await killer();
     register(pools, 'kills@1', { handlerPath });
     const configuration = { groups: [{ instances: 1, threads: 1, batch: 1 }] };
-    expect(await pools.configure('kills@1', configuration, { cause: 'test' })).toMatchObject({ state: 'done' });
+    expect(await pools.configure('kills@1', configuration, 'test')).toMatchObject({ state: 'done' });
     await outcomesOf(pools, 'kills@1', times(7, 'SIGSEGV'));
     expect(spent()).toBe(2);
-    expect(await pools.configure('kills@1', configuration, { cause: 'test' })).toMatchObject({
+    expect(await pools.configure('kills@1', configuration, 'test')).toMatchObject({
       state: 'refused',
       reason: expect.stringContaining('SIGSEGV') as string,
     });

@@ -470,7 +470,7 @@ test('under a configuration its instances serve others meanwhile too, and drain 
   start();
   await register('numbers', numbers, { batchMax: 4 });
   const configuration = { groups: [{ instances: 1, threads: 1, batch: 4 }] };
-  expect(await pools.configure('numbers', configuration, { cause: 'test' })).toMatchObject({ state: 'done' });
+  expect(await pools.configure('numbers', configuration, 'test')).toMatchObject({ state: 'done' });
   const asked = gate();
   const answer = gate();
   const first = call('numbers', '1,2,3,4', async (inputs) => {

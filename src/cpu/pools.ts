@@ -14,7 +14,6 @@ import {
 import { CoreAllocator, Pool, type PoolEvents, type PoolResources } from './pool/index.ts';
 import {
   CpuError,
-  type ConfigureOptions,
   type IdleSession,
   type InstanceSpec,
   type InvokeOptions,
@@ -224,12 +223,10 @@ class MachinePools {
    * under way, another is refused.
    *
    * Rejects with {@link CpuError} `unknown-function` and `stopping` only.
+   *
+   * @param cause for logs and screens: `batch 8 -> 16`
    */
-  async configure(
-    key: string,
-    configuration: PoolConfiguration,
-    { cause }: ConfigureOptions,
-  ): Promise<Reconfiguration> {
+  async configure(key: string, configuration: PoolConfiguration, cause: string): Promise<Reconfiguration> {
     const pool = this.#pool(key);
     if (this.#isStopping) throw new CpuError('stopping', 'the host is stopping and takes no new work');
     return pool.configure(configuration, cause);

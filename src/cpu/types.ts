@@ -275,11 +275,6 @@ export function stoppedText({ crashes, reason, untilMs }: Stopped, nowMs: number
 /** The window of {@link PoolState.arrivalsPerSecond}, in milliseconds. */
 export const arrivalWindowMs = 10_000;
 
-export interface ConfigureOptions {
-  /** Why, for logs and screens: `batch 8 -> 16`. */
-  readonly cause: string;
-}
-
 /** Measured figures of one function; sent whenever one has changed. */
 export interface PoolFacts {
   readonly key: string;

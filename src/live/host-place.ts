@@ -4,6 +4,7 @@
  */
 import type { Staged } from '../gpu/index.ts';
 import type { Action, SchedulerEvent, FunctionId } from '../schedule/index.ts';
+import { once } from '../tools/index.ts';
 import type { LiveFunction } from './live-function.ts';
 import { gpuErrorCode } from './types.ts';
 
@@ -105,14 +106,11 @@ export class HostPlace {
     const { index: functionIndex } = fn;
     if (!this.isUp || fn.hostBlocks === undefined) return 'gone';
     fn.outstanding++;
-    let isOver = false;
-    const release = (): void => {
-      if (isOver) return;
-      isOver = true;
+    const release = once(() => {
       tell({ kind: 'host-held', functionIndex, isHeld: false });
       fn.outstanding--;
       onReleased(fn);
-    };
+    });
     try {
       const outcome = await new Promise<Outcome>((resolve, reject) => {
         this.#waiting.add({ fn, resolve, reject });

@@ -12,6 +12,7 @@
  */
 import { closeSync, ftruncateSync } from 'node:fs';
 import { copyInto, dataParts, TensorError, type FrameRegion, type Tensor } from '../tensor/index.ts';
+import { once } from '../tools/index.ts';
 import { libcFunction, loadKoffi } from './libc.ts';
 
 /** Address space: a page takes memory once it is written to. A tensor without room goes through the socket. */
@@ -217,13 +218,10 @@ export class Region implements FrameRegion, SharedMemory, Disposable {
   /** Returns what ends it. A message is released when none is left. */
   #leaseOf(message: Reading): () => void {
     message.leases++;
-    let isOver = false;
-    return () => {
-      if (isOver) return;
-      isOver = true;
+    return once(() => {
       message.leases--;
       this.#count();
-    };
+    });
   }
 
   /** The tensors of the next message are not wanted. */

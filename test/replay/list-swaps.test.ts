@@ -313,7 +313,7 @@ test('pools that get the orders of a replay serve with the instances that serve 
   const shown: string[] = [];
   let change: Promise<Reconfiguration> | undefined;
   for (const [at, { what, to }] of steps.entries()) {
-    if (to !== undefined) change = pools.configure('f', to, { cause: 'as in the replay' });
+    if (to !== undefined) change = pools.configure('f', to, 'as in the replay');
     // Its instances start until the replay's take over; without any to start it is over at once.
     const isOver = what === 'takeOver' || steps[at]!.serving !== (steps[at - 1]?.serving ?? '');
     if (isOver) await change;

@@ -108,9 +108,9 @@ function leasedCoresOf(
 }
 
 /** What a run costs, with the profile that says so, if one does. */
-type CpuCosts = CpuGiven & { readonly profiled?: Profiled };
+export type CpuCosts = CpuGiven & { readonly profiled?: Profiled };
 
-interface Profiled {
+export interface Profiled {
   readonly profile: CpuProfile;
   readonly calls: number;
   readonly delayMs: number;

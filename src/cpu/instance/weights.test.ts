@@ -99,7 +99,7 @@ function values({ output }: PoolResult): number[] {
 async function answersOf(
   instances: number,
 ): Promise<{ answers: number[][]; privateBytes: number[]; sharedBytes: number[] }> {
-  const outcome = await pools.configure('f', { groups: [{ instances, threads: 1, batch: 1 }] }, { cause: 'test' });
+  const outcome = await pools.configure('f', { groups: [{ instances, threads: 1, batch: 1 }] }, 'test');
   expect(outcome).toMatchObject({ state: 'done' });
   const results = await Promise.all(Array.from({ length: instances }, () => pools.invoke('f', input)));
   const pids = results.map(({ instancePid }) => instancePid);

@@ -123,7 +123,7 @@ export class PoolsController {
   async #apply(key: string, chooser: ListChooser, { configuration, cause }: ListChange): Promise<void> {
     const { pools, logger } = this.#options;
     try {
-      const { state } = await pools.configure(key, configuration, { cause });
+      const { state } = await pools.configure(key, configuration, cause);
       chooser.changed(state === 'done');
     } catch (error) {
       logger.debug({ function: key, err: error }, 'not reconfigured: the function is gone, or the host is stopping');

@@ -50,7 +50,7 @@ export async function measureDispatchMs(options: DispatchTimeOptions): Promise<n
       },
     );
     const groups = [{ instances: 1, threads: 1, batch: 1 }];
-    await pools.configure(key, { groups, batchTimeoutMs: 0 }, { cause: 'measurement' });
+    await pools.configure(key, { groups, batchTimeoutMs: 0 }, 'measurement');
     const times: number[] = [];
     for (let run = 0; run < warmRuns + samples; run++) {
       const { timings } = await pools.invoke(key, { kind: 'tensors', tensors });

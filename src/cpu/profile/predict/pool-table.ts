@@ -36,14 +36,11 @@ export interface Choice {
   readonly prediction: PoolPrediction;
 }
 
-/** The configuration that finishes a batch first. */
-export interface BatchChoice {
+interface TimedCandidate {
   readonly candidate: Candidate;
-  /** Milliseconds until its last row is done. */
+  /** Milliseconds until the last row of a batch is done. */
   readonly latencyMs: number;
-}
-
-interface TimedCandidate extends BatchChoice {
+  /** Of the turns in which it was measured, those in which it was faster than the list of the fewest instances. */
   readonly aheadShare: number;
 }
 
@@ -150,7 +147,7 @@ export class PoolTable {
    * Side-by-side measurements include the messages of every part and how instances slow each other down. The list of
    * the fewest instances is replaced only by one that is clearly faster: of two equals it depends on no other instance.
    */
-  fastestForBatch(batch: number, objective: PoolObjective, slowdowns = asProfiled): BatchChoice | undefined {
+  fastestForBatch(batch: number, objective: PoolObjective, slowdowns = asProfiled): TimedCandidate | undefined {
     const measured = this.profile.lists.flatMap(({ batch: rows, groups, latencyMs, aheadShare }) => {
       const candidate = rows === batch ? this.find(groups) : undefined;
       return candidate === undefined ? [] : [{ candidate, latencyMs, aheadShare }];
@@ -162,7 +159,7 @@ export class PoolTable {
       );
       // prettier-ignore
       const least = leastBy(within, ({ candidate }) => candidate.cores, ({ latencyMs }) => latencyMs);
-      if (least !== undefined) return choiceOf(least);
+      if (least !== undefined) return least;
     }
     const fewest = timed[leastDivided(timed.map(({ candidate }) => candidate))];
     if (fewest === undefined) return undefined;
@@ -170,7 +167,7 @@ export class PoolTable {
       ({ latencyMs, aheadShare }) => latencyMs * gainMin <= fewest.latencyMs && aheadShare >= aheadShareMin,
     );
     // prettier-ignore
-    return choiceOf(leastBy(faster, ({ latencyMs }) => latencyMs, ({ candidate }) => candidate.cores) ?? fewest);
+    return leastBy(faster, ({ latencyMs }) => latencyMs, ({ candidate }) => candidate.cores) ?? fewest;
   }
 
   /** How long each candidate takes for so many rows, in several runs if needed. */
@@ -218,10 +215,6 @@ function bestOf(choices: readonly Choice[], objective: PoolObjective): Choice | 
     if (within !== undefined) return within;
   }
   return leastBy(stable, latencyOf, coresOf);
-}
-
-function choiceOf({ candidate, latencyMs }: TimedCandidate): BatchChoice {
-  return { candidate, latencyMs };
 }
 
 function leastBy<Value>(
