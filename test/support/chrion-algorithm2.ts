@@ -1,11 +1,6 @@
 import { described, type ChrionPlan } from '../../src/plan/chrion/plan.ts';
-import {
-  bestOf,
-  bytesPerMegabyte,
-  searchOf,
-  type Candidate,
-  type ChrionOptions,
-} from '../../src/plan/chrion/search.ts';
+import { bytesPerMegabyte } from '../../src/plan/chrion/devices.ts';
+import { bestOf, searchOf, type Candidate, type ChrionOptions } from '../../src/plan/chrion/search.ts';
 import type { GraphProfile } from '../../src/profile/index.ts';
 
 /**

@@ -12,7 +12,7 @@ export const anySide = 0;
 export const gpuSide = 1;
 export const cpuSide = 2;
 
-const bytesPerMegabyte = 1e6;
+export const bytesPerMegabyte = 1e6;
 
 /**
  * Picks a device for each operator, in the given order, by the least `EFT + alpha M` (Chrion, 4.3 and Algorithm 2 for

@@ -2,15 +2,8 @@ import type { GraphProfile } from '../../profile/index.ts';
 import { PlanError } from '../plan-error.ts';
 import { sidesWithin } from './cuts.ts';
 import { described, type ChrionPlan } from './plan.ts';
-import {
-  bestOf,
-  bytesPerMegabyte,
-  paretoFront,
-  searchOf,
-  type Candidate,
-  type ChrionOptions,
-  type Search,
-} from './search.ts';
+import { bytesPerMegabyte } from './devices.ts';
+import { bestOf, paretoFront, searchOf, type Candidate, type ChrionOptions, type Search } from './search.ts';
 
 export interface VariantOptions extends ChrionOptions {
   /** Latency limit of plans, such as the function's SLO, in milliseconds. Default: none. */

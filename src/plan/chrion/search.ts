@@ -3,6 +3,7 @@ import type { GraphProfile } from '../../profile/index.ts';
 import { PlanError } from '../plan-error.ts';
 import { coresByRank, cutsOf, ranksOf, type Ranks } from './cuts.ts';
 import {
+  bytesPerMegabyte,
   cpuSide,
   gpuBytesOf,
   gpuDevice,
@@ -48,8 +49,6 @@ export interface Candidate {
   readonly latencyMs: number;
   readonly gpuBytes: number;
 }
-
-export const bytesPerMegabyte = 1e6;
 
 /** Values of all GPU memory to try, in latencies of everything on the GPU. */
 const alphaShares = [0, 0.03, 0.1, 0.3, 1, 2, 3, 4, 5, 6, 7, 8, 10, 13, 20];
