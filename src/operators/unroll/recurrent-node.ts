@@ -12,6 +12,7 @@ import {
   isDefaultDomain,
   wholeNumbers,
 } from '../../onnx/index.ts';
+import { byNames } from '../../tools/index.ts';
 import type { Shape } from '../chunks/rules.ts';
 import type { TimeAxis } from '../chunks/time-axis.ts';
 
@@ -57,15 +58,11 @@ export interface RecurrentNode {
   readonly elementType: number;
 }
 
-/** Whether an activation takes an alpha and a beta from the node's lists. */
-const parametersOf = new Map([
-  ['affine', { alpha: true, beta: true }],
-  ['elu', { alpha: true, beta: false }],
-  ['hardsigmoid', { alpha: true, beta: true }],
-  ['leakyrelu', { alpha: true, beta: false }],
-  ['scaledtanh', { alpha: true, beta: true }],
-  ['thresholdedrelu', { alpha: true, beta: false }],
-  ...['relu', 'sigmoid', 'softplus', 'softsign', 'tanh'].map((name) => [name, { alpha: false, beta: false }] as const),
+/** How many parameters an activation takes from the node's lists: an alpha, and a beta. */
+const parametersOf = byNames([
+  ['relu sigmoid softplus softsign tanh', 0],
+  ['elu leakyrelu thresholdedrelu', 1],
+  ['affine hardsigmoid scaledtanh', 2],
 ]);
 
 const reversalsOf = new Map<string, readonly boolean[]>([
@@ -98,9 +95,9 @@ function activationLists(node: NodeProto, count: number, perNode: number): Attri
   let [alphaAt, betaAt] = [0, 0];
   return Array.from({ length: count }, (_, direction) => {
     const own = names.slice(direction * perNode, (direction + 1) * perNode);
-    const used = own.map((name) => parametersOf.get(name.toLowerCase()));
-    const alphaCount = used.filter((parameters) => parameters?.alpha).length;
-    const betaCount = used.filter((parameters) => parameters?.beta).length;
+    const counts = own.map((name) => parametersOf.get(name.toLowerCase())!);
+    const alphaCount = counts.filter((count) => count > 0).length;
+    const betaCount = counts.filter((count) => count > 1).length;
     const ownAlphas = alphas.slice(alphaAt, alphaAt + alphaCount);
     const ownBetas = betas.slice(betaAt, betaAt + betaCount);
     alphaAt += alphaCount;
