@@ -1,19 +1,10 @@
 /** ONNX Runtime for one core: sessions with one thread, and tensors in native memory. */
 import type * as OrtModule from 'onnxruntime-node';
 import { loadKoffi } from '../../process/index.ts';
-import {
-  arrayOf,
-  elementBytes,
-  loadOnnxRuntime,
-  NativeSession,
-  onnxRuntimeType,
-  TensorError,
-  type DataType,
-} from '../../tensor/index.ts';
+import { NativeSession, TensorError, toOnnxRuntime } from '../../tensor/index.ts';
 import type { HostTensor } from './types.ts';
 
 const koffi = loadKoffi();
-export const ort = loadOnnxRuntime();
 
 /** Without spinning: a thread that spins would take CPU time from other threads. */
 export const oneCoreSession: OrtModule.InferenceSession.SessionOptions = {
@@ -42,18 +33,10 @@ export function openOnCore(modelPath: string): NativeSession {
   throw refusal;
 }
 
-function ortType(name: string, datatype: DataType): OrtModule.Tensor.Type {
-  const type = onnxRuntimeType(datatype);
-  if (type === undefined) throw new TensorError(`tensor '${name}' is ${datatype}, which ONNX Runtime cannot be given`);
-  return type;
-}
-
-/** A tensor whose values ONNX Runtime reads or writes in place. */
+/** A tensor whose values ONNX Runtime reads or writes in place. @throws TensorError for a type that it has other forms of */
 export function viewHostTensor({ name, datatype, shape, address, bytes }: HostTensor): OrtModule.Tensor {
-  const type = ortType(name, datatype);
-  if (datatype === 'BYTES') throw new TensorError(`tensor '${name}' is BYTES, which has no place at an address`);
-  const kind = arrayOf[datatype];
-  const values =
-    bytes === 0 ? new kind(0) : new kind(koffi.view(BigInt(address), bytes), 0, bytes / elementBytes[datatype]);
-  return new ort.Tensor(type, values as OrtModule.Tensor.DataType, shape);
+  if (datatype === 'BYTES' || datatype === 'BF16')
+    throw new TensorError(`tensor '${name}' is ${datatype}, which has no place at an address`);
+  const data = bytes === 0 ? new Uint8Array() : new Uint8Array(koffi.view(BigInt(address), bytes));
+  return toOnnxRuntime({ name, datatype, shape, data });
 }
