@@ -185,11 +185,6 @@ export type ProgramPrecision = 'exact' | 'tf32' | 'fp16' | 'bf16';
 
 export interface ProgramSettings {
   readonly precision: ProgramPrecision;
-  /**
-   * Matrix products by cuBLASLt (default) or by the engine's own kernel, on devices where cuBLASLt cannot read weights
-   * in host memory.
-   */
-  readonly products?: 'library' | 'own';
   /** Layers of models with at most so many bytes of weights are coded without loss where that gains 5%; default: 0. */
   readonly coding?: number;
   /** Layers that stay as they are all the same, by index: the planner has chosen so. */

@@ -5,6 +5,7 @@ import { WeightReader } from '../../src/gpu/program/weight-reader.ts';
 import { operators as allOperators } from '../../src/gpu/operators/index.ts';
 import type { Operator } from '../../src/gpu/operators/types.ts';
 import { compileModel, type CompileModelOptions } from '../../src/gpu/program/index.ts';
+import { ownProductOf } from '../../src/gpu/program/own-product.ts';
 import type { Launch, Operand, Program } from '../../src/gpu/program/types.ts';
 import {
   byteCount,
@@ -140,7 +141,37 @@ export async function runProgram(cuda: Cuda, program: Program, inputs: readonly 
   }
 }
 
+/** The program with the engine's own kernel for each matrix product, as where the library is not used. */
+export function withOwnProducts(program: Program): Program {
+  const sources = [program.source];
+  const launches = program.launches.map((launch, index): Launch => {
+    if (launch.kind !== 'matmul') return launch;
+    const { source, grid, block, operands } = ownProductOf(launch.description);
+    const kernel = `own_product_${index}`;
+    sources.push(source.replaceAll(/\bNAME\b/g, kernel));
+    const { layer, label, reads } = launch;
+    return {
+      kind: 'kernel',
+      kernel,
+      grid,
+      block,
+      arguments: operands.map((name) => ({
+        type: 'pointer',
+        operand: launch[name]!,
+        access: name === 'd' ? 'read-write' : 'read',
+        bytes: 1,
+      })),
+      layer,
+      label,
+      reads,
+    };
+  });
+  return { ...program, source: sources.join('\n'), launches };
+}
+
 export interface RunModelOptions extends CompileModelOptions {
+  /** Changes the program before it runs. */
+  readonly program?: (program: Program) => Program;
   /** Default: all of them. */
   readonly operators?: readonly Operator[];
 }
@@ -153,8 +184,9 @@ export async function runModel(
   options: RunModelOptions,
 ): Promise<Tensor[]> {
   const shapes = shapesOf(inputs);
-  const program = await compileModel(modelPath, shapes, options.operators ?? allOperators, options);
-  return runProgram(cuda, program, inputs);
+  const { program: change = (each: Program): Program => each, ...compiling } = options;
+  const program = await compileModel(modelPath, shapes, options.operators ?? allOperators, compiling);
+  return runProgram(cuda, change(program), inputs);
 }
 
 const ortTypes: Partial<Record<DataType, OrtModule.Tensor.Type>> = {

@@ -32,8 +32,7 @@ export function emitAll(
   const graph = new WorkGraph(prepared);
   const blocked = new Set(prepared.obstacles.map(({ node }) => node));
   const unwritten = writeOut(graph, byType, blocked);
-  // Fusion makes products over heads inside other tensors, which only the library can do.
-  if (fusion && settings.products !== 'own') fuse(graph, byType, settings);
+  if (fusion) fuse(graph, byType, settings);
   const emission = new Emission(prepared, graph, settings, recorder);
   emission.obstacles.push(...prepared.obstacles, ...unwritten);
   emitNodes(emission, byType, blocked, fusion);

@@ -87,7 +87,7 @@ export function emitNodes(
     return found;
   };
   const groups = groupNodes(graph, isElementwise, fusion);
-  const narrow = emission.settings.products === 'own' ? undefined : narrowType(emission.settings);
+  const narrow = narrowType(emission.settings);
   if (narrow !== undefined) {
     const isNarrowWeight = (value: string): boolean => graph.weight(value)?.narrowable === true;
     const values = narrowValues({ graph, isElementwise: (node) => groups.has(node), isNarrowWeight });

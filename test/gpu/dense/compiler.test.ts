@@ -9,6 +9,7 @@ import type { CudaDevice } from '../../../src/gpu/driver/types.ts';
 import { operators } from '../../../src/gpu/operators/index.ts';
 import { compileModel } from '../../../src/gpu/program/index.ts';
 import { writeModel } from '../../../src/onnx/index.ts';
+import { withOwnProducts } from '../../support/run-program.ts';
 import { convolutionCases, denseModel, productCases, recurrenceCases } from './cases.ts';
 
 /** NVRTC, which needs no GPU: from `pip install nvidia-cuda-nvrtc`, a CUDA toolkit, or TURNTABLE_LIBNVRTC. */
@@ -34,9 +35,9 @@ test.skipIf(library === undefined)('the kernels compile with NVRTC for Turing an
     const compiler = new NativeCompiler(library!, new NativeArena(), join(folder, 'kernels'));
     const path = join(folder, 'dense.onnx');
     await writeModel(denseModel([...productCases, ...convolutionCases, ...recurrenceCases]).model, path);
-    for (const products of ['library', 'own'] as const) {
-      const settings = { precision: 'fp16', products } as const;
-      const { source } = await compileModel(path, [], operators, { cacheFolder: folder, settings });
+    const settings = { precision: 'fp16' } as const;
+    const program = await compileModel(path, [], operators, { cacheFolder: folder, settings });
+    for (const { source } of [program, withOwnProducts(program)]) {
       for (const computeCapability of architectures) {
         const device = { name: 'a GPU', computeCapability } as CudaDevice;
         const image = await compiler.compile(source, device);

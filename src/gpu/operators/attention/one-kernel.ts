@@ -76,7 +76,7 @@ export function tileOf(sizes: AttentionSizes): Tile | undefined {
  * products are faster.
  */
 export function isOneKernel(
-  { precision, products }: ProgramSettings,
+  { precision }: ProgramSettings,
   datatypes: readonly DataType[],
   sizes: AttentionSizes,
 ): boolean {
@@ -84,7 +84,7 @@ export function isOneKernel(
   if (batch * heads * queries * keys * size * valueSize === 0) return false;
   if (!datatypes.every((type) => types.has(type)) || tileOf(sizes) === undefined) return false;
   const isExact = precision === 'exact' && datatypes.every((type) => type === 'FP32');
-  return products === 'own' || isExact || queries <= fewRows;
+  return isExact || queries <= fewRows;
 }
 
 const headAt = ({ batch, head }: Heads): string => weightedSum(['(b)', '(h)'], [batch, head]);

@@ -95,14 +95,13 @@ function emitProducts(
 }
 
 function emitPointwise(emitter: Emitter, convolution: Convolution, input: Value, weight: Value, output: Value): void {
-  const narrow = input.storedType !== weight.storedType && emitter.settings.products !== 'own';
-  const windows = narrow ? convert(emitter, input, weight.storedType) : input;
+  const windows = input.storedType === weight.storedType ? input : convert(emitter, input, weight.storedType);
   emitProducts(emitter, convolution, convolution.images, weight, windows, output);
 }
 
 function emitWindows(emitter: Emitter, convolution: Convolution, input: Value, weight: Value, output: Value): void {
   const { images, groups, outputSizes } = convolution;
-  const storedType = emitter.settings.products === 'own' ? input.datatype : weight.storedType;
+  const { storedType } = weight;
   const perImage = groups * depthOf(convolution) * elementCount(outputSizes);
   const turn = Math.max(1, Math.min(images, Math.floor(windowBytesMax / (perImage * elementBytes[storedType]))));
   const windows = emitter.scratch(turn * perImage * elementBytes[storedType]);

@@ -1,6 +1,6 @@
 /**
  * Matrix products of every form. cuBLASLt computes them if it can; the engine's own kernel computes 64-bit floats,
- * integers, batches that would need too many calls, and all products if the settings say so.
+ * integers, and batches that would need too many calls.
  */
 import { Unsupported, accumulatorOf, elementOf, floatLiteral } from '../../../operators/index.ts';
 import { elementCount, elementBytes, type DataType } from '../../../tensor/index.ts';
@@ -80,7 +80,6 @@ export function emitProduct(emitter: Emitter, product: Product): void {
   const typeD = libraryTypes[d.storedType];
   const [outer, calls] = splitBatch(joined);
   const byLibrary =
-    emitter.settings.products !== 'own' &&
     type !== undefined &&
     typeD !== undefined &&
     joined.b.storedType === joined.a.storedType &&
@@ -93,7 +92,7 @@ export function emitProduct(emitter: Emitter, product: Product): void {
 /** Converts the factor of the wider type to the narrower one, in scratch memory. */
 function withOneType(emitter: Emitter, product: Product): Product {
   const { a, b } = product;
-  if (a.storedType === b.storedType || emitter.settings.products === 'own') return product;
+  if (a.storedType === b.storedType) return product;
   if (libraryTypes[a.storedType] === undefined || libraryTypes[b.storedType] === undefined) return product;
   return elementBytes[a.storedType] > elementBytes[b.storedType]
     ? { ...product, a: { ...a, ...convert(emitter, a, b.storedType) } }
