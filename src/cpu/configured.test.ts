@@ -114,7 +114,7 @@ describe('a configuration', () => {
       [1, 1],
     ]);
     expect(new Set(instances.flatMap(({ cores }) => cores)).size).toBe(4);
-    expect(pools.resources().coresShared).toBe(0);
+    expect(pools.resources().coresUnleased).toBe(0);
     expect(starting).toBeUndefined();
     expect(startMs).toBeGreaterThan(0);
     expect(changes).toMatchObject([{ key: 'f', cause: 'test', state: 'done', from: undefined, to: configuration }]);
@@ -238,11 +238,11 @@ describe('a configuration', () => {
     await pools.configure('b', { groups: [{ instances: 1, threads: 1, batch: 1 }] }, 'test');
     await pools.unload('a');
     expect(state('a')).toMatchObject({ instances: [], configuration: undefined });
-    expect(pools.resources().coresShared).toBe(3);
+    expect(pools.resources().coresUnleased).toBe(3);
     await pools.unregister('b');
-    expect(pools.resources().coresShared).toBe(4);
+    expect(pools.resources().coresUnleased).toBe(4);
     await pools.configure('c', { groups: [{ instances: 4, threads: 1, batch: 1 }] }, 'test');
-    await expect.poll(() => pools.resources().coresShared).toBe(4);
+    await expect.poll(() => pools.resources().coresUnleased).toBe(4);
     expect(values(await pools.invoke('a', input(5)))[0]).toBe(5);
     expect(changes.map(({ cause }) => cause)).toEqual(['test', 'test', 'unload', 'unload', 'test', 'idle']);
   });
@@ -317,7 +317,7 @@ describe('a change of configuration', () => {
     const fewer = { groups: [{ instances: 1, threads: 1, batch: 16 }] };
     expect(await pools.configure('f', fewer, 'shrink')).toMatchObject({ state: 'done', kind: 'scale' });
     await expect.poll(() => pidsOf('f').length).toBe(1);
-    expect(pools.resources().coresShared).toBe(3);
+    expect(pools.resources().coresUnleased).toBe(3);
     const results = await Promise.all(Array.from({ length: 16 }, (_, i) => pools.invoke('f', input(i))));
     expect(results.map(({ batchSize }) => batchSize)).toEqual(Array<number>(16).fill(16));
     expect(await pools.configure('f', fewer, 'again')).toMatchObject({ state: 'done', kind: 'none' });
@@ -344,7 +344,7 @@ describe('a change of configuration', () => {
     expect(before.has(after.instancePid)).toBe(false);
     await expect.poll(() => pidsOf('f').filter((pid) => before.has(pid))).toEqual([]);
     expect(state('f')).toMatchObject({ instances: [{ threads: 4, cores: [0, 1, 2, 3] }] });
-    expect(pools.resources().coresShared).toBe(0);
+    expect(pools.resources().coresUnleased).toBe(0);
   });
 
   it('whose instances cannot be started leaves the active set serving, and says why', async () => {
@@ -368,7 +368,7 @@ describe('a change of configuration', () => {
     });
     expect(values(await pools.invoke('f', input(9)))[0]).toBe(9);
     expect(pidsOf('f')).toEqual(before);
-    expect(pools.resources().coresShared).toBe(2);
+    expect(pools.resources().coresUnleased).toBe(2);
   });
 
   it('beyond the memory of all functions is refused with a message, and the active configuration stays', async () => {
@@ -387,7 +387,7 @@ describe('a change of configuration', () => {
     }
     expect(values(await pools.invoke('f', input(6)))[0]).toBe(6);
     expect(pidsOf('f')).toEqual(before);
-    expect(pools.resources().coresShared).toBe(2);
+    expect(pools.resources().coresUnleased).toBe(2);
   });
 
   it('in full memory takes the room of functions that are called less, and no call waits', async () => {

@@ -303,7 +303,7 @@ class MachinePools {
       memoryBytes: processes.memoryBytes,
       memoryUsedBytes: processes.usedBytes,
       cores: cores.total,
-      coresShared: cores.unleased().length,
+      coresUnleased: cores.unleased().length,
     };
   }
 

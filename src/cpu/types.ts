@@ -316,7 +316,7 @@ export interface PoolsResources {
   readonly memoryUsedBytes: number;
   /** All cores, and the cores without a lease. */
   readonly cores: number;
-  readonly coresShared: number;
+  readonly coresUnleased: number;
 }
 
 export interface LeasedCores extends Disposable {

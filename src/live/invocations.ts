@@ -9,7 +9,7 @@ import {
 } from '../schedule/index.ts';
 import { CpuError } from '../cpu/index.ts';
 import type { Tensor } from '../tensor/index.ts';
-import { CallerWatch, smoothed } from '../tools/index.ts';
+import { CallerWatch, smoothed, timerMsMax } from '../tools/index.ts';
 import type { GpuCall, GpuRunEnd } from './gpu-place.ts';
 import { offersOf, type LiveFunction, type Pending } from './live-function.ts';
 import type { LiveFunctions } from './live-functions.ts';
@@ -27,9 +27,6 @@ import {
   type Why,
 } from './types.ts';
 import { cpuRefusal } from './words.ts';
-
-/** The longest delay of a timer, 25 days; a later deadline counts as none. */
-const timerMsMax = 2 ** 31 - 1;
 
 /** Shorter is left out: invocations that all have the SLOs of their functions are decided faster. */
 const countedMsMin = 1;
@@ -149,6 +146,7 @@ export class Invocations {
     const { signal, deadlineMs } = pending.terms;
     if (signal === undefined && deadlineMs === undefined) return;
     const leftMs = deadlineMs === undefined ? Infinity : Math.max(0, Math.ceil(deadlineMs - this.#state.now()));
+    // A deadline that no timer reaches counts as none.
     const timer = leftMs > timerMsMax ? undefined : setTimeout(() => this.#depart(pending, 'deadline-passed'), leftMs);
     if (signal !== undefined) this.#callers.add(signal, pending);
     pending.settle = (): void => {

@@ -8,7 +8,7 @@
  * error, or with {@link GoneError} if the process or thread ends first.
  */
 import { isMainThread } from 'node:worker_threads';
-import type { CancelSignal } from '../tools/index.ts';
+import { timerMsMax, type CancelSignal } from '../tools/index.ts';
 import { owned, type FrameMemory, type Message, type Tensor } from '../tensor/index.ts';
 import { startProcess, type ProcessOptions } from './child.ts';
 import { HangCheck } from './hang-check.ts';
@@ -116,8 +116,6 @@ interface Call {
   readonly onNote: (() => void) | undefined;
 }
 
-/** The longest delay of Node's timers. */
-const timerMsMax = 2 ** 31 - 1;
 /** How often it is pinged within the time for which it may be silent. */
 const beats = 10;
 

@@ -32,7 +32,7 @@ import { decodeAnswer, encodeInput, inputBytes, type AddressedAnswer } from './p
 import type { RedisLink } from './redis-link.ts';
 import { QueueError } from './types.ts';
 import type { OverflowOptions, OverflowResult, QueueState } from './types.ts';
-import { doneWithin, given, smoothed, type Log } from '../tools/index.ts';
+import { doneWithin, given, smoothed, timerMsMax, type Log } from '../tools/index.ts';
 
 export interface BullMqQueueOptions {
   readonly link: RedisLink;
@@ -68,8 +68,6 @@ interface Pending {
 const doubleShareMax = 0.02;
 /** Assumed rate at which a worker fetches a model that it does not have. */
 const fetchBytesPerMs = 50_000;
-/** A longer timer rings at once. */
-const timerMsMax = 2 ** 31 - 1;
 /** Assumed round trip to a worker before any answer has been measured. */
 const firstOverheadMs = 2;
 /** The share of a measured round trip that is left after each report. */

@@ -10,7 +10,6 @@ import { setImmediate as turn, setTimeout as sleep } from 'node:timers/promises'
 import { Sketch } from './tally/sketch.ts';
 import type { LiveRequest } from './live-inputs.ts';
 import type { Outcome, OutcomePlacement, ReplayObserver, Trace } from './types.ts';
-import { given } from '../tools/index.ts';
 
 export interface LiveOptions {
   /** `http://127.0.0.1:8000`, without a path. */
@@ -39,8 +38,6 @@ export interface LiveAnswer {
   readonly loadMs: number;
   readonly inferenceMs: number;
   readonly hostMs: number;
-  /** Why it did not run on a GPU, if the host says so. */
-  readonly overflowReason?: string;
 }
 
 export interface LiveRun {
@@ -109,7 +106,7 @@ async function until(dueMs: number, signal: AbortSignal | undefined): Promise<vo
 }
 
 /** Milliseconds are 0 if the host did not report them. */
-interface LiveReply extends Pick<LiveAnswer, 'loadMs' | 'inferenceMs' | 'hostMs' | 'overflowReason'> {
+interface LiveReply extends Pick<LiveAnswer, 'loadMs' | 'inferenceMs' | 'hostMs'> {
   readonly placement: OutcomePlacement;
   readonly queueMs: number;
 }
@@ -180,14 +177,12 @@ function readReply(reply: IncomingMessage, finish: (reply: LiveReply) => void, f
     const { headers } = reply;
     if (status === 200) {
       const placed = headerText(headers['x-turntable-placement']);
-      const [, overflowReason] = / overflow: (.*)$/.exec(placed) ?? [];
       finish({
         placement: placementOf(placed, headerText(headers['x-model-cold-start'])),
         queueMs: headerNumber(headers['x-queue-time']),
         loadMs: 1000 * headerNumber(headers['x-model-load-time']),
         inferenceMs: headerNumber(headers['x-inference-time']),
         hostMs: headerNumber(headers['x-total-time']),
-        ...given({ overflowReason }),
       });
     } else if (status === 429 || status === 503 || status === 504) {
       finish({ placement: { kind: 'shed' }, ...unanswered });

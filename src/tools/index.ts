@@ -46,4 +46,4 @@ export { once } from './once.ts';
 export { quoted } from './quoted.ts';
 export { smoothed } from './smoothed.ts';
 export { removeUnused } from './unused.ts';
-export { doneWithin } from './within.ts';
+export { backoffMs, doneWithin, timerMsMax } from './within.ts';

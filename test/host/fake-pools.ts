@@ -103,7 +103,7 @@ export class FakePools implements CpuPools {
   }
 
   resources(): ReturnType<CpuPools['resources']> {
-    return { memoryBytes: 1e9, memoryUsedBytes: 0, cores: 1, coresShared: 1 };
+    return { memoryBytes: 1e9, memoryUsedBytes: 0, cores: 1, coresUnleased: 1 };
   }
 
   async stop(): Promise<void> {}

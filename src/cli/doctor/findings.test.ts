@@ -319,4 +319,5 @@ test('versions are compared by number', () => {
   expect(isAtLeast('20.9.0', '20.19')).toBe(false);
   expect(isAtLeast('20.19.0', '20.19')).toBe(true);
   expect(isAtLeast('24.0.0', '20.19')).toBe(true);
+  expect(isAtLeast('9.30.0', '20.19')).toBe(false);
 });

@@ -234,15 +234,10 @@ function redis({ redis: facts }: Facts): Finding {
           : 'no asynchronous invocations and no workers until that is mended; synchronous calls work without it',
       );
     case 'silent':
-      return say(
-        'missing',
-        `none at ${facts.address} (${facts.reason})`,
-        'no asynchronous invocations and no workers; synchronous calls work without it',
-      );
     case 'off':
       return say(
         'missing',
-        'none is configured (redis.url)',
+        facts.state === 'off' ? 'none is configured (redis.url)' : `none at ${facts.address} (${facts.reason})`,
         'no asynchronous invocations and no workers; synchronous calls work without it',
       );
   }
@@ -355,12 +350,6 @@ function gpuParts({ gpuDriver, libraries }: Facts): Finding[] {
   return [driver, ...found];
 }
 
-/** Compares dotted version numbers. */
-export function isAtLeast(version: string, minimum: string): boolean {
-  const [have, need] = [version, minimum].map((text) => text.split('.').map(Number));
-  for (let index = 0; index < (need?.length ?? 0); index++) {
-    const difference = (have?.[index] ?? 0) - (need?.[index] ?? 0);
-    if (difference !== 0) return difference > 0;
-  }
-  return true;
-}
+/** Compares dotted version numbers; of two that are alike as far as the shorter one goes, the longer is later. */
+export const isAtLeast = (version: string, minimum: string): boolean =>
+  version.localeCompare(minimum, 'en', { numeric: true }) >= 0;

@@ -11,6 +11,7 @@
  *     A division that the processor refuses is that caller's doing, and stops nobody else.
  */
 import { sharedSessionBytesMax } from '../../hardware/index.ts';
+import { backoffMs } from '../../tools/index.ts';
 import type { Crash } from '../instance/index.ts';
 import type { Stopped } from '../types.ts';
 
@@ -82,7 +83,7 @@ export class Conduct {
   ended(wasAlone: boolean, nowMs: number): void {
     this.#endsInRow++;
     if (this.#endsInRow > endsInRowMax) {
-      this.#notBeforeMs = nowMs + Math.min(delayMsMax, delayMsMin * 2 ** (this.#endsInRow - endsInRowMax - 1));
+      this.#notBeforeMs = nowMs + backoffMs(delayMsMin, this.#endsInRow - endsInRowMax - 1, delayMsMax);
     }
     if (!wasAlone) this.#state = 'suspect';
     else if (this.#state === 'suspect') this.#state = 'alone';
@@ -98,7 +99,7 @@ export class Conduct {
     if (isDivision && this.#hasAnswered) return undefined;
     const crashes = ++this.#crashesInRow;
     if (crashes < crashesMax || !wasAlone || !isOfOneCall) return undefined;
-    const pauseMs = this.#hasAnswered ? Math.min(pauseMsMax, pauseMsMin * 2 ** (crashes - crashesMax)) : Infinity;
+    const pauseMs = this.#hasAnswered ? backoffMs(pauseMsMin, crashes - crashesMax, pauseMsMax) : Infinity;
     this.#stopped = { crashes, reason: `${reason} ${during}`, untilMs: nowMs + pauseMs };
     return this.#stopped;
   }

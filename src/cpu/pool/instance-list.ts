@@ -9,6 +9,7 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { processesShort } from '../../hardware/index.ts';
 import { needOfLoad, type Replica, type ReplicaEnd, type Reservation } from '../instance/index.ts';
+import { backoffMs } from '../../tools/index.ts';
 import { mayGrow } from '../../schedule/index.ts';
 import { CpuError, type GiveUpCause, type PoolConfiguration } from '../types.ts';
 import type { PlannedInstance } from './configuration.ts';
@@ -278,10 +279,7 @@ export class InstanceList implements SwapOwner<Slot> {
   }
 
   #restartLater(slot: Slot): void {
-    const delayMs = Math.min(
-      restartDelayMsMax,
-      restartDelayMs * 2 ** Math.max(0, slot.deathsInRow - quickDeathsMax - 1),
-    );
+    const delayMs = backoffMs(restartDelayMs, slot.deathsInRow - quickDeathsMax - 1, restartDelayMsMax);
     slot.restartTimer = setTimeout(() => this.#restart(slot), delayMs);
     slot.restartTimer.unref();
   }

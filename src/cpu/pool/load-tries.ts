@@ -1,5 +1,6 @@
 /** Whether a failed load is tried again in another process: the model may be fine although the process was not. */
 import { LoadTimeout } from '../instance/index.ts';
+import { backoffMs } from '../../tools/index.ts';
 import type { CpuError } from '../types.ts';
 
 /** Deaths in the middle of a load, in a row, before the load counts as failed. */
@@ -35,6 +36,6 @@ export class LoadTries {
 
   /** Before the next try. */
   get pauseMs(): number {
-    return this.#deaths < deathsMax ? 0 : pauseMs * 2 ** (this.#deaths - deathsMax);
+    return this.#deaths < deathsMax ? 0 : backoffMs(pauseMs, this.#deaths - deathsMax);
   }
 }

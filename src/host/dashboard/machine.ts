@@ -28,7 +28,7 @@ export function machineAnswer(sources: ViewSources, nowMs: number) {
   const instances = states.flatMap((state) => state.instances);
   const { waiting, inFlight, gpus: busyShares } = usageNow(sources);
   const { samples } = usage;
-  const { cores, coresShared, memoryBytes, memoryUsedBytes } = pools.resources();
+  const { cores, coresUnleased, memoryBytes, memoryUsedBytes } = pools.resources();
   const threadsBusy = instances.reduce((sum, { state, threads }) => sum + (state === 'idle' ? 0 : threads), 0);
   return {
     atMs: nowMs,
@@ -38,7 +38,7 @@ export function machineAnswer(sources: ViewSources, nowMs: number) {
       /** Threads of running instances, at most the cores. */
       busy: Math.min(cores, threadsBusy),
       /** Cores leased to instances of a single function. */
-      leased: cores - coresShared,
+      leased: cores - coresUnleased,
       instances: instances.length,
       /** Instances of the CPU pools that run a call now. */
       busyInstances: instances.filter(({ state }) => state === 'busy').length,

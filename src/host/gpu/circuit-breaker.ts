@@ -4,6 +4,8 @@
  * pause.
  */
 
+import { backoffMs } from '../../tools/index.ts';
+
 /** Failed runs in a row that open the breaker. */
 export const failuresMax = 3;
 const pauseMsMin = 2000;
@@ -20,7 +22,7 @@ export interface Breaker {
 
 export function afterFailure(before: Breaker | undefined, reason: string, nowMs: number): Breaker {
   const failures = (before?.failures ?? 0) + 1;
-  const pauseMs = Math.min(pauseMsMax, pauseMsMin * 2 ** Math.max(0, failures - failuresMax));
+  const pauseMs = backoffMs(pauseMsMin, failures - failuresMax, pauseMsMax);
   return { failures, reason, isHung: false, untilMs: nowMs + pauseMs };
 }
 

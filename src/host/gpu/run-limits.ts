@@ -2,7 +2,7 @@
  * Time limits for runs. A kernel, or an operator in the middle of its work, can only be stopped by ending the GPU
  * process; so the process is ended when a run exceeds its function's limit.
  */
-import { getOrMake } from '../../tools/index.ts';
+import { getOrMake, timerMsMax } from '../../tools/index.ts';
 import type { GpuRunner } from '../../live/index.ts';
 
 export interface RunLimitsOptions {
@@ -11,9 +11,6 @@ export interface RunLimitsOptions {
   /** Ends the process; everything under way there is rejected. */
   readonly onOver: (key: string, limitMs: number) => void;
 }
-
-/** The longest delay of a timer, 25 days. */
-const timerMsMax = 2 ** 31 - 1;
 
 interface Run {
   readonly key: string;
