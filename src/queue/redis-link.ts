@@ -92,6 +92,7 @@ export class RedisLink {
 
   /** The error of a failed command, as its caller gets it. */
   failure(error: unknown): QueueError {
+    if (isSilence(error)) this.#lookSoon();
     const refusal = isRefusal(error) ? refusalOf(error) : this.#refuses && this.#lastError;
     const text = refusal === undefined ? 'does not answer' : `refuses: ${refusal}`;
     return new QueueError('unavailable', `Redis at ${this.address} ${text}`, { cause: error });
@@ -209,7 +210,7 @@ export class RedisLink {
     if (!this.works || this.#refuses === 'full') this.#away();
   }
 
-  /** Whether a full Redis has room again. */
+  /** Whether a full Redis has room again, and whether one that was silent is stuck. */
   #lookSoon(): void {
     this.#soon ??= setTimeout(() => {
       this.#soon = undefined;
@@ -225,7 +226,8 @@ export class RedisLink {
       this.#compare(await readRedisFacts(this.commands).catch(() => this.#facts));
     } catch (error) {
       if (isRefusal(error)) this.#refuse(error);
-      else if (this.works) return; // It is slow, or its connection reports that it ends.
+      else if (isSilence(error)) this.#lastError = `no answer within ${commandTimeoutMs} ms`;
+      else if (this.works) return; // Its connection reports that it ends.
       if (this.#refuses !== 'full') this.commands.disconnect(true);
     }
   }
@@ -299,6 +301,9 @@ function redisOptions(url: string): ConnectionOptions {
   const { host, port, tls } = at;
   return { host, port, ...all, ...(tls ? { tls: isIP(host) === 0 ? { servername: host } : {} } : {}) };
 }
+
+/** Whether Redis took a command, and did not answer: a stopped process, or a network that drops what it is sent. */
+const isSilence = (error: unknown): boolean => error instanceof Error && error.message === 'Command timed out';
 
 /** Whether Redis answered, with an error. */
 export function isRefusal(error: unknown): error is Error {

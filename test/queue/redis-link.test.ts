@@ -182,6 +182,25 @@ test('a server that still loads its data is reported as loading, and as away onc
   link.close();
 });
 
+test.skipIf(redisMissing !== undefined)(
+  'a Redis that takes commands and answers none is down soon after the first of them, until it answers',
+  async () => {
+    await using server = await RedisServer.start();
+    const link = new RedisLink({ url: server.url, prefix: 't' });
+    await link.ready(waitLimitMs);
+    server.signal('SIGSTOP');
+    const gone = nextHealth(link);
+    const error: unknown = await link.commands.get('t:x').catch((error: unknown) => link.failure(error));
+    expect(error).toMatchObject({ message: `Redis at ${server.socket} does not answer` });
+    expect(await gone).toMatchObject({ status: 'down', reason: 'no answer within 3000 ms' });
+    expect(() => link.check()).toThrow(/does not answer$/);
+    server.signal('SIGCONT');
+    await link.ready(waitLimitMs);
+    expect(link.health.status).toBe('up');
+    link.close();
+  },
+);
+
 test.skipIf(redisMissing !== undefined)('a database is chosen over a socket too', async () => {
   await using server = await RedisServer.start();
   const [first, second] = [0, 2].map((db) => new RedisLink({ url: `${server.url}?db=${db}`, prefix: 't' }));
