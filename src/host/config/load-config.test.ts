@@ -165,6 +165,14 @@ describe('where values come from', () => {
     },
   );
 
+  test('a folder of functions that is named and not there is warned of, and the default one is not', () => {
+    const warned = load({ environment: { TURNTABLE_FUNCTIONS: '/nowhere/at-all' } }).warnings;
+    expect(warned).toEqual([
+      'TURNTABLE_FUNCTIONS names the folder /nowhere/at-all, which is not there: no functions come from it',
+    ]);
+    expect(load({}).warnings).toEqual([]);
+  });
+
   test('an IPv6 address may stand in brackets', () => {
     expect(load({ flags: { 'listen.host': '[::1]' } }).config.listen.host).toBe('::1');
   });
@@ -236,6 +244,7 @@ describe('what is refused', () => {
   test.each([
     'nowhere',
     'redis://127.0.0.1:70000',
+    'redis://me:p%zz@127.0.0.1:6379',
     'redis://127.0.0.1:6379/sessions',
     'redis://127.0.0.1:6379/1/2',
     'redis://127.0.0.1:6379?db=2',

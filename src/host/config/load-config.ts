@@ -1,4 +1,5 @@
 /** Loads the host's configuration. Later sources win: defaults of the schema, host.json, environment, flags. */
+import { existsSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { readCores, readMemory, schemaErrors } from '../../hardware/index.ts';
 import { ConfigError, shown } from './config-error.ts';
@@ -17,7 +18,7 @@ import {
   type ConfigOption,
 } from './options.ts';
 import { formatBytes, isNetwork } from '../../tools/index.ts';
-import { callbackAllowProblem } from '../../queue/index.ts';
+import { callbackAllowProblem, parseRedisUrl } from '../../queue/index.ts';
 import { apiKeysProblem, parseApiKeys } from '../access/api-keys.ts';
 import { nearest } from './nearest.ts';
 
@@ -119,6 +120,7 @@ export function loadConfig(input: ConfigInput = {}): LoadedConfig {
     file: found?.file,
     warnings: [
       ...warnOfUnknown(environment, options),
+      ...warnOfNoFolder(settings.get('functionsDir'), config.functionsDir),
       ...warnOfPlainKeys(settings.get('apiKeys')),
       ...warnOfCores(settings.get('cpu.cores')?.value, coresUsable),
       ...(config.memory.warning === undefined ? [] : [config.memory.warning]),
@@ -174,6 +176,12 @@ function warnOfCores(asked: unknown, coresUsable: number): string[] {
   ];
 }
 
+/** The default folder need not be there: an installed package may serve uploads alone. */
+function warnOfNoFolder(setting: Setting | undefined, folder: string): string[] {
+  if (setting === undefined || setting.name.startsWith('the default') || existsSync(folder)) return [];
+  return [`${setting.name} names the folder ${folder}, which is not there: no functions come from it`];
+}
+
 function warnOfPlainKeys(keys: Setting | undefined): string[] {
   const plain = parseApiKeys((keys?.value ?? []) as string[]).filter(({ isPlain }) => isPlain).length;
   if (plain === 0) return [];
@@ -210,7 +218,7 @@ function meanings(
 /** Whether values are right in what no schema can say. */
 const unschemed: Readonly<Record<string, (value: unknown) => boolean>> = {
   apiKeys: (value) => apiKeysProblem(value as string[]) === undefined,
-  'redis.url': (value) => value === 'off' || URL.canParse(String(value)),
+  'redis.url': (value) => value === 'off' || parseRedisUrl(String(value)) !== undefined,
   trustedProxies: (value) => (value as string[]).every(isNetwork),
   'async.callbackAllow': (value) => (value as string[]).every((entry) => callbackAllowProblem(entry) === undefined),
 };

@@ -56,7 +56,14 @@ export class DataFolder {
    * process has the lock, or the folder is of a newer format.
    */
   async open(): Promise<FormatOutcome> {
-    await makeFolders(this.root);
+    try {
+      await makeFolders(this.root);
+    } catch (error) {
+      const reason = hasCode(error, 'EEXIST', 'ENOTDIR') ? 'a file is in its way' : (error as Error).message;
+      throw new ConfigError(`the data folder ${this.root} cannot be made: ${reason}; choose another with --data`, {
+        cause: error,
+      });
+    }
     await takeLock(this.root);
     let outcome: FormatOutcome;
     try {

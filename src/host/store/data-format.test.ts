@@ -2,7 +2,7 @@ import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSyn
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { moveData } from './data-folder.ts';
+import { DataFolder, moveData } from './data-folder.ts';
 import { migrateData, type Migration } from './data-format.ts';
 
 let root: string;
@@ -21,6 +21,20 @@ function withRecord(folder: string, text = '{"old":true}'): string {
   writeFileSync(join(place, 'version.json'), text);
   return join(place, 'version.json');
 }
+
+test.each([
+  ['a file', [], 'a file is in its way'],
+  ['a place below a file', ['below'], 'a file is in its way'],
+  ['a place where nothing can be made', ['..', '..', '..', '..', '..', 'proc', 'turntable'], 'ENOENT'],
+])('%s is refused as a data folder by its name, with what to do', async (_about, more, reason) => {
+  const file = join(root, 'file');
+  writeFileSync(file, '');
+  const folder = join(more[0] === '..' ? root : file, ...more);
+  const opened = new DataFolder(folder).open();
+  await expect(opened).rejects.toMatchObject({ name: 'ConfigError' });
+  await expect(opened).rejects.toThrow(`the data folder ${folder} cannot be made: ${reason}`);
+  await expect(opened).rejects.toThrow(/; choose another with --data$/);
+});
 
 describe('the format of a data folder', () => {
   test('an empty folder gets the newest format, without a backup', async () => {

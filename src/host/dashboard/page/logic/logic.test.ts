@@ -367,6 +367,12 @@ describe('addresses', () => {
         expect(routeOf(functionLink(name))).toEqual({ view: 'function', name });
       }),
     );
+    fc.assert(
+      fc.property(fc.string(), (text) => {
+        expect(routeOf(`#/functions/${text}`)).toMatchObject({ view: expect.stringMatching(/^functions?$/) as string });
+      }),
+    );
+    expect(routeOf('#/functions/%zz')).toEqual({ view: 'function', name: '%zz' });
     expect(routeOf('')).toEqual({ view: 'overview' });
     expect(routeOf('#/functions')).toEqual({ view: 'functions' });
     expect(routeOf('#/publish?name=a%20b')).toEqual({ view: 'publish', name: 'a b' });

@@ -19,7 +19,7 @@ export function routeOf(hash: string): Route {
     case 'functions':
       return second === undefined || second === ''
         ? { view: 'functions' }
-        : { view: 'function', name: decodeURIComponent(second) };
+        : { view: 'function', name: decoded(second) };
     case 'publish':
       return { view: 'publish', name: new URLSearchParams(query).get('name') ?? '' };
     case 'memory':
@@ -31,6 +31,15 @@ export function routeOf(hash: string): Route {
       return { view: 'anatomy', recorded: second === undefined || second === '' ? undefined : second };
     default:
       return { view: 'overview' };
+  }
+}
+
+/** A '%' that encodes nothing stays as it is: the page then says that there is no such function. */
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
   }
 }
 
