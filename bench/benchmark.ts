@@ -2,6 +2,7 @@
  * The interface of benchmarks. Each also runs small, as a test with a fixed seed, so that its meaning cannot drift
  * unnoticed.
  */
+import { buildEmulatedDriver, type EmulatedDriver } from '../test/emulated-driver/build.ts';
 
 export interface BenchmarkOptions {
   /** A run of a few seconds that exercises everything and measures nothing worth quoting. */
@@ -25,6 +26,12 @@ export type Provenance =
   /** With this machine preset. */
   | { readonly kind: 'simulated'; readonly preset: string }
   | { readonly kind: 'estimated'; readonly from: string };
+
+/** Of a small run of what needs a GPU. */
+export const emulatedOnly: Provenance = {
+  kind: 'estimated',
+  from: 'nothing: the driver is the emulated one, and its times mean nothing',
+};
 
 export interface BenchmarkTable {
   readonly title: string;
@@ -86,4 +93,11 @@ export interface Benchmark {
 /** Thrown by a benchmark on a machine that lacks what it measures: the command prints the reason and writes nothing. */
 export class BenchmarkNotPossible extends Error {
   override readonly name = 'BenchmarkNotPossible';
+}
+
+/** @throws BenchmarkNotPossible where the emulated driver cannot be built */
+export async function mustBuildDriver(): Promise<EmulatedDriver> {
+  const driver = await buildEmulatedDriver();
+  if (driver === undefined) throw new BenchmarkNotPossible('the emulated driver needs g++');
+  return driver;
 }

@@ -7,11 +7,10 @@ import { join } from 'node:path';
 import { poolSockets } from '../src/cpu/index.ts';
 import { probeCuda } from '../src/gpu/index.ts';
 import { readMemory } from '../src/hardware/index.ts';
-import { buildEmulatedDriver } from '../test/emulated-driver/build.ts';
 import { emulatedEnvironment } from '../test/support/emulator.ts';
 import {
   tableOf,
-  BenchmarkNotPossible,
+  mustBuildDriver,
   type Benchmark,
   type BenchmarkOptions,
   type BenchmarkResult,
@@ -70,7 +69,6 @@ export const benchmark: Benchmark = {
   async run(options) {
     const budget = new Budget((options.minutes ?? Infinity) * 60_000);
     const plan = await planFor(options);
-    if (plan === undefined) return notBuilt();
     await using servers = await Servers.create();
     const functions = nineFunctions(plan.scale).slice(0, plan.functions);
     options.progress('writing the models');
@@ -108,11 +106,8 @@ async function network(
   }
 }
 
-/**
- * Undefined for a small run if the emulated driver cannot be built.
- * @throws BenchmarkNotPossible without a GPU and without a compiler for the emulated driver
- */
-async function planFor({ small }: BenchmarkOptions): Promise<Plan | undefined> {
+/** @throws BenchmarkNotPossible without a GPU and without a compiler for the emulated driver, which tells the counts */
+async function planFor({ small }: BenchmarkOptions): Promise<Plan> {
   const cpuCores = poolSockets(Number.MAX_SAFE_INTEGER).flat().length;
   // One core is left to the pools and the host.
   const hybridCores = Math.min(hybridCoresMax, Math.max(1, cpuCores - 1));
@@ -133,13 +128,7 @@ async function planFor({ small }: BenchmarkOptions): Promise<Plan | undefined> {
       cacheName: 'chrion',
     };
   }
-  const driver = await buildEmulatedDriver();
-  if (driver === undefined) {
-    if (small) return undefined;
-    throw new BenchmarkNotPossible(
-      'there is no GPU, and the driver that is emulated on the CPU, on which the counts can be had, needs g++',
-    );
-  }
+  const driver = await mustBuildDriver();
   const network = { layers: 4, batch: 1, hidden: 32, sequence: 4, rounds: 2, profileIterations: 1 };
   const memory = { hostBytes: 2 ** 24, gpuBytes: 2 ** 24, slabBytes: 2 ** 20 };
   return {
@@ -311,25 +300,6 @@ function notMeasured(title: string, names: readonly string[], why: string): Benc
     ],
     emulatedOnly,
   );
-}
-
-function notBuilt(): BenchmarkResult {
-  return {
-    settings: { driver: 'none' },
-    tables: [
-      tableOf(
-        'Table 7 live',
-        patterns,
-        [
-          ['PLANS', (pattern) => pattern],
-          ['WHY NOT', () => 'not run: the emulated driver needs g++'],
-        ],
-        emulatedOnly,
-      ),
-    ],
-    figures: {},
-    limits: ['anything: the emulated driver could not be built'],
-  };
 }
 
 const emulatedOnly = {

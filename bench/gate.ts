@@ -10,15 +10,9 @@ import { loadMachine } from '../src/hardware/index.ts';
 import { loadConfig, startHost, type RunningHost } from '../src/host/index.ts';
 import { createLogger } from '../src/host/records/logger.ts';
 import { buildArchitecture, writeModel, type SettingValue } from '../src/onnx/index.ts';
-import { buildEmulatedDriver, type EmulatedDriver } from '../test/emulated-driver/build.ts';
+import type { EmulatedDriver } from '../test/emulated-driver/build.ts';
 import { emulatedEnvironment } from '../test/support/emulator.ts';
-import {
-  tableOf,
-  BenchmarkNotPossible,
-  type Benchmark,
-  type BenchmarkOptions,
-  type BenchmarkResult,
-} from './benchmark.ts';
+import { tableOf, mustBuildDriver, type Benchmark, type BenchmarkOptions, type BenchmarkResult } from './benchmark.ts';
 import { median } from './shared/statistics.ts';
 
 export const benchmark: Benchmark = {
@@ -40,8 +34,7 @@ const checkMsMax = 1000;
 const launchUs = 6;
 
 async function run({ small, seed, progress }: BenchmarkOptions): Promise<BenchmarkResult> {
-  const driver = await buildEmulatedDriver();
-  if (driver === undefined) throw new BenchmarkNotPossible('the emulated driver needs g++');
+  const driver = await mustBuildDriver();
   const folder = await mkdtemp(join(tmpdir(), 'turntable-gate-'));
   // Smaller images than usual: the weights are the same, and an emulated run takes seconds instead of minutes.
   const cnn: Subject = {

@@ -5,15 +5,8 @@
  * its core and cache busy for as long as the GPU process does.
  */
 import { join } from 'node:path';
-import { buildEmulatedDriver } from '../test/emulated-driver/build.ts';
 import { emulatedEnvironment } from '../test/support/emulator.ts';
-import {
-  BenchmarkNotPossible,
-  tableOf,
-  type Benchmark,
-  type BenchmarkOptions,
-  type BenchmarkResult,
-} from './benchmark.ts';
+import { mustBuildDriver, tableOf, type Benchmark, type BenchmarkOptions, type BenchmarkResult } from './benchmark.ts';
 import { measure, requestOf, type Cell, type Measured } from './http/body-sizes.ts';
 import { ElementType, GraphBuilder } from '../src/onnx/index.ts';
 import { projectRoot, Servers, type StartedServer } from './servers.ts';
@@ -48,8 +41,7 @@ function chain(values: number): GraphBuilder {
 }
 
 async function run({ small, progress }: BenchmarkOptions): Promise<BenchmarkResult> {
-  const driver = await buildEmulatedDriver();
-  if (driver === undefined) throw new BenchmarkNotPossible('the emulated driver needs g++');
+  const driver = await mustBuildDriver();
   const sizes = small ? [16] : [16, 4096];
   const rounds = small ? 1 : 5;
   const requests = small ? 30 : 1000;

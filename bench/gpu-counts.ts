@@ -16,9 +16,8 @@ import {
 } from '../src/gpu/index.ts';
 import type { Tensor } from '../src/tensor/index.ts';
 import { formatBytes } from '../src/tools/index.ts';
-import { buildEmulatedDriver } from '../test/emulated-driver/build.ts';
 import { Emulator, type EmulatorReport } from '../test/support/emulator.ts';
-import { BenchmarkNotPossible, tableOf, type Benchmark, type BenchmarkResult } from './benchmark.ts';
+import { mustBuildDriver, tableOf, type Benchmark, type BenchmarkResult } from './benchmark.ts';
 import { countPins, stopsOf, withMemory } from './gpu/memory.ts';
 import { writeBenchModel } from './gpu/models.ts';
 
@@ -71,8 +70,7 @@ export const benchmark: Benchmark = {
   name: 'gpu-counts',
   description: 'how many launches, bytes and pins does a run on a GPU take, warm and cold, in every precision?',
   async run({ small, progress }) {
-    const driver = await buildEmulatedDriver();
-    if (driver === undefined) throw new BenchmarkNotPossible('there is no g++ that builds the emulated driver');
+    const driver = await mustBuildDriver();
     const emulator = new Emulator(driver);
     const cacheFolder = join(small ? tmpdir() : '.cache', 'turntable-bench-gpu');
     const rows: Row[] = [];

@@ -8,8 +8,7 @@
 import { mkdirSync, mkdtempSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { buildEmulatedDriver } from '../test/emulated-driver/build.ts';
-import { tableOf, type Benchmark, type BenchmarkResult } from './benchmark.ts';
+import { emulatedOnly, mustBuildDriver, tableOf, type Benchmark, type BenchmarkResult } from './benchmark.ts';
 import { runCommand, type Command } from './gpu-day/command.ts';
 import { runParts, type Part } from './gpu-day/parts.ts';
 
@@ -80,9 +79,7 @@ export const benchmark: Benchmark = {
   async run({ small, seed, minutes = wholeMinutes, rows: only, progress, out }) {
     const folder = join(out ?? mkdtempSync(join(tmpdir(), 'turntable-')), 'gpu-day');
     mkdirSync(folder, { recursive: true });
-    const emulated = small ? await buildEmulatedDriver() : undefined;
-    // Without a compiler there is nothing small to run on; the parts report that themselves.
-    const environment = emulated?.environment ?? {};
+    const environment = small ? (await mustBuildDriver()).environment : {};
     const chosen = partsOf(small, folder, seed).filter(({ name }) => only?.includes(name) ?? true);
     const parts = chosen.map(({ name, question, leastMinutes, command }): Part => ({
       name,
@@ -104,7 +101,7 @@ export const benchmark: Benchmark = {
         ['>minutes', ({ minutes: took }) => took.toFixed(1)],
         ['result', ({ kind, text }) => (kind === 'done' ? text : `${kind}: ${text}`)],
       ],
-      small ? { kind: 'estimated', from: 'nothing: the driver was the emulated one' } : { kind: 'measured' },
+      small ? emulatedOnly : { kind: 'measured' },
     );
     return {
       settings: { minutes, folder },

@@ -15,8 +15,14 @@ import { coldStartModes, modeText, planColdStart, type ColdStartMode, type ColdS
 import { elementBytes, elementCount, type Tensor } from '../src/tensor/index.ts';
 import { describeModel, readModel } from '../src/onnx/index.ts';
 import { formatBytes } from '../src/tools/index.ts';
-import { buildEmulatedDriver } from '../test/emulated-driver/build.ts';
-import { BenchmarkNotPossible, type Benchmark, type BenchmarkOptions, type BenchmarkResult } from './benchmark.ts';
+import {
+  BenchmarkNotPossible,
+  emulatedOnly,
+  mustBuildDriver,
+  type Benchmark,
+  type BenchmarkOptions,
+  type BenchmarkResult,
+} from './benchmark.ts';
 import { fullModels, writeBenchModel, type BenchModel } from './gpu/models.ts';
 import { median, quantile } from './shared/statistics.ts';
 import { measureTorch, reasonsOf, timedBy, type Timed, type Torch } from './gpu/torch.ts';
@@ -41,8 +47,7 @@ export const benchmark: Benchmark = {
   name: 'gpu',
   description: 'how soon does a function answer from a GPU, warm and cold in every mode?',
   async run(options) {
-    const emulated = options.small ? await buildEmulatedDriver() : undefined;
-    if (options.small && emulated === undefined) return notBuilt();
+    const emulated = options.small ? await mustBuildDriver() : undefined;
     const cache = join(options.small ? tmpdir() : '.cache', 'turntable-bench-gpu');
     const client = startGpuProcess({
       hostBytes: options.small ? 2 ** 26 : readMemory().totalBytes / 2,
@@ -314,10 +319,6 @@ async function inputsOf({ path, shapes }: BenchModel): Promise<Tensor[]> {
 
 const ms = (value: number | undefined): string => (value === undefined ? '-' : value.toFixed(3));
 const measuredHere = { kind: 'measured' } as const;
-const emulatedOnly = {
-  kind: 'estimated',
-  from: 'nothing: the driver is the emulated one, and its times mean nothing',
-} as const;
 
 /** 'dha', or 'pt: pipeswitch, 1 link: one GPU' where the machine made each model's plan one of another mode. */
 function askedAndInEffect(mode: ColdStartMode, measured: ReadonlyMap<string, Latencies>): string {
@@ -431,20 +432,4 @@ function aimsOf(measured: ReadonlyMap<string, Latencies>, torch: Torch): NonNull
     });
   }
   return aims;
-}
-
-function notBuilt(): BenchmarkResult {
-  return {
-    settings: { gpu: 'none' },
-    tables: [
-      {
-        title: 'Latency of one run by mode',
-        provenance: emulatedOnly,
-        columns: ['model', 'why not'],
-        rows: [['bert-base', 'not run: the emulated driver needs g++']],
-      },
-    ],
-    figures: {},
-    limits: ['anything: the emulated driver could not be built'],
-  };
 }

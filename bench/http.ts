@@ -58,7 +58,6 @@ async function run({ small, full = false, progress }: BenchmarkOptions): Promise
   await loopDelayMs(host.url, 'p99'); // Reading resets it.
   const throughput: Pair[] = [];
   const latency: Pair[] = [];
-  const rawLatency: Pair[] = [];
   const both = async (client: Client, sockets: number, count: number, first = 0): Promise<Pair> => ({
     bare: await load(bare, client, sockets, count, first),
     host: await load(host, client, sockets, count, first),
@@ -67,7 +66,6 @@ async function run({ small, full = false, progress }: BenchmarkOptions): Promise
     progress(`round ${round + 1} of ${rounds}`);
     throughput.push(await both('raw', connections, requests));
     latency.push(await both('node', 1, sequential, warmup));
-    rawLatency.push(await both('raw', 1, sequential, warmup));
   }
   const delayP99Ms = await loopDelayMs(host.url, 'p99');
   const sizes = await compareBodySizes(servers, hostServer, {
@@ -99,7 +97,6 @@ async function run({ small, full = false, progress }: BenchmarkOptions): Promise
     tables: [
       comparison(`${connections} connections`, 'bare node:http', throughput),
       comparison('one sequential client, node:http with keep-alive', 'bare node:http', latency),
-      comparison('one sequential client, a raw socket', 'bare node:http', rawLatency),
       sizes.table,
       many.table,
       {
@@ -115,7 +112,6 @@ async function run({ small, full = false, progress }: BenchmarkOptions): Promise
     figures: {
       throughputShare: share,
       sequentialP50Ratio: ratio,
-      rawSequentialP50Ratio: p50Ratio(rawLatency),
       hostEventLoopDelayP99Ms: delayP99Ms,
       largeResultsRatio: large.ratio,
       grownOverManyCallsBytes: many.grownBytes,

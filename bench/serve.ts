@@ -5,11 +5,11 @@
 import { formatBytes } from '../src/tools/index.ts';
 import { probeCuda } from '../src/gpu/index.ts';
 import { readMemory } from '../src/hardware/index.ts';
-import { buildEmulatedDriver } from '../test/emulated-driver/build.ts';
 import { emulatedEnvironment } from '../test/support/emulator.ts';
 import {
-  tableOf,
   BenchmarkNotPossible,
+  emulatedOnly,
+  mustBuildDriver,
   type Benchmark,
   type BenchmarkOptions,
   type BenchmarkResult,
@@ -17,7 +17,7 @@ import {
 } from './benchmark.ts';
 import { Budget } from './budget.ts';
 import { Servers } from './servers.ts';
-import { measureInTime, measureRounds, type Plan, type Rounds } from './serve/rounds.ts';
+import { measureRounds, type Plan, type Rounds } from './serve/rounds.ts';
 import { writeFunctions, type Sizes, type System } from './serve/subject.ts';
 import {
   aimsOf,
@@ -78,16 +78,11 @@ export const benchmark: Benchmark = {
     const { small, seed, minutes, progress } = options;
     const budget = minutes === undefined ? undefined : new Budget(minutes * 60_000);
     const plan = small ? await smallPlan() : await fullPlan(options.full === true, minutes);
-    if (plan === undefined)
-      return notRun('not run: the emulated driver needs g++', ['the emulated driver could not be built']);
     await using servers = await Servers.create();
     progress('writing the model');
     await writeFunctions(servers, plan.sizes, small);
     const given = { seed, allowsEmulated: small, progress };
-    const measured =
-      budget === undefined
-        ? await measureRounds(servers, plan, given)
-        : await measureInTime(servers, plan, given, budget);
+    const measured = await measureRounds(servers, plan, given, budget);
     return resultOf(measured, plan, options);
   },
 };
@@ -128,7 +123,7 @@ async function fullPlan(isFull: boolean, minutes: number | undefined): Promise<P
       systems: isFull ? [...systemsInTime, ownSystemOn(devices.length)] : systemsInTime,
       shares: sharesInTime,
       rounds: Infinity,
-      budgetMs: 0,
+      budgetMs: Infinity,
       warmupRequests: 200 * part,
       requests: 1000 * part,
     };
@@ -161,10 +156,8 @@ function sizesOf(fitting: number, gpuCount: number, at: readonly number[]): Size
   };
 }
 
-/** Undefined if the emulated driver cannot be built. */
-async function smallPlan(): Promise<Plan | undefined> {
-  const emulated = await buildEmulatedDriver();
-  if (emulated === undefined) return undefined;
+async function smallPlan(): Promise<Plan> {
+  const emulated = await mustBuildDriver();
   return {
     sizes: {
       model: { layers: 1, hidden: 128, heads: 2, vocabulary: 200, positions: 32, sequence: 8 },
@@ -194,7 +187,7 @@ function resultOf(
   { small: isSmall, minutes }: BenchmarkOptions,
 ): BenchmarkResult {
   if (frame === undefined || cells.length === 0) {
-    return notRun(`not measured in ${minutes} minutes: ${leftOut.at(-1) ?? 'no host was started'}`, leftOut);
+    throw new BenchmarkNotPossible(`${minutes} minutes were too few: ${leftOut.at(-1) ?? 'no host was started'}`);
   }
   const systemOf = ({ name }: System): boolean => cells.some(({ system }) => system === name);
   const hasLevel = (level: number): boolean => cells.some(({ functions }) => functions === level);
@@ -243,29 +236,5 @@ function resultOf(
       'cold counts every start that found any layer missing; each figure is the median over the rounds',
       ...(gpus === 1 ? ['parallel transmission over several links, for want of a second GPU'] : []),
     ],
-  };
-}
-
-const emulatedOnly = {
-  kind: 'estimated',
-  from: 'nothing: the driver is the emulated one, and its times mean nothing',
-} as const;
-
-function notRun(why: string, limits: readonly string[]): BenchmarkResult {
-  return {
-    settings: { gpus: 0 },
-    tables: [
-      tableOf(
-        'p99, goodput and cold starts by number of functions',
-        paperSystems,
-        [
-          ['SYSTEM', ({ name }) => name],
-          ['WHY NOT', () => why],
-        ],
-        emulatedOnly,
-      ),
-    ],
-    figures: {},
-    limits: ['anything: nothing was measured', ...limits],
   };
 }

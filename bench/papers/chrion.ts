@@ -6,7 +6,7 @@ import { lstmCells, lstmContextBytes } from '../../test/support/lstm-cells.ts';
 import table6 from '../../test/reference/chrion-table6.json' with { type: 'json' };
 import { tableOf, type BenchmarkTable, type Provenance } from '../benchmark.ts';
 import { cell, equalCell, onlyMeasurable, shape, type Cell } from './cells.ts';
-import { difference, type PaperPart } from './part.ts';
+import type { PaperPart } from './part.ts';
 
 type PaperRow = (typeof table6)[number];
 
@@ -44,7 +44,7 @@ export function chrionPart(): PaperPart {
   const largeMs = largePlanMs();
   return {
     cells: chrionCells(rows),
-    tables: [reductionTable(rows), patternTable(rows), aloneTable(rows)],
+    tables: [reductionTable(rows)],
     aims: [
       {
         aim: "Chrion: Table 6's reductions follow from its own cells within 0.4 points",
@@ -299,53 +299,6 @@ function whereReductionsDiffer(rows: readonly Row[]): string {
     `${figures['chrionMemorySignsAgree']} (memory), and is on average ${figures['chrionMeanLatencyReductionPoints']?.toFixed(1)} and ` +
     `${figures['chrionMeanMemoryReductionPoints']?.toFixed(1)} points from it; the paper's split is slower than its GPU and ours faster at ` +
     `${columns('slower in the paper')}, and ours stays on the GPU at ${columns('all on the GPU here')}.`
-  );
-}
-
-function patternTable(rows: readonly Row[]): BenchmarkTable {
-  return tableOf(
-    'Chrion: Latency-Optimal (alpha 0), the fastest of our candidates, and Memory-Optimal (Table 6)',
-    rows,
-    [
-      ['Column', ({ paper }) => paper.column],
-      ['>Latency-Optimal ms: paper', ({ paper }) => paper.latencyOptimalMs.toFixed(1)],
-      ['>ours', ({ latencyOptimal }) => latencyOptimal.latencyMs.toFixed(1)],
-      ['>difference', ({ paper, latencyOptimal }) => difference(latencyOptimal.latencyMs, paper.latencyOptimalMs)],
-      ['>MB: paper', ({ paper }) => paper.latencyOptimalMegabytes.toFixed(0)],
-      ['>ours', ({ latencyOptimal }) => megabytesOf(latencyOptimal).toFixed(0)],
-      [
-        '>difference',
-        ({ paper, latencyOptimal }) => difference(megabytesOf(latencyOptimal), paper.latencyOptimalMegabytes),
-      ],
-      ['>cores', ({ latencyOptimal }) => String(latencyOptimal.cores)],
-      ['>swept ms', ({ swept }) => swept.latencyMs.toFixed(1)],
-      ['>swept MB', ({ swept }) => megabytesOf(swept).toFixed(0)],
-      ['>Memory-Optimal MB: paper', ({ paper }) => paper.memoryOptimalMegabytes?.toFixed(0) ?? '-'],
-      ['>ours', ({ memoryOptimal }) => megabytesOf(memoryOptimal).toFixed(0)],
-      ['>ms: paper', ({ paper }) => paper.memoryOptimalMs?.toFixed(1) ?? '-'],
-      ['>ours', ({ memoryOptimal }) => memoryOptimal.latencyMs.toFixed(1)],
-    ],
-    provenance,
-  );
-}
-
-function aloneTable(rows: readonly Row[]): BenchmarkTable {
-  return tableOf(
-    'Chrion: the GPU alone and the CPU alone (Table 6)',
-    rows,
-    [
-      ['Column', ({ paper }) => paper.column],
-      ['>GPU ms: paper', ({ paper }) => paper.gpuMs.toFixed(1)],
-      ['>ours', ({ gpu }) => gpu.latencyMs.toFixed(1)],
-      ['>difference', ({ paper, gpu }) => difference(gpu.latencyMs, paper.gpuMs)],
-      ['>GPU MB: paper', ({ paper }) => paper.gpuMegabytes.toFixed(0)],
-      ['>ours', ({ gpu }) => megabytesOf(gpu).toFixed(0)],
-      ['>difference', ({ paper, gpu }) => difference(megabytesOf(gpu), paper.gpuMegabytes)],
-      ['>CPU ms: paper', ({ paper }) => paper.cpuMs.toFixed(1)],
-      ['>ours', ({ cpu }) => cpu.latencyMs.toFixed(1)],
-      ['>difference', ({ paper, cpu }) => difference(cpu.latencyMs, paper.cpuMs)],
-    ],
-    provenance,
   );
 }
 

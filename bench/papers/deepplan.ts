@@ -13,7 +13,7 @@ import paper from '../../test/reference/deepplan.json' with { type: 'json' };
 import { agreement } from '../../test/support/deepplan-agreement.ts';
 import { tableOf, type BenchmarkTable } from '../benchmark.ts';
 import { cell, onlyMeasurable, shape, type Cell } from './cells.ts';
-import { initialApproach, latencyKeeping } from './deepplan-alternatives.ts';
+import { latencyKeeping } from './deepplan-alternatives.ts';
 import { deepplanCells } from './deepplan-cells.ts';
 import { profileOf } from './layer-profiles.ts';
 import { difference, type PaperPart } from './part.ts';
@@ -81,7 +81,7 @@ export function deepplanPart(): PaperPart {
   const warmOff = Math.abs(bert.warmMs / paper.warmBertBaseMs - 1);
   return {
     cells: [...deepplanCells(), ...startCells(rows)],
-    tables: [table4Table(rows), speedUpTable(rows), decisionTable(rows), residencyTable(rows)],
+    tables: [speedUpTable(rows)],
     aims: [
       aim('Table 4, columns 1 and 2, within 5%', worstTable4 <= 0.05, `at most ${percent(worstTable4)} off`),
       aim('warm BERT-Base within 3% of 9.35 ms', warmOff <= 0.03, `${bert.warmMs.toFixed(2)} ms`),
@@ -203,38 +203,6 @@ function shareOf(
   return found.reduce((sum, each) => sum + each.right, 0) / found.reduce((sum, each) => sum + each.count, 0);
 }
 
-/** The paper's figure, ours, and the difference. */
-const compared = (theirs: number, ours: number): string[] => [
-  theirs.toFixed(2),
-  ours.toFixed(2),
-  difference(ours, theirs),
-];
-
-function table4Table(rows: readonly Row[]): BenchmarkTable {
-  return {
-    title: 'DeepPlan, Table 4: cold starts, ms',
-    provenance,
-    columns: [
-      'model',
-      ...['PipeSwitch', 'PT+DHA', 'PT+DHA, two at once'].flatMap((title) => [
-        `>${title}, paper`,
-        '>ours',
-        '>difference',
-      ]),
-    ],
-    rows: rows.map((row) => {
-      const { name, coldMs, togetherMs } = row;
-      const [one, two, three] = table4(row);
-      const cells: string[] = [name];
-      return cells.concat(
-        compared(one, coldMs.pipeswitch),
-        compared(two, coldMs['pt+dha']),
-        compared(three, togetherMs),
-      );
-    }),
-  };
-}
-
 function speedUpTable(rows: readonly Row[]): BenchmarkTable {
   return tableOf(
     'DeepPlan, section 5.2: warm and cold starts, ms; times as fast as PipeSwitch',
@@ -255,38 +223,4 @@ function speedUpTable(rows: readonly Row[]): BenchmarkTable {
     ],
     provenance,
   );
-}
-
-function decisionTable(rows: readonly Row[]): BenchmarkTable {
-  return {
-    title: 'DeepPlan: layers with weights decided as in the published plans',
-    provenance,
-    columns: ['model', '>layers', '>initial approach', '>DeepPlan (DHA)', 'otherwise (DHA)'],
-    rows: rows.map(({ name, profile }) => {
-      const initial = agreement(profile, initialApproach(profile), paper.plans[name].initial);
-      const dha = agreement(profile, deepPlan(profile), paper.plans[name].dha);
-      const wrong = dha.wrong.length > 3 ? `${dha.wrong.slice(0, 3).join(', ')}, ...` : dha.wrong.join(', ');
-      return [name, String(dha.count), String(initial.right), String(dha.right), wrong];
-    }),
-  };
-}
-
-function residencyTable(rows: readonly Row[]): BenchmarkTable {
-  const shares = [0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7];
-  return {
-    title: 'Beyond the paper: cold starts that find a prefix of the layers on the GPU, ms by share of the weights',
-    provenance,
-    columns: ['model', 'mode', '>warm', ...shares.map((share) => `>${share * 100}%`), '>kept for 1.05 x warm'],
-    rows: rows.flatMap(({ name, profile }) =>
-      (['dha', 'interleave'] as const).map((mode) => {
-        const residency = residencyOf(profile, machine, planColdStart(profile, machine, mode));
-        const total = totalBytes(profile);
-        const { bytes } = residency.hidden;
-        const cold = shares.map((share) => latencyKeeping(residency, share * total).toFixed(1));
-        const kept = `${(bytes / 1e6).toFixed(0)} MB (${((bytes / total) * 100).toFixed(0)}%)`;
-        const cells: string[] = [name, mode, residency.warmMs.toFixed(2)];
-        return cells.concat(cold, kept);
-      }),
-    ),
-  };
 }

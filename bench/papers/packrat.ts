@@ -32,7 +32,7 @@ export function packratPart(): PaperPart {
   const points = checked.reduce((sum, { points: count }) => sum + count, 0);
   return {
     cells: packratCells(table2),
-    tables: [checkTable(checked), table2Table(table2)],
+    tables: [table2Table(table2)],
     aims: [
       { aim: 'Packrat: every check point exact', met: equal === points, reached: `${equal} of ${points}` },
       {
@@ -111,50 +111,23 @@ function latencyAt({ profile }: Model, threads: number, batch: number): number {
 }
 
 interface Checked {
-  readonly name: string;
   readonly points: number;
   readonly equal: number;
-  readonly infeasible: number;
   readonly tableMs: number;
-  readonly idleFaster: number;
-  readonly idleMost: number;
 }
 
-function checkModel({ name, profile, check }: Model): Checked {
+function checkModel({ profile, check }: Model): Checked {
   const startedMs = performance.now();
-  const exact = packratTable(profile, published);
+  packratTable(profile, published);
   const tableMs = performance.now() - startedMs;
-  const idle = packratTable(profile, { ...published, idleThreads: true });
-  const gains = exact.flatMap((row, t) =>
-    [...row].map((ms, b) => (ms === 0 || ms === Infinity ? 1 : ms / (idle[t]?.[b] ?? ms))),
-  );
   const answers = check.map(([threads, batch]) =>
     latencyOf(planPackrat(profile, { threads, batch, idleThreads: false })),
   );
   return {
-    name,
     points: check.length,
     equal: check.filter(([, , ms], index) => answers[index] === ms).length,
-    infeasible: answers.filter((ms) => ms === null).length,
     tableMs,
-    idleFaster: gains.filter((gain) => gain > 1).length,
-    idleMost: gains.reduce((most, gain) => Math.max(most, gain), 1),
   };
-}
-
-function checkTable(checked: readonly Checked[]): BenchmarkTable {
-  return tableOf(
-    "Packrat: the optimizer's published tables, all threads used (T = 1 to 18, B = 1 to 1024)",
-    checked,
-    [
-      ['Model', ({ name }) => name],
-      ['>Check points equal', ({ points, equal }) => `${equal} of ${points}`],
-      ['>Of these infeasible', ({ infeasible }) => String(infeasible)],
-      ['>Cells faster with idle threads', ({ idleFaster }) => String(idleFaster)],
-      ['>By up to', ({ idleMost }) => `${idleMost.toFixed(2)}x`],
-    ],
-    { kind: 'estimated', from: "the paper's published measurements, one instance at a time" },
-  );
 }
 
 interface Table2Row {

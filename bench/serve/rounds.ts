@@ -1,6 +1,6 @@
 /** The hosts and levels of the serving benchmark, in rounds: whole ones, or as much as there is time for. */
 import { wholeBytes } from '../../src/schedule/index.ts';
-import { inTime, NotInTime, type Budget } from '../budget.ts';
+import { Budget, inTime, NotInTime } from '../budget.ts';
 import type { Patience } from '../gpu-server.ts';
 import type { Servers } from '../servers.ts';
 import { measureLevel } from './level.ts';
@@ -45,41 +45,7 @@ export interface Rounds {
   readonly leftOut: readonly string[];
 }
 
-export async function measureRounds(servers: Servers, plan: Plan, options: RoundsOptions): Promise<Rounds> {
-  const { systems, sizes, environment } = plan;
-  const { allowsEmulated, progress } = options;
-  const startedMs = performance.now();
-  const cells: Cell[] = [];
-  let frame: Frame | undefined;
-  let round = 0;
-  for (let roundMs = 0; round < plan.rounds; round++) {
-    const elapsedMs = performance.now() - startedMs;
-    if (round > 0 && elapsedMs + roundMs > plan.budgetMs) break;
-    for (let turn = 0; turn < systems.length; turn++) {
-      // Each round begins with another system, so that changes over time affect all of them.
-      const system = systems[(turn + round) % systems.length]!;
-      const say = (text: string): void => progress(`round ${round + 1}, ${system.name}: ${text}`);
-      say('the host starts');
-      const host = await startServing(servers, system, sizes, environment, { allowsEmulated, progress: say });
-      try {
-        frame ??= frameOf(host, plan);
-        for (const share of plan.shares) {
-          const functions = functionsAt(share, frame, sizes);
-          if (cells.some((cell) => cell.system === system.name && cell.functions === functions && cell.round === round))
-            continue;
-          say(`${functions} functions`);
-          cells.push(await measureCell(host, system, functions, frame, plan, { round, seed: options.seed + round }));
-        }
-      } finally {
-        await host.stop();
-      }
-    }
-    roundMs = performance.now() - startedMs - elapsedMs;
-  }
-  return { frame, cells, rounds: round, leftOut: [] };
-}
-
-/** So many of the systems come first, and each gets its part of the time: a comparison needs them. */
+/** With little time, so many of the systems come first, and each gets its part of the time: a comparison needs them. */
 const firstSystems = 2;
 /** So many of the levels are measured in the first round; the second has the others, and so on. */
 const firstShares = 3;
@@ -87,64 +53,77 @@ const firstShares = 3;
 const planningShare = 0.5;
 const firstHostShare = 0.6;
 
-/** Levels and hosts in the order of the plan, which has what matters most first, until the time is over. */
-export async function measureInTime(
+/**
+ * Whole rounds, as many as the plan allows; with a budget, levels and hosts in the order of the plan, which has what matters
+ * most first, until the time is over.
+ */
+export async function measureRounds(
   servers: Servers,
   plan: Plan,
   options: RoundsOptions,
-  budget: Budget,
+  budget: Budget | undefined,
 ): Promise<Rounds> {
   const { systems, sizes, shares, environment } = plan;
   const { allowsEmulated, progress } = options;
+  const limit = budget ?? new Budget(Infinity);
+  const rounds = new Budget(plan.budgetMs);
   const cells: Cell[] = [];
   const leftOut: string[] = [];
   let frame: Frame | undefined;
   let round = 0;
-  const isOver = (): boolean => !budget.fits(round + cells.length === 0 ? [] : ['start', 'level']);
-  for (; !isOver(); round++) {
-    const others = shares.slice(firstShares);
-    const wanted = round % 2 === 0 || others.length === 0 ? shares.slice(0, firstShares) : others;
-    for (const [place, system] of systems.entries()) {
-      if (isOver()) break;
-      const say = (text: string): void => progress(`round ${round + 1}, ${system.name}: ${text}`);
-      const isShared = round === 0 && place < firstSystems - 1;
-      const hostUntilMs = isShared ? budget.shareMs(firstHostShare) : budget.untilMs;
-      const patience: Patience = {
-        fewerFromMs: performance.now() + planningShare * (hostUntilMs - performance.now()),
-        // The first level, at which nothing is evicted.
-        fewer: Math.ceil(plan.fitting * Math.min(...shares)),
-        untilMs: budget.untilMs,
-      };
-      say('the host starts');
-      let host: ServingHost | undefined;
-      try {
-        const given = { allowsEmulated, progress: say, patience };
-        host = await budget.time('start', () => startServing(servers, system, sizes, environment, given));
-        if (host.planned.length < sizes.functions)
-          leftOut.push(
-            `${sizes.functions - host.planned.length} functions of '${system.name}', which were not planned in time`,
-          );
-        frame ??= frameOf(host, plan);
-        const measured = new Set<number>();
-        for (const share of wanted) {
-          const functions = functionsAt(share, frame, sizes);
-          if (functions > host.planned.length || measured.has(functions)) continue;
-          // One level at least, or the host was started for nothing.
-          if (measured.size > 0 && !budget.fits(['level'], hostUntilMs)) break;
-          measured.add(functions);
-          say(`${functions} functions`);
-          const [started, known] = [host, frame];
-          const measure = (): Promise<Cell> =>
-            measureCell(started, system, functions, known, plan, { round, seed: options.seed + round });
-          cells.push(await budget.time('level', () => inTime(measure(), budget.untilMs)));
-        }
-      } catch (error) {
-        if (!(error instanceof NotInTime)) throw error;
-        leftOut.push(`the rest of '${system.name}' in round ${round + 1}: ${error.message}`);
-      } finally {
-        await host?.stop();
+
+  const measureHost = async (system: System, wanted: readonly number[], hostUntilMs: number): Promise<void> => {
+    const say = (text: string): void => progress(`round ${round + 1}, ${system.name}: ${text}`);
+    const patience: Patience | undefined = budget && {
+      fewerFromMs: performance.now() + planningShare * (hostUntilMs - performance.now()),
+      // The first level, at which nothing is evicted.
+      fewer: Math.ceil(plan.fitting * Math.min(...shares)),
+      untilMs: budget.untilMs,
+    };
+    say('the host starts');
+    let host: ServingHost | undefined;
+    try {
+      const given = { allowsEmulated, progress: say, patience };
+      const started = await limit.time('start', () => startServing(servers, system, sizes, environment, given));
+      host = started;
+      if (host.planned.length < sizes.functions)
+        leftOut.push(
+          `${sizes.functions - host.planned.length} functions of '${system.name}', which were not planned in time`,
+        );
+      const known = (frame ??= frameOf(host, plan));
+      const levels = new Set(wanted.map((share) => functionsAt(share, known, sizes)));
+      let isFirst = true;
+      for (const functions of levels) {
+        if (functions > host.planned.length) continue;
+        // One level at least, or the host was started for nothing.
+        if (!isFirst && !limit.fits(['level'], hostUntilMs)) break;
+        isFirst = false;
+        say(`${functions} functions`);
+        const measure = (): Promise<Cell> =>
+          measureCell(started, system, functions, known, plan, { round, seed: options.seed + round });
+        cells.push(await limit.time('level', () => inTime(measure(), limit.untilMs)));
       }
+    } catch (error) {
+      if (!(error instanceof NotInTime)) throw error;
+      leftOut.push(`the rest of '${system.name}' in round ${round + 1}: ${error.message}`);
+    } finally {
+      await host?.stop();
     }
+  };
+
+  const isOver = (): boolean => !limit.fits(round + cells.length === 0 ? [] : ['start', 'level']);
+  for (; round < plan.rounds && !isOver() && (round === 0 || rounds.fits(['round'])); round++) {
+    const others = shares.slice(firstShares);
+    const part = round % 2 === 0 || others.length === 0 ? shares.slice(0, firstShares) : others;
+    await rounds.time('round', async () => {
+      for (const turn of systems.keys()) {
+        if (isOver()) break;
+        const isShared = round === 0 && turn < firstSystems - 1;
+        // Each whole round begins with another system, so that changes over time affect all of them.
+        if (budget === undefined) await measureHost(systems[(turn + round) % systems.length]!, shares, Infinity);
+        else await measureHost(systems[turn]!, part, isShared ? budget.shareMs(firstHostShare) : budget.untilMs);
+      }
+    });
   }
   return { frame, cells, rounds: round, leftOut };
 }
