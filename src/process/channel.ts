@@ -80,7 +80,17 @@ function pass<In extends object>(events: ChannelEvents<In>, read: () => Message<
     events.unreadable(error instanceof Error ? error.message : String(error));
     return;
   }
-  for (const each of messages) events.message(each);
+  for (const each of messages) {
+    try {
+      events.message(each);
+    } catch (error) {
+      // Through the reader it would take the messages behind this one along, and Node would fill the same memory again
+      // while the decoder looks for the next bytes elsewhere.
+      process.nextTick(() => {
+        throw error;
+      });
+    }
+  }
 }
 
 export function frameWriter<Out extends object>(socket: Socket, region?: FrameRegion): Channel<Out> {

@@ -59,10 +59,27 @@ describe('what a call leaves behind', () => {
     expect(spent.isEmpty).toBe(true);
   });
 
-  test('small buffers, and parts of the pool that Node shares among them, stay', () => {
-    const small = Buffer.from('a small body that Node cut from its pool');
+  test('a buffer that is too small to be worth it stays', () => {
     const spent = new SpentBuffers();
-    spent.addOwn(small, Buffer.allocUnsafeSlow(freedBytesMin - 1));
+    spent.addOwn(Buffer.allocUnsafeSlow(freedBytesMin - 1));
     expect(spent.isEmpty).toBe(true);
+  });
+
+  test('the pool that Node cuts small buffers from stays, however large it is', () => {
+    const { poolSize } = Buffer;
+    Buffer.poolSize = 2 ** 17;
+    try {
+      // The pool before this one had another size.
+      while (Buffer.from('filled').buffer.byteLength !== Buffer.poolSize);
+      const [own, other] = [Buffer.from('a small body'), Buffer.from('of another call')];
+      expect(own.buffer).toBe(other.buffer);
+      const spent = new SpentBuffers();
+      spent.addOwn(own);
+      spent.free();
+      free(own.buffer);
+      expect([own.toString(), other.toString()]).toEqual(['a small body', 'of another call']);
+    } finally {
+      Buffer.poolSize = poolSize;
+    }
   });
 });

@@ -2,19 +2,30 @@
  * Frees memory after its last reader. V8 frees a buffer only when it collects it, and collects more often the more
  * buffers there are: with 602 KB in and out, that was more than half of what a call cost the host.
  */
-import { MessageChannel } from 'node:worker_threads';
+import * as workerThreads from 'node:worker_threads';
 import { Lent } from './lent.ts';
 import { bytesToSend, type Tensor } from './tensor.ts';
 
 /** Below this, sending a buffer away costs as much as collecting it. */
 export const freedBytesMin = 16 * 1024;
 
-const nowhere = new MessageChannel().port1;
+const nowhere = new workerThreads.MessageChannel().port1;
 nowhere.close();
 
-/** A buffer that was sent away has no memory any more, and at a closed port what arrives is freed at once. */
+/**
+ * Node marks the pool that small buffers are cut from, which has up to 64 KiB. Node 20 cannot be asked: it leaves what is
+ * marked where it is, and later versions throw.
+ */
+const { isMarkedAsUntransferable: isShared = () => false } = workerThreads as {
+  readonly isMarkedAsUntransferable?: (buffer: ArrayBufferLike) => boolean;
+};
+
+/**
+ * A buffer that was sent away has no memory any more, and at a closed port what arrives is freed at once. Does nothing for
+ * memory that others have parts of.
+ */
 export function free(buffer: ArrayBufferLike): void {
-  nowhere.postMessage(null, [buffer as ArrayBuffer]);
+  if (!isShared(buffer)) nowhere.postMessage(null, [buffer as ArrayBuffer]);
 }
 
 /** Buffers that something reads after the end of their call. */
@@ -58,7 +69,7 @@ export class SpentBuffers {
   }
 
   #add(buffer: ArrayBufferLike): void {
-    if (buffer.byteLength >= freedBytesMin && !readLater.has(buffer)) this.#buffers.add(buffer);
+    if (buffer.byteLength >= freedBytesMin && !readLater.has(buffer) && !isShared(buffer)) this.#buffers.add(buffer);
   }
 
   /** Returns how many bytes that were. */
