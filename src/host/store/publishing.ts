@@ -1,31 +1,32 @@
 /** Publishes uploads: checks an upload, and makes it a version by one write of the function's entry. */
-import { mkdir, rename } from 'node:fs/promises';
-import { dirname, join } from 'node:path';
+import { mkdir } from 'node:fs/promises';
+import { join } from 'node:path';
 import { HostError } from '../errors.ts';
 import { nowhere } from '../calls/out-of-service.ts';
 import type { FunctionVersion, Publisher } from '../types.ts';
 import type { Catalogue } from './catalogue.ts';
 import { StoreAway } from '../../store/index.ts';
-import { hasCode, inParallel } from '../../tools/index.ts';
-import { storeUnavailable } from './changes.ts';
+import { inParallel } from '../../tools/index.ts';
+import { storeUnavailable, type Changes } from './changes.ts';
 import { diskError, onDisk } from './disk.ts';
 import { trafficOf, withVersion } from './entries.ts';
 import type { Integrity } from './integrity.ts';
 import { nextVersion, uploadedModel } from './names.ts';
 import type { Originals } from './originals.ts';
 import { StagedPublication, type Published, type StagedUpload } from './publication.ts';
-import type { Removals, RemovalsOptions } from './removals.ts';
 import { inheritSettings, parseUploadSettings, resolveSettings, type GivenSettings } from './settings.ts';
 import { flushForm, StoredForms, type StoredForm } from './stored-form.ts';
 import type { ModelStoreOptions } from './types.ts';
 import { checkExternalFiles, isOnlyFile, sameFiles, sameSettings } from './uploaded-files.ts';
+import type { StoreParts, VersionFiles } from './version-files.ts';
 import { modelFiles, type StoredFile, type VersionRecord } from './version-record.ts';
 
 export interface PublishingOptions
-  extends RemovalsOptions, Pick<ModelStoreOptions, 'defaults' | 'limits' | 'logger' | 'whyNowhere' | 'shared'> {
+  extends StoreParts, Pick<ModelStoreOptions, 'defaults' | 'limits' | 'logger' | 'whyNowhere' | 'shared'> {
+  readonly changes: Changes;
   readonly integrity: Integrity;
   readonly originals: Originals;
-  readonly removals: Removals;
+  readonly versionFiles: VersionFiles;
 }
 
 export class Publishing {
@@ -174,7 +175,7 @@ export class Publishing {
         await Promise.all([blobs.sync(), mkdir(data.functionFolder(name), { recursive: true })]);
       });
       await this.#options.changes.commit(name, withVersion(entry, record, traffic));
-      await onDisk(() => this.install(form.folder, record));
+      await onDisk(() => this.#options.versionFiles.place(form.folder, record));
       this.#catalogue.uploadsOf(name).set(version, { status: 'whole', record, stored: form.stored });
       this.#catalogue.refresh(name);
       const published = this.#catalogue.find(name, version);
@@ -192,20 +193,6 @@ export class Publishing {
       await inParallel(stored, async (file) => await shared.store.put(file, join(folder, file.name)));
     } catch (error) {
       throw error instanceof StoreAway ? storeUnavailable(error) : error;
-    }
-  }
-
-  /** Puts the files of a version where it is opened; should they be lost, the next start does it from the blobs. */
-  async install(folder: string, { name, version }: VersionRecord): Promise<void> {
-    const target = this.#options.data.versionFolder(name, version);
-    try {
-      await rename(folder, target);
-    } catch (error) {
-      // The function's first version, or one whose files are damaged.
-      if (hasCode(error, 'ENOENT')) await mkdir(dirname(target), { recursive: true });
-      else if (hasCode(error, 'ENOTEMPTY', 'EEXIST')) await this.#options.removals.discard(target);
-      else throw error;
-      await rename(folder, target);
     }
   }
 

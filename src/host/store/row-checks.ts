@@ -3,17 +3,15 @@
  * a process of its own. Joining on CPUs and GPUs, splits, workers and metadata all ask for this.
  */
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { createHash } from 'node:crypto';
 import { loadPeakBytes, processorIdentity } from '../../hardware/index.ts';
 import { callOnce, compiledModule, niceness } from '../../process/index.ts';
 import { declaredRows } from '../../rows/index.ts';
 import { keepTensors, onnxRuntimeVersion, type Tensor } from '../../tensor/index.ts';
-import { jsonAs, type Log, namesInFolder, readTextIfThere, unlinkIfThere } from '../../tools/index.ts';
+import type { Log } from '../../tools/index.ts';
 import { HostError } from '../errors.ts';
 import type { FunctionVersion, RowsState } from '../types.ts';
-import { replaceFile } from './disk.ts';
-import { isSha256 } from './names.ts';
+import { FoundOfModels } from './found-of-models.ts';
 import type { InTurn } from './validator.ts';
 
 export interface RowCheckOrder {
@@ -42,7 +40,6 @@ type Subject = Pick<
 >;
 
 interface Kept {
-  readonly checkedBy: string;
   readonly model: string;
   readonly rowsMax: number;
   readonly found: RowsFound & { readonly kind: 'independent' | 'mixing' };
@@ -63,12 +60,10 @@ const turnName = 'checks of rows';
 /** Checks of one model that came to no verdict. */
 const triesMax = 5;
 
-export class RowChecks {
-  readonly #folder: string;
+export class RowChecks extends FoundOfModels<Kept> {
   readonly #check: CheckRows;
   readonly #logger: Log;
   readonly #onVerdict: (modelSha256: string) => void;
-  readonly #checkedBy = checkerName();
   /** By {@link identityOf}. */
   readonly #entries = new Map<string, Entry>();
   readonly #tries = new Map<string, number>();
@@ -80,7 +75,7 @@ export class RowChecks {
    * @param onVerdict called when what is known of a model has changed
    */
   constructor(folder: string, check: CheckRows, inTurn: InTurn, logger: Log, onVerdict: (modelSha256: string) => void) {
-    this.#folder = folder;
+    super(folder, checkerName());
     this.#check = check;
     this.#inTurn = inTurn;
     this.#logger = logger;
@@ -89,12 +84,8 @@ export class RowChecks {
 
   /** Takes in what was found before. */
   async start(): Promise<void> {
-    for (const file of await namesInFolder(this.#folder)) {
-      const text = await readTextIfThere(join(this.#folder, file)).catch(() => undefined);
-      const kept = jsonAs(text, (json: Kept) => json);
-      if (kept?.checkedBy !== this.#checkedBy) continue;
-      this.#entries.set(kept.model, { kind: 'found', rowsMax: kept.rowsMax, found: kept.found });
-    }
+    for (const { model, rowsMax, found } of await this.all())
+      this.#entries.set(model, { kind: 'found', rowsMax, found });
   }
 
   /** What is known now. Begins a check if the function wants to join calls, and nothing is known. */
@@ -135,18 +126,6 @@ export class RowChecks {
   /** A joined run in service gave a call a wrong answer, which nobody got. */
   async mixed(version: Subject, reason: string): Promise<void> {
     await this.#found(version, Infinity, { kind: 'mixing', reason });
-  }
-
-  async forget(modelSha256: string): Promise<void> {
-    await unlinkIfThere(this.#path(modelSha256));
-  }
-
-  /** Forgets every model that is not in `known`. */
-  async keepOnly(known: ReadonlySet<string>): Promise<void> {
-    for (const file of await namesInFolder(this.#folder)) {
-      const sha256 = file.replace(/\.json$/, '');
-      if (!isSha256(sha256) || !known.has(sha256)) await unlinkIfThere(join(this.#folder, file));
-    }
   }
 
   /** Ends the check under way. */
@@ -216,13 +195,7 @@ export class RowChecks {
     else this.#logger.warn({ function: key, reason: found.reason }, 'its calls run alone');
     this.#onVerdict(modelSha256);
     if (found.kind === 'unknown') return;
-    const kept = { checkedBy: this.#checkedBy, model: identityOf(version), rowsMax: Math.min(rowsMax, 2 ** 31), found };
-    // Without the file the next start checks again.
-    await replaceFile(this.#path(modelSha256), `${JSON.stringify(kept satisfies Kept)}\n`).catch(() => undefined);
-  }
-
-  #path(modelSha256: string): string {
-    return join(this.#folder, `${modelSha256}.json`);
+    await this.keep(modelSha256, { model: identityOf(version), rowsMax: Math.min(rowsMax, 2 ** 31), found });
   }
 }
 

@@ -23,7 +23,7 @@ import { Changes, storeUnavailable } from './changes.ts';
 import { DataFolder, moveData } from './data-folder.ts';
 import { onDisk, syncFile, tidy } from './disk.ts';
 import { DiskUse } from './disk-use.ts';
-import { Entries, trafficOf } from './entries.ts';
+import { Entries, trafficOf, withoutVersions } from './entries.ts';
 import { FolderFunctions, type FolderFunction } from './folder-functions.ts';
 import { removeOtherHandlers } from './handlers.ts';
 import { Integrity } from './integrity.ts';
@@ -38,7 +38,6 @@ import {
 import { Originals } from './originals.ts';
 import type { StagedPublication } from './publication.ts';
 import { Publishing } from './publishing.ts';
-import { Removals } from './removals.ts';
 import { checkRowsInProcess, RowChecks } from './row-checks.ts';
 import { StoreWatch } from './store-watch.ts';
 import { changedFurther, parseSettingsChange } from './settings.ts';
@@ -73,7 +72,6 @@ export class DiskModelStore extends Catalogue implements ModelStore {
   readonly #rows: RowChecks;
   readonly #folders: FolderFunctions;
   readonly #publishing: Publishing;
-  readonly #removals: Removals;
   /** By function name: for changes of its versions. By `reload name`: for reading its folder. */
   readonly #mutex = new KeyedMutex();
   readonly #changes: Changes;
@@ -92,7 +90,7 @@ export class DiskModelStore extends Catalogue implements ModelStore {
 
   constructor(options: ModelStoreOptions, data: DataFolder = new DataFolder(options.dataDir)) {
     super(data, options);
-    const { functionsDir, defaults, limits, logger, shared: far } = options;
+    const { functionsDir, defaults, logger, shared: far } = options;
     const blobs = new BlobStore(data);
     const validations = new Validations(data.validated, options.validate);
     const { inTurn, checkRows = checkRowsInProcess } = options;
@@ -127,20 +125,16 @@ export class DiskModelStore extends Catalogue implements ModelStore {
     this.#originals = new Originals(this, data);
     this.diskUse = new DiskUse({ uploads: this.uploads, caches: data.cache });
     this.onChange(() => this.diskUse.changed());
-    const parts = { catalogue: this, data, blobs, validations, rows, changes: this.#changes };
-    this.#removals = new Removals(parts);
+    const parts = { catalogue: this, data, blobs, validations, rows };
+    this.#files = new VersionFiles(parts);
     this.#publishing = new Publishing({
-      whyNowhere: options.whyNowhere,
+      ...options,
       ...parts,
+      changes: this.#changes,
       originals: this.#originals,
-      shared: far,
-      defaults,
-      limits,
-      logger,
       integrity: this.#integrity,
-      removals: this.#removals,
+      versionFiles: this.#files,
     });
-    this.#files = new VersionFiles({ ...parts, removals: this.#removals, publishing: this.#publishing });
     if (far === undefined) return;
     const { entries } = this;
     this.watch = new StoreWatch({
@@ -232,9 +226,34 @@ export class DiskModelStore extends Catalogue implements ModelStore {
     await this.#ready();
     await this.#mustAnswer();
     await this.#changes.run(name, async () => {
-      this.#removals.check(name, version);
-      await this.#removals.remove(name, version);
+      this.#mustBeRemovable(name, version);
+      await this.#remove(name, version);
       this.#options.logger.info({ function: name, version }, 'removed');
+    });
+  }
+
+  /** @throws HostError 'unknown-function', 'unknown-version' or 'folder-function' */
+  #mustBeRemovable(name: string, version: string | undefined): void {
+    const versions = this.versions(name);
+    if (versions.length === 0) throw unknownFunction(name);
+    if (version !== undefined && this.find(name, version) === undefined) throw unknownVersion(name, version);
+    const shipped = version ?? versions.find(({ source }) => source === 'folder')?.version;
+    if (shipped !== undefined) this.mustNotBeShipped(name, shipped);
+  }
+
+  /** The entry loses the versions first; then their bytes are deleted unless another version shares them. */
+  async #remove(name: string, version: string | undefined): Promise<void> {
+    const data = this.#data;
+    const uploads = this.uploadsOf(name);
+    const isAll = version === undefined || uploads.size === 1;
+    const removed = new Map([...uploads].filter(([each]) => isAll || each === version));
+    await this.#changes.commit(name, withoutVersions(this.entries.get(name), new Set(removed.keys())));
+    for (const each of removed.keys()) uploads.delete(each);
+    if (isAll) this.uploads.delete(name);
+    this.refresh(name);
+    await onDisk(async () => {
+      await this.#files.discard(isAll ? data.functionFolder(name) : data.versionFolder(name, version));
+      for (const loaded of removed.values()) await this.#files.release(loaded);
     });
   }
 
@@ -523,7 +542,7 @@ export class DiskModelStore extends Catalogue implements ModelStore {
       const version = decodeName(each);
       if (version === undefined || found.has(version)) continue;
       // Removed, and then the host was killed; or nothing is known of it because the entry is lost.
-      if (this.entries.isReadable(name)) await tidy(() => this.#removals.discard(join(folder, each)));
+      if (this.entries.isReadable(name)) await tidy(() => this.#files.discard(join(folder, each)));
       else found.set(version, { status: 'unreadable', reason: "the entry of its function is lost: see 'entries'" });
     }
     if (found.size > 0) this.uploads.set(name, found);
