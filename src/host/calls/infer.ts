@@ -9,11 +9,11 @@ import { classify } from '../infer/classification.ts';
 import { specOf } from '../infer/model-spec.ts';
 import type { InferCall } from '../infer/oip.ts';
 import type { FunctionVersion } from '../types.ts';
-import type { Invocation, InvocationOptions, Invoker } from './invoke.ts';
-import { inHeader, isColdStart, placementText } from './placement.ts';
+import type { InvocationOptions, Invoker } from './invoke.ts';
+import { inHeader, isColdStart, placementText, type Ran } from './placement.ts';
 
 export interface InferResult {
-  readonly invocation: Invocation;
+  readonly ran: Ran;
   /** The requested outputs in that order, or all outputs in the model's order. */
   readonly outputs: readonly Tensor[];
 }
@@ -37,25 +37,25 @@ export function runInfer(
   // Written out: V8 takes a microsecond to copy an object by spread.
   const { arrivalMs, sloMs, signal, chain, before } = options;
   const asked = { arrivalMs, sloMs, deadlineMs, priority, signal, rows, chain, before };
-  return invoker.invoke(version, input, asked).then((invocation) => inferred(version, call, invocation));
+  return invoker.invoke(version, input, asked).then((ran) => inferred(version, call, ran));
 }
 
 function inferred(
   version: FunctionVersion,
   { outputs, classes }: Pick<InferCall, 'outputs' | 'classes'>,
-  invocation: Invocation,
+  ran: Ran,
 ): InferResult {
-  const { output } = invocation;
+  const { output } = ran.result;
   if (output.kind !== 'tensors') throw new HostError('internal', 'the pool answered tensors with a response');
   const spec = specOf(version);
   const ordered = inOrder(outputs ?? spec.outputNames, output.tensors);
-  if (classes === undefined) return { invocation, outputs: ordered };
+  if (classes === undefined) return { ran, outputs: ordered };
   const { batched } = spec;
   const classified = ordered.map((tensor) => {
     const count = classes.get(tensor.name);
     return count === undefined ? tensor : classify(tensor, count, { batched, labels: version.settings.labels });
   });
-  return { invocation, outputs: classified };
+  return { ran, outputs: classified };
 }
 
 function inOrder(names: readonly string[], tensors: readonly Tensor[]): readonly Tensor[] {
@@ -74,7 +74,7 @@ export type HeaderList = (string | number)[];
 export function pushInvocationHeaders(
   headers: HeaderList,
   version: FunctionVersion,
-  { timings, placement }: Invocation,
+  { result: { timings }, placement }: Ran,
   arrivalMs: number,
 ): void {
   const totalMs = performance.now() - arrivalMs;
@@ -109,7 +109,7 @@ export function pushInvocationHeaders(
  */
 export function pushServerTiming(
   headers: HeaderList,
-  { timings, placement, instancePid }: Invocation,
+  { result: { timings, instancePid }, placement }: Ran,
   arrivalMs: number,
 ): void {
   const { queueMs, loadMs, preprocessMs, inferMs, postprocessMs } = timings;

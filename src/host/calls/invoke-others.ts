@@ -50,7 +50,8 @@ export function otherFunctions(invoker: Invoker, registry: Pick<Registry, 'find'
       return { kind: 'tensors', tensors: (await runInfer(invoker, version, asked, mine)).outputs };
     }
     if (version.handlerPath === undefined) throw noHandler();
-    return (await invoker.invoke(version, input, { ...mine, deadlineMs: nowMs + waitMs, priority, rows: 1 })).output;
+    return (await invoker.invoke(version, input, { ...mine, deadlineMs: nowMs + waitMs, priority, rows: 1 })).result
+      .output;
   };
   return (caller: FunctionVersion, options: InvocationOptions): InvokeOthers =>
     async (calls) =>

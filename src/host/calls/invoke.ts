@@ -9,7 +9,6 @@ import type {
   InvokeOthers,
   PoolInput,
   PoolOutput,
-  PoolTimings,
   RunModel,
 } from '../../cpu/index.ts';
 import { HostError, toHostError } from '../errors.ts';
@@ -17,7 +16,7 @@ import { accounted, outcomeOf, withExplanation } from './invoke-failures.ts';
 import { PlacedInvoker, type InvocationGpus } from './invoke-placed.ts';
 import type { LiveScheduler } from '../../live/index.ts';
 import type { Routing } from '../fleet-member/index.ts';
-import type { InvocationRecord, InvocationRecorder, Placement, Ran } from './placement.ts';
+import type { InvocationRecord, InvocationRecorder, Ran } from './placement.ts';
 import { missOf, OpenCalls, type BeforeCall, type CallsObserver, type MachineBusy, OpenCall } from './open-calls.ts';
 import { OutOfService } from './out-of-service.ts';
 import type { OtherPlace } from './other-place.ts';
@@ -42,15 +41,6 @@ export interface InvocationOptions {
   /** The functions that wait for this call, the outermost first; undefined if a client calls. */
   readonly chain?: readonly string[] | undefined;
   readonly before?: BeforeCall | undefined;
-}
-
-export interface Invocation {
-  readonly output: PoolOutput;
-  readonly timings: PoolTimings;
-  readonly placement: Placement;
-  readonly instancePid: number;
-  /** Nothing reads its inputs any more but what {@link keepTensors} was told of. */
-  readonly inputsAreSpent: boolean;
 }
 
 /** The fleet's interface for invocations. */
@@ -214,7 +204,7 @@ export class Invoker {
    *
    * @throws HostError
    */
-  async invoke(version: FunctionVersion, input: PoolInput, options: InvocationOptions): Promise<Invocation> {
+  async invoke(version: FunctionVersion, input: PoolInput, options: InvocationOptions): Promise<Ran> {
     this.outOfService.called(version);
     if (options.before !== undefined) options.before.isInvocation = true;
     let ran: Ran | undefined;
@@ -233,7 +223,8 @@ export class Invoker {
     } finally {
       this.open.end(call);
     }
-    return this.#answered(version, options, call, ran);
+    this.#answered(version, options, call, ran);
+    return ran;
   }
 
   /**
@@ -271,15 +262,13 @@ export class Invoker {
     return failure;
   }
 
-  #answered(version: FunctionVersion, options: InvocationOptions, call: OpenCall, ran: Ran): Invocation {
+  #answered(version: FunctionVersion, options: InvocationOptions, call: OpenCall, ran: Ran): void {
     heap.trimWhenIdle();
-    const { result, placement, inputsAreSpent = false } = ran;
-    const { output, timings, instancePid } = result;
+    const { timings } = ran.result;
     const latencyMs = performance.now() - call.arrivalMs;
     const outcome = latencyMs <= call.sloMs ? 'in_slo' : 'late';
     const miss = missOf(outcome, call, latencyMs, timings, () => this.#machine(latencyMs));
     this.#record(version, options, call, { latencyMs, outcome, miss, ran });
-    return { output, timings, placement, instancePid, inputsAreSpent };
   }
 
   #machine(lastMs: number): MachineBusy {

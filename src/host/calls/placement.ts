@@ -64,7 +64,7 @@ export type Placement = Told &
 export interface Ran {
   readonly result: PoolResult;
   readonly placement: Placement;
-  /** Absent where another place that was asked may still read its inputs. */
+  /** Nothing reads its inputs any more but what `keepTensors` was told of. Absent: another place may still read them. */
   readonly inputsAreSpent?: boolean;
 }
 

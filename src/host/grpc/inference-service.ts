@@ -163,7 +163,7 @@ async function modelInfer(
       const sloMs = slo ?? (leftMs < version.settings.sloMs ? Math.max(1, leftMs) : undefined);
       const timeoutMs = Math.min(leftMs, decoded.timeoutMs ?? Infinity);
       const options = { ...decoded, timeoutMs: timeoutMs === Infinity ? undefined : timeoutMs };
-      const { invocation, outputs } = await runInfer(context.invoker, version, options, {
+      const { ran, outputs } = await runInfer(context.invoker, version, options, {
         arrivalMs,
         sloMs,
         signal,
@@ -172,7 +172,7 @@ async function modelInfer(
       replyBytes = bytesIn(outputs);
       if (method === 'ModelInfer') {
         spent.addWhole(outputs.map(({ data }) => data));
-        if (invocation.inputsAreSpent) {
+        if (ran.inputsAreSpent === true) {
           spent.addWhole(decoded.tensors.map(({ data }) => data));
           if (isAlone(request.wire)) spent.addOwn(request.wire);
         }
@@ -181,7 +181,7 @@ async function modelInfer(
       const heldBytes = method === 'ModelInfer' ? replyBytes : 2 * replyBytes;
       held.grow(heldBytes, true);
       const headers: HeaderList = [];
-      pushInvocationHeaders(headers, version, invocation, arrivalMs);
+      pushInvocationHeaders(headers, version, ran, arrivalMs);
       return { headers, response: encodeInferMessage(version, decoded.id, outputs), heldBytes };
     };
     const inferred = await admitted(context, chosen.name, () => unlessRemoved(chosen, choose, run));

@@ -12,8 +12,8 @@ import { bytesIn, encodeInfer, type InferReply, type ReplyPart } from '../infer/
 import { specOf } from '../infer/model-spec.ts';
 import { decodeInfer, headerLengthName, parseHeaderLength } from '../infer/oip.ts';
 import { decodePlain, encodePlain } from '../infer/plain.ts';
-import type { Invocation } from '../calls/invoke.ts';
 import type { BeforeCall } from '../calls/open-calls.ts';
+import type { Ran } from '../calls/placement.ts';
 import type { HeaderOf } from '../rollout/traffic.ts';
 import type { FunctionVersion } from '../types.ts';
 import { sandboxHeaders } from './active-content.ts';
@@ -228,18 +228,18 @@ async function answerInfer(
   if (before !== undefined) before.decodeMs = longWorkMs() - beforeMs;
   const options = { arrivalMs, sloMs, signal, before };
   const asked = priority === undefined ? call : { ...call, priority };
-  const { invocation, outputs } = await runInfer(context.invoker, version, asked, options);
+  const { ran, outputs } = await runInfer(context.invoker, version, asked, options);
   memory?.growReply(bytesIn(outputs));
   const { replyBytesMax } = context.config.limits;
   const encoding = runInSlices(encodeInfer(version, call, outputs, replyBytesMax, memory?.growReply));
   const encoded = encoding instanceof Promise ? await encoding : encoding;
-  return invocationReply(version, invocation, encoded, arrived, call.tensors);
+  return invocationReply(version, ran, encoded, arrived, call.tensors);
 }
 
 /** @param inputs that were decoded from its body */
 function invocationReply(
   version: FunctionVersion,
-  invocation: Invocation,
+  ran: Ran,
   { headerLength, parts }: Pick<InferReply, 'headerLength'> & Pick<FunctionReply, 'parts'>,
   { body, arrivalMs, traced }: ArrivedCall,
   inputs: readonly Tensor[],
@@ -248,16 +248,16 @@ function invocationReply(
   const headers: HeaderList = isText
     ? ['Content-Type', 'application/json']
     : ['Content-Type', 'application/octet-stream', 'Inference-Header-Content-Length', String(headerLength)];
-  pushInvocationHeaders(headers, version, invocation, arrivalMs);
-  if (traced === true) pushServerTiming(headers, invocation, arrivalMs);
-  const spent = spentBy(invocation, body, inputs);
+  pushInvocationHeaders(headers, version, ran, arrivalMs);
+  if (traced === true) pushServerTiming(headers, ran, arrivalMs);
+  const spent = spentBy(ran, body, inputs);
   if (isText) for (const part of parts) if (part instanceof Uint8Array) spent.addOwn(part);
   return { status: 200, headers, parts, isText, spent };
 }
 
-function spentBy({ output, inputsAreSpent }: Invocation, body: Buffer, inputs: readonly Tensor[]): SpentBuffers {
+function spentBy({ result: { output }, inputsAreSpent }: Ran, body: Buffer, inputs: readonly Tensor[]): SpentBuffers {
   const spent = new SpentBuffers();
-  if (inputsAreSpent) spent.addOwn(body, ...inputs.map(({ data }) => data));
+  if (inputsAreSpent === true) spent.addOwn(body, ...inputs.map(({ data }) => data));
   if (output.kind === 'tensors') spent.addTensors(output.tensors);
   else spent.addWhole([output.response.body]);
   return spent;
@@ -280,23 +280,24 @@ export async function answerCall(
   const options = { arrivalMs, sloMs, signal, priority, before };
   if (version.handlerPath !== undefined) {
     const request = { method, url, headers, body };
-    const result = await context.invoker.invoke(version, { kind: 'request', request }, { ...options, rows: 1 });
-    if (result.output.kind !== 'response') throw new HostError('internal', 'the pool answered a request with tensors');
-    memory?.growReply(result.output.response.body.byteLength);
-    const replied = handledReply(version, result, result.output.response, arrivalMs);
-    if (traced === true) pushServerTiming(replied.headers, result, arrivalMs);
-    return { ...replied, spent: spentBy(result, body, []) };
+    const ran = await context.invoker.invoke(version, { kind: 'request', request }, { ...options, rows: 1 });
+    const { output } = ran.result;
+    if (output.kind !== 'response') throw new HostError('internal', 'the pool answered a request with tensors');
+    memory?.growReply(output.response.body.byteLength);
+    const replied = handledReply(version, ran, output.response, arrivalMs);
+    if (traced === true) pushServerTiming(replied.headers, ran, arrivalMs);
+    return { ...replied, spent: spentBy(ran, body, []) };
   }
   const beforeMs = longWorkMs();
   const { tensors, form, rows } = await runInSlices(decodePlain(body, specOf(version), memory?.growRequest));
   if (before !== undefined) before.decodeMs = longWorkMs() - beforeMs;
   const timed = { arrivalMs, sloMs, signal, before };
   const inferred = { tensors, outputs: undefined, timeoutMs: undefined, priority, rows, classes: undefined };
-  const { invocation, outputs } = await runInfer(context.invoker, version, inferred, timed);
+  const { ran, outputs } = await runInfer(context.invoker, version, inferred, timed);
   memory?.growReply(bytesIn(outputs));
   const { replyBytesMax } = context.config.limits;
   const parts = await runInSlices(encodePlain(form, outputs, replyBytesMax, memory?.growReply));
-  return invocationReply(version, invocation, { headerLength: undefined, parts }, call, tensors);
+  return invocationReply(version, ran, { headerLength: undefined, parts }, call, tensors);
 }
 
 /** Headers of the connection, or the host's own: a handler's are left out. */
@@ -326,12 +327,7 @@ const reserved = new Set([
   'x-turntable-cold-cause',
 ]);
 
-function handledReply(
-  version: FunctionVersion,
-  result: Invocation,
-  response: HandlerResponse,
-  arrivalMs: number,
-): FunctionReply {
+function handledReply(version: FunctionVersion, ran: Ran, response: HandlerResponse, arrivalMs: number): FunctionReply {
   const { status, body } = response;
   if (!Number.isInteger(status) || status < 200 || status > 599) {
     throw new HostError('handler-failed', `the handler of '${version.name}' answered with the status ${status}`);
@@ -345,7 +341,7 @@ function handledReply(
     headers.push(name, value);
   }
   headers.push(...sandboxHeaders(contentType));
-  pushInvocationHeaders(headers, version, result, arrivalMs);
+  pushInvocationHeaders(headers, version, ran, arrivalMs);
   return { status, headers, parts: status === 204 || status === 304 ? [] : [body], isText: false };
 }
 
