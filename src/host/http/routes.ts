@@ -34,23 +34,25 @@ const route =
     ...(reply === undefined ? {} : { reply }),
   });
 
+/** A handler around another. The description of the paths uses its name. */
+const around = (handler: RouteHandler, outer: RouteHandler): RouteHandler =>
+  Object.defineProperty(outer, 'name', { value: handler.name });
+
 /** Management of functions: never queued behind calls, nor refused for their number; only while the host drains. */
 const managing =
-  (method: Method, scope: RouteScope = 'publish') =>
+  (method: Method) =>
   (...[path, handler, ...rest]: Rest): Route => {
-    const managed: RouteHandler = (context, exchange) => {
+    const managed = around(handler, (context, exchange) => {
       refuseWhileDraining(context);
       return handler(context, exchange);
-    };
-    // The description of the paths uses handlers' names.
-    Object.defineProperty(managed, 'name', { value: handler.name });
-    return route(method, scope)(path, managed, ...rest);
+    });
+    return route(method, 'publish')(path, managed, ...rest);
   };
 /** Asks whether something is ready: 503 is its answer then, and no request that failed. */
 const probe =
   (scope: RouteScope) =>
   (...[path, handler, ...rest]: Rest): Route => {
-    const probed: RouteHandler = async (context, exchange) => {
+    const probed = around(handler, async (context, exchange) => {
       try {
         return await handler(context, exchange);
       } catch (error) {
@@ -59,8 +61,7 @@ const probe =
         sendError(exchange, failure);
         return undefined;
       }
-    };
-    Object.defineProperty(probed, 'name', { value: handler.name });
+    });
     return route('GET', scope)(path, probed, ...rest);
   };
 const open = route('GET', 'open');
