@@ -56,22 +56,29 @@ export interface Said {
 }
 
 /** For buttons that make the host do something: one action at a time, and the result of the last one. */
-export function useAction(onDone: () => void) {
+export function useAction(onDone?: () => void) {
   const [said, setSaid] = useState<Said | undefined>(undefined);
   const [busy, setBusy] = useState(false);
-  const act = async (what: string, path: string, init: RequestInit): Promise<void> => {
+  const say = (text: string | undefined): void => setSaid(text === undefined ? undefined : { text, level: 'info' });
+  /** @param meanwhile is said until `work` says what it has done; what it throws is a warning */
+  const run = async (work: () => Promise<string | undefined>, meanwhile?: string): Promise<void> => {
     setBusy(true);
+    say(meanwhile);
     try {
-      await request(path, init);
-      setSaid({ text: `${what}: done`, level: 'info' });
-      onDone();
+      say(await work());
     } catch (error) {
       setSaid({ text: (error as Error).message, level: 'warning' });
     } finally {
       setBusy(false);
     }
   };
-  return { said, busy, act };
+  const act = (what: string, path: string, init: RequestInit): Promise<void> =>
+    run(async () => {
+      await request(path, init);
+      onDone?.();
+      return `${what}: done`;
+    });
+  return { said, busy, run, act };
 }
 
 /** What the event stream has brought. */

@@ -3,6 +3,7 @@ import type { FunctionAnswer } from '../../api-types.ts';
 import { request } from '../api.ts';
 import { curlOf, zerosFor } from '../logic/curl.ts';
 import { formatMs } from '../logic/format.ts';
+import { useAction } from '../state.ts';
 import { CopyButton, Message } from './parts.tsx';
 
 interface Tried {
@@ -26,42 +27,32 @@ export function TryIt({ answer }: { readonly answer: FunctionAnswer }) {
   const [body, setBody] = useState(start ?? '');
   const [file, setFile] = useState<File | undefined>(undefined);
   const [tried, setTried] = useState<Tried | undefined>(undefined);
-  const [failure, setFailure] = useState<string | undefined>(undefined);
-  const [busy, setBusy] = useState(false);
+  const { said, busy, run } = useAction();
 
-  const call = async (): Promise<void> => {
-    setBusy(true);
-    setFailure(undefined);
+  const call = async (): Promise<undefined> => {
     const path = `/function/${encodeURIComponent(row.name)}`;
     const json = !handler;
     const areZeros = isLong && body === '';
     const sent = areZeros ? zeros.text : body;
     const startMs = performance.now();
-    try {
-      const response = await request(path, {
-        method: 'POST',
-        body: file ?? sent,
-        headers: json ? { 'Content-Type': 'application/json' } : {},
-      });
-      const blob = await response.blob();
-      const isImage = blob.type.startsWith('image/');
-      setTried({
-        curl: curlOf({
-          url: `${location.origin}${path}`,
-          body: file !== undefined ? `@${file.name}` : areZeros ? '@input.json' : body,
-          json,
-        }),
-        tookMs: performance.now() - startMs,
-        headers: [...response.headers].filter(([name]) => telling.test(name)),
-        body: isImage ? '' : (await blob.text()).slice(0, shownMax),
-        image: isImage ? URL.createObjectURL(blob) : undefined,
-      });
-    } catch (error) {
-      setTried(undefined);
-      setFailure((error as Error).message);
-    } finally {
-      setBusy(false);
-    }
+    const response = await request(path, {
+      method: 'POST',
+      body: file ?? sent,
+      headers: json ? { 'Content-Type': 'application/json' } : {},
+    });
+    const blob = await response.blob();
+    const isImage = blob.type.startsWith('image/');
+    setTried({
+      curl: curlOf({
+        url: `${location.origin}${path}`,
+        body: file !== undefined ? `@${file.name}` : areZeros ? '@input.json' : body,
+        json,
+      }),
+      tookMs: performance.now() - startMs,
+      headers: [...response.headers].filter(([name]) => telling.test(name)),
+      body: isImage ? '' : (await blob.text()).slice(0, shownMax),
+      image: isImage ? URL.createObjectURL(blob) : undefined,
+    });
   };
 
   return (
@@ -76,7 +67,7 @@ export function TryIt({ answer }: { readonly answer: FunctionAnswer }) {
       <form
         onSubmit={(event) => {
           event.preventDefault();
-          void call();
+          void run(call);
         }}
       >
         <textarea
@@ -97,8 +88,8 @@ export function TryIt({ answer }: { readonly answer: FunctionAnswer }) {
           </label>
         </div>
       </form>
-      {failure !== undefined && <Message text={failure} level="warning" />}
-      {tried !== undefined && <Answer {...tried} />}
+      {said !== undefined && <Message {...said} />}
+      {tried !== undefined && said === undefined && <Answer {...tried} />}
     </section>
   );
 }
