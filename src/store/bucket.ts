@@ -18,7 +18,6 @@ import { request as httpsRequest } from 'node:https';
 import { pipeline } from 'node:stream/promises';
 import { setTimeout as delay } from 'node:timers/promises';
 import { AwsV4Signer } from 'aws4fetch';
-import { given } from '../tools/index.ts';
 import { decodeName, encodeName } from './entry-names.ts';
 import { rangeHeader, type ContentSource, type WantedContent } from './fetch-content.ts';
 import {
@@ -256,11 +255,11 @@ export class Bucket implements Store {
     return { tag: etag, bytes: Number(length), changedMs: Date.parse(changed) };
   }
 
-  async put(file: WantedContent, path: string, signal?: AbortSignal): Promise<void> {
+  async put(file: WantedContent, path: string): Promise<void> {
     // One that has long been there may be about to be collected.
-    if (((await this.#ageMs(file, signal)) ?? Infinity) < freshMs) return;
-    if (file.bytes > (this.#options.partBytes ?? partBytesUsual)) return await this.#putInParts(file, path, signal);
-    const { status, text } = await this.#tried('PUT', file.sha256, { file: { ...file, path }, signal });
+    if (((await this.#ageMs(file)) ?? Infinity) < freshMs) return;
+    if (file.bytes > (this.#options.partBytes ?? partBytesUsual)) return await this.#putInParts(file, path);
+    const { status, text } = await this.#tried('PUT', file.sha256, { file: { ...file, path } });
     if (status !== 200) throw this.#refused(status, text);
   }
 
@@ -268,10 +267,10 @@ export class Bucket implements Store {
    * The file appears with the request that completes the upload. If another host has put it by then, that one stays: its
    * bytes are the same.
    */
-  async #putInParts(file: WantedContent, path: string, signal: AbortSignal | undefined): Promise<void> {
+  async #putInParts(file: WantedContent, path: string): Promise<void> {
     const { sha256: key, bytes } = file;
     const partBytes = Math.max(this.#options.partBytes ?? partBytesUsual, Math.ceil(bytes / partsMax));
-    const begun = await this.#tried('POST', key, { query: { uploads: '' }, signal });
+    const begun = await this.#tried('POST', key, { query: { uploads: '' } });
     const uploadId = inXml(begun.text, 'UploadId');
     if (begun.status !== 200 || uploadId === undefined) throw this.#refused(begun.status, begun.text);
     const tags: Tag[] = [];
@@ -279,9 +278,9 @@ export class Bucket implements Store {
     const work = async (): Promise<void> => {
       for (let at = next++; at * partBytes < bytes; at = next++) {
         const part = { path, from: at * partBytes, bytes: Math.min(partBytes, bytes - at * partBytes) };
-        const sha256 = await hashOfPart(part, signal);
+        const sha256 = await hashOfPart(part);
         const query = { partNumber: String(at + 1), uploadId };
-        const { status, tag, text } = await this.#tried('PUT', key, { query, file: { ...part, sha256 }, signal });
+        const { status, tag, text } = await this.#tried('PUT', key, { query, file: { ...part, sha256 } });
         if (status !== 200 || tag === undefined) throw this.#refused(status, text);
         tags[at] = tag;
       }
@@ -289,7 +288,7 @@ export class Bucket implements Store {
     let isComplete = false;
     try {
       await Promise.all(Array.from({ length: partsAtOnce }, work));
-      isComplete = await this.#complete(file, uploadId, tags, signal);
+      isComplete = await this.#complete(file, uploadId, tags);
     } finally {
       next = Infinity; // If one part failed, the others' work ends.
       // Parts that are left would be paid for until somebody removes them.
@@ -298,23 +297,22 @@ export class Bucket implements Store {
   }
 
   /** @returns whether this upload made the file; false: it is there by another one, or by a try whose reply was lost */
-  async #complete(file: WantedContent, uploadId: string, tags: readonly Tag[], signal?: AbortSignal): Promise<boolean> {
+  async #complete(file: WantedContent, uploadId: string, tags: readonly Tag[]): Promise<boolean> {
     const parts = tags.map((tag, at) => `<Part><PartNumber>${at + 1}</PartNumber><ETag>${tag}</ETag></Part>`);
     const text = `<CompleteMultipartUpload>${parts.join('')}</CompleteMultipartUpload>`;
     for (let left = triesMax; ; left--) {
-      const found = await this.#head(file.sha256, signal);
+      const found = await this.#head(file.sha256);
       const condition: Record<string, string> =
         found === undefined ? { 'if-none-match': '*' } : { 'if-match': found.tag };
       const request = {
         headers: { 'content-type': 'application/xml', ...condition },
         query: { uploadId },
         text,
-        signal,
       };
       const reply = await this.#tried('POST', file.sha256, request);
       // S3 may find out that it failed only after it has begun to reply.
       if (reply.status === 200 && inXml(reply.text, 'Code') === undefined) return true;
-      if (((await this.#ageMs(file, signal)) ?? Infinity) < freshMs) return false;
+      if (((await this.#ageMs(file)) ?? Infinity) < freshMs) return false;
       if (left === 1 || ![200, 404, 412].includes(reply.status)) throw this.#refused(reply.status, reply.text);
     }
   }
@@ -407,12 +405,12 @@ interface ListOf {
 
 type FilePart = Pick<NonNullable<BucketRequest['file']>, 'path' | 'from' | 'bytes'>;
 
-const streamOf = ({ path, from = 0, bytes }: FilePart, signal?: AbortSignal): ReadStream =>
-  createReadStream(path, { start: from, end: Math.max(0, from + bytes - 1), ...given({ signal }) });
+const streamOf = ({ path, from = 0, bytes }: FilePart): ReadStream =>
+  createReadStream(path, { start: from, end: Math.max(0, from + bytes - 1) });
 
-async function hashOfPart(part: FilePart, signal: AbortSignal | undefined): Promise<string> {
+async function hashOfPart(part: FilePart): Promise<string> {
   const hash = createHash('sha256');
-  await pipeline(streamOf(part, signal), hash);
+  await pipeline(streamOf(part), hash);
   return hash.digest('hex');
 }
 

@@ -88,7 +88,7 @@ export interface Store {
   /** @throws StoreAway */
   has(content: WantedContent, signal?: AbortSignal): Promise<boolean>;
   /** Stores a file under its hash. If the store has it, its age in `contents` starts anew. @throws StoreAway */
-  put(content: WantedContent, path: string, signal?: AbortSignal): Promise<void>;
+  put(content: WantedContent, path: string): Promise<void>;
   /** Every file, with how long ago it was last put. @throws StoreAway */
   contents(): Promise<readonly StoredContent[]>;
   /** Removes a file that no entry names. @throws StoreAway */

@@ -154,11 +154,6 @@ export class KnownShapes {
     this.#ready.set(shapesKey(shapes), { shapes, program, programKey: shapesKey(program) });
   }
 
-  /** Shapes that were refused. */
-  get refusals(): number {
-    return this.#refused.size;
-  }
-
   /** The process is gone. The next one has only the registration's program, and may have room for others. */
   lost(): void {
     this.#refused.clear();

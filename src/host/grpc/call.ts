@@ -30,7 +30,6 @@ export function scopeOfHandler(handler: object): RouteScope {
 export interface CallLike {
   readonly metadata: Metadata;
   getDeadline(): Date | number;
-  getHost(): string;
   getPeer(): string;
   on(event: 'cancelled', listener: () => void): unknown;
 }
