@@ -8,7 +8,7 @@ import { asCalled } from '../tools/called-as/index.ts';
 
 const usageExitCode = 2;
 
-/** Of help and of errors about the command line. */
+/** Where help and errors about the command line are written. */
 const output = {
   writeOut: (text: string) => process.stdout.write(asCalled(text)),
   writeErr: (text: string) => process.stderr.write(asCalled(text)),

@@ -13,7 +13,7 @@ interface ExampleTrial {
   readonly tensors: readonly Tensor[];
 }
 
-/** Of a model's load and of each run. */
+/** Time limit of a model's load, and of each run. */
 const timeoutMs = 120_000;
 
 /** Nested numbers cannot say that a tensor is empty. */

@@ -7,7 +7,7 @@ import { readTextIfThere } from '../tools/index.ts';
 import { CliError, tellingOf } from './error.ts';
 
 export interface MemberCertificateOptions {
-  /** Of the CA, which is made if it is not there, and of the certificate. */
+  /** Where the CA is, which is made if it is missing, and where the certificate goes. */
   readonly folder: string;
   /** Host names and addresses that the certificate is for; files have the first one. */
   readonly names: readonly [string, ...string[]];

@@ -216,7 +216,7 @@ export const codingHelp =
   'weights of estimated models are coded without loss on their way to GPUs, at the shares and the rate of decoding that ' +
   'are assumed (npm run bench -- coding)';
 
-/** Of `gpu.precision`, those that an estimate tells apart. */
+/** The choices of `gpu.precision` that an estimate tells apart. */
 const gpuPrecisions = ['exact', 'fp16', 'bf16'] as const;
 export type GpuPrecision = (typeof gpuPrecisions)[number];
 export const parsePrecision = oneOf(gpuPrecisions);

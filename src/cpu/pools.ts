@@ -70,7 +70,7 @@ export interface CpuPoolsOptions extends PoolEvents {
   readonly onMeasured?: () => void;
   /** Where the prepared weights that instances share are kept across restarts. Without it nothing is shared. */
   readonly cacheFolder?: string;
-  /** Of joined runs, those whose answers are compared with runs alone; default: 0.01. */
+  /** The share of joined runs whose answers are compared with runs alone; default: 0.01. */
   readonly comparedShare?: number;
   /** The hardware threads that instances may be pinned to; default: those of this machine. */
   readonly logicalCores?: readonly LogicalCore[];

@@ -50,7 +50,7 @@ export interface QuotaPeriods {
   readonly stopped: number;
 }
 
-/** Of the group around this process that was stopped most often; undefined: no group has a quota. */
+/** Periods of the group around this process that was stopped most often; undefined: no group has a quota. */
 export function readQuotaPeriods(root = '/'): QuotaPeriods | undefined {
   const folders = [undefined, 'cpu'].flatMap((controller) => controlGroupFolders(root, controller));
   const found = folders.flatMap((folder): QuotaPeriods[] => {

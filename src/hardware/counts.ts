@@ -21,7 +21,7 @@ export function readProcesses(root = '/'): CountLimit {
   return tightest ?? { most: readInteger(root, 'proc/sys/kernel/pid_max'), used: undefined };
 }
 
-/** Of a process that runs models, with the threads of Node and ONNX Runtime; the GPU process has about as many as three. */
+/** Threads of a process that runs models, with those of Node and ONNX Runtime; the GPU process has three times as many. */
 export const threadsOfProcess = 16;
 
 /** Where no further process fits below the limit: that, in words. */

@@ -28,7 +28,7 @@ export interface Machine {
 export interface HostMemory {
   /** Bytes that may be pinned for weights. */
   readonly pinnedBytes: number;
-  /** Of all links together, from main memory. */
+  /** Bandwidth of all links together, from main memory. */
   readonly bandwidthGBps: number;
 }
 

@@ -31,18 +31,18 @@ const otherSize = 16;
 /** Then all open dimensions but batches have one size. Sound needs the larger ones: a window of 512, a second of 16,000. */
 const uniformSizes = [1, 16, 32, 64, 128, 224, 512, 1024, 16_000];
 
-/** Of one input; larger trials are left out. */
+/** Most elements of one input; larger trials are left out. */
 const elementsMax = 2 ** 22;
 
 interface Rule {
-  /** Of dimensions with a sequence's name. */
+  /** Size of dimensions with a sequence's name. */
   readonly sequence: number;
-  /** Of dimensions with no telling name. */
+  /** Size of dimensions with no telling name. */
   readonly other: number;
-  /** Of images. */
+  /** Height and width of images. */
   readonly image: number;
   readonly channels: number;
-  /** Of an open dimension behind a fixed one, as of a state [layers, batch, hidden]; undefined: as of any other. */
+  /** Size of an open dimension behind a fixed one, as in a state [layers, batch, hidden]; undefined: as of any other. */
   readonly state: number | undefined;
 }
 

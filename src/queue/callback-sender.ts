@@ -23,7 +23,7 @@ export interface CallbackSenderOptions {
 
 interface CallbackJob {
   readonly id: string;
-  /** Of the receiver's address. */
+  /** Scheme, host and port of the receiver. */
   readonly origin: string;
 }
 

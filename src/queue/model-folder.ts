@@ -57,7 +57,7 @@ export class ModelFolder {
     return this.#revisions.has(revision);
   }
 
-  /** Of all functions on the disk. */
+  /** The manifests of all functions on the disk. */
   manifests(): readonly FunctionManifest[] {
     return Array.from(this.#revisions.values(), ({ manifest }) => manifest);
   }

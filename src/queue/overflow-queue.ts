@@ -64,7 +64,7 @@ interface Pending {
   missedMs: number | undefined;
 }
 
-/** Of the answers, at most this share of invocations may be run by the host although a worker has begun them. */
+/** At most this share of the answers may be runs of the host that a worker has begun as well. */
 const doubleShareMax = 0.02;
 /** Assumed rate at which a worker fetches a model that it does not have. */
 const fetchBytesPerMs = 50_000;

@@ -84,7 +84,7 @@ export function resultOf({ header, tensors }: Message<ResultHeader>): PoolResult
 }
 
 export interface AddressedAnswer {
-  /** Of the invocation. */
+  /** Names the invocation. */
   readonly id: string;
   /** Id of the worker. */
   readonly worker: string;

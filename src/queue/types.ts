@@ -35,7 +35,7 @@ export interface QueueState {
   readonly movedElsewhere: number;
   /** Invocations that the host took back so that it could be in time itself. */
   readonly takenBack: number;
-  /** Of these, those that a worker had taken: both may have run them. */
+  /** How many of these a worker had taken: both may have run them. */
   readonly doubleRuns: number;
   /** Answers that came after another one, and were dropped. */
   readonly lateAnswers: number;

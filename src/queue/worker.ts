@@ -41,7 +41,7 @@ export interface RemoteWorkerOptions {
   readonly link: RedisLink;
   readonly taker: RemoteTaker;
   readonly log: Log;
-  /** Of this release. */
+  /** The release that this worker runs. */
   readonly version?: string;
 }
 

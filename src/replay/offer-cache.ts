@@ -24,9 +24,9 @@ export interface FunctionSettings {
   readonly workers?: SideOffer;
 }
 
-/** Of all models of a replay. */
+/** What holds for all models of a replay. */
 export interface ModelSettings {
-  /** Of models that are not to be estimated by name. */
+  /** Profiles of models that are not to be estimated by name. */
   readonly profiles?: ReadonlyMap<string, LayerProfile>;
   /** Most calls of an estimated model that share a run; left out: 1. */
   readonly batchMax?: number | undefined;
@@ -75,12 +75,12 @@ export class OfferCache {
     return this.#model(model).gpus;
   }
 
-  /** Of a model's weights, in a session or on disk. Throws ProfileError for an unknown model. */
+  /** Bytes of a model's weights in a session or on disk. Throws ProfileError for an unknown model. */
   weightBytes(model: string): number {
     return this.#model(model).weightBytes;
   }
 
-  /** Of a model's weights in the memory from which GPUs are loaded. Throws ProfileError for an unknown model. */
+  /** Bytes of a model's weights in pinned host memory. Throws ProfileError for an unknown model. */
   hostBytes(model: string): number {
     return this.#model(model).hostBlocks.reduce((sum, { bytes }) => sum + bytes, 0);
   }

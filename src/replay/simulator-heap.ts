@@ -5,7 +5,7 @@ export interface Due<Kind> {
   /** Counts the entries. */
   readonly sequence: number;
   readonly kind: Kind;
-  /** Of what it concerns. */
+  /** The number of the invocation, GPU or other thing that it concerns. */
   readonly number: number;
 }
 

@@ -328,7 +328,7 @@ export class SimulatedSwaps {
     }
   }
 
-  /** Of its sessions, without those that are to take over. */
+  /** Bytes of its sessions, without those that are to take over. */
   #bytesOf({ instances: { serving, leaving } }: SwappedPool): number {
     return [...serving, ...leaving].reduce((sum, { bytes }) => sum + bytes, 0);
   }

@@ -8,7 +8,7 @@ export interface CapacityStep {
   readonly hosts: number;
   /** Over all hosts. */
   readonly gpus: number;
-  /** Of each host. */
+  /** Cores of each host. */
   readonly cores: number;
 }
 

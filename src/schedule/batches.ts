@@ -42,7 +42,7 @@ export interface BatchCall {
   readonly alone: boolean;
 }
 
-/** Of the time until a call's deadline, the part that is kept for a timer that is late. */
+/** The share of the time until a call's deadline that is kept for a timer that is late. */
 const spareShare = 0.1;
 
 /** Calls that the instances of a list take at once. */

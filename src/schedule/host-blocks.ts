@@ -44,7 +44,7 @@ export class Copy implements Numbered {
   given: readonly HostBlock[] = [];
   /** Its sheet divides the same content into other blocks since the read under way was ordered. */
   isOutdated = false;
-  /** Of a former sheet: they go when nothing of the function runs or loads. */
+  /** Blocks of a former offer sheet: they go when nothing of the function runs or loads. */
   former: readonly Block[] = [];
   /** How many of its blocks are not here. */
   missing = 0;
@@ -76,7 +76,7 @@ export class Copy implements Numbered {
     return this.isExecutedWhole || (this.isOutdated && this.given.some(({ isExecuted }) => isExecuted === true));
   }
 
-  /** Of what is neither here nor being read. */
+  /** Bytes that are neither here nor being read. */
   get onDiskBytes(): number {
     let bytes = 0;
     for (const block of this.blocks) if (block.state === 'on disk') bytes += block.bytes;

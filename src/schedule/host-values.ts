@@ -40,7 +40,7 @@ export class HostValues {
     return bytes * (wasCached && cached !== undefined ? cached : uncached);
   }
 
-  /** Of what is neither here nor being read. */
+  /** Milliseconds to read the function's blocks that are neither here nor being read. */
   readMs(copy: Copy): number {
     return this.msOf(copy, copy.onDiskBytes);
   }
@@ -59,7 +59,7 @@ export class HostValues {
     return readMs + (readMs + fn.leastColdMs > fn.sheet.sloMs ? this.#pressure.missMs : 0);
   }
 
-  /** Of a byte, as long as its functions are called as often as before. */
+  /** The value of a byte, as long as its functions are called as often as before. */
   valueOf(block: Block): number {
     let value = 0;
     for (const user of block.users)
@@ -68,7 +68,7 @@ export class HostValues {
     return this.#sparesGpus && !block.isExecuted && isWholeOnGpus(block) ? -value : value;
   }
 
-  /** Of a byte of a function that calls wait for. Each of them is a use; one that will be late is a part of one. */
+  /** The value of a byte of a function that calls wait for. Each call is a use; one that will be late is a part of one. */
   valueWith(copy: Copy, nowMs: number): number {
     const { fn } = copy;
     const inTimeMs = nowMs + this.readMs(copy);

@@ -106,7 +106,7 @@ export class GpuMemory implements EvictionFacts {
     return this.capacityBytes - this.#pinnedBytes + ownBytes;
   }
 
-  /** Of a resident function. Returns whether that is new. */
+  /** Pins or unpins a resident function. Returns whether that is new. */
   setPinned(slot: Resident, isPinned: boolean): boolean {
     if (slot.isPinned === isPinned) return false;
     slot.isPinned = isPinned;
@@ -390,7 +390,7 @@ export class GpuMemory implements EvictionFacts {
     return true;
   }
 
-  /** Of an idle function. */
+  /** Adds an idle function to those that can shrink. */
   #joinShrinkable(slot: Resident): void {
     const resident = slot.offer!;
     if (resident.smaller === undefined || !slot.isWhole) return;

@@ -43,7 +43,7 @@ export class Pressure {
   /** Mean link time of the loads, and the mean it would be with every layer missing. */
   #missingMs = 0;
   #wholeMs = 0;
-  /** Of the starts that only other GPUs' links make in time, how many were. */
+  /** The share of starts that were in time, of those that only other GPUs' links make so. */
   #helpedShare = 1;
   readonly #price: Float64Array;
   /** The mean over the calls, so that a miss costs the same whatever the SLO of its function. */
@@ -187,7 +187,7 @@ interface LateCosts {
  * prefix and its SLO.
  */
 export class MissCost {
-  /** Of each byte that is there, and of each behind the hiding prefix; Infinity where there is none to go. */
+  /** The cost of each byte that is there, and of each behind the hiding prefix; Infinity where none can go. */
   whole = NaN;
   suffix = NaN;
   readonly #pressure: Pressure;

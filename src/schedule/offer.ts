@@ -32,7 +32,7 @@ export interface OfferSheet {
 
 /** A part of a function's weights that is in host memory as a whole or not at all. */
 export interface HostBlock {
-  /** Of its content. Functions with the same block share it; left out: no other function has it. */
+  /** Names its content. Functions with the same block share it; left out: no other function has it. */
   readonly id?: string;
   /** The function's layers that it is made of, for the place that reads it; the same in each function that has it. */
   readonly layers?: readonly number[];
@@ -80,7 +80,7 @@ export interface SharedPrefix {
 /** A size of joined runs. A run with fewer rows is padded to it and takes as long. */
 export interface BatchTime {
   readonly rows: number;
-  /** Of a run with all layers resident. */
+  /** Milliseconds of a run with all layers resident. */
   readonly ms: number;
 }
 
@@ -114,7 +114,7 @@ export interface LinkTransfer {
 
 /** A function on the CPU. Times that were never measured are undefined, and learnt from the first runs. */
 export interface CpuOffer {
-  /** Of a run that has its cores and its session. */
+  /** Milliseconds of a run that has its cores and its session. */
   readonly latencyMs: number | undefined;
   readonly cores: number;
   /** Time to make its session; left out: none is needed. */
@@ -135,7 +135,7 @@ export const isClose = (now: number | undefined, before: number | undefined): bo
 
 /** A function on a place beside the GPUs. */
 export interface SideOffer {
-  /** Of a run there, without what the place adds to each: the round trip to the workers, say. */
+  /** Milliseconds of a run there, without what the place adds to each: the round trip to the workers, say. */
   readonly latencyMs: number | undefined;
 }
 

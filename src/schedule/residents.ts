@@ -114,7 +114,7 @@ export class Base extends Resident {
   readonly gpu: number;
   /** Users that run, load or are awaited. */
   readonly active = new Set<Resident>();
-  /** Of the layers that pinned users share. */
+  /** Bytes of the layers that pinned users share. */
   pinnedBytes = 0;
   /** The user whose load under way brings layers of it. */
   loadedBy: Resident | undefined = undefined;

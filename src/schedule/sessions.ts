@@ -38,7 +38,7 @@ export class Sessions {
   readonly #spare: ValueOrder<ServedFunction>;
   /** Functions in whose sessions no run has ended yet. */
   readonly #making = new Set<ServedFunction>();
-  /** Of sessions made without an order that found no room: what is idle next goes for them. */
+  /** Bytes of sessions made without an order that found no room: sessions that become idle next are closed for them. */
   readonly #wanted = new Map<ServedFunction, number>();
   #roomBytes: number;
   #usedBytes = 0;
@@ -81,7 +81,7 @@ export class Sessions {
     return busyBytes < 1 || this.#roomBytes - busyBytes - this.#wantedBytes >= bytes;
   }
 
-  /** Of sessions in which something runs, or that are being made. */
+  /** Bytes of sessions in which something runs, or that are being made. */
   get #busyBytes(): number {
     return this.#usedBytes - this.#idleBytes - this.#spareBytes;
   }

@@ -87,7 +87,7 @@ export class SchedulerState {
     this.backlog.add(gpu, Math.max(gpu.laneEndMs, this.links.freeMs(gpu.number)) + runnableMs + loadableMs + linkMs);
   }
 
-  /** Of an invocation that waits for a GPU or runs there. */
+  /** The slot of an invocation that waits for a GPU or runs there. */
   slotOf({ fn, place }: Invocation): Slot {
     return this.slots.open(fn, this.gpus[place as number]!);
   }

@@ -50,7 +50,7 @@ export const tuning = {
   links: {
     /** The window over which a link's utilization is smoothed. */
     smoothingMs: 1000,
-    /** Of how busy a neighbour was of late: what it is so soon after it was idle. */
+    /** A neighbour counts as busy by this share of how busy it was of late, soon after it was idle. */
     againShare: 0.5,
     /** Share of a link's speed: where a switch has less left, beginning another load is pointless. */
     leastLeft: 0.05,
@@ -64,7 +64,7 @@ export const tuning = {
   hostMemory: {
     /** Functions that have room while they are read, or next: a place that is told of the next read late would let its disk wait with one. */
     readAhead: 2,
-    /** Of a use, what a call counts that will be late though its function is read next. */
+    /** The share of a use that a call counts which will be late though its function is read next. */
     lateShare: 0.05,
     /**
      * At how many of the functions that wait for a read a call looks at the most, however many there are. With 8 and with
@@ -129,7 +129,7 @@ export const tuning = {
   bringing: {
     /** The longest pause between two late calls that brought nothing, in cold starts. */
     pauseMax: 1024,
-    /** Of a function whose start on an idle link is in time, how many calls are refused before one is let through. */
+    /** How many calls of a function are refused before one is let through, where its start on an idle link is in time. */
     refusedMax: 2,
   },
   /** Plan variants; plan-variants.ts. */

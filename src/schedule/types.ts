@@ -19,7 +19,7 @@ export interface CpuPlace {
   readonly cores: number;
   /** For sessions, and what the processes that hold them take beside. */
   readonly memoryBytes: number;
-  /** Of it, what is taken and is no session: processes, and what runs and handlers have allocated. Default 0. */
+  /** How much of it is taken by what is no session: processes, and what runs and handlers allocate. Default 0. */
   readonly takenBytes?: number;
   /**
    * Milliseconds of work handed to a core ahead, so that it does not idle while an answer goes out and the next call
@@ -45,7 +45,7 @@ export interface WorkersPlace {
 /** Pinned host memory, from which GPUs are loaded and read, and the disk behind it. */
 export interface HostTier {
   readonly capacityBytes: number;
-  /** Of the disk, into host memory, until reads have shown it. */
+  /** Bandwidth from the disk into host memory, until reads have shown it. */
   readonly diskGBps: number;
 }
 
@@ -83,7 +83,7 @@ export interface Observation {
   /** Core time of the run within `runMs`; the rest is the way to the process and back. */
   readonly coreMs?: number;
   readonly loadMs?: number | undefined;
-  /** Of the session. */
+  /** Bytes of the session. */
   readonly bytes?: number;
 }
 
@@ -335,7 +335,7 @@ export type Action =
       readonly kind: 'evict-host';
       readonly functionIndex: FunctionId;
       readonly bytes: number;
-      /** Of the block that goes. */
+      /** Layers of the block that goes. */
       readonly layers: readonly number[];
       /** It goes for all functions that have these layers. */
       readonly isShared?: boolean;

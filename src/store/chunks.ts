@@ -19,7 +19,7 @@ import type { NamedContent } from './content-cache.ts';
 export const manifestFile = '.chunks';
 export const layoutFile = '.layout';
 export const graphFile = 'model.onnx';
-/** Of the chunk with this number; the layout and the graph come before the chunks in a manifest. */
+/** The file of the chunk with this number; the layout and the graph come before the chunks in a manifest. */
 export const chunkFile = (chunk: number): string => `${chunksFolder}/${chunk}`;
 
 const format = 1;

@@ -49,7 +49,7 @@ function load(): typeof OrtModule {
   return ort;
 }
 
-/** Of the installed package, which is not loaded. */
+/** The version of the installed package, which is not loaded. */
 export function onnxRuntimeVersion(): string {
   return (require('onnxruntime-node/package.json') as { readonly version: string }).version;
 }

@@ -45,7 +45,7 @@ export class SpentBuffers {
     return this.#buffers.size === 0 && this.#lent.length === 0;
   }
 
-  /** Of memory that was made for this call alone. */
+  /** Adds views of memory that was made for this call alone. */
   addOwn(...views: readonly Uint8Array[]): void {
     for (const { buffer } of views) this.#add(buffer);
   }

@@ -11,7 +11,7 @@ export function getOrMake<Key, Value>(
   return made;
 }
 
-/** Of a list with a first entry. */
+/** Maps a list that has a first entry to one that has. */
 export const mapped = <From, To>(
   [first, ...others]: readonly [From, ...From[]],
   of: (entry: From) => To,

@@ -43,7 +43,7 @@ export function fleetFlags() {
 
 export type FleetOptions = OptionsOf<ReturnType<typeof fleetFlags>>;
 
-/** Of a host or a GPU: by number. */
+/** A host or a GPU that fails, by number. */
 export interface Failure {
   readonly number: number;
   readonly atMs: number;

@@ -71,7 +71,7 @@ export function placesOf(
       const given = cpu?.get(model);
       return given === undefined ? undefined : demandOf(given, machine, sloMs);
     },
-    /** Of a run on the CPU of another machine. */
+    /** Milliseconds of a run on the CPU of another machine. */
     latencyMsOf: (model: string): number | undefined => cpu?.get(model)?.latencyMs,
     hostMemory: {
       capacityBytes,

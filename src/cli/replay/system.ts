@@ -48,7 +48,7 @@ export const machineDefault = 'p3.8xlarge';
 
 /** A host's policies, and Belady's optimal one, which must know the future. */
 export const replayEvictions = [...policyChoices.eviction, 'oracle'] as const;
-/** Of a function that names none, as in function.schema.json. */
+/** The priority of a function that names none, as in function.schema.json. */
 const functionPriority = 100;
 /** A policy as a replay can have it. */
 type ReplayPolicy = SimulationSettings['policy'];
@@ -141,7 +141,7 @@ function checkEviction({ eviction }: ReplayPolicy, options: SystemOptions): void
   throw usage('--eviction oracle knows the arrivals at one machine, and --hosts divides them over several');
 }
 
-/** Of flags that do nothing beside others. @param models of the load */
+/** Warns of flags that do nothing beside others. @param models of the load */
 function warningsOfFlags(
   { order }: ReplayPolicy,
   { batchMax = 1, precision = 'exact', coding, profile }: SystemOptions,

@@ -11,7 +11,7 @@ import type { RunTask } from './tasks.ts';
 interface ReturnedRun {
   readonly id: number;
   readonly task: RunTask;
-  /** Of the model's inputs. */
+  /** Rows of the model's inputs. */
   readonly rows: number;
 }
 
@@ -66,7 +66,7 @@ export class AwayRuns {
     });
   }
 
-  /** Of one session. */
+  /** Lets the process run the model for these runs of one session together. */
   #runHere(runs: readonly ReturnedRun[]): void {
     const [{ task } = { task: undefined }] = runs;
     if (task === undefined) return;

@@ -20,7 +20,7 @@ export interface LoadNeed {
   readonly extraBytes: number;
 }
 
-/** Of a load into an instance. If it maps weights that others may have mapped, it makes no copies. */
+/** What a load into an instance needs. If it maps weights that others may have mapped, it makes no copies. */
 export function needOfLoad(modelBytes: number, mapsWeights: boolean): LoadNeed {
   const sessionBytes = sessionBytesOf(modelBytes);
   if (mapsWeights) return { peakBytes: sessionBytes, extraBytes: 0 };
@@ -28,7 +28,7 @@ export function needOfLoad(modelBytes: number, mapsWeights: boolean): LoadNeed {
   return { peakBytes, extraBytes: peakBytes - sessionBytes };
 }
 
-/** Of a preparer of weights, which ends when it is done. */
+/** What a process that prepares weights needs; it ends when it is done. */
 export const needOfPreparer = (modelBytes: number): LoadNeed => ({
   peakBytes: preparerPeakBytes(modelBytes),
   extraBytes: preparerPeakBytes(modelBytes),

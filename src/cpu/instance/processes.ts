@@ -51,7 +51,7 @@ export interface ProcessesOptions {
   readonly measureProcess: MeasureProcess;
   readonly log: InstanceLog;
   readonly replies: FrameMemory | undefined;
-  /** Of the machine: it is not a function's fault. */
+  /** Warns of a fault of the machine, not of a function. */
   readonly warn: (line: string) => void;
   /** There is no room for a session: others may end within this call, or later. */
   readonly onShort: (wanted: RoomWanted) => void;

@@ -269,7 +269,7 @@ export function takeResults(header: FromInstance & { op: 'ran' }, tensors: reado
   };
 }
 
-/** Of a run whose answer had no room. */
+/** The results of a run whose answer had no room. */
 export function droppedResults(header: FromInstance & { op: 'ran' }, busyMs: number, message: string): RunResult {
   const times = { waitMs: 0, loadMs: 0, preprocessMs: 0, inferMs: busyMs, postprocessMs: 0 };
   const error: ResultHeader = { kind: 'error', code: 'too-many-requests', message };

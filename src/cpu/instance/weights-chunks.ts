@@ -39,7 +39,7 @@ interface Unit {
 }
 
 export interface WeightChunk extends StreamedBytes {
-  /** Of the file in the entry. */
+  /** Name of the file in the entry. */
   readonly name: string;
 }
 

@@ -18,9 +18,9 @@ export interface Manifest {
 
 /** The task of the process that prepares an entry. */
 export interface PrepareOrder {
-  /** Of the entry. */
+  /** The folder of the entry. */
   readonly folder: string;
-  /** Of the chunks of all entries, on the same disk. */
+  /** The folder of the chunks of all entries, on the same disk. */
   readonly shared: string;
   readonly modelBytes: number;
   readonly modelPath: string;

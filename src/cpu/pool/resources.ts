@@ -11,7 +11,7 @@ export interface PoolResources {
   /** Undefined: instances do not share the memory of their weights. */
   readonly weights: WeightsCache | undefined;
   readonly events: PoolEvents;
-  /** Of joined runs, those whose answers are compared with runs alone. */
+  /** The share of joined runs whose answers are compared with runs alone. */
   readonly comparedShare: number;
   /** Memory that was reserved is that of the function's sessions from now on. */
   readonly tookOver: (key: string) => void;

@@ -14,7 +14,7 @@ import type { OrderedCall, RunOutcome } from '../instance/tasks.ts';
 /** All instants are performance.now(). */
 export interface Ticket extends OrderedCall {
   readonly tensors: readonly Tensor[];
-  /** Of all its tensors. */
+  /** Bytes of all its tensors. */
   readonly bytes: number;
   /** Rows of its batch (a handler's request: 1, since only preprocess knows). */
   readonly rows: number;

@@ -31,9 +31,9 @@ export interface OperatorTimes {
   readonly cpuMs: ReadonlyMap<string, readonly number[]>;
   /** GB/s (10^9 bytes per second) between host and GPU. */
   readonly bandwidth: number;
-  /** Of a crossing of zero bytes. */
+  /** Time of a crossing of zero bytes. */
   readonly latencyMs: number;
-  /** Of one call of a sub-graph on the CPU without operators. */
+  /** Time of one call of a sub-graph on the CPU without operators. */
   readonly callMs: number;
 }
 

@@ -45,7 +45,7 @@ interface ServedFunction {
 interface Registered {
   readonly program: Program;
   readonly spec: GpuFunctionSpec;
-  /** Of its layers. */
+  /** Ids of its layers. */
   readonly ids: readonly string[];
 }
 

@@ -453,7 +453,7 @@ class IncomingMessages {
   }
 }
 
-/** Of messages: those that grpc-js knows. */
+/** Compressions of messages that grpc-js knows. */
 const encodings = new Set(['gzip', 'deflate']);
 
 function tooSlow(timeoutMs: number, bytes: number): HostError {

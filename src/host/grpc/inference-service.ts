@@ -137,7 +137,7 @@ async function modelInfer(
   const arrivalMs = performance.now();
   let called: FunctionVersion | undefined;
   let [requestBytes, replyBytes] = [0, 0];
-  /** Of tensors that were made of typed contents. */
+  /** Bytes of tensors that were made of typed contents. */
   let typedBytes = 0;
   const { keyName, held, spent } = guardedCall(call);
   const before: BeforeCall = {};

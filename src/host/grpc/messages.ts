@@ -28,7 +28,7 @@ export type ContentsField =
 export interface InferTensorContents {
   /** Elements in each list; absent: none. */
   readonly counts: Readonly<Partial<Record<ContentsField, number>>>;
-  /** Of `bytes_contents`, without their lengths. */
+  /** Bytes of the texts in `bytes_contents`, without their lengths. */
   readonly textBytes: number;
   readonly messages: readonly Uint8Array[];
 }

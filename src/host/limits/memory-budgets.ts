@@ -62,7 +62,7 @@ export interface MemoryBudgetsOptions {
   readonly held: () => HeldMemory;
   /** What the host may use now; default: asks the system. */
   readonly ownBytes?: () => number;
-  /** Of the host itself. */
+  /** The memory of the host itself. */
   readonly memory?: ProcessMemory;
   /** For the page's events. */
   readonly onKill: (text: string) => void;

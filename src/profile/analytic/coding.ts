@@ -18,7 +18,7 @@ export interface AssumedCoding {
   readonly slowdown: number;
 }
 
-/** Of drawn weights like trained ones, by `npm run bench -- coding`; those of 16 bits are fp16. */
+/** Coded size as a share, of drawn weights like trained ones (`npm run bench -- coding`); those of 16 bits are fp16. */
 const sharesByBits: Readonly<Record<WeightBits, number>> = { 32: 0.84, 16: 0.865 };
 /**
  * Assumed: 16 multiprocessors decode 100 GB/s. The kernel takes 27 instructions for an element of four bytes, so it

@@ -19,7 +19,7 @@ export class FleetPlan {
   readonly #workMs: (functionIndex: Given<FunctionId>) => number;
   /** For functions that were called. */
   readonly #meters = new Map<number, LoadMeter>();
-  /** Of functions with load; the others are at home at their first member. */
+  /** Homes of functions with load; the others are at home at their first member. */
   #homes: ReadonlyMap<number, readonly number[]> = new Map();
   readonly #ranks: Ranks;
   /** The members that the others believe to be up. */
@@ -88,7 +88,7 @@ export class FleetPlan {
 
 /** A function's cost on a host of the fleet, in units of the host's lanes: GPUs, or cores if it has none. */
 export interface HostCost {
-  /** Of a run with all layers resident. */
+  /** Milliseconds of a run with all layers resident. */
   readonly warmMs: number;
   /** And with nothing there. */
   readonly coldMs: number;

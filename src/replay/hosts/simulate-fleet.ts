@@ -77,7 +77,7 @@ function firstGpus(hosts: readonly SimulatorOptions[]): number[] {
 
 const sizeOf = ({ gpus, cpu }: SimulatorOptions) => ({ gpus: gpus.length, cores: cpu?.cores ?? 1 });
 
-/** Of a host: its GPUs, or its cores if it has none. */
+/** How many lanes a host has: its GPUs, or its cores if it has none. */
 const lanesOf = ({ gpus, cpu }: SimulatorOptions): number => gpus.length || (cpu?.cores ?? 1);
 
 class FleetSimulation {
@@ -174,7 +174,7 @@ class FleetSimulation {
     return ms;
   }
 
-  /** Of each function, at the hosts with GPUs and at those without. */
+  /** What a call of each function costs at the hosts with GPUs and at those without. */
   *#callCosts(): Generator<CallCost> {
     const kinds = [...this.#kinds];
     for (const index of this.#names.keys()) {

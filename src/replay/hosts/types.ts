@@ -22,11 +22,11 @@ export interface FleetSettings {
   readonly failures: readonly HostFailure[];
   /** From one host to another and back. */
   readonly roundTripMs: number;
-  /** Of each host's network, for fetching content. */
+  /** Bandwidth of each host's network, for fetching content. */
   readonly networkGBps: number;
   /** For a passed call, both ways together. */
   readonly callBytes: number;
-  /** Of a function's content, which a host must fetch before it can run the function. */
+  /** Bytes of a function's content, which a host must fetch before it can run the function. */
   readonly contentBytes: (functionIndex: Given<FunctionId>) => number;
   readonly seed: number;
 }

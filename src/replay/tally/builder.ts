@@ -63,7 +63,7 @@ export interface ReportContext {
   readonly fleet?: FleetRow;
   /** For the verdict; undefined for a function whose calls have SLOs of their own. */
   readonly leastTimesOf?: (functionIndex: Given<FunctionId>) => LeastTimes | undefined;
-  /** Of the load. */
+  /** Warnings about the load. */
   readonly warnings?: readonly string[];
 }
 

@@ -12,7 +12,7 @@ const sketchOptions = { exactMax: 64, precisionBits: 7 } as const;
 
 export interface Interval {
   readonly tally: TallyCounter;
-  /** Of each GPU. */
+  /** Busy time of each GPU. */
   readonly busyMs: number[];
 }
 

@@ -7,7 +7,7 @@ import { InstanceSet } from './instance-set.ts';
 import { poolSockets } from './sockets.ts';
 
 export interface TrialRun {
-  /** Of the open dimensions. */
+  /** Sizes of the open dimensions. */
   readonly sizes: Sizes;
   readonly tensors: readonly Tensor[];
 }

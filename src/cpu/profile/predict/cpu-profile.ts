@@ -41,7 +41,7 @@ export interface CpuProfile {
   readonly format: 3;
   readonly provenance: 'measured';
   readonly machine: MeasuredOn;
-  /** Of the model file, lower-case hex. */
+  /** SHA-256 of the model file, lower-case hex. */
   readonly modelSha256: string;
   /** Sizes that were given to open dimensions, except the batch. */
   readonly dimensions: Readonly<Record<string, number>>;

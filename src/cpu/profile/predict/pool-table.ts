@@ -40,7 +40,7 @@ interface TimedCandidate {
   readonly candidate: Candidate;
   /** Milliseconds until the last row of a batch is done. */
   readonly latencyMs: number;
-  /** Of the turns in which it was measured, those in which it was faster than the list of the fewest instances. */
+  /** The share of measured turns in which it was faster than the list of the fewest instances. */
   readonly aheadShare: number;
 }
 

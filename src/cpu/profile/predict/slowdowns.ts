@@ -26,9 +26,9 @@ const factorMax = 4;
  * and the seconds after which little of what was observed still holds.
  */
 const parts = {
-  /** Of the machine: other work takes its cores and caches, whatever runs here. */
+  /** How the machine's speed drifts: other work takes its cores and caches, whatever runs here. */
   machine: { spread: 0.2, seconds: 300 },
-  /** Of a number at once: what the handler adds, and how requests slow each other down, if not as profiled. */
+  /** What a number of requests at once adds: the handler, and how they slow each other down, if not as profiled. */
   number: { spread: 0.25, seconds: 10_000 },
   idle: { spread: 0.3, seconds: 2000 },
 } as const;
@@ -62,12 +62,12 @@ export class Slowdowns {
     this.#covariance = Float64Array.from({ length: size ** 2 }, (_, at) => this.#prior(at));
   }
 
-  /** Of a request that runs as one of so many. */
+  /** The slowdown of a request that runs as one of so many. */
   at(running: number): number {
     return factorOf(this.#mean[this.#most]! + this.#mean[Math.min(running, this.#most) - 1]!);
   }
 
-  /** Of what an instance that was idle adds. */
+  /** The slowdown that an instance adds which was idle. */
   get idle(): number {
     return factorOf(this.#mean[this.#most + 1]!);
   }
