@@ -63,7 +63,8 @@ export async function replyOf(client: Turntable, where: string): Promise<unknown
 export function hostAddress(url: string, environment: NodeJS.ProcessEnv = process.env): HostAddress {
   const parsed = URL.canParse(url) ? new URL(url) : undefined;
   if (parsed === undefined || !/^https?:$/.test(parsed.protocol)) {
-    throw usage(`--url is "${url}", but must be an address such as ${defaultUrl({})}`);
+    const name = url === environment['TURNTABLE_URL'] ? 'TURNTABLE_URL' : '--url';
+    throw usage(`${name} is "${url}", but must be an address such as ${defaultUrl({})}`);
   }
   const apiKey = environment['TURNTABLE_API_KEY'];
   return { url: parsed.href.replace(/\/+$/, ''), apiKey: apiKey === '' ? undefined : apiKey };
