@@ -1,7 +1,9 @@
 /** A host that was told to stop: what it answers while work is left, and when it stops listening. */
+import { once } from 'node:events';
 import { writeFile, mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { Worker } from 'node:worker_threads';
 import { status } from '@grpc/grpc-js';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { loadConfig, startHost, type RunningHost } from '../../src/host/index.ts';
@@ -130,3 +132,40 @@ test('a host without work in progress stops at once, whatever connections are op
   expect(await host.stop()).toBe(true);
   await Promise.all([idle.closed, listening.closed]);
 });
+
+/** Connects, sends and counts what comes back, in a thread: it goes on while the host's own is held. */
+const burst = `
+import { connect } from 'node:net';
+import { parentPort, workerData } from 'node:worker_threads';
+const { port, clients, sent } = workerData;
+const flag = new Int32Array(sent);
+let left = clients;
+const told = () => { if (Atomics.add(flag, 0, 1) + 1 === clients) Atomics.notify(flag, 0); };
+for (let client = 0; client < clients; client++) {
+  const socket = connect({ port, host: '127.0.0.1' });
+  let text = '';
+  socket.setEncoding('latin1').on('data', (data) => (text += data)).on('error', (error) => (text += error.code));
+  socket.on('close', () => { parentPort.postMessage(text); if (--left === 0) parentPort.close(); });
+  socket.write('GET /v2/health/live HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n', told);
+}
+`;
+
+test.each([1, 2, 50, 400])(
+  '%d clients that have connected and sent are answered by a host that stops at once',
+  async (clients) => {
+    await start();
+    const sent = new SharedArrayBuffer(4);
+    const workerData = { port: Number(new URL(host.url).port), clients, sent };
+    const thread = new Worker(new URL(`data:text/javascript,${encodeURIComponent(burst)}`), { workerData });
+    const answers: string[] = [];
+    thread.on('message', (text: string) => answers.push(text));
+    const ended = once(thread, 'exit');
+    // The system makes the connections and takes the requests; the host, in this thread, sees none of them before it stops.
+    const flag = new Int32Array(sent);
+    for (let count = 0; count < clients; count = Atomics.load(flag, 0)) Atomics.wait(flag, 0, count, 1000);
+    expect(await host.stop()).toBe(true);
+    await ended;
+    expect(answers).toHaveLength(clients);
+    expect(answers.filter((text) => !/^HTTP\/1\.1 200 [\s\S]*"live":true/.test(text))).toEqual([]);
+  },
+);

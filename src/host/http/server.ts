@@ -11,6 +11,7 @@ import {
 import { createServer as createSecureServer, type Server as SecureServer } from 'node:https';
 import type { AddressInfo, Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import { getRequestListener } from '@hono/node-server';
 import type { CertificateFiles } from '../config/certificate-files.ts';
 import type { HostConfig } from '../config/config.ts';
@@ -105,13 +106,16 @@ export async function createHttpServer(options: HttpServerOptions) {
      * false if something had to be cut off.
      */
     close: async (graceMs: number) => {
+      const endMs = performance.now() + graceMs;
       endStreams(graceMs);
+      await acceptWaiting(server, endMs);
       // Browsers and balancers open connections ahead of need: Node does not count them as idle, but no client waits
       // there.
-      const unused = setTimeout(() => {
+      const endUnused = (): void => {
         for (const socket of connections) if (socket.bytesRead === 0) socket.destroy();
-      }, unusedMs);
-      const clean = await closeWithin(server, graceMs, connections);
+      };
+      const unused = setTimeout(() => void turnOfLoop().then(endUnused), unusedMs);
+      const clean = await closeWithin(server, Math.max(0, endMs - performance.now()), connections);
       clearTimeout(unused);
       context.bodies.close();
       return clean;
@@ -221,6 +225,29 @@ function tellClient({ config, statistics, logger }: HostContext, error: NodeJS.E
   statistics.failed(failure);
   logger.warn({ code: failure.code, error: failure.message, status: failure.status }, 'connection failed');
   afterReply(socket, () => endWith(socket, failure));
+}
+
+/**
+ * Connections that the system has made, and this process has not accepted, would be reset with the listener. There are at
+ * most {@link backlog}, and Node accepts one in a turn of the event loop.
+ */
+async function acceptWaiting(server: Server | SecureServer, endMs: number): Promise<void> {
+  let accepted = 0;
+  const note = (): void => void accepted++;
+  server.on('connection', note);
+  for (let turn = 0; turn < backlog && performance.now() < endMs; turn++) {
+    const before = accepted;
+    await turnOfLoop();
+    if (accepted === before) break;
+  }
+  server.off('connection', note);
+}
+
+/** After it the event loop has accepted and read what had come to the machine before. */
+async function turnOfLoop(): Promise<void> {
+  // The first ends the turn that has begun.
+  await nextTurn();
+  await nextTurn();
 }
 
 async function closeWithin(
