@@ -68,13 +68,19 @@ describe('cores', () => {
     expect(readCores(made.path)).toMatchObject({ quota: 3, usable: 3 });
   });
 
-  test('a version 1 control group is read as well', () => {
+  // The quota's folder has the name of the mount, which is that of the first controller or of all that share it.
+  test.each([
+    ['cpu', 'cpu'],
+    ['cpu,cpuacct', 'cpu'],
+    ['cpu,cpuacct', 'cpu,cpuacct'],
+    ['cpuacct,cpu', 'cpuacct,cpu'],
+  ])('a version 1 control group of the controllers %s is read at the mount %s', (controllers, mount) => {
     writeTwoSockets();
     write({
-      'proc/self/cgroup': '4:memory:/box\n3:cpu,cpuacct:/box\n',
-      'sys/fs/cgroup/cpu/box/cpu.cfs_quota_us': '400000\n',
-      'sys/fs/cgroup/cpu/box/cpu.cfs_period_us': '100000\n',
-      'sys/fs/cgroup/cpu/cpu.cfs_quota_us': '-1\n',
+      'proc/self/cgroup': `4:memory:/box\n3:${controllers}:/box\n`,
+      [`sys/fs/cgroup/${mount}/box/cpu.cfs_quota_us`]: '400000\n',
+      [`sys/fs/cgroup/${mount}/box/cpu.cfs_period_us`]: '100000\n',
+      [`sys/fs/cgroup/${mount}/cpu.cfs_quota_us`]: '-1\n',
     });
     expect(readCores(made.path)).toMatchObject({ quota: 4, usable: 4 });
   });
@@ -138,6 +144,14 @@ describe('memory', () => {
       limitUsedBytes: 1_500_000,
       usableBytes: 2_500_000,
     });
+  });
+
+  test.each([
+    ['0::/box', 'sys/fs/cgroup/box/memory.max'],
+    ['9:memory:/box', 'sys/fs/cgroup/memory/box/memory.limit_in_bytes'],
+  ])('a control group that does not say what it holds counts as empty (%s)', (line, limit) => {
+    write({ 'proc/meminfo': meminfo, 'proc/self/cgroup': line, [limit]: '4000000\n' });
+    expect(readMemory(made.path)).toMatchObject({ limitBytes: 4_000_000, limitUsedBytes: 0, usableBytes: 4_000_000 });
   });
 
   test('the huge number that version 1 writes for no limit is read as no limit', () => {

@@ -59,11 +59,12 @@ function readLimits(root: string, totalBytes: number): GroupLimit[] {
       const limitBytes = Math.min(...given.map((bytes) => bytes ?? Infinity));
       if (limitBytes >= totalBytes) continue;
       const heldBytes = statistics.size === 0 ? undefined : held(statistics, root, folder);
-      found.push({ limitBytes, usedBytes: Math.min(heldBytes ?? Infinity, usageBytes ?? Infinity, limitBytes) });
+      // Without any figure nothing is known to be in use.
+      const usedBytes = Math.min(heldBytes ?? usageBytes ?? 0, usageBytes ?? heldBytes ?? 0, limitBytes);
+      found.push({ limitBytes, usedBytes });
     }
   }
-  // Without any figure nothing is known to be in use.
-  return found.map(({ limitBytes, usedBytes }) => ({ limitBytes, usedBytes: isFinite(usedBytes) ? usedBytes : 0 }));
+  return found;
 }
 
 const sumOf = (statistics: ReadonlyMap<string, number>, names: readonly string[]): number =>

@@ -49,19 +49,21 @@ export function parseKernelList(text: string): number[] {
  * place.
  */
 export function controlGroupFolders(root: string, controller: string | undefined): string[] {
-  const mount = controller === undefined ? 'sys/fs/cgroup' : `sys/fs/cgroup/${controller}`;
   const lines = readText(root, 'proc/self/cgroup')?.split('\n') ?? [];
   const line = lines.find((candidate) => {
     const [, controllers = ''] = candidate.split(':');
     return controller === undefined ? controllers === '' : controllers.split(',').includes(controller);
   });
+  // Controllers that share a hierarchy are mounted as "cpu,cpuacct"; "cpu" is a link beside it, where there is one.
+  const names = controller === undefined ? [] : [controller, line?.split(':')[1] ?? controller];
+  const mounts = names.length === 0 ? ['sys/fs/cgroup'] : [...new Set(names)].map((name) => `sys/fs/cgroup/${name}`);
   const segments = (line?.split(':').slice(2).join(':') ?? '/').split('/').filter(
     // A group outside of this process's namespace is named with "..", and cannot be seen.
     (segment) => segment !== '' && segment !== '..',
   );
   const folders: string[] = [];
   for (let depth = segments.length; depth >= 0; depth--) {
-    folders.push([mount, ...segments.slice(0, depth)].join('/'));
+    for (const mount of mounts) folders.push([mount, ...segments.slice(0, depth)].join('/'));
   }
   return folders;
 }
