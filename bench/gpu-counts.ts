@@ -82,7 +82,7 @@ export const benchmark: Benchmark = {
         const program = await compileModel(path, shapes, operators, { cacheFolder, settings: { precision } });
         const { arenaBytes, launches, layout } = program;
         emulator.configure({ computes: false, devices: [{ memoryBytes: roomFor(program) + 2 ** 26 }] });
-        const cuda = openCuda({ libraries: driver, cacheFolder });
+        const cuda = openCuda({ environment: driver.environment, cacheFolder });
         try {
           const counts = await countRuns(cuda, emulator, program, small ? 2 ** 24 : 2 ** 27);
           const moves = launches.filter(({ kind }) => kind === 'copy' || kind === 'fill').length;

@@ -18,7 +18,7 @@ const seed = 20_261_122;
 const libraries = await buildEmulatedDriver();
 if (libraries === undefined) throw new Error('the emulated driver needs g++');
 const folder = await mkdtemp(join(tmpdir(), 'turntable-operators-'));
-const cuda = openCuda({ libraries, cacheFolder: join(folder, 'kernels') });
+const cuda = openCuda({ environment: libraries.environment, cacheFolder: join(folder, 'kernels') });
 /** Kernels of this many operators are one compilation. */
 const together = 24;
 

@@ -57,7 +57,7 @@ export function countPins(libraries: EmulatedDriver, emulator: Emulator, runs: n
     const path = join(folder, 'wide.onnx');
     await writeModel(graph.build(), path);
     const program = await compileModel(path, [], operators, { cacheFolder: folder });
-    const cuda = openCuda({ libraries, cacheFolder: folder });
+    const cuda = openCuda({ environment: libraries.environment, cacheFolder: folder });
     try {
       const engine = new Engine(cuda, { hostBytes: 2 ** 26, gpuBytes: 2 ** 27 });
       engine.addFunction('wide', program.layout);

@@ -63,7 +63,7 @@ async function open({ need, ...machine }: Omit<EmulatedOptions, 'allow'>): Promi
   emulator.forget();
   emulator.configure({ seed: Number(process.env['TURNTABLE_SEED'] ?? 1), ...machine });
   const cacheFolder = await mkdtemp(join(tmpdir(), 'turntable-kernels-'));
-  const cuda = openCuda({ libraries: driver, cacheFolder, ...(need === undefined ? {} : { need }) });
+  const cuda = openCuda({ environment: driver.environment, cacheFolder, ...(need === undefined ? {} : { need }) });
   return { cuda, emulator, cacheFolder };
 }
 

@@ -414,7 +414,7 @@ test.skipIf(emulatorMissing)(
     try {
       await withEmulatedCuda({}, async (cuda, { libraries }) => {
         const compileAnew = async (): Promise<Uint8Array> => {
-          using opened = openCuda({ libraries, cacheFolder });
+          using opened = openCuda({ environment: libraries.environment, cacheFolder });
           return await opened.compiler.compile(scale, opened.devices[0]!);
         };
         const image = await compileAnew();

@@ -72,7 +72,7 @@ test('with TURNTABLE_LIBCUBLASLT set no other file is tried', () => {
 
 test('the error for a missing or damaged library names the files that were tried', async () => {
   const damaged = await place('damaged', 'libcuda.so.1');
-  const error = failure(() => openCuda({ libraries: { libcuda: damaged } }));
+  const error = failure(() => openCuda({ environment: { TURNTABLE_LIBCUDA: damaged } }));
   expect(error.code).toBe('unavailable');
   expect(error.message).toContain(damaged);
   expect(error.message).toMatch(/invalid ELF header|file too short/);

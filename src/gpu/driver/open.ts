@@ -1,10 +1,11 @@
 /** Opens the driver of this machine. */
 import { homedir } from 'node:os';
 import { join } from 'node:path';
+import { given } from '../../tools/index.ts';
 import { matmulFunctions, type Calls } from './declarations.ts';
 import { NativeCompiler } from './compiler.ts';
 import { NativeDevice } from './device.ts';
-import { bind, loadLibrary } from './libraries.ts';
+import { bind, loadLibrary, type LibraryName, type LoadedLibrary } from './libraries.ts';
 import { allocateHostMemory, allocateHostMemoryAside } from './memory.ts';
 import { pinnerOf, type Pinner } from './pinner.ts';
 import { Session } from './session.ts';
@@ -14,15 +15,8 @@ import type { Cuda, CudaDevice, DeviceAddress, HostMemory, KernelCompiler, LiveC
 import { Waiter } from './waiter.ts';
 
 export interface CudaOptions {
-  /**
-   * Paths of the libraries. Default: TURNTABLE_LIBCUDA, TURNTABLE_LIBNVRTC and TURNTABLE_LIBCUBLASLT, else the search
-   * of {@link loadLibrary}.
-   */
-  readonly libraries?: {
-    readonly libcuda?: string | undefined;
-    readonly libnvrtc?: string | undefined;
-    readonly libcublasLt?: string | undefined;
-  };
+  /** Its variables say where the libraries are, as in {@link candidates}. Default: this process's. */
+  readonly environment?: NodeJS.ProcessEnv;
   /** For compiled kernels. Default: turntable/kernels in the user's cache folder. */
   readonly cacheFolder?: string;
   /**
@@ -34,7 +28,7 @@ export interface CudaOptions {
 
 /** @throws CudaError 'unavailable' if the driver, a GPU or a library is missing, with each file that was tried */
 export function openCuda(options: CudaOptions = {}): Cuda {
-  const library = loadLibrary('libcuda', { path: options.libraries?.libcuda });
+  const library = loadLibrary('libcuda', given({ environment: options.environment }));
   const session = new Session(library);
   try {
     return new NativeCuda(session, options);
@@ -139,26 +133,22 @@ class NativeCuda implements Cuda {
     this.release();
   }
 
-  get #cudaMajor(): number {
-    return Math.floor(this.driverVersion / 1000);
+  #library(name: LibraryName): LoadedLibrary {
+    const { environment } = this.#options;
+    return loadLibrary(name, { cudaMajor: Math.floor(this.driverVersion / 1000), ...given({ environment }) });
   }
 
   #compile(): NativeCompiler {
     if (this.#compiler === undefined) {
-      const { libraries, cacheFolder } = this.#options;
-      const library = loadLibrary('libnvrtc', { path: libraries?.libnvrtc, cudaMajor: this.#cudaMajor });
+      const library = this.#library('libnvrtc');
+      const { cacheFolder } = this.#options;
       this.#compiler = new NativeCompiler(library, this.#session.arena, cacheFolder ?? defaultCacheFolder());
     }
     return this.#compiler;
   }
 
   #matmul(): Calls<typeof matmulFunctions> {
-    if (this.#matmulCalls === undefined) {
-      const { libraries } = this.#options;
-      const library = loadLibrary('libcublasLt', { path: libraries?.libcublasLt, cudaMajor: this.#cudaMajor });
-      this.#matmulCalls = bind(library, matmulFunctions);
-    }
-    return this.#matmulCalls;
+    return (this.#matmulCalls ??= bind(this.#library('libcublasLt'), matmulFunctions));
   }
 }
 
