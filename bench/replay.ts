@@ -23,6 +23,7 @@ import {
 import type { Report } from '../src/report/index.ts';
 import { azureLikeRows, writeAzure2019 } from '../test/support/azure-traces.ts';
 import { policies, type OfferSheet, type Policy } from '../src/schedule/index.ts';
+import { getOrMake } from '../src/tools/index.ts';
 import { tableOf, type Benchmark, type BenchmarkOptions, type BenchmarkResult } from './benchmark.ts';
 import { simulatorOptions } from '../src/replay/simulate.ts';
 import { Simulator } from '../src/replay/simulator.ts';
@@ -274,11 +275,7 @@ class ScaledLoad {
 
 const books = new Map<ColdStartMode, OfferCache>();
 
-function bookOf(mode: ColdStartMode): OfferCache {
-  let book = books.get(mode);
-  if (book === undefined) books.set(mode, (book = new OfferCache(machine, mode)));
-  return book;
-}
+const bookOf = (mode: ColdStartMode): OfferCache => getOrMake(books, mode, () => new OfferCache(machine, mode));
 
 function instances(
   mode: ColdStartMode,

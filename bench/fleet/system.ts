@@ -2,7 +2,6 @@
  * Three hosts of one fleet over TLS with two emulated GPUs each, two workers, Redis over TLS and their store, all of which
  * can fail.
  */
-import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { readFile, rename } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -88,11 +87,7 @@ export class FleetSystem implements AsyncDisposable {
 
   async killHost(host: number): Promise<void> {
     this.#epochs[host]!++;
-    const { process: child } = this.#hosts[host]!;
-    child.kill('SIGKILL');
-    if (child.exitCode === null && child.signalCode === null) {
-      await once(child, 'exit', { signal: AbortSignal.timeout(endMsMax) });
-    }
+    await ended(this.#hosts[host]!, 'SIGKILL');
   }
 
   /** As an operator replaces one: the balancer leaves it out, it drains, and ends when its calls are answered. */
@@ -100,11 +95,11 @@ export class FleetSystem implements AsyncDisposable {
     this.#epochs[host]!++;
     const name = encodeURIComponent(`127.0.0.1:${this.#fleetPorts[host]}`);
     await fetch(`${this.urls[host]}/v2/fleet/hosts/${name}/drain`, { method: 'POST' });
-    await ended(this.#hosts[host]!.process);
+    await ended(this.#hosts[host]!, 'SIGTERM');
   }
 
   async endWorker(index: number): Promise<void> {
-    await ended(this.#workers[index]!.process);
+    await ended(this.#workers[index]!, 'SIGTERM');
   }
 
   /** Hosts and workers that are started from now on are of the checkout in this folder. */
@@ -124,11 +119,7 @@ export class FleetSystem implements AsyncDisposable {
   }
 
   async killWorker(index: number): Promise<void> {
-    const { process: child } = this.#workers[index]!;
-    child.kill('SIGKILL');
-    if (child.exitCode === null && child.signalCode === null) {
-      await once(child, 'exit', { signal: AbortSignal.timeout(endMsMax) });
-    }
+    await ended(this.#workers[index]!, 'SIGKILL');
   }
 
   /** A host that does not run: its clients wait, and the others take it for lost. */
@@ -199,10 +190,11 @@ export class FleetSystem implements AsyncDisposable {
   }
 }
 
-/** Ends a process by SIGTERM. */
-async function ended(child: ChildProcess): Promise<void> {
+/** Ends a process, and waits until it has ended. */
+async function ended({ process: child }: StartedServer, signal: NodeJS.Signals): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return;
   const exit = once(child, 'exit', { signal: AbortSignal.timeout(endMsMax) });
-  child.kill('SIGTERM');
+  child.kill(signal);
   await exit;
 }
 

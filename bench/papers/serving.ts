@@ -6,6 +6,7 @@ import { OfferCache, poissonTrace, ReportBuilder, simulate, type Trace } from '.
 import { getOrMake } from '../../src/tools/index.ts';
 import type { Report } from '../../src/report/index.ts';
 import { schedulerGpus, wholeBytes, type Policy } from '../../src/schedule/index.ts';
+import { mean } from '../shared/statistics.ts';
 
 export const preset = 'p3.8xlarge';
 export const sloMs = 100;
@@ -92,11 +93,9 @@ export const coldRate = (report: Report): number => report.cold_start_rate ?? 0;
 
 /** `105 / 98.8 / 16`: p99 in ms, goodput and cold starts in percent, as in the tables. */
 export function cell(reports: readonly Report[]): string {
-  const mean = (value: (report: Report) => number): number =>
-    reports.reduce((sum, report) => sum + value(report), 0) / reports.length;
-  return `${mean(p99).toFixed(0)} / ${(mean(goodput) * 100).toFixed(1)} / ${(mean(coldRate) * 100).toFixed(0)}`;
+  const of = (value: (report: Report) => number): number => meanOf(reports, value);
+  return `${of(p99).toFixed(0)} / ${(of(goodput) * 100).toFixed(1)} / ${(of(coldRate) * 100).toFixed(0)}`;
 }
 
-export function meanOf(reports: readonly Report[], value: (report: Report) => number): number {
-  return reports.reduce((sum, report) => sum + value(report), 0) / reports.length;
-}
+export const meanOf = (reports: readonly Report[], value: (report: Report) => number): number =>
+  mean(reports.map(value));
