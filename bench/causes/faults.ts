@@ -10,9 +10,9 @@ import { buildEmulatedDriver } from '../../test/emulated-driver/build.ts';
 import { emulatedEnvironment } from '../../test/support/emulator.ts';
 import { redisMissing, RedisServer } from '../../test/support/redis-server.ts';
 import { busyGraph } from '../chaos/models.ts';
-import { childPids, Servers } from '../servers.ts';
+import { childPids, instancePids, Servers } from '../servers.ts';
 import { SlowDisk } from './slow-disk.ts';
-import { blockingHandler, instancesOf, slowHandler, type Scene, type SceneFunctions } from './scene.ts';
+import { blockingHandler, slowHandler, type Scene, type SceneFunctions } from './scene.ts';
 
 export interface Fault {
   readonly name: string;
@@ -159,7 +159,7 @@ export const faults: readonly Fault[] = [
     flags: oneCore,
     plant: async (run) => {
       await times(3, () => run.call('f'));
-      for (const pid of await instancesOf(run.host)) process.kill(pid, 'SIGSTOP');
+      for (const pid of await instancePids(run.host.process)) process.kill(pid, 'SIGSTOP');
       const leave = new AbortController();
       for (let call = 0; call < 5; call++) void run.call('f', leave.signal);
       await pause(6000);
@@ -276,9 +276,9 @@ export const faults: readonly Fault[] = [
       return await times(22, async () => {
         const call = run.call('f');
         await pause(50);
-        run.host.child.kill('SIGSTOP');
+        run.host.process.kill('SIGSTOP');
         await pause(500);
-        run.host.child.kill('SIGCONT');
+        run.host.process.kill('SIGCONT');
         await call;
       });
     },
@@ -389,7 +389,7 @@ export const faults: readonly Fault[] = [
       const busy = neighbours(1);
       // A sample of the machine.
       await pause(6000);
-      const [gpuProcess] = await childPids(run.host.child, 'gpu/process/main');
+      const [gpuProcess] = await childPids(run.host.process, 'gpu/process/main');
       process.kill(gpuProcess!, 'SIGSTOP');
       const leave = new AbortController();
       for (let call = 0; call < 25; call++) void run.call('f', leave.signal);

@@ -1,16 +1,15 @@
 /** Hosts in which a fault is planted, called and asked as a user would. */
 import { request } from 'node:http';
 import { setTimeout as pause } from 'node:timers/promises';
-import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import type { MissCause } from '../../src/host/calls/miss-causes.ts';
 import type { FunctionAnswer, TroubleAnswer, TroubleRow } from '../../src/host/dashboard/index.ts';
-import { writeModel, type GraphBuilder } from '../../src/onnx/index.ts';
-import { serve, turntable, type ServingHost } from '../../test/cli/command.ts';
+import type { GraphBuilder } from '../../src/onnx/index.ts';
+import { turntable } from '../../test/cli/command.ts';
 import { sumGraph } from '../chaos/models.ts';
-import { childPids } from '../servers.ts';
+import { instancePids, Servers, type StartedServer } from '../servers.ts';
 
 /** Looks at all places until none has changed meanwhile. */
 const looksMax = 5;
@@ -39,11 +38,11 @@ export interface Said {
 }
 
 export class Scene {
-  readonly host: ServingHost;
+  readonly host: StartedServer;
   /** With its functions and its data. */
   readonly folder: string;
 
-  constructor(host: ServingHost, folder: string) {
+  constructor(host: StartedServer, folder: string) {
     this.host = host;
     this.folder = folder;
   }
@@ -160,24 +159,20 @@ export async function scene(
   act: (scene: Scene) => Promise<void>,
   environment: Readonly<Record<string, string>> = { TURNTABLE_GPU_USE: 'off' },
 ): Promise<void> {
-  const place = await mkdtemp(join(tmpdir(), 'turntable-causes-'));
+  await using servers = await Servers.create();
   for (const [name, { settings = {}, handler, model = sumGraph(1) }] of Object.entries(functions)) {
-    await mkdir(join(place, 'functions', name), { recursive: true });
-    await writeModel(model.build(), join(place, 'functions', name, 'model.onnx'));
     const own = handler === undefined ? settings : { ...settings, handler: 'handler.mjs' };
-    await writeFile(join(place, 'functions', name, 'function.json'), JSON.stringify(own));
-    if (handler !== undefined) await writeFile(join(place, 'functions', name, 'handler.mjs'), handler);
+    await servers.addFunction(name, model, own);
+    if (handler !== undefined) await writeFile(join(servers.folder, 'functions', name, 'handler.mjs'), handler);
   }
-  const at = ['--functions', join(place, 'functions'), '--data', join(place, 'data')];
-  const host = await serve([...at, ...flags], environment);
+  const host = await servers.startHost(flags, environment);
   try {
-    await act(new Scene(host, place));
+    await act(new Scene(host, servers.folder));
   } finally {
     // One that was stopped before it asked the kernel to end it with its host would stay.
-    const instances = await instancesOf(host);
-    await host.end('SIGKILL');
+    const instances = await instancePids(host.process);
+    host.process.kill('SIGKILL');
     for (const pid of instances) endIfThere(pid);
-    await rm(place, { recursive: true, force: true });
   }
 }
 
@@ -188,7 +183,3 @@ function endIfThere(pid: number): void {
     // It ended with its host.
   }
 }
-
-/** Processes of the host that hold sessions. */
-export const instancesOf = async ({ child }: ServingHost): Promise<number[]> =>
-  await childPids(child, 'instance-process');

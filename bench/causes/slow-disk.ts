@@ -3,8 +3,7 @@ import { execFile } from 'node:child_process';
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmdirSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import type { ServingHost } from '../../test/cli/command.ts';
-import { descendants } from '../servers.ts';
+import { descendants, type StartedServer } from '../servers.ts';
 
 const execute = promisify(execFile);
 const groups = '/sys/fs/cgroup';
@@ -36,7 +35,7 @@ export class SlowDisk implements Disposable {
     }
   }
 
-  async slowDown({ child }: ServingHost): Promise<void> {
+  async slowDown({ process: child }: StartedServer): Promise<void> {
     this.#pids = [child.pid!, ...(await descendants(child.pid!))];
     this.#moveTo(this.#group);
   }

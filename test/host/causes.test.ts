@@ -1,7 +1,8 @@
 /** Faults planted in a running host, and whether page, `top` and metrics name the true cause. */
 import { describe, expect, test } from 'vitest';
 import { failingHandler, neighbours } from '../../bench/causes/faults.ts';
-import { instancesOf, scene, slowHandler } from '../../bench/causes/scene.ts';
+import { scene, slowHandler } from '../../bench/causes/scene.ts';
+import { instancePids } from '../../bench/servers.ts';
 import type { TroubleRow } from '../../src/host/dashboard/index.ts';
 
 describe('the cause that is named', () => {
@@ -36,7 +37,7 @@ describe('the cause that is named', () => {
       for (let call = 0; call < 3; call++) expect(await run.call('stopped')).toBe(200);
       // On a busy machine these are late themselves.
       const missedBefore = await missed();
-      const pids = await instancesOf(run.host);
+      const pids = await instancePids(run.host.process);
       for (const pid of pids) process.kill(pid, 'SIGSTOP');
       const leave = new AbortController();
       const calls = Array.from({ length: 5 }, () => run.call('stopped', leave.signal));
