@@ -93,7 +93,7 @@ export async function withEmulatedCuda<Result>(
  */
 export function sharedEmulatedCuda(
   options: Omit<EmulatedOptions, 'allow'>,
-): (work: (cuda: Cuda) => Promise<void>) => Promise<void> {
+): <Result>(work: (cuda: Cuda) => Promise<Result>) => Promise<Result> {
   let opened: Opened | undefined;
   beforeAll(async () => {
     if (!emulatorMissing) opened = await open(options);
@@ -108,7 +108,8 @@ export function sharedEmulatedCuda(
   });
   return async (work) => {
     opened!.emulator.forget();
-    await work(opened!.cuda);
+    const result = await work(opened!.cuda);
     check(opened!);
+    return result;
   };
 }

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { ProgramSettings } from '../../../src/gpu/types.ts';
 import { writeModel } from '../../../src/onnx/index.ts';
-import { emulatorMissing, withEmulatedCuda } from '../../support/emulated-cuda.ts';
+import { emulatorMissing, sharedEmulatedCuda } from '../../support/emulated-cuda.ts';
 import { relativeError, runModel, runOnnxRuntime, withOwnProducts } from '../../support/run-program.ts';
 import { convolutionCases, denseModel, productCases, recurrenceCases, type DenseCase } from './cases.ts';
 
@@ -13,6 +13,8 @@ beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), 'turntable-dense-'));
 });
 afterAll(() => rm(folder, { recursive: true, force: true }));
+
+const use = sharedEmulatedCuda({});
 
 const exact: ProgramSettings = { precision: 'exact' };
 /** Relative to the largest output: rounding of sums in another order, and of weights to 16 bits. */
@@ -30,7 +32,7 @@ async function disagreements(
   await writeModel(model, path);
   const expected = await runOnnxRuntime(path, inputs);
   const options = { cacheFolder: folder, settings, ...(isOwn ? { program: withOwnProducts } : {}) };
-  const actual = await withEmulatedCuda({}, (cuda) => runModel(cuda, path, inputs, options));
+  const actual = await use((cuda) => runModel(cuda, path, inputs, options));
   expect(expected.length).toBe(Object.keys(owners).length);
   return expected.flatMap((wanted) => {
     const found = actual.find((output) => output.name === wanted.name);

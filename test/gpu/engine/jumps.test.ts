@@ -13,7 +13,7 @@ import { GpuService } from '../../../src/gpu/process/service.ts';
 import { ElementType, GraphBuilder, writeModel } from '../../../src/onnx/index.ts';
 import { loadAllPlan } from '../../../src/gpu/index.ts';
 import { tensorOf, type Tensor } from '../../../src/tensor/index.ts';
-import { emulatorMissing, withEmulatedCuda } from '../../support/emulated-cuda.ts';
+import { emulatorMissing, sharedEmulatedCuda } from '../../support/emulated-cuda.ts';
 
 const rows = 512;
 
@@ -135,13 +135,15 @@ interface Found {
   readonly isPlain: boolean;
 }
 
+const onMachine = sharedEmulatedCuda({ devices: [{ memoryBytes: 2 ** 25 }] });
+
 /** What the gate finds if the GPU runs the program of `onGpu` for the model in `modelPath`. */
 async function checked(modelPath: string, onGpu: string, inputs: readonly Tensor[]): Promise<Found> {
   const make: Compiler['make'] = async (what, order, ...rest) => {
     const isOfGpu = what === 'program' || what === 'opened';
     return await compiler.make(what, isOfGpu ? { ...order, modelPath: onGpu } : order, ...rest);
   };
-  return await withEmulatedCuda({ devices: [{ memoryBytes: 2 ** 25 }] }, async (cuda) => {
+  return await onMachine(async (cuda) => {
     const service = new GpuService(cuda, { make, close: () => Promise.resolve() }, settings, new Set());
     const { signal } = new AbortController();
     const shapes = [{ name: 'x', shape: [rows] }];

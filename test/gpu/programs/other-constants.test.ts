@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { ElementType, GraphBuilder, tensorProto, writeModel } from '../../../src/onnx/index.ts';
 import { tensorOf, type Tensor } from '../../../src/tensor/index.ts';
-import { emulatorMissing, withEmulatedCuda } from '../../support/emulated-cuda.ts';
+import { emulatorMissing, sharedEmulatedCuda } from '../../support/emulated-cuda.ts';
 import { relativeError, runModel, runOnnxRuntime } from '../../support/run-program.ts';
 
 let folder: string;
@@ -156,6 +156,7 @@ const cases: Readonly<Record<string, Case>> = {
 };
 
 describe.skipIf(emulatorMissing)('models that differ in constants alone', () => {
+  const use = sharedEmulatedCuda({});
   const all = Object.entries(cases).flatMap(([title, each]) =>
     Object.entries(makes).map(([kind, make]) => ({ title, kind, make, each })),
   );
@@ -171,9 +172,7 @@ describe.skipIf(emulatorMissing)('models that differ in constants alone', () => 
       const path = join(folder, `${name}-${index}.onnx`);
       await writeModel(graph.build(), path);
       const [wanted] = await runOnnxRuntime(path, [x]);
-      const [found] = await withEmulatedCuda({}, (cuda) =>
-        runModel(cuda, path, [x], { cacheFolder: join(folder, name) }),
-      );
+      const [found] = await use((cuda) => runModel(cuda, path, [x], { cacheFolder: join(folder, name) }));
       expect(relativeError(found!, wanted!)).toBeLessThan(1e-5);
     }
   });
