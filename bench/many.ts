@@ -5,7 +5,7 @@ import { type Benchmark, type BenchmarkOptions, type BenchmarkResult } from './b
 import { headOf, type Head } from './many/models.ts';
 import { arrivalsOf, closedLoop, openLoop, popularities } from './shared/arrivals.ts';
 import { median, percentiles } from './shared/statistics.ts';
-import { hostSubject, type Subject } from './many/subjects.ts';
+import { bareSubject, hostSubject, type Subject } from './many/subjects.ts';
 
 const sloMs = 100;
 const mebibyte = 2 ** 20;
@@ -41,9 +41,13 @@ interface Scene {
   readonly kibibytes: number;
   readonly functions: number;
   readonly memoryBytes: number;
+  /** Besides the host. */
+  readonly against: readonly Exclude<SubjectName, 'host'>[];
   /** Takes longer than the rest together. */
   readonly isLong?: boolean;
 }
+
+type SubjectName = 'host' | 'process each' | 'bare loop';
 
 interface Figures {
   readonly onTime: number;
@@ -57,18 +61,22 @@ const plenty = 4000 * mebibyte;
 const large = 25 * 1024;
 const fitting = (2 * 40 + fittingOfLarge * 27) * mebibyte;
 
+/**
+ * A process each takes some 50 MB and a third of a second of a core, so it is left out if it would take minutes or
+ * gigabytes.
+ */
 const scenes: readonly Scene[] = [
-  { kibibytes: 1, functions: 10, memoryBytes: 1000 * mebibyte },
-  { kibibytes: 1, functions: 100, memoryBytes: 1000 * mebibyte },
-  { kibibytes: 1, functions: 1000, memoryBytes: 1000 * mebibyte },
-  { kibibytes: 1024, functions: 10, memoryBytes: plenty },
-  { kibibytes: 1024, functions: 100, memoryBytes: plenty },
-  { kibibytes: 1024, functions: 1000, memoryBytes: plenty },
-  { kibibytes: large, functions: 10, memoryBytes: fitting },
-  { kibibytes: large, functions: 100, memoryBytes: fitting },
-  { kibibytes: large, functions: 1000, memoryBytes: fitting, isLong: true },
+  { kibibytes: 1, functions: 10, memoryBytes: 1000 * mebibyte, against: ['process each', 'bare loop'] },
+  { kibibytes: 1, functions: 100, memoryBytes: 1000 * mebibyte, against: ['process each', 'bare loop'] },
+  { kibibytes: 1, functions: 1000, memoryBytes: 1000 * mebibyte, against: ['bare loop'] },
+  { kibibytes: 1024, functions: 10, memoryBytes: plenty, against: ['process each', 'bare loop'] },
+  { kibibytes: 1024, functions: 100, memoryBytes: plenty, against: ['bare loop'] },
+  { kibibytes: 1024, functions: 1000, memoryBytes: plenty, against: ['bare loop'] },
+  { kibibytes: large, functions: 10, memoryBytes: fitting, against: ['process each', 'bare loop'] },
+  { kibibytes: large, functions: 100, memoryBytes: fitting, against: ['bare loop'] },
+  { kibibytes: large, functions: 1000, memoryBytes: fitting, against: [], isLong: true },
 ];
-const smallScene: Scene = { kibibytes: 1, functions: 2, memoryBytes: plenty };
+const smallScene: Scene = { kibibytes: 1, functions: 2, memoryBytes: plenty, against: ['process each', 'bare loop'] };
 
 async function run({ small, seed, full, rows: only, progress }: BenchmarkOptions): Promise<BenchmarkResult> {
   const cores = Math.min(2, readCores().usable);
@@ -83,22 +91,30 @@ async function run({ small, seed, full, rows: only, progress }: BenchmarkOptions
     const title = titleOf(scene);
     const heads: Head[] = [];
     for (let index = 0; index < scene.functions; index++) heads.push(await headOf(scene.kibibytes, index));
-    progress(title);
-    await using subject = await start(scene, heads, cores);
-    await warm(subject, scene);
-    const ratio = await warmRatio(subject, heads, scene, cores, small ? warmRoundsSmall : warmRounds);
-    figures[`${title}: a warm call over that of one function`] = ratio;
-    for (const popularity of popularityNames) {
-      progress(`${title}, ${popularity}`);
-      const capacity = small ? 200 : await capacityPerSecond(subject, popularity, scene, seed);
-      const ratePerS = 0.5 * capacity;
-      const forOneMs = ratePerS < rarePerSecond ? forMsLong : forMs;
-      const drawn = { functions: scene.functions, ratePerS, forMs: forOneMs, popularity: popularities[popularity] };
-      const got = await measure(subject, arrivalsOf({ ...drawn, seed }));
-      all.set(`${title}, ${popularity}, host`, got);
-      rows.push(rowOf([title, popularity, 'host', ratePerS.toFixed(0)], got));
-      figures[`${title}, ${popularity}, host: on time %`] = 100 * got.onTime;
-      figures[`${title}, ${popularity}, host: p99 ms`] = got.p99Ms;
+    const perSecond = new Map<Popularity, number>();
+    for (const name of ['host', ...scene.against] as const) {
+      progress(`${title}: ${name}`);
+      await using subject = await start(name, heads, scene, cores);
+      if (name === 'host') {
+        await warm(subject, scene);
+        const ratio = await warmRatio(subject, heads, scene, cores, small ? warmRoundsSmall : warmRounds);
+        figures[`${title}: a warm call over that of one function`] = ratio;
+      } else await callEach(subject, scene);
+      for (const popularity of popularityNames) {
+        progress(`${title}: ${name}, ${popularity}`);
+        if (name === 'host') {
+          const capacity = small ? 200 : await capacityPerSecond(subject, popularity, scene, seed);
+          perSecond.set(popularity, 0.5 * capacity);
+        }
+        const rate = perSecond.get(popularity) ?? 0;
+        const ms = rate < rarePerSecond ? forMsLong : forMs;
+        const drawn = { functions: scene.functions, ratePerS: rate, forMs: ms, popularity: popularities[popularity] };
+        const got = await measure(subject, arrivalsOf({ ...drawn, seed }));
+        all.set(`${title}, ${popularity}, ${name}`, got);
+        rows.push(rowOf([title, popularity, name, rate.toFixed(0)], got));
+        figures[`${title}, ${popularity}, ${name}: on time %`] = 100 * got.onTime;
+        figures[`${title}, ${popularity}, ${name}: p99 ms`] = got.p99Ms;
+      }
     }
   }
   return {
@@ -117,8 +133,10 @@ async function run({ small, seed, full, rows: only, progress }: BenchmarkOptions
       'half the capacity: of the calls in a second that 16 clients get from the warmed host when they draw functions in the same way, each with one call at a time, loads of what is not in memory included; at most half of 4,000, since the clients share the processors',
       'the capacity is measured by the scene itself and right before it, so a slower host is asked for less: compare CALLS/S too',
       'the clients run on the same processors as the hosts, over HTTP with kept connections',
+      'the bare loop runs in the process that measures, without HTTP, and its figure of memory is what its sessions added there',
       'hosts with --cpu-profiling off',
       'functions beyond a hundred load the same files, and share what is mapped of them',
+      'a process for each function only where that takes no more than a minute to start',
     ],
   };
 }
@@ -130,8 +148,17 @@ function rowOf(names: readonly string[], { onTime, p50Ms, p99Ms, memoryBytes, lo
   return [...names, (100 * onTime).toFixed(2), p50Ms.toFixed(2), p99Ms.toFixed(1), mebibytes, String(loads)];
 }
 
-const start = ({ memoryBytes }: Scene, heads: readonly Head[], cores: number): Promise<Subject> =>
-  hostSubject(heads, { cores, memoryBytes, sloMs });
+async function start(name: SubjectName, heads: readonly Head[], scene: Scene, cores: number): Promise<Subject> {
+  const { memoryBytes } = scene;
+  switch (name) {
+    case 'host':
+      return hostSubject(heads, { cores, memoryBytes, isolation: 'shared', sloMs });
+    case 'process each':
+      return hostSubject(heads, { cores, memoryBytes: 2 * plenty, isolation: 'own', sloMs });
+    case 'bare loop':
+      return bareSubject(heads);
+  }
+}
 
 /** Calls a second for closed-loop clients that draw functions as the open loop does. */
 async function capacityPerSecond(
@@ -173,7 +200,7 @@ async function warmRatio(
   cores: number,
   rounds: number,
 ): Promise<number> {
-  await using alone = await start(scene, heads.slice(0, 1), cores);
+  await using alone = await start('host', heads.slice(0, 1), scene, cores);
   const ratios: number[] = [];
   for (const one of [subject, alone]) for (let call = 0; call < warmCalls; call++) await one.call(0);
   for (let round = 0; round < rounds; round++) {

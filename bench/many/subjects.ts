@@ -1,7 +1,9 @@
-/** A host with all functions. */
+/** The compared systems: a host, the same host with a process for each function, and one process with all sessions. */
 import { copyFile, link, mkdir, readFile, writeFile } from 'node:fs/promises';
 import { Agent, request as httpRequest, type IncomingMessage } from 'node:http';
 import { join } from 'node:path';
+import type * as OrtModule from 'onnxruntime-node';
+import { loadOnnxRuntime } from '../../src/tensor/index.ts';
 import { descendants, Servers } from '../servers.ts';
 import { binaryRequest, metric } from '../shared/requests.ts';
 import type { Head } from './models.ts';
@@ -13,7 +15,7 @@ export interface Subject extends AsyncDisposable {
   call(index: number, deadlineMs?: number): Promise<boolean>;
   /** Sessions loaded so far. */
   loads(): Promise<number>;
-  /** Of all its processes. */
+  /** Of all its processes; for the bare loop the memory that its sessions added. */
   memoryBytes(): Promise<number>;
 }
 
@@ -22,19 +24,20 @@ const value = 0.5;
 export interface HostOptions {
   readonly cores: number;
   readonly memoryBytes: number;
+  readonly isolation: 'own' | 'shared';
   readonly sloMs: number;
 }
 
 /** A host as in production, called over kept-alive connections. */
 export async function hostSubject(heads: readonly Head[], options: HostOptions): Promise<Subject> {
-  const { cores, memoryBytes, sloMs } = options;
+  const { cores, memoryBytes, isolation, sloMs } = options;
   const servers = await Servers.create();
   for (const [index, { modelPath }] of heads.entries()) {
     const folder = join(servers.folder, 'functions', nameOf(index));
     await mkdir(folder, { recursive: true });
     // Copied only if the temporary folder is on another disk.
     await link(modelPath, join(folder, 'model.onnx')).catch(() => copyFile(modelPath, join(folder, 'model.onnx')));
-    await writeFile(join(folder, 'function.json'), JSON.stringify({ slo: `${sloMs}ms`, isolation: 'shared' }));
+    await writeFile(join(folder, 'function.json'), JSON.stringify({ slo: `${sloMs}ms`, isolation }));
   }
   const flags = [
     '--cpu-profiling',
@@ -106,6 +109,45 @@ async function infer(
   } finally {
     clearTimeout(timer);
   }
+}
+
+/** Calls run in order of arrival in this process, without any transport. */
+export async function bareSubject(heads: readonly Head[]): Promise<Subject> {
+  const ort = loadOnnxRuntime();
+  const before = process.memoryUsage.rss();
+  const sessions: OrtModule.InferenceSession[] = [];
+  for (const { modelPath } of heads) {
+    sessions.push(
+      await ort.InferenceSession.create(modelPath, {
+        intraOpNumThreads: 1,
+        interOpNumThreads: 1,
+        enableCpuMemArena: false,
+      }),
+    );
+  }
+  const bytes = process.memoryUsage.rss() - before;
+  let last: Promise<boolean> = Promise.resolve(true);
+  const run = async (index: number, deadlineMs: number): Promise<boolean> => {
+    if (performance.now() > deadlineMs) return false;
+    const [head, session] = [heads[index], sessions[index]];
+    if (head === undefined || session === undefined) throw new Error(`there is no function ${index}`);
+    const x = new ort.Tensor('float32', new Float32Array(head.width).fill(value), [1, head.width]);
+    const { y } = await session.run({ x });
+    check(index, head, (y?.data as Float32Array | undefined)?.[0]);
+    return true;
+  };
+  const inTurn = async (before: Promise<boolean>, index: number, deadlineMs: number): Promise<boolean> => {
+    await before.catch(() => undefined);
+    return await run(index, deadlineMs);
+  };
+  return {
+    loads: () => Promise.resolve(heads.length),
+    call: (index, deadlineMs = Infinity) => (last = inTurn(last, index, deadlineMs)),
+    memoryBytes: () => Promise.resolve(bytes),
+    async [Symbol.asyncDispose]() {
+      for (const session of sessions) await session.release();
+    },
+  };
 }
 
 function check(index: number, { factor }: Head, y: number | undefined): void {
