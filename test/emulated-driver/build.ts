@@ -29,6 +29,7 @@ const kernelFlags = [
   // Kernels read the same bytes as different types, which nvcc allows.
   '-fno-strict-aliasing',
   '-fno-math-errno',
+  '-nostdinc++',
 ];
 /** On a clean checkout all tests wait for this build, and gain nothing from more than -Og. */
 const libraryFlags = ['-std=c++17', '-Og', '-fPIC', '-Wall', '-Wextra', '-fvisibility=hidden', '-pthread'];

@@ -38,7 +38,7 @@ export class FakePool {
     states: () => [this.state],
     state: (key: string) => (key === this.state.key ? this.state : undefined),
     coresFor: () => this.cores,
-    configure: (_key: string, configuration: PoolConfiguration, { cause }: { cause: string }) => {
+    configure: (_key: string, configuration: PoolConfiguration, cause: string) => {
       this.configured.push({ configuration, cause });
       if (this.failure !== undefined) {
         const { configuration: inForce } = this.state;
@@ -48,7 +48,7 @@ export class FakePool {
       const done: Reconfiguration = { state: 'done', kind: 'switch', ms: 1, configuration };
       return Promise.resolve(done);
     },
-  } as unknown as CpuPools;
+  } satisfies Pick<CpuPools, 'states' | 'state' | 'coresFor' | 'configure'> as unknown as CpuPools;
 
   set(change: Partial<PoolState>): void {
     this.state = { ...this.state, ...change };

@@ -1,6 +1,6 @@
 // The interface between a compiled kernel module and the driver that runs it: plain C structures, so a module needs no symbols.
 #pragma once
-#include <cstdint>
+#include <stdint.h>
 
 struct EmuIndex {
   unsigned int x, y, z;
