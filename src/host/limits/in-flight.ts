@@ -162,7 +162,7 @@ export class InFlightBytes {
     if (this.#isToBeCollected || this.#garbageBytes < this.#bytesMax * garbageShare) return;
     this.#isToBeCollected = true;
     // Not now: the caller still refers to what it drops.
-    setTimeout(() => this.#clear(), this.#collectFromMs - performance.now()).unref();
+    setTimeout(() => this.#clear(), Math.max(0, this.#collectFromMs - performance.now())).unref();
   }
 
   #clear(): void {
