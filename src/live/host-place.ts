@@ -29,8 +29,8 @@ export interface HostPlaceOptions {
 }
 
 /**
- * What became of a terms to have a function in host memory. `too large`: there can never be room for it. `gone`: the
- * process with the memory is, or knows the function no more.
+ * What became of an attempt to bring a function to host memory. `too large`: there can never be room for it. `gone`: the
+ * process with the memory has ended, or no longer knows the function.
  */
 export type Holding = Disposable | 'too large' | 'gone';
 

@@ -37,7 +37,10 @@ const transposed = 1;
 const result = { algorithm: 0, algorithmBytes: 64, workspaceBytes: 64, state: 72, bytes: 96 };
 const resultsWanted = 8;
 
-/** Of a batch that the library has no algorithm for. For larger ones one launch of the engine's slower kernel is better. */
+/**
+ * The most products of a batch that run one by one where the library has no algorithm for it. For larger batches one launch
+ * of the engine's slower kernel is better.
+ */
 const itemsMax = 8;
 const bytesOf: Readonly<Record<MatmulType, number>> = { f32: 4, f16: 2, bf16: 2 };
 

@@ -123,9 +123,10 @@ function factorOf(logarithm: number): number {
 }
 
 /**
- * How much longer than alone a run takes as one of so many.
+ * How many times as long as alone a run takes as one of so many.
  *
- * @param serviceTimeMs of a run as one of 1, 2, ...; beyond the last as that @param factorOf by how much longer than that
+ * @param serviceTimeMs how long a run takes as one of 1, 2, ...; with more than that, the last holds
+ * @param factorOf what the time of so many at once is multiplied by; default: 1
  */
 export function slowdownBeside(
   serviceTimeMs: readonly number[],
